@@ -1,0 +1,2 @@
+//! The `pillarbox` command.
+fn main() {}

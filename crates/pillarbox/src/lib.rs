@@ -1,0 +1,43 @@
+//! Pillarbox is a transactional outbox. An application writes an [`Event`] in the same database
+//! transaction as its business change; a dispatcher gets it to a broker, a webhook or a function,
+//! at least once, and never loses one.
+//!
+//! This crate is what an application links: the event and how to enqueue it, the state machine,
+//! the [stores](stores) that hold an outbox, and the two ports between which the engine works:
+//! [`Store`] and [`Sink`].
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`event`], [`payload`], [`validate`], [`enqueue`] | what an application says happened, and when it is refused |
+//! | [`state`], [`outcome`], [`retry`] | the four states, what an attempt can end in, when the next one is due |
+//! | [`clock`] | where time comes from |
+//! | [`store`], [`operate`], [`sink`] | the ports |
+//! | [`stores`] | memory, PostgreSQL, SQLite |
+
+pub mod clock;
+pub mod enqueue;
+pub mod event;
+pub mod operate;
+pub mod outcome;
+pub mod payload;
+pub mod retry;
+pub mod sink;
+pub mod state;
+pub mod store;
+pub mod stores;
+pub mod text;
+pub mod validate;
+pub mod wake;
+
+pub use clock::{Clock, SystemClock};
+pub use enqueue::{EnqueueError, Enqueued};
+pub use event::{Delivery, Event};
+pub use operate::Operate;
+pub use outcome::{Outcome, Verdict};
+pub use payload::Payload;
+pub use retry::RetryPolicy;
+pub use sink::Sink;
+pub use state::{Lease, State, Status};
+pub use store::{Scope, Store, StoreError};
+pub use validate::{InvalidEvent, Limits};
+pub use wake::Wake;

@@ -1,0 +1,98 @@
+//! Puts events into the outbox, all of a transaction's or none.
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{Memory, Row, Table};
+use crate::enqueue::{EnqueueError, Enqueued};
+use crate::event::Event;
+use crate::state::State;
+use crate::validate::validate;
+
+/// A transaction: what it enqueues is seen by nobody until it commits.
+///
+/// Takes its place in the order when it enqueues, not when it commits, as a sequence does.
+#[derive(Debug)]
+pub struct Transaction {
+    outbox: Memory,
+    written: Vec<(i64, Event)>,
+}
+
+impl Memory {
+    /// Begins a transaction. Dropped without a commit, it never was.
+    pub fn begin(&self) -> Transaction {
+        Transaction {
+            outbox: self.clone(),
+            written: Vec::new(),
+        }
+    }
+
+    /// Enqueues one event in a transaction of its own.
+    ///
+    /// # Errors
+    /// When the event is refused.
+    pub fn enqueue(&self, event: Event) -> Result<Enqueued, EnqueueError> {
+        let mut transaction = self.begin();
+        let enqueued = transaction.enqueue(event)?;
+        transaction.commit();
+        Ok(enqueued)
+    }
+}
+
+impl Transaction {
+    /// Enqueues an event.
+    ///
+    /// # Errors
+    /// When the event is refused; nothing was written.
+    pub fn enqueue(&mut self, event: Event) -> Result<Enqueued, EnqueueError> {
+        validate(&event, &self.outbox.limits)?;
+        let mut table = self.outbox.table();
+        let mine = self.written.iter().map(|(_, other)| other);
+        let all = || table.rows.values().map(|row| &row.event).chain(mine.clone());
+        if let Some(first) = all().find(|other| is_duplicate(other, &event)) {
+            return Ok(Enqueued::Already(first.id));
+        }
+        if all().any(|other| other.id == event.id) {
+            return Err(EnqueueError::IdTaken(event.id));
+        }
+        table.last_seq += 1;
+        let id = event.id;
+        self.written.push((table.last_seq, event));
+        Ok(Enqueued::New(id))
+    }
+
+    /// Makes everything visible at once. An event whose dedupe key somebody else committed meanwhile
+    /// is left out; its id is returned.
+    pub fn commit(self) -> Vec<Uuid> {
+        let now = self.outbox.clock.wall();
+        let mut table = self.outbox.table();
+        let mut already = Vec::new();
+        for (seq, event) in self.written {
+            if table.rows.values().any(|row| is_duplicate(&row.event, &event)) {
+                already.push(event.id);
+            } else {
+                table.insert(seq, event, now);
+            }
+        }
+        already
+    }
+}
+
+fn is_duplicate(a: &Event, b: &Event) -> bool {
+    a.dedupe_key.is_some() && a.dedupe_key == b.dedupe_key && a.namespace == b.namespace && a.topic == b.topic
+}
+
+impl Table {
+    fn insert(&mut self, seq: i64, event: Event, now: OffsetDateTime) {
+        let state = State::new(now);
+        let row = Row {
+            seq,
+            event,
+            state,
+            created_at: now,
+            updated_at: now,
+            delivered_at: None,
+        };
+        self.rows.insert(seq, row);
+    }
+}

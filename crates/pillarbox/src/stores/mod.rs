@@ -1,0 +1,13 @@
+//! The databases that can hold an outbox. Each folder has the same file names.
+//!
+//! | store | for |
+//! |---|---|
+//! | [`memory`] | tests, and reading: the reference that the others are held to |
+//! | `postgres` | production |
+//! | `sqlite` | one machine: embedded, on a laptop, in `pillarbox dev` |
+
+pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

@@ -1,0 +1,47 @@
+//! Text from outside that has to fit into a column.
+
+/// How much of an error is kept.
+pub const MAX_ERROR: usize = 8 * 1024;
+
+/// An error text that every store can keep: no NUL, which PostgreSQL refuses, and of bounded length.
+/// A row whose error cannot be written could never be failed.
+pub fn error_text(text: &str) -> String {
+    let mut clean: String = text
+        .chars()
+        .map(|c| if c == '\0' { '\u{FFFD}' } else { c })
+        .collect();
+    if clean.len() > MAX_ERROR {
+        let mut end = MAX_ERROR - '…'.len_utf8();
+        while !clean.is_char_boundary(end) {
+            end -= 1;
+        }
+        clean.truncate(end);
+        clean.push('…');
+    }
+    if clean.trim().is_empty() {
+        "(no reason was given)".to_owned()
+    } else {
+        clean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{prop_assert, proptest};
+
+    #[test]
+    fn a_nul_is_replaced_and_an_empty_text_says_so() {
+        assert_eq!(error_text("a\0b"), "a\u{FFFD}b");
+        assert_eq!(error_text(" "), "(no reason was given)");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_becomes_one_that_fits(text in "\\PC{0,4000}", nul in 0usize..3) {
+            let text = text + &"\0".repeat(nul);
+            let clean = error_text(&text.repeat(4));
+            prop_assert!(clean.len() <= MAX_ERROR && !clean.contains('\0') && !clean.is_empty());
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! When an event is refused before anything is written.
+//!
+//! What a database or a broker would refuse later, and what would make a promise untrue, is refused
+//! here with a sentence that says what to do.
+
+use uuid::Uuid;
+
+use crate::event::Event;
+use crate::payload::Payload;
+
+/// The longest namespace, topic, type, key or header name, in bytes.
+pub const MAX_NAME: usize = 1024;
+/// How much all headers may hold together, in bytes.
+pub const MAX_HEADERS: usize = 64 * 1024;
+
+/// What an outbox accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest payload in bytes; 16 MiB unless said otherwise.
+    pub payload: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            payload: 16 * 1024 * 1024,
+        }
+    }
+}
+
+/// Why an event is refused. Nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidEvent {
+    /// A field that must say something is empty.
+    #[error("`{0}` is empty; give it a name such as \"orders\"")]
+    Empty(&'static str),
+    /// A text is longer than any store and broker would take.
+    #[error("`{field}` is {len} bytes long; the limit is {limit}")]
+    TooLong {
+        /// Which one.
+        field: &'static str,
+        /// How long it is.
+        len: usize,
+        /// How long it may be.
+        limit: usize,
+    },
+    /// A text holds the character NUL, which PostgreSQL cannot store.
+    #[error("`{0}` contains the character NUL (U+0000), which cannot be stored; remove it")]
+    Nul(&'static str),
+    /// The payload is too large.
+    #[error(
+        "the payload is {len} bytes; the limit is {limit} (raise `max_payload`, or send a reference to the data)"
+    )]
+    PayloadTooLarge {
+        /// How large it is.
+        len: usize,
+        /// How large it may be.
+        limit: usize,
+    },
+    /// The payload is not JSON.
+    #[error("the payload is not valid JSON: {0}; send bytes that are not JSON as bytes with a content type")]
+    NotJson(String),
+    /// The payload holds an escaped NUL, which `jsonb` cannot store.
+    #[error("the payload contains \\u0000, which jsonb cannot store; remove it or send the payload as bytes")]
+    NulInJson,
+    /// Tenant and dedupe key contradict each other.
+    #[error(
+        "`dedupe_key` does not begin with \"{tenant}/\"; with a tenant, the key must begin with its id and a slash"
+    )]
+    TenantMismatch {
+        /// The event's tenant.
+        tenant: Uuid,
+    },
+    /// Versions count from 1.
+    #[error("`event_version` is {0}; versions count from 1")]
+    Version(i32),
+}
+
+/// Checks one event.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn validate(event: &Event, limits: &Limits) -> Result<(), InvalidEvent> {
+    name("namespace", &event.namespace)?;
+    name("topic", &event.topic)?;
+    for (field, value) in [
+        ("event_type", &event.event_type),
+        ("aggregate_type", &event.aggregate_type),
+        ("aggregate_id", &event.aggregate_id),
+        ("dedupe_key", &event.dedupe_key),
+        ("ordering_key", &event.ordering_key),
+        ("severity", &event.severity),
+        ("content_type", &event.content_type),
+        ("content_encoding", &event.content_encoding),
+        ("destination", &event.destination),
+    ] {
+        if let Some(value) = value {
+            name(field, value)?;
+        }
+    }
+    if event.event_version < 1 {
+        return Err(InvalidEvent::Version(event.event_version));
+    }
+    headers(event)?;
+    tenant(event)?;
+    payload(event, limits)
+}
+
+fn name(field: &'static str, value: &str) -> Result<(), InvalidEvent> {
+    if value.is_empty() {
+        return Err(InvalidEvent::Empty(field));
+    }
+    if value.len() > MAX_NAME {
+        return Err(InvalidEvent::TooLong {
+            field,
+            len: value.len(),
+            limit: MAX_NAME,
+        });
+    }
+    no_nul(field, value)
+}
+
+fn no_nul(field: &'static str, value: &str) -> Result<(), InvalidEvent> {
+    if value.contains('\0') {
+        Err(InvalidEvent::Nul(field))
+    } else {
+        Ok(())
+    }
+}
+
+fn headers(event: &Event) -> Result<(), InvalidEvent> {
+    let mut len = 0;
+    for (key, value) in &event.headers {
+        name("headers", key)?;
+        no_nul("headers", value)?;
+        len += key.len() + value.len();
+    }
+    if len > MAX_HEADERS {
+        return Err(InvalidEvent::TooLong {
+            field: "headers",
+            len,
+            limit: MAX_HEADERS,
+        });
+    }
+    Ok(())
+}
+
+/// Hyphenated and plain hex both count, in either case.
+fn tenant(event: &Event) -> Result<(), InvalidEvent> {
+    let (Some(tenant), Some(key)) = (event.tenant_id, &event.dedupe_key) else {
+        return Ok(());
+    };
+    let matches = key.split_once('/').is_some_and(|(prefix, _)| {
+        prefix.eq_ignore_ascii_case(&tenant.hyphenated().to_string())
+            || prefix.eq_ignore_ascii_case(&tenant.simple().to_string())
+    });
+    if matches {
+        Ok(())
+    } else {
+        Err(InvalidEvent::TenantMismatch { tenant })
+    }
+}
+
+fn payload(event: &Event, limits: &Limits) -> Result<(), InvalidEvent> {
+    let bytes = event.payload.as_bytes();
+    if bytes.len() > limits.payload {
+        return Err(InvalidEvent::PayloadTooLarge {
+            len: bytes.len(),
+            limit: limits.payload,
+        });
+    }
+    if let Payload::Json(text) = &event.payload {
+        // A `RawValue` checks the grammar without building anything.
+        let _checked: &serde_json::value::RawValue =
+            serde_json::from_slice(text).map_err(|error| InvalidEvent::NotJson(error.to_string()))?;
+        if has_escaped_nul(text) {
+            return Err(InvalidEvent::NulInJson);
+        }
+    }
+    Ok(())
+}
+
+/// Is there a `\u0000` whose backslash is not itself escaped?
+fn has_escaped_nul(json: &[u8]) -> bool {
+    let mut rest = json;
+    while let Some(at) = rest.iter().position(|&b| b == b'\\') {
+        if rest[at + 1..].starts_with(b"u0000") {
+            return true;
+        }
+        // Skip the escaped character, which may be a backslash.
+        rest = rest.get(at + 2..).unwrap_or_default();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{prop_assert_eq, proptest};
+
+    fn event() -> Event {
+        Event::new("shop", "orders")
+    }
+
+    fn check(event: &Event) -> Result<(), InvalidEvent> {
+        validate(event, &Limits::default())
+    }
+
+    #[test]
+    fn a_plain_event_is_accepted() {
+        assert_eq!(check(&event()), Ok(()));
+    }
+
+    #[test]
+    fn an_empty_topic_is_refused() {
+        assert_eq!(check(&Event::new("shop", "")), Err(InvalidEvent::Empty("topic")));
+        assert_eq!(
+            check(&Event::new("", "orders")),
+            Err(InvalidEvent::Empty("namespace"))
+        );
+    }
+
+    #[test]
+    fn a_nul_is_refused_in_every_text() {
+        assert_eq!(
+            check(&Event::new("a\0", "t")),
+            Err(InvalidEvent::Nul("namespace"))
+        );
+        assert_eq!(
+            check(&event().event_type("a\0")),
+            Err(InvalidEvent::Nul("event_type"))
+        );
+        assert_eq!(
+            check(&event().aggregate("a", "\0")),
+            Err(InvalidEvent::Nul("aggregate_id"))
+        );
+        assert_eq!(
+            check(&event().dedupe_key("\0")),
+            Err(InvalidEvent::Nul("dedupe_key"))
+        );
+        assert_eq!(
+            check(&event().ordering_key("\0")),
+            Err(InvalidEvent::Nul("ordering_key"))
+        );
+        assert_eq!(
+            check(&event().header("a", "\0")),
+            Err(InvalidEvent::Nul("headers"))
+        );
+        assert_eq!(
+            check(&event().header("\0", "a")),
+            Err(InvalidEvent::Nul("headers"))
+        );
+    }
+
+    #[test]
+    fn an_escaped_nul_in_json_is_refused_and_an_escaped_backslash_is_not() {
+        assert_eq!(
+            check(&event().json_text(r#"{"a":"\u0000"}"#)),
+            Err(InvalidEvent::NulInJson)
+        );
+        assert_eq!(
+            check(&event().json_text(r#"{"a":"\\\u0000"}"#)),
+            Err(InvalidEvent::NulInJson)
+        );
+        assert_eq!(check(&event().json_text(r#"{"a":"\\u0000"}"#)), Ok(()));
+    }
+
+    #[test]
+    fn what_is_not_json_is_refused() {
+        for text in ["", "{", "{}x", "nul", "{\"a\":01}", "\u{1}"] {
+            assert!(
+                matches!(check(&event().json_text(text)), Err(InvalidEvent::NotJson(_))),
+                "{text}"
+            );
+        }
+        assert!(matches!(
+            check(&event().json_text(&b"\"\xff\""[..])),
+            Err(InvalidEvent::NotJson(_))
+        ));
+    }
+
+    #[test]
+    fn a_payload_over_the_limit_is_refused() {
+        let limits = Limits { payload: 10 };
+        let fits = event().bytes(vec![0; 10], "application/octet-stream");
+        let over = event().bytes(vec![0; 11], "application/octet-stream");
+        assert_eq!(validate(&fits, &limits), Ok(()));
+        assert_eq!(
+            validate(&over, &limits),
+            Err(InvalidEvent::PayloadTooLarge { len: 11, limit: 10 })
+        );
+    }
+
+    #[test]
+    fn a_tenant_and_a_dedupe_key_must_agree() {
+        let tenant = Uuid::from_u128(0xABCD);
+        let with = |key: &str| check(&event().tenant(tenant).dedupe_key(key));
+        assert_eq!(with(&format!("{}/1", tenant.hyphenated())), Ok(()));
+        assert_eq!(with(&format!("{}/1", tenant.simple())), Ok(()));
+        assert_eq!(with(&format!("{}/1", tenant.simple()).to_uppercase()), Ok(()));
+        assert_eq!(
+            with(&tenant.to_string()),
+            Err(InvalidEvent::TenantMismatch { tenant })
+        );
+        assert_eq!(
+            with(&format!("{}/1", Uuid::nil())),
+            Err(InvalidEvent::TenantMismatch { tenant })
+        );
+        assert_eq!(check(&event().dedupe_key("anything")), Ok(()));
+        assert_eq!(check(&event().tenant(tenant)), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn the_search_for_nul_agrees_with_a_parser(text in "(\\\\u0000|\\\\\\\\|[a-u0]){0,12}") {
+            let json = format!("\"{text}\"");
+            let Ok(parsed) = serde_json::from_str::<String>(&json) else { return Ok(()) };
+            prop_assert_eq!(has_escaped_nul(json.as_bytes()), parsed.contains('\0'));
+        }
+    }
+}
