@@ -1,1 +1,34 @@
-//! (in the making)
+//! Where Pillarbox delivers. Each sink is one folder with the same file names: `config.rs` (what can be
+//! said), `encode.rs` (an event as a message, pure), `classify.rs` (what an answer means, pure) and
+//! `sink.rs` (the sink itself).
+//!
+//! | sink | feature | confirmed means |
+//! |---|---|---|
+//! | [`callback`] | – | the function returned `Ok` |
+//! | [`log`] | – | the line was written and flushed |
+//! | [`webhook`] | `webhook` | the receiver answered 2xx |
+//! | [`rabbitmq`] | `rabbitmq` | the broker confirmed and routed the message |
+//! | [`kafka`] | `kafka` | all in-sync replicas have the record |
+//!
+//! [`SinkConfig`] is the registry. The configuration of every sink can be read in every build, so that
+//! a build without a sink can say how to get it.
+
+pub mod callback;
+pub mod duration;
+pub mod headers;
+pub mod kafka;
+pub mod log;
+pub mod rabbitmq;
+pub mod registry;
+#[cfg(test)]
+mod sample;
+pub mod secret;
+pub mod template;
+pub mod tls;
+pub mod webhook;
+
+pub use callback::{Callback, CallbackError};
+pub use registry::{BuildError, ConfigError, SinkConfig};
+pub use secret::Secret;
+pub use template::Template;
+pub use tls::Tls;

@@ -1,0 +1,167 @@
+//! Delivers by calling an async function in the application's own process.
+//!
+//! `Ok` means delivered. Any error means: try again, by the destination's retry policy. What will never
+//! be accepted is a [`CallbackError::Reject`]. A panic is an error like any other, because a panic must
+//! not take the dispatcher with it.
+//!
+//! **If we die here** the function may have run: the event comes again, with the same id.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use pillarbox::{Delivery, Outcome, Sink};
+
+/// A function that takes events.
+///
+/// ```
+/// use pillarbox_sinks::{Callback, CallbackError};
+///
+/// let sink = Callback::new(|delivery| async move {
+///     if delivery.event.payload.is_empty() {
+///         return Err(CallbackError::reject("there is nothing in it"));
+///     }
+///     let order: serde_json::Value = serde_json::from_slice(delivery.event.payload.as_bytes())?;
+///     println!("{} {order}", delivery.event.id);
+///     Ok(())
+/// });
+/// ```
+pub struct Callback<F> {
+    function: F,
+}
+
+/// Why a callback did not take an event. Every error converts into [`CallbackError::Retry`], so that
+/// `?` does what one expects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallbackError {
+    /// Not this time.
+    Retry {
+        /// What went wrong.
+        reason: String,
+        /// Not before this, if that is known.
+        after: Option<Duration>,
+    },
+    /// Never.
+    Reject {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl CallbackError {
+    /// A failed attempt.
+    pub fn retry(reason: impl Into<String>) -> Self {
+        Self::Retry {
+            reason: reason.into(),
+            after: None,
+        }
+    }
+
+    /// A failed attempt that should not be repeated before some time has passed.
+    pub fn retry_after(reason: impl Into<String>, after: Duration) -> Self {
+        Self::Retry {
+            reason: reason.into(),
+            after: Some(after),
+        }
+    }
+
+    /// A refusal for good.
+    pub fn reject(reason: impl Into<String>) -> Self {
+        Self::Reject {
+            reason: reason.into(),
+        }
+    }
+}
+
+impl<E: std::error::Error> From<E> for CallbackError {
+    fn from(error: E) -> Self {
+        Self::retry(error.to_string())
+    }
+}
+
+impl<F, R> Callback<F>
+where
+    F: Fn(Delivery) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), CallbackError>> + Send + 'static,
+{
+    /// A sink that calls `function` for every attempt.
+    pub fn new(function: F) -> Self {
+        Self { function }
+    }
+}
+
+#[async_trait]
+impl<F, R> Sink for Callback<F>
+where
+    F: Fn(Delivery) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), CallbackError>> + Send + 'static,
+{
+    async fn deliver(&self, delivery: &Delivery) -> Outcome {
+        let call = async { (self.function)(delivery.clone()).await };
+        match AssertUnwindSafe(call).catch_unwind().await {
+            Ok(Ok(())) => Outcome::Delivered,
+            Ok(Err(CallbackError::Retry { reason, after })) => Outcome::Retry { reason, after },
+            Ok(Err(CallbackError::Reject { reason })) => Outcome::Reject { reason },
+            Err(panic) => Outcome::retry(format!("the callback panicked: {}", words(panic.as_ref()))),
+        }
+    }
+
+    /// A function is always there.
+    async fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("it did not say why")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::delivery;
+    use pillarbox::Event;
+
+    async fn outcome(result: fn() -> Result<(), CallbackError>) -> Outcome {
+        let sink = Callback::new(move |_| async move { result() });
+        sink.deliver(&delivery(Event::new("shop", "orders"))).await
+    }
+
+    #[tokio::test]
+    async fn ok_is_delivered() {
+        assert_eq!(outcome(|| Ok(())).await, Outcome::Delivered);
+    }
+
+    #[tokio::test]
+    async fn any_error_is_tried_again() {
+        let failed = outcome(|| Ok("x".parse::<u8>().map(|_| ())?)).await;
+        assert_eq!(failed, Outcome::retry("invalid digit found in string"));
+        let later = outcome(|| Err(CallbackError::retry_after("busy", Duration::from_secs(3)))).await;
+        assert_eq!(
+            later,
+            Outcome::Retry {
+                reason: "busy".to_owned(),
+                after: Some(Duration::from_secs(3))
+            }
+        );
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_for_good() {
+        assert_eq!(
+            outcome(|| Err(CallbackError::reject("no"))).await,
+            Outcome::reject("no")
+        );
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_tried_again_and_says_what_it_said() {
+        let panicked = outcome(|| panic!("order {} is odd", 7)).await;
+        assert_eq!(panicked, Outcome::retry("the callback panicked: order 7 is odd"));
+    }
+}

@@ -1,0 +1,134 @@
+//! What travels beside the payload, the same to every place: `docs/sinks/message-format.md`.
+//!
+//! Names that begin with `pillarbox-` are ours. A header of the event with such a name is left out, so
+//! that a producer cannot forge what a receiver relies on.
+
+use std::borrow::Cow;
+
+use pillarbox::Delivery;
+use time::format_description::well_known::Rfc3339;
+
+/// What the names of our own headers begin with.
+pub const PREFIX: &str = "pillarbox-";
+
+/// A name and its value.
+pub type Header<'a> = (&'a str, Cow<'a, str>);
+
+/// Our headers, then the event's own.
+pub fn of(delivery: &Delivery) -> Vec<Header<'_>> {
+    let event = &delivery.event;
+    let mut headers: Vec<Header<'_>> = Vec::with_capacity(13 + event.headers.len());
+    headers.push(("pillarbox-id", event.id.to_string().into()));
+    headers.push(("pillarbox-namespace", event.namespace.as_str().into()));
+    headers.push(("pillarbox-topic", event.topic.as_str().into()));
+    headers.push(("pillarbox-version", event.event_version.to_string().into()));
+    headers.push(("pillarbox-created-at", created_at(delivery).into()));
+    headers.push(("pillarbox-attempt", delivery.attempts.to_string().into()));
+    if let Some(tenant) = event.tenant_id {
+        headers.push(("pillarbox-tenant", tenant.to_string().into()));
+    }
+    for (name, value) in [
+        ("pillarbox-type", &event.event_type),
+        ("pillarbox-aggregate-type", &event.aggregate_type),
+        ("pillarbox-aggregate-id", &event.aggregate_id),
+        ("pillarbox-key", &event.ordering_key),
+        ("pillarbox-dedupe-key", &event.dedupe_key),
+        ("pillarbox-severity", &event.severity),
+    ] {
+        if let Some(value) = value {
+            headers.push((name, value.as_str().into()));
+        }
+    }
+    let own = event.headers.iter().filter(|(name, _)| !is_ours(name));
+    headers.extend(own.map(|(name, value)| (name.as_str(), Cow::from(value))));
+    headers
+}
+
+/// When the row was written, by the store's clock.
+pub(crate) fn created_at(delivery: &Delivery) -> String {
+    // A year outside 0..=9999 has no such form; the seconds since 1970 are better than nothing.
+    let seconds = || delivery.created_at.unix_timestamp().to_string();
+    delivery.created_at.format(&Rfc3339).unwrap_or_else(|_| seconds())
+}
+
+fn is_ours(name: &str) -> bool {
+    name.get(..PREFIX.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::delivery;
+    use pillarbox::Event;
+    use uuid::Uuid;
+
+    #[test]
+    fn every_field_that_is_set_has_a_header() {
+        let event = Event::new("shop", "orders")
+            .event_type("OrderCreated")
+            .version(3)
+            .aggregate("order", "42")
+            .tenant(Uuid::nil())
+            .dedupe_key("once")
+            .ordering_key("order-42")
+            .severity("low")
+            .header("traceparent", "00-1");
+        let delivery = delivery(event);
+        let mut headers = of(&delivery);
+        headers.sort();
+        let headers: Vec<(&str, &str)> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_ref()))
+            .collect();
+        assert_eq!(
+            headers,
+            [
+                ("pillarbox-aggregate-id", "42"),
+                ("pillarbox-aggregate-type", "order"),
+                ("pillarbox-attempt", "1"),
+                ("pillarbox-created-at", "2026-01-02T03:04:05Z"),
+                ("pillarbox-dedupe-key", "once"),
+                ("pillarbox-id", delivery.event.id.to_string().as_str()),
+                ("pillarbox-key", "order-42"),
+                ("pillarbox-namespace", "shop"),
+                ("pillarbox-severity", "low"),
+                ("pillarbox-tenant", "00000000-0000-0000-0000-000000000000"),
+                ("pillarbox-topic", "orders"),
+                ("pillarbox-type", "OrderCreated"),
+                ("pillarbox-version", "3"),
+                ("traceparent", "00-1"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_set_has_none() {
+        let delivery = delivery(Event::new("shop", "orders"));
+        let names: Vec<&str> = of(&delivery).iter().map(|(name, _)| *name).collect();
+        assert_eq!(
+            names,
+            [
+                "pillarbox-id",
+                "pillarbox-namespace",
+                "pillarbox-topic",
+                "pillarbox-version",
+                "pillarbox-created-at",
+                "pillarbox-attempt"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_event_cannot_override_ours() {
+        let event = Event::new("shop", "orders")
+            .header("pillarbox-id", "forged")
+            .header("Pillarbox-Type", "forged")
+            .header("pillarboxes", "fine")
+            .header("é", "fine");
+        let delivery = delivery(event);
+        let headers = of(&delivery);
+        assert!(headers.iter().all(|(_, value)| value != "forged"));
+        assert_eq!(headers.iter().filter(|(_, value)| value == "fine").count(), 2);
+    }
+}

@@ -1,0 +1,3 @@
+//! Delivers to Kafka.
+mod config;
+pub use config::{Compression, Config, Mechanism, Sasl};

@@ -1,0 +1,8 @@
+//! What a `log` destination can say: nothing.
+
+use serde::{Deserialize, Serialize};
+
+/// A destination of `type = "log"`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {}

@@ -1,0 +1,125 @@
+//! The sink: hands lines to the thread that writes them.
+
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError, mpsc};
+
+use async_trait::async_trait;
+use pillarbox::{Delivery, Outcome, Sink};
+use tokio::sync::oneshot;
+
+use super::config::Config;
+use super::{classify, encode};
+
+/// The log.
+pub struct Log {
+    /// `None` once closed, which ends the writing thread.
+    lines: Mutex<Option<mpsc::Sender<Job>>>,
+    finished: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+struct Job {
+    line: Vec<u8>,
+    done: oneshot::Sender<io::Result<()>>,
+}
+
+impl Log {
+    /// A log on standard output.
+    pub fn new(_: &Config) -> Self {
+        Self::to(io::stdout())
+    }
+
+    /// A log that somebody else reads.
+    pub fn to(writer: impl Write + Send + 'static) -> Self {
+        let (lines, jobs) = mpsc::channel();
+        let (finish, finished) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("pillarbox-log".to_owned());
+        let started = thread.spawn(move || {
+            write_all(writer, &jobs);
+            finish.send(()).ok();
+        });
+        // Without its thread the channel is closed, and every delivery says so.
+        if let Err(error) = started {
+            tracing::error!(%error, "the thread that writes the log cannot be started");
+        }
+        Self {
+            lines: Mutex::new(Some(lines)),
+            finished: Mutex::new(Some(finished)),
+        }
+    }
+
+    fn hand_over(&self, job: Job) -> Result<(), Outcome> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = lines.as_ref().map(|lines| lines.send(job));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            Some(Err(_)) | None => Err(Outcome::unavailable("the log is closed")),
+        }
+    }
+}
+
+fn write_all(mut writer: impl Write, jobs: &mpsc::Receiver<Job>) {
+    let mut torn = false;
+    while let Ok(job) = jobs.recv() {
+        if job.done.is_closed() {
+            continue; // nobody waits for this attempt any more; it will be made again
+        }
+        let result = write_line(&mut writer, job.line, torn);
+        torn = result.is_err();
+        job.done.send(result).ok(); // the line stands, whoever still wants to know
+    }
+}
+
+/// After a failed write half a line may stand there: the next one begins on its own.
+fn write_line(writer: &mut impl Write, mut line: Vec<u8>, torn: bool) -> io::Result<()> {
+    if torn {
+        line.insert(0, b'\n');
+    }
+    writer.write_all(&line)?;
+    writer.flush()
+}
+
+#[async_trait]
+impl Sink for Log {
+    async fn deliver(&self, delivery: &Delivery) -> Outcome {
+        let line = match encode::line(delivery) {
+            Ok(line) => line,
+            Err(outcome) => return outcome,
+        };
+        let (done, written) = oneshot::channel();
+        if let Err(outcome) = self.hand_over(Job { line, done }) {
+            return outcome;
+        }
+        match written.await {
+            Ok(Ok(())) => Outcome::Delivered,
+            Ok(Err(error)) => classify::outcome(&error),
+            Err(_) => Outcome::cut("the thread that writes the log ended"),
+        }
+    }
+
+    /// Asks the writer to flush, which fails if nobody reads.
+    async fn check(&self) -> Result<(), String> {
+        let (done, written) = oneshot::channel();
+        let nothing = Job {
+            line: Vec::new(),
+            done,
+        };
+        self.hand_over(nothing)
+            .map_err(|_| "the log is closed".to_owned())?;
+        match written.await {
+            Ok(result) => result.map_err(|error| format!("the log cannot be written: {error}")),
+            Err(_) => Err("the thread that writes the log ended".to_owned()),
+        }
+    }
+
+    async fn close(&self) {
+        drop(self.lines.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let finished = self
+            .finished
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(finished) = finished {
+            finished.await.ok(); // an error means that it ended before
+        }
+    }
+}

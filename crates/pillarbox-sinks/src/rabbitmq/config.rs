@@ -1,0 +1,100 @@
+//! What a `rabbitmq` destination can say.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::duration;
+use crate::secret::Secret;
+use crate::template::Template;
+use crate::tls::Tls;
+
+/// A destination of `type = "rabbitmq"`. Either `url`, or `host` and what belongs to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// `amqp://user:password@host:5672/vhost`, or `amqps://` for TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<Secret>,
+    /// The broker's host, instead of `url`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Its port; 5672, or 5671 with `tls`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Who; `guest` unless said otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The user's password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+    /// The virtual host; `/` unless said otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost: Option<String>,
+    /// The exchange that messages are published to.
+    pub exchange: String,
+    /// What kind of exchange: `topic`, `direct`, `fanout`, `headers` or a plugin's `x-…`.
+    #[serde(default = "default_kind")]
+    pub kind: String,
+    /// Declare the exchange, durable, when connecting? Without, it must be there.
+    #[serde(default = "yes")]
+    pub declare: bool,
+    /// What the routing key is made of.
+    #[serde(default = "default_routing_key")]
+    pub routing_key: Template,
+    /// Does a message that no queue takes count as not delivered?
+    #[serde(default = "yes")]
+    pub mandatory: bool,
+    /// How often both sides say that they are still there.
+    #[serde(default = "default_heartbeat", with = "duration")]
+    pub heartbeat: Duration,
+    /// How long connecting may take, up to the declared exchange.
+    #[serde(default = "default_connect_timeout", with = "duration")]
+    pub connect_timeout: Duration,
+    /// A private CA, a certificate of our own. With `host`, its presence turns TLS on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+}
+
+impl Config {
+    /// A broker at this URL and an exchange there, everything else as by default.
+    pub fn new(url: impl Into<Secret>, exchange: impl Into<String>) -> Self {
+        Self {
+            url: Some(url.into()),
+            host: None,
+            port: None,
+            user: None,
+            password: None,
+            vhost: None,
+            exchange: exchange.into(),
+            kind: default_kind(),
+            declare: true,
+            routing_key: default_routing_key(),
+            mandatory: true,
+            heartbeat: default_heartbeat(),
+            connect_timeout: default_connect_timeout(),
+            tls: None,
+        }
+    }
+}
+
+fn default_kind() -> String {
+    "topic".to_owned()
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_routing_key() -> Template {
+    Template::parse("{topic}").expect("`topic` is a known name")
+}
+
+/// RabbitMQ's own recommendation lies between 5 and 20 seconds.
+fn default_heartbeat() -> Duration {
+    Duration::from_secs(20)
+}
+
+fn default_connect_timeout() -> Duration {
+    Duration::from_secs(10)
+}

@@ -1,0 +1,3 @@
+//! Delivers to RabbitMQ.
+mod config;
+pub use config::Config;

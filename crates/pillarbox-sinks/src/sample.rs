@@ -1,0 +1,19 @@
+//! Deliveries for the unit tests.
+
+use pillarbox::{Delivery, Event};
+use time::macros::datetime;
+use uuid::Uuid;
+
+/// The first attempt to deliver the event.
+pub(crate) fn delivery(event: Event) -> Delivery {
+    Delivery {
+        id: event.id,
+        seq: 1,
+        event,
+        attempts: 1,
+        max_attempts: None,
+        created_at: datetime!(2026-01-02 03:04:05 UTC),
+        claim: Uuid::nil(),
+        recovered: false,
+    }
+}

@@ -1,0 +1,247 @@
+//! What must not be seen: passwords, tokens, URLs that hold them.
+//!
+//! A secret is written in the configuration, or named there and kept elsewhere:
+//!
+//! ```toml
+//! password = "inline"
+//! password = { env = "RABBITMQ_PASSWORD" }
+//! password = { file = "/run/secrets/rabbitmq" }
+//! ```
+//!
+//! It prints as `***` wherever it is printed. The environment and the file are read when the sink is
+//! built, not when the configuration is parsed, so that a configuration can be checked where its
+//! secrets are not.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::de::{self, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A value that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Source);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Source {
+    Inline(String),
+    Env(String),
+    File(PathBuf),
+}
+
+/// Why a secret could not be had. Never says what it is.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// The variable is not there, or is not text.
+    #[error("is to come from the environment variable {0}, which is not set; set it")]
+    Env(String),
+    /// The file cannot be read.
+    #[error("is to come from the file {}, which cannot be read: {error}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The file says nothing.
+    #[error("is to come from the file {}, which is empty", .0.display())]
+    Empty(PathBuf),
+}
+
+impl Secret {
+    /// A secret that is given as it is.
+    pub fn inline(value: impl Into<String>) -> Self {
+        Self(Source::Inline(value.into()))
+    }
+
+    /// A secret that an environment variable holds.
+    pub fn env(name: impl Into<String>) -> Self {
+        Self(Source::Env(name.into()))
+    }
+
+    /// A secret that a file holds. One line break at its end is not part of it.
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self(Source::File(path.into()))
+    }
+
+    /// Reads the secret. What comes back must not be printed.
+    ///
+    /// # Errors
+    /// When the variable or the file is not there.
+    pub fn reveal(&self) -> Result<String, SecretError> {
+        match &self.0 {
+            Source::Inline(value) => Ok(value.clone()),
+            Source::Env(name) => std::env::var(name).map_err(|_| SecretError::Env(name.clone())),
+            Source::File(path) => {
+                let text = std::fs::read_to_string(path).map_err(|error| SecretError::File {
+                    path: path.clone(),
+                    error,
+                })?;
+                let text = text.strip_suffix('\n').unwrap_or(&text);
+                let text = text.strip_suffix('\r').unwrap_or(text);
+                if text.is_empty() {
+                    return Err(SecretError::Empty(path.clone()));
+                }
+                Ok(text.to_owned())
+            }
+        }
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(value: &str) -> Self {
+        Self::inline(value)
+    }
+}
+
+impl From<String> for Secret {
+    fn from(value: String) -> Self {
+        Self::inline(value)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Where it comes from may be seen; an inline value is `***`.
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (key, value) = match &self.0 {
+            Source::Inline(_) => return serializer.serialize_str("***"),
+            Source::Env(name) => ("env", name.clone()),
+            Source::File(path) => ("file", path.display().to_string()),
+        };
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry(key, &value)?;
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SecretVisitor)
+    }
+}
+
+struct SecretVisitor;
+
+impl<'de> Visitor<'de> for SecretVisitor {
+    type Value = Secret;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(r#"a text, { env = "NAME" } or { file = "/path" }"#)
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Secret, E> {
+        Ok(Secret::inline(value))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Secret, A::Error> {
+        let wrong =
+            || de::Error::custom(r#"expected exactly one of { env = "NAME" } and { file = "/path" }"#);
+        let (key, value) = map.next_entry::<String, String>()?.ok_or_else(wrong)?;
+        if map.next_key::<String>()?.is_some() {
+            return Err(wrong());
+        }
+        match key.as_str() {
+            "env" => Ok(Secret::env(value)),
+            "file" => Ok(Secret::file(value)),
+            _ => Err(wrong()),
+        }
+    }
+
+    // What was given may be a password of digits only: serde's own message would print it.
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Secret, E> {
+        Err(E::custom("a secret is a text; put it in quotes"))
+    }
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Secret, E> {
+        Err(E::custom("a secret is a text; put it in quotes"))
+    }
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Secret, E> {
+        Err(E::custom("a secret is a text; put it in quotes"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize, Serialize)]
+    struct Holder {
+        password: Secret,
+    }
+
+    fn parse(text: &str) -> Result<Secret, String> {
+        toml::from_str::<Holder>(text)
+            .map(|holder| holder.password)
+            .map_err(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn a_secret_is_never_printed() {
+        let holder: Holder = toml::from_str(r#"password = "hunter2""#).unwrap();
+        assert_eq!(holder.password.reveal().unwrap(), "hunter2");
+        assert_eq!(format!("{}", holder.password), "***");
+        assert_eq!(format!("{holder:?}"), "Holder { password: *** }");
+        assert_eq!(toml::to_string(&holder).unwrap().trim(), r#"password = "***""#);
+    }
+
+    #[test]
+    fn a_secret_comes_from_the_environment_or_says_what_to_set() {
+        let there = parse(r#"password = { env = "PATH" }"#).unwrap();
+        assert_eq!(there.reveal().unwrap(), std::env::var("PATH").unwrap());
+        let missing = parse(r#"password = { env = "PILLARBOX_NO_SUCH_VARIABLE" }"#).unwrap();
+        let error = missing.reveal().unwrap_err().to_string();
+        assert!(
+            error.contains("PILLARBOX_NO_SUCH_VARIABLE, which is not set"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_secret_comes_from_a_file_without_its_line_break() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "hunter2 \r\n").unwrap();
+        assert_eq!(Secret::file(&path).reveal().unwrap(), "hunter2 ");
+        std::fs::write(&path, "\n").unwrap();
+        assert!(
+            Secret::file(&path)
+                .reveal()
+                .unwrap_err()
+                .to_string()
+                .contains("is empty")
+        );
+        std::fs::remove_file(&path).unwrap();
+        assert!(
+            Secret::file(&path)
+                .reveal()
+                .unwrap_err()
+                .to_string()
+                .contains("cannot be read")
+        );
+    }
+
+    #[test]
+    fn anything_else_is_refused_without_being_printed() {
+        for text in [
+            "password = 4711",
+            "password = { env = \"A\", file = \"4711\" }",
+            "password = { value = \"4711\" }",
+            "password = {}",
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(!error.contains("4711"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Names made from an event: routing keys, Kafka topics, paths.
+//!
+//! ```text
+//! arap.{event_type}                  a field of the event
+//! {ordering_key|aggregate_id}        the first one that the event has
+//! tenants/{header.region}/{{x}}      a header; braces that mean themselves
+//! ```
+//!
+//! There is nothing more: no functions, no conditions. A template is checked when the configuration is
+//! read. An event that lacks the value is rejected, because no later attempt would have it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use pillarbox::Delivery;
+use serde::{Deserialize, Serialize};
+
+/// A text with places for an event's fields.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Template {
+    source: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Literal(String),
+    /// The first of these that the event has.
+    Value(Vec<Field>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Field {
+    Id,
+    Namespace,
+    Topic,
+    EventType,
+    EventVersion,
+    AggregateType,
+    AggregateId,
+    TenantId,
+    OrderingKey,
+    DedupeKey,
+    Severity,
+    Destination,
+    Header(String),
+}
+
+/// The names that a template may use, beside `header.NAME`.
+const NAMES: [(&str, Field); 12] = [
+    ("id", Field::Id),
+    ("namespace", Field::Namespace),
+    ("topic", Field::Topic),
+    ("event_type", Field::EventType),
+    ("event_version", Field::EventVersion),
+    ("aggregate_type", Field::AggregateType),
+    ("aggregate_id", Field::AggregateId),
+    ("tenant_id", Field::TenantId),
+    ("ordering_key", Field::OrderingKey),
+    ("dedupe_key", Field::DedupeKey),
+    ("severity", Field::Severity),
+    ("destination", Field::Destination),
+];
+
+/// Why a text is no template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// A name that no event has.
+    #[error("`{{{name}}}` is not known; the names are {}, and header.NAME", known())]
+    Unknown {
+        /// What was written.
+        name: String,
+    },
+    /// `{` without `}`.
+    #[error("a `{{` is never closed; write `{{{{` for a brace that means itself")]
+    Unclosed,
+    /// `}` without `{`.
+    #[error("a `}}` closes nothing; write `}}}}` for a brace that means itself")]
+    Unopened,
+}
+
+fn known() -> String {
+    NAMES.map(|(name, _)| name).join(", ")
+}
+
+/// The event lacks what a template needs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the event has no `{field}`, which the template `{template}` needs")]
+pub struct Missing {
+    /// What it lacks.
+    pub field: String,
+    /// Who needs it.
+    pub template: String,
+}
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// When a brace is alone or a name is not known.
+    pub fn parse(source: &str) -> Result<Self, TemplateError> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = source;
+        while let Some(at) = rest.find(['{', '}']) {
+            literal.push_str(&rest[..at]);
+            let brace = &rest[at..=at];
+            let after = &rest[at + 1..];
+            if after.starts_with(brace) {
+                literal.push_str(brace);
+                rest = &after[1..];
+                continue;
+            }
+            if brace == "}" {
+                return Err(TemplateError::Unopened);
+            }
+            let end = after.find(['{', '}']).ok_or(TemplateError::Unclosed)?;
+            if after[end..].starts_with('{') {
+                return Err(TemplateError::Unclosed);
+            }
+            if !literal.is_empty() {
+                parts.push(Part::Literal(std::mem::take(&mut literal)));
+            }
+            parts.push(Part::Value(alternatives(&after[..end])?));
+            rest = &after[end + 1..];
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            parts.push(Part::Literal(literal));
+        }
+        Ok(Self {
+            source: source.to_owned(),
+            parts,
+        })
+    }
+
+    /// The text as it was written.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Does it need nothing of the event?
+    pub fn is_constant(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, Part::Literal(_)))
+    }
+
+    /// The text up to the first field.
+    pub fn literal_start(&self) -> &str {
+        match self.parts.first() {
+            Some(Part::Literal(text)) => text,
+            Some(Part::Value(_)) | None => "",
+        }
+    }
+
+    /// Fills in an event on its way to the named destination.
+    ///
+    /// # Errors
+    /// When the event lacks a value.
+    pub fn render(&self, delivery: &Delivery, destination: &str) -> Result<String, Missing> {
+        self.render_with(delivery, destination, |value, out| out.push_str(value))
+    }
+
+    /// Fills in an event, each value written by `write`: for escaping.
+    ///
+    /// # Errors
+    /// When the event lacks a value.
+    pub fn render_with(
+        &self,
+        delivery: &Delivery,
+        destination: &str,
+        write: impl Fn(&str, &mut String),
+    ) -> Result<String, Missing> {
+        let mut out = String::with_capacity(self.source.len() + 32);
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => out.push_str(text),
+                Part::Value(fields) => {
+                    let value = fields.iter().find_map(|field| field.of(delivery, destination));
+                    write(&value.ok_or_else(|| self.missing(fields))?, &mut out);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn missing(&self, fields: &[Field]) -> Missing {
+        let names: Vec<String> = fields.iter().map(Field::to_string).collect();
+        Missing {
+            field: names.join("` and no `"),
+            template: self.source.clone(),
+        }
+    }
+}
+
+fn alternatives(text: &str) -> Result<Vec<Field>, TemplateError> {
+    text.split('|').map(Field::parse).collect()
+}
+
+impl Field {
+    fn parse(name: &str) -> Result<Self, TemplateError> {
+        if let Some(header) = name.strip_prefix("header.").filter(|header| !header.is_empty()) {
+            return Ok(Self::Header(header.to_owned()));
+        }
+        let found = NAMES.into_iter().find(|(known, _)| *known == name);
+        found
+            .map(|(_, field)| field)
+            .ok_or_else(|| TemplateError::Unknown {
+                name: name.to_owned(),
+            })
+    }
+
+    fn of<'a>(&self, delivery: &'a Delivery, destination: &'a str) -> Option<Cow<'a, str>> {
+        let event = &delivery.event;
+        let text = match self {
+            Self::Id => return Some(event.id.to_string().into()),
+            Self::EventVersion => return Some(event.event_version.to_string().into()),
+            Self::TenantId => return event.tenant_id.map(|tenant| tenant.to_string().into()),
+            Self::Namespace => Some(&event.namespace),
+            Self::Topic => Some(&event.topic),
+            Self::EventType => event.event_type.as_ref(),
+            Self::AggregateType => event.aggregate_type.as_ref(),
+            Self::AggregateId => event.aggregate_id.as_ref(),
+            Self::OrderingKey => event.ordering_key.as_ref(),
+            Self::DedupeKey => event.dedupe_key.as_ref(),
+            Self::Severity => event.severity.as_ref(),
+            Self::Destination => return Some(destination.into()),
+            Self::Header(name) => event.headers.get(name),
+        };
+        text.map(|text| text.as_str().into())
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header.{name}"),
+            other => {
+                let name = NAMES.iter().find(|(_, field)| field == other);
+                f.write_str(name.map_or("?", |(name, _)| name))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.source, f)
+    }
+}
+
+impl TryFrom<String> for Template {
+    type Error = TemplateError;
+
+    fn try_from(source: String) -> Result<Self, TemplateError> {
+        Self::parse(&source)
+    }
+}
+
+impl From<Template> for String {
+    fn from(template: Template) -> Self {
+        template.source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::delivery;
+    use pillarbox::Event;
+    use proptest::{prop_assert_eq, proptest};
+
+    fn render(template: &str, event: Event) -> Result<String, String> {
+        Template::parse(template)
+            .unwrap()
+            .render(&delivery(event), "queue")
+            .map_err(|missing| missing.to_string())
+    }
+
+    fn event() -> Event {
+        Event::new("shop", "orders").event_type("OrderCreated").version(2)
+    }
+
+    #[test]
+    fn fields_are_filled_in() {
+        assert_eq!(render("arap.{event_type}", event()).unwrap(), "arap.OrderCreated");
+        assert_eq!(
+            render("{namespace}/{topic}.v{event_version}@{destination}", event()).unwrap(),
+            "shop/orders.v2@queue"
+        );
+        let with_header = event().header("x-region", "eu");
+        assert_eq!(render("{header.x-region}", with_header).unwrap(), "eu");
+        let one = event();
+        let id = one.id.to_string();
+        assert_eq!(render("{id}", one).unwrap(), id);
+    }
+
+    #[test]
+    fn every_known_name_can_be_rendered() {
+        let full = event()
+            .aggregate("order", "1")
+            .tenant(uuid::Uuid::nil())
+            .ordering_key("k")
+            .dedupe_key("d")
+            .severity("low");
+        for (name, _) in NAMES {
+            assert!(render(&format!("{{{name}}}"), full.clone()).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_first_alternative_that_is_there_counts() {
+        let template = "{ordering_key|aggregate_id}";
+        assert_eq!(render(template, event().aggregate("order", "42")).unwrap(), "42");
+        let both = event().aggregate("order", "42").ordering_key("k");
+        assert_eq!(render(template, both).unwrap(), "k");
+    }
+
+    #[test]
+    fn a_missing_value_is_named() {
+        assert_eq!(
+            render("x.{severity}", event()).unwrap_err(),
+            "the event has no `severity`, which the template `x.{severity}` needs"
+        );
+        assert_eq!(
+            render("{ordering_key|header.a}", event()).unwrap_err(),
+            "the event has no `ordering_key` and no `header.a`, which the template `{ordering_key|header.a}` needs"
+        );
+    }
+
+    #[test]
+    fn doubled_braces_mean_themselves() {
+        assert_eq!(
+            render("{{topic}} {{{topic}}}", event()).unwrap(),
+            "{topic} {orders}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_known_ones() {
+        let error = Template::parse("{event-type}").unwrap_err().to_string();
+        assert!(
+            error.starts_with("`{event-type}` is not known; the names are id, namespace, topic,"),
+            "{error}"
+        );
+        assert!(error.ends_with("and header.NAME"), "{error}");
+        for source in ["{}", "{header.}", "{topic|}", "{ topic }"] {
+            assert!(
+                matches!(Template::parse(source), Err(TemplateError::Unknown { .. })),
+                "{source}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_lonely_brace_is_refused() {
+        assert_eq!(Template::parse("{topic"), Err(TemplateError::Unclosed));
+        assert_eq!(Template::parse("{to{pic}"), Err(TemplateError::Unclosed));
+        assert_eq!(Template::parse("topic}"), Err(TemplateError::Unopened));
+    }
+
+    #[test]
+    fn what_comes_before_the_first_field_is_known() {
+        let template = Template::parse("https://a/{topic}").unwrap();
+        assert_eq!(template.literal_start(), "https://a/");
+        assert!(!template.is_constant());
+        assert!(Template::parse("plain").unwrap().is_constant());
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_and_rendering_never_panic(source in "([{}|.é]|topic|event_type|header|severity){0,12}") {
+            if let Ok(template) = Template::parse(&source) {
+                template.render(&delivery(event()), "queue").ok();
+            }
+        }
+
+        #[test]
+        fn an_escaped_literal_comes_back_as_it_was(text in "\\PC{0,40}") {
+            let source = text.replace('{', "{{").replace('}', "}}");
+            prop_assert_eq!(render(&source, event()).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What an answer, or none, means.
+
+use std::error::Error;
+use std::time::Duration;
+
+use pillarbox::Outcome;
+use reqwest::StatusCode;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
+
+/// The longest that a receiver may put us off.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+/// How much of an answer is kept in the reason.
+const MAX_EXCERPT: usize = 1024;
+
+/// From the status of an answer.
+pub(super) fn answer(status: StatusCode, after: Option<Duration>, body: &[u8]) -> Outcome {
+    let reason = || reason(status, body);
+    match status.as_u16() {
+        200..=299 => Outcome::Delivered,
+        // Not now: the attempt is given back.
+        429 => Outcome::Throttled {
+            reason: reason(),
+            after,
+        },
+        408 | 425 | 500..=599 => Outcome::Retry {
+            reason: reason(),
+            after,
+        },
+        // The receiver asks us to stop.
+        410 => Outcome::Gone { reason: reason() },
+        // This event will never be accepted.
+        400 | 413 | 415 | 422 => Outcome::reject(reason()),
+        // 401, 403, 404 … are often mended by a person.
+        _ => Outcome::retry(reason()),
+    }
+}
+
+/// From a request without an answer.
+pub(super) fn failure(error: reqwest::Error) -> Outcome {
+    // A receiver that cannot be reached is a failed attempt like another: many share one network, and
+    // only one of them may be misspelt.
+    let is_failed_attempt = error.is_connect() || error.is_timeout() || error.is_dns();
+    let reason = words(error);
+    if is_failed_attempt {
+        Outcome::retry(reason)
+    } else {
+        Outcome::cut(reason)
+    }
+}
+
+/// The whole chain of causes, without the URL, which may hold a token.
+pub(super) fn words(error: reqwest::Error) -> String {
+    let what = if error.is_timeout() {
+        "no answer in time: "
+    } else {
+        ""
+    };
+    let error = error.without_url();
+    let mut text = format!("{what}{error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+fn reason(status: StatusCode, body: &[u8]) -> String {
+    let excerpt = String::from_utf8_lossy(&body[..body.len().min(MAX_EXCERPT)]);
+    let mut text = format!("the receiver answered {status}");
+    if status.is_redirection() {
+        text.push_str("; redirects are not followed: give the new URL to the destination");
+    }
+    if !excerpt.trim().is_empty() {
+        text.push_str(": ");
+        text.push_str(excerpt.trim());
+    }
+    if body.len() > MAX_EXCERPT {
+        text.push('…');
+    }
+    text
+}
+
+/// `Retry-After`: seconds, or a date.
+pub(super) fn retry_after(text: &str, now: OffsetDateTime) -> Option<Duration> {
+    let text = text.trim();
+    let after = if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
+        // More digits than fit is a long time.
+        Duration::from_secs(text.parse().unwrap_or(u64::MAX))
+    } else {
+        let at = OffsetDateTime::parse(text, &Rfc2822).ok()?;
+        Duration::try_from(at - now).unwrap_or(Duration::ZERO)
+    };
+    Some(after.min(MAX_RETRY_AFTER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+
+    #[test]
+    fn the_table() {
+        let after = Some(Duration::from_secs(7));
+        for (codes, name) in [
+            (&[200, 201, 202, 204, 299][..], "delivered"),
+            (&[429], "throttled"),
+            (&[408, 425, 500, 502, 503, 504, 599], "retry"),
+            (&[410], "gone"),
+            (&[400, 413, 415, 422], "reject"),
+            (
+                &[
+                    300, 301, 302, 304, 307, 401, 403, 404, 405, 409, 418, 451, 600, 999,
+                ],
+                "retry",
+            ),
+        ] {
+            for code in codes {
+                let outcome = answer(StatusCode::from_u16(*code).unwrap(), after, b"");
+                assert_eq!(outcome.name(), name, "{code}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_receiver_asked_for_is_kept() {
+        let after = Some(Duration::from_secs(7));
+        for code in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
+            match answer(code, after, b"") {
+                Outcome::Throttled { after: found, .. } | Outcome::Retry { after: found, .. } => {
+                    assert_eq!(found, after)
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_reason_holds_a_piece_of_the_answer() {
+        let body = "x".repeat(5000);
+        let Outcome::Reject { reason } = answer(StatusCode::UNPROCESSABLE_ENTITY, None, body.as_bytes())
+        else {
+            panic!("422 is a refusal");
+        };
+        assert!(
+            reason.starts_with("the receiver answered 422 Unprocessable Entity: xxx"),
+            "{reason}"
+        );
+        assert!(reason.ends_with('…') && reason.len() < 1200, "{reason}");
+    }
+
+    #[test]
+    fn a_redirect_says_what_to_do() {
+        let outcome = answer(StatusCode::MOVED_PERMANENTLY, None, b"");
+        assert!(format!("{outcome:?}").contains("redirects are not followed"));
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = datetime!(2026-11-15 12:00:00 UTC);
+        for (text, seconds) in [
+            ("0", Some(0)),
+            ("120", Some(120)),
+            (" 120 ", Some(120)),
+            ("99999999999999999999999", Some(86_400)),
+            ("86401", Some(86_400)),
+            ("Sun, 15 Nov 2026 12:00:30 GMT", Some(30)),
+            ("Sun, 15 Nov 2026 11:00:00 GMT", Some(0)),
+            ("Mon, 15 Nov 2027 11:00:00 GMT", Some(86_400)),
+            ("", None),
+            ("-1", None),
+            ("soon", None),
+        ] {
+            assert_eq!(retry_after(text, now), seconds.map(Duration::from_secs), "{text}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What a `webhook` destination can say.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::duration;
+use crate::secret::Secret;
+use crate::tls::Tls;
+
+/// A destination of `type = "webhook"`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where to post. After the host it may be a [template](crate::Template); often it holds a token, so it
+    /// is never printed.
+    pub url: Secret,
+    /// Sent with every request; they win over the event's own headers.
+    #[serde(default)]
+    pub headers: BTreeMap<String, Secret>,
+    /// `Authorization: Bearer …`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bearer: Option<Secret>,
+    /// `Authorization: Basic …`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basic: Option<Basic>,
+    /// How long one request may take, from connecting to the last byte of the answer.
+    #[serde(default = "default_timeout", with = "duration")]
+    pub timeout: Duration,
+    /// How long connecting may take.
+    #[serde(default = "default_connect_timeout", with = "duration")]
+    pub connect_timeout: Duration,
+    /// A private CA, a certificate of our own.
+    #[serde(default)]
+    pub tls: Tls,
+}
+
+/// A user name and a password.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Basic {
+    /// Who.
+    pub user: String,
+    /// Known to both sides.
+    pub password: Secret,
+}
+
+impl Config {
+    /// A webhook at this URL, everything else as by default.
+    pub fn new(url: impl Into<Secret>) -> Self {
+        Self {
+            url: url.into(),
+            headers: BTreeMap::new(),
+            bearer: None,
+            basic: None,
+            timeout: default_timeout(),
+            connect_timeout: default_connect_timeout(),
+            tls: Tls::default(),
+        }
+    }
+}
+
+fn default_timeout() -> Duration {
+    Duration::from_secs(20)
+}
+
+fn default_connect_timeout() -> Duration {
+    Duration::from_secs(10)
+}

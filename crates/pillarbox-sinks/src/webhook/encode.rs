@@ -1,0 +1,300 @@
+//! An event as an HTTP request.
+
+use std::borrow::Cow;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use pillarbox::{Delivery, Outcome};
+use reqwest::Url;
+use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+
+use crate::headers;
+use crate::registry::ConfigError;
+use crate::template::Template;
+
+/// What may stand in a URL as itself (RFC 3986, unreserved).
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Headers that belong to the connection, to the payload or to us. An event cannot set them.
+const RESERVED: [&str; 12] = [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+];
+
+/// Where requests go. Never printed: it may hold a token.
+pub(super) struct Target {
+    template: Template,
+    /// The URL itself, or that of the host if the rest depends on the event.
+    probe: Url,
+}
+
+impl Target {
+    /// Reads a URL, which may be a template after its host.
+    pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
+        let wrong = |problem: String| ConfigError::at("url", problem);
+        let template = Template::parse(text).map_err(|error| wrong(format!("cannot be used: {error}")))?;
+        let start = template.literal_start().to_owned();
+        let mut probe = Url::parse(&start).map_err(|error| {
+            wrong(format!(
+                "is not a URL ({error}); write for example https://example.com/hook"
+            ))
+        })?;
+        if !matches!(probe.scheme(), "http" | "https") {
+            return Err(wrong("must begin with https:// or http://".to_owned()));
+        }
+        if !template.is_constant() {
+            let authority = start.split_once("://").map_or("", |(_, rest)| rest);
+            if !authority.contains(['/', '?', '#']) {
+                return Err(wrong(
+                    "must name its host; only what follows may depend on the event".to_owned(),
+                ));
+            }
+            probe.set_path("/");
+            probe.set_query(None);
+        }
+        Ok(Self { template, probe })
+    }
+
+    /// What to ask whether anybody is there.
+    pub(super) fn probe(&self) -> &Url {
+        &self.probe
+    }
+
+    fn url(&self, delivery: &Delivery, destination: &str) -> Result<Url, Outcome> {
+        if self.template.is_constant() {
+            return Ok(self.probe.clone());
+        }
+        let encode = |value: &str, out: &mut String| out.extend(utf8_percent_encode(value, ENCODED));
+        let text = self
+            .template
+            .render_with(delivery, destination, encode)
+            .map_err(|missing| {
+                Outcome::reject(format!(
+                    "the event has no `{}`, which the URL needs",
+                    missing.field
+                ))
+            })?;
+        // A URL parser takes such a segment for a step upwards: the event would choose the path.
+        let path = text.split(['?', '#']).next().unwrap_or_default();
+        if path.split('/').any(|segment| matches!(segment, "." | "..")) {
+            return Err(Outcome::reject(
+                "a value of the event makes a `.` or `..` in the URL's path",
+            ));
+        }
+        Url::parse(&text)
+            .map_err(|error| Outcome::reject(format!("the URL made for the event is wrong: {error}")))
+    }
+}
+
+/// The URL and the headers. The body is the payload as it is.
+pub(super) fn request(
+    delivery: &Delivery,
+    destination: &str,
+    target: &Target,
+    fixed: &HeaderMap,
+) -> Result<(Url, HeaderMap), Outcome> {
+    let url = target.url(delivery, destination)?;
+    let event = &delivery.event;
+    let mut map = HeaderMap::with_capacity(24);
+    put(&mut map, CONTENT_TYPE, event.media_type())?;
+    if let Some(encoding) = &event.content_encoding {
+        put(&mut map, CONTENT_ENCODING, encoding)?;
+    }
+    put(
+        &mut map,
+        HeaderName::from_static("webhook-id"),
+        &event.id.to_string(),
+    )?;
+    for (name, value) in headers::of(delivery) {
+        let name = header_name(name)?;
+        if !is_reserved(&name) {
+            put(&mut map, name, &value)?;
+        }
+    }
+    for (name, value) in fixed {
+        map.insert(name, value.clone());
+    }
+    Ok((url, map))
+}
+
+fn header_name(name: &str) -> Result<HeaderName, Outcome> {
+    HeaderName::try_from(name)
+        .map_err(|_| Outcome::reject(format!("`{}` is no name for an HTTP header", printable(name))))
+}
+
+fn is_reserved(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    RESERVED.contains(&name) || name.starts_with("webhook-") || name.starts_with("proxy-")
+}
+
+fn put(map: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), Outcome> {
+    let value = HeaderValue::from_bytes(value.as_bytes())
+        .map_err(|_| Outcome::reject(format!("`{name}` has a value with a character that HTTP forbids")))?;
+    map.try_insert(name, value)
+        .map_err(|_| Outcome::reject("the event has more headers than HTTP allows"))?;
+    Ok(())
+}
+
+fn printable(name: &str) -> Cow<'_, str> {
+    if name.chars().any(char::is_control) {
+        Cow::Owned(name.escape_debug().to_string())
+    } else {
+        Cow::Borrowed(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::delivery;
+    use pillarbox::Event;
+
+    fn encode(url: &str, event: Event) -> Result<(Url, HeaderMap), Outcome> {
+        let target = Target::parse(url).unwrap();
+        request(&delivery(event), "partner", &target, &HeaderMap::new())
+    }
+
+    fn event() -> Event {
+        Event::new("shop", "orders")
+    }
+
+    #[test]
+    fn metadata_travels_in_headers() {
+        let event = event().event_type("OrderCreated").header("X-Trace", "é");
+        let id = event.id.to_string();
+        let (_, headers) = encode("https://example.com/", event).unwrap();
+        assert_eq!(headers["content-type"], "application/json");
+        assert_eq!(headers["webhook-id"], id.as_str());
+        assert_eq!(headers["pillarbox-id"], id.as_str());
+        assert_eq!(headers["pillarbox-type"], "OrderCreated");
+        assert_eq!(headers["x-trace"].as_bytes(), "é".as_bytes());
+    }
+
+    #[test]
+    fn the_event_cannot_set_what_belongs_to_the_connection_or_to_us() {
+        let mut event = event();
+        for name in [
+            "Host",
+            "Content-Length",
+            "Transfer-Encoding",
+            "webhook-signature",
+            "Proxy-Authorization",
+        ] {
+            event = event.header(name, "forged");
+        }
+        let (_, headers) = encode("https://example.com/", event).unwrap();
+        assert!(headers.values().all(|value| value != "forged"));
+    }
+
+    #[test]
+    fn configured_headers_win() {
+        let target = Target::parse("https://example.com/").unwrap();
+        let mut fixed = HeaderMap::new();
+        fixed.insert("authorization", HeaderValue::from_static("ours"));
+        let delivery = delivery(event().header("Authorization", "theirs"));
+        let (_, headers) = request(&delivery, "partner", &target, &fixed).unwrap();
+        assert_eq!(
+            headers.get_all("authorization").iter().collect::<Vec<_>>(),
+            ["ours"]
+        );
+    }
+
+    #[test]
+    fn what_http_forbids_in_a_header_is_rejected() {
+        for bad in [
+            event().header("x", "a\r\nevil: b"),
+            event().header("x\r\n", "a"),
+            event().header("é", "a"),
+            event().ordering_key("a\nb"),
+            event().bytes(&b"x"[..], "a\nb"),
+        ] {
+            assert_eq!(encode("https://example.com/", bad).unwrap_err().name(), "reject");
+        }
+    }
+
+    #[test]
+    fn more_headers_than_http_allows_are_rejected() {
+        let mut many = event();
+        for n in 0..40_000 {
+            many = many.header(format!("h{n}"), "");
+        }
+        assert_eq!(encode("https://example.com/", many).unwrap_err().name(), "reject");
+    }
+
+    #[test]
+    fn values_are_encoded_into_the_path() {
+        let event = event().aggregate("order", "a/b?c#d%é .");
+        let (url, _) = encode("https://example.com/hooks/{aggregate_id}?t={topic}", event).unwrap();
+        assert_eq!(
+            url.as_str(),
+            "https://example.com/hooks/a%2Fb%3Fc%23d%25%C3%A9%20.?t=orders"
+        );
+    }
+
+    #[test]
+    fn a_value_cannot_climb_out_of_its_path() {
+        for url in [
+            "https://example.com/a/{aggregate_id}",
+            "https://example.com/a/.{aggregate_id}/b",
+        ] {
+            let event = event().aggregate(
+                "order",
+                if url.contains('.') && url.ends_with('b') {
+                    "."
+                } else {
+                    ".."
+                },
+            );
+            assert_eq!(encode(url, event).unwrap_err().name(), "reject", "{url}");
+        }
+    }
+
+    #[test]
+    fn a_missing_value_is_rejected_without_showing_the_url() {
+        let outcome = encode("https://example.com/token/{severity}", event()).unwrap_err();
+        assert_eq!(
+            outcome,
+            Outcome::reject("the event has no `severity`, which the URL needs")
+        );
+    }
+
+    #[test]
+    fn a_url_must_have_a_scheme_and_a_host_of_its_own() {
+        for url in [
+            "",
+            "example.com",
+            "ftp://example.com/",
+            "https://",
+            "https://{topic}/",
+            "https://a.{topic}/",
+            "{topic}",
+        ] {
+            assert_eq!(
+                Target::parse(url).err().map(|error| error.key),
+                Some("url"),
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_probe_of_a_template_is_its_host() {
+        let target = Target::parse("https://example.com:8443/token/{topic}").unwrap();
+        assert_eq!(target.probe().as_str(), "https://example.com:8443/");
+        let target = Target::parse("https://example.com/token").unwrap();
+        assert_eq!(target.probe().as_str(), "https://example.com/token");
+    }
+}

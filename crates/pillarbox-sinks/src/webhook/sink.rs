@@ -1,0 +1,213 @@
+//! The sink: builds the client once, then one request per attempt.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::BytesMut;
+use pillarbox::{Clock, Delivery, Outcome, Sink, SystemClock};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::{Client, Response, redirect, retry};
+
+use super::classify;
+use super::config::Config;
+use super::encode::{self, Target};
+use crate::registry::{ConfigError, reveal};
+use crate::tls;
+
+/// How much of an answer is read. More would let a receiver fill our memory.
+const MAX_ANSWER: usize = 64 * 1024;
+
+/// The webhook.
+pub struct Webhook {
+    client: Client,
+    destination: String,
+    target: Target,
+    /// Sent with every request; they win over the event's own.
+    fixed: HeaderMap,
+    clock: Arc<dyn Clock>,
+}
+
+impl Webhook {
+    /// The webhook of the destination `name`.
+    ///
+    /// # Errors
+    /// When the configuration cannot be true.
+    pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
+        Ok(Self {
+            client: client(config)?,
+            destination: name.to_owned(),
+            target: Target::parse(&reveal("url", &config.url)?)?,
+            fixed: fixed_headers(config)?,
+            clock: Arc::new(SystemClock),
+        })
+    }
+
+    /// What the receiver said, up to a bound. Reading also frees the connection for the next request.
+    async fn answer(&self, mut response: Response) -> BytesMut {
+        let mut text = BytesMut::new();
+        while text.len() < MAX_ANSWER {
+            // The status has been seen: what goes wrong after it changes nothing.
+            let Ok(Some(chunk)) = response.chunk().await else {
+                break;
+            };
+            let room = MAX_ANSWER - text.len();
+            text.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        }
+        text
+    }
+}
+
+#[async_trait]
+impl Sink for Webhook {
+    async fn deliver(&self, delivery: &Delivery) -> Outcome {
+        let (url, headers) = match encode::request(delivery, &self.destination, &self.target, &self.fixed) {
+            Ok(request) => request,
+            Err(outcome) => return outcome,
+        };
+        let body = delivery.event.payload.as_bytes().clone();
+        let response = match self.client.post(url).headers(headers).body(body).send().await {
+            Ok(response) => response,
+            Err(error) => return classify::failure(error),
+        };
+        let status = response.status();
+        let retry_after = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok());
+        let retry_after = retry_after.and_then(|text| classify::retry_after(text, self.clock.wall()));
+        let answer = self.answer(response).await;
+        classify::answer(status, retry_after, &answer)
+    }
+
+    /// Any answer at all means that somebody is there: what it thinks of HEAD is its own affair.
+    async fn check(&self) -> Result<(), String> {
+        let request = self
+            .client
+            .head(self.target.probe().clone())
+            .headers(self.fixed.clone());
+        match request.send().await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(classify::words(error)),
+        }
+    }
+}
+
+fn client(config: &Config) -> Result<Client, ConfigError> {
+    tls::ensure_provider();
+    let mut builder = Client::builder()
+        .user_agent(concat!("pillarbox/", env!("CARGO_PKG_VERSION")))
+        .redirect(redirect::Policy::none())
+        .no_proxy()
+        .retry(retry::never()) // the dispatcher decides when to try again
+        .timeout(config.timeout)
+        .connect_timeout(config.connect_timeout);
+    let files = config.tls.load()?;
+    if let Some(ca) = files.ca {
+        let certificates = reqwest::Certificate::from_pem_bundle(&ca)
+            .map_err(|error| ConfigError::at("tls.ca_file", format!("holds no certificate: {error}")))?;
+        builder = builder.tls_certs_merge(certificates);
+    }
+    if let Some(identity) = files.identity {
+        let pem = [identity.cert.as_slice(), b"\n", identity.key.as_slice()].concat();
+        let identity = reqwest::Identity::from_pem(&pem).map_err(|error| {
+            ConfigError::at("tls.cert_file", format!("and its key cannot be used: {error}"))
+        })?;
+        builder = builder.identity(identity);
+    }
+    builder
+        .build()
+        .map_err(|error| ConfigError::at("tls", format!("cannot be used: {}", classify::words(error))))
+}
+
+fn fixed_headers(config: &Config) -> Result<HeaderMap, ConfigError> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &config.headers {
+        let wrong = |why: &str| ConfigError::at("headers", format!("`{name}` {why}"));
+        let value = value.reveal().map_err(|error| wrong(&error.to_string()))?;
+        let value =
+            sensitive(&value).ok_or_else(|| wrong("has a value with a character that HTTP forbids"))?;
+        let name = HeaderName::try_from(name).map_err(|_| wrong("is no name for an HTTP header"))?;
+        headers.insert(name, value);
+    }
+    if let Some(value) = authorization(config)? {
+        headers.insert(AUTHORIZATION, value);
+    }
+    Ok(headers)
+}
+
+fn authorization(config: &Config) -> Result<Option<HeaderValue>, ConfigError> {
+    let text = match (&config.bearer, &config.basic) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => {
+            return Err(ConfigError::at(
+                "bearer",
+                "and `basic` exclude each other; keep one",
+            ));
+        }
+        (Some(token), None) => format!("Bearer {}", reveal("bearer", token)?),
+        (None, Some(basic)) => {
+            let password = reveal("basic.password", &basic.password)?;
+            format!("Basic {}", STANDARD.encode(format!("{}:{password}", basic.user)))
+        }
+    };
+    let value =
+        sensitive(&text).ok_or_else(|| ConfigError::at("bearer", "holds a character that HTTP forbids"))?;
+    Ok(Some(value))
+}
+
+/// A value that no log of the HTTP client shows.
+fn sensitive(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::webhook::Basic;
+
+    fn config() -> Config {
+        Config::new("https://example.com/hook")
+    }
+
+    #[test]
+    fn two_kinds_of_authorization_are_refused() {
+        let config = Config {
+            bearer: Some("token".into()),
+            basic: Some(Basic {
+                user: "shop".to_owned(),
+                password: "secret".into(),
+            }),
+            ..config()
+        };
+        assert_eq!(Webhook::new("partner", &config).err().unwrap().key, "bearer");
+    }
+
+    #[test]
+    fn a_configured_header_that_http_forbids_is_refused_without_its_value() {
+        for (name, value) in [("x y", "hunter2"), ("x-token", "hunter2\r\n")] {
+            let mut config = config();
+            config.headers.insert(name.to_owned(), value.into());
+            let error = Webhook::new("partner", &config).err().unwrap();
+            assert_eq!(error.key, "headers");
+            assert!(!error.problem.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn basic_authorization_is_encoded() {
+        let config = Config {
+            basic: Some(Basic {
+                user: "shop".to_owned(),
+                password: "secret".into(),
+            }),
+            ..config()
+        };
+        let value = authorization(&config).unwrap().unwrap();
+        assert_eq!(value.to_str().unwrap(), "Basic c2hvcDpzZWNyZXQ=");
+        assert!(value.is_sensitive());
+    }
+}
