@@ -1,0 +1,89 @@
+//! Rows into deliveries. On the hot path: by position, and JSON stays text.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use sqlx::error::BoxDynError;
+use sqlx::postgres::{PgRow, PgTypeInfo, PgValueFormat, PgValueRef};
+use sqlx::types::Json;
+use sqlx::{Decode, Postgres, Row, Type};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::event::{Delivery, Event};
+use crate::payload::Payload;
+
+/// `jsonb` as the text that the database sends, not parsed.
+struct JsonText(Bytes);
+
+impl Type<Postgres> for JsonText {
+    fn type_info() -> PgTypeInfo {
+        <Json<()> as Type<Postgres>>::type_info()
+    }
+}
+
+impl<'r> Decode<'r, Postgres> for JsonText {
+    fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
+        let format = value.format();
+        let bytes = value.as_bytes()?;
+        Ok(Self(Bytes::copy_from_slice(match format {
+            // Binary jsonb is a version, always 1, and then the text.
+            PgValueFormat::Binary => bytes.strip_prefix(&[1]).ok_or("an unknown version of jsonb")?,
+            PgValueFormat::Text => bytes,
+        })))
+    }
+}
+
+/// A row as the claim statements return it.
+pub(super) fn delivery(row: &PgRow, claim: Uuid) -> Result<Delivery, sqlx::Error> {
+    let id: Uuid = row.try_get_unchecked(0)?;
+    let parent: Option<Uuid> = row.try_get_unchecked(1)?;
+    let body: Option<Vec<u8>> = row.try_get_unchecked(14)?;
+    let payload = match body {
+        Some(body) => Payload::Bytes(body.into()),
+        None => Payload::Json(row.try_get_unchecked::<JsonText, _>(13)?.0),
+    };
+    let attempts: i32 = row.try_get_unchecked(19)?;
+    let max_attempts: Option<i32> = row.try_get_unchecked(20)?;
+    Ok(Delivery {
+        id,
+        seq: row.try_get_unchecked(2)?,
+        event: Event {
+            id: parent.unwrap_or(id),
+            namespace: row.try_get_unchecked(3)?,
+            topic: row.try_get_unchecked(4)?,
+            event_type: row.try_get_unchecked(5)?,
+            event_version: row.try_get_unchecked(6)?,
+            aggregate_type: row.try_get_unchecked(7)?,
+            aggregate_id: row.try_get_unchecked(8)?,
+            tenant_id: row.try_get_unchecked(9)?,
+            dedupe_key: row.try_get_unchecked(10)?,
+            ordering_key: row.try_get_unchecked(11)?,
+            severity: row.try_get_unchecked(12)?,
+            payload,
+            content_type: row.try_get_unchecked(15)?,
+            content_encoding: row.try_get_unchecked(16)?,
+            headers: row
+                .try_get_unchecked::<Option<JsonText>, _>(17)?
+                .map_or_else(BTreeMap::new, headers),
+            destination: row.try_get_unchecked(18)?,
+        },
+        attempts: attempts.unsigned_abs(),
+        max_attempts: max_attempts.map(|max| u32::try_from(max).unwrap_or(0)),
+        created_at: row.try_get_unchecked::<OffsetDateTime, _>(21)?,
+        claim,
+        recovered: row.try_get_unchecked(22)?,
+    })
+}
+
+/// Headers are text; a value of another kind, written by somebody else, is sent as its JSON.
+fn headers(json: JsonText) -> BTreeMap<String, String> {
+    let parsed: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&json.0).unwrap_or_default();
+    parsed
+        .into_iter()
+        .map(|(name, value)| match value {
+            serde_json::Value::String(text) => (name, text),
+            other => (name, other.to_string()),
+        })
+        .collect()
+}

@@ -1,0 +1,95 @@
+-- The outbox: one row is one event on its way to one destination, and carries its own state.
+-- docs/adr/0003-partial-indexes.md says why these indexes and no others.
+
+-- A UUID of version 7 (milliseconds, then chance): new rows land at the end of the primary key, not all over it.
+create function pillarbox.uuidv7() returns uuid
+language sql volatile parallel safe
+as $$
+  select encode(
+    set_bit(set_bit(
+      overlay(uuid_send(gen_random_uuid())
+        placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6),
+      52, 1), 53, 1),
+    'hex')::uuid
+$$;
+
+-- The lane of an ordering key, 0 to 4095. Frozen: rows that are written must agree with rows that were.
+create function pillarbox.lane(key text) returns smallint
+language sql immutable strict parallel safe
+as $$
+  select ('x' || substr(md5(key), 1, 3))::bit(12)::int::smallint
+$$;
+
+-- How many bytes a row's content has when it is read. Read off the header, unless it is compressed.
+create function pillarbox.size(payload jsonb, body bytea) returns bigint
+language sql stable parallel safe
+as $$
+  select coalesce(octet_length(body), 0)::bigint
+    + case when pg_column_compression(payload) is null then pg_column_size(payload) else octet_length(payload::text) end
+$$;
+
+create sequence pillarbox.outbox_seq;
+
+create table pillarbox.outbox_events (
+  id               uuid primary key default pillarbox.uuidv7(),
+  seq              bigint not null default nextval('pillarbox.outbox_seq'),
+  parent_id        uuid,
+  namespace        text not null check (namespace <> ''),
+  topic            text not null check (topic <> ''),
+  event_type       text,
+  event_version    int not null default 1,
+  aggregate_type   text,
+  aggregate_id     text,
+  tenant_id        uuid,
+  dedupe_key       text,
+  ordering_key     text,
+  lane             smallint generated always as (pillarbox.lane(ordering_key)) stored,
+  severity         text,
+  payload          jsonb not null,
+  body             bytea,
+  content_type     text,
+  content_encoding text,
+  headers          jsonb not null default '{}' check (jsonb_typeof(headers) = 'object'),
+  destination      text,
+  status           text not null default 'pending',
+  attempts         int not null default 0,
+  max_attempts     int,
+  next_attempt_at  timestamptz not null default now(),
+  locked_by        uuid,
+  locked_until     timestamptz,
+  claim_id         uuid,
+  last_error       text,
+  created_at       timestamptz not null default now(),
+  updated_at       timestamptz not null default now(),
+  delivered_at     timestamptz
+) with (
+  -- Every event is updated twice; a table that waits for 20 % of it to be dead has long been slow.
+  autovacuum_vacuum_scale_factor = 0.02,
+  autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_insert_scale_factor = 0.1
+);
+
+alter sequence pillarbox.outbox_seq owned by pillarbox.outbox_events.seq;
+
+-- What was never tried: due since it was written, in the order of insertion.
+create index outbox_events_fresh on pillarbox.outbox_events (seq)
+  where status = 'pending' and next_attempt_at <= created_at;
+
+-- What waits for a later time: tried before, released, scheduled or retried by a person.
+create index outbox_events_waiting on pillarbox.outbox_events (next_attempt_at, seq)
+  where status = 'pending' and next_attempt_at > created_at;
+
+-- What is in somebody's hands, by the end of the lease.
+-- A row in processing without an end was written by somebody else, and nobody comes back for it.
+create index outbox_events_leased on pillarbox.outbox_events (coalesce(locked_until, '-infinity'))
+  where status = 'processing';
+
+-- What people look for: what was given up on, and what carries a status that is not ours.
+create index outbox_events_dead on pillarbox.outbox_events (seq)
+  where status = 'dead';
+create index outbox_events_unknown on pillarbox.outbox_events (seq)
+  where status not in ('pending', 'processing', 'delivered', 'dead');
+
+-- A second event with the same key is "already enqueued".
+create unique index outbox_events_dedupe on pillarbox.outbox_events (namespace, topic, dedupe_key)
+  where dedupe_key is not null;

@@ -1,0 +1,145 @@
+//! Writes outcomes down in batches, and extends leases. Both only for rows that are still held.
+//!
+//! **If we die here** before the commit, the rows stay in processing and their leases run out: the events
+//! may be sent again. After it, all is well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::types::PgInterval;
+use uuid::Uuid;
+
+use super::{Inner, attempts, interval, store_error};
+use crate::outcome::Verdict;
+use crate::store::{Settlement, StoreError};
+use crate::text::error_text;
+
+/// Settlements as arrays: what the statements take.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    delivered: Delivered,
+    other: Other,
+}
+
+#[derive(Debug, Default)]
+struct Delivered {
+    ids: Vec<Uuid>,
+    claims: Vec<Uuid>,
+    destinations: Vec<Option<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Other {
+    ids: Vec<Uuid>,
+    claims: Vec<Uuid>,
+    verdicts: Vec<&'static str>,
+    waits: Vec<PgInterval>,
+    reasons: Vec<Option<String>>,
+    destinations: Vec<Option<String>>,
+    max_attempts: Vec<Option<i32>>,
+}
+
+impl Columns {
+    pub(super) fn of(settlements: &[Settlement]) -> Self {
+        let mut columns = Self::default();
+        for settlement in settlements {
+            match &settlement.verdict {
+                Verdict::Delivered => columns.delivered.push(settlement),
+                Verdict::Retry { after, reason } => {
+                    columns.other.push(settlement, "retry", *after, Some(reason));
+                }
+                Verdict::Release { after, reason } => {
+                    columns.other.push(settlement, "release", *after, reason.as_ref());
+                }
+                Verdict::Suspect { after, reason } => {
+                    columns.other.push(settlement, "suspect", *after, Some(reason));
+                }
+                Verdict::Dead { reason } => {
+                    columns
+                        .other
+                        .push(settlement, "dead", Duration::ZERO, Some(reason));
+                }
+            }
+        }
+        columns
+    }
+}
+
+impl Delivered {
+    fn push(&mut self, settlement: &Settlement) {
+        self.ids.push(settlement.id);
+        self.claims.push(settlement.claim);
+        self.destinations.push(settlement.destination.clone());
+    }
+}
+
+impl Other {
+    fn push(
+        &mut self,
+        settlement: &Settlement,
+        verdict: &'static str,
+        wait: Duration,
+        reason: Option<&String>,
+    ) {
+        self.ids.push(settlement.id);
+        self.claims.push(settlement.claim);
+        self.verdicts.push(verdict);
+        self.waits.push(interval(wait));
+        self.reasons.push(reason.map(|reason| error_text(reason)));
+        self.destinations.push(settlement.destination.clone());
+        self.max_attempts.push(settlement.max_attempts.map(attempts));
+    }
+}
+
+pub(super) async fn settle(
+    inner: Arc<Inner>,
+    worker: Uuid,
+    columns: Columns,
+) -> Result<Vec<Uuid>, StoreError> {
+    let Columns { delivered, other } = columns;
+    let mut transaction = inner.begin().await?;
+    let mut lost: Vec<Uuid> = Vec::new();
+    if !delivered.ids.is_empty() {
+        let query = sqlx::query_scalar::<_, Uuid>(inner.sql.settle_delivered.safe())
+            .bind(worker)
+            .bind(delivered.ids)
+            .bind(delivered.claims)
+            .bind(delivered.destinations)
+            .persistent(false);
+        lost.extend(query.fetch_all(&mut *transaction).await.map_err(store_error)?);
+    }
+    if !other.ids.is_empty() {
+        let query = sqlx::query_scalar::<_, Uuid>(inner.sql.settle_other.safe())
+            .bind(worker)
+            .bind(other.ids)
+            .bind(other.claims)
+            .bind(other.verdicts)
+            .bind(other.waits)
+            .bind(other.reasons)
+            .bind(other.destinations)
+            .bind(other.max_attempts)
+            .persistent(false);
+        lost.extend(query.fetch_all(&mut *transaction).await.map_err(store_error)?);
+    }
+    transaction.commit().await.map_err(store_error)?;
+    Ok(lost)
+}
+
+pub(super) async fn renew(
+    inner: Arc<Inner>,
+    worker: Uuid,
+    held: Vec<(Uuid, Uuid)>,
+    lease: Duration,
+) -> Result<Vec<Uuid>, StoreError> {
+    let (ids, claims): (Vec<Uuid>, Vec<Uuid>) = held.into_iter().unzip();
+    let mut transaction = inner.begin().await?;
+    let query = sqlx::query_scalar(inner.sql.renew.safe())
+        .bind(worker)
+        .bind(ids)
+        .bind(claims)
+        .bind(interval(lease))
+        .persistent(false);
+    let lost = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(lost)
+}

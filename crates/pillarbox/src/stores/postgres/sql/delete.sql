@@ -1,0 +1,13 @@
+-- Deletes rows that nobody is working on.
+-- $1 ids
+-- Locks: the rows, in the order of their ids; waits for a claim that is under way.
+with chosen as materialized (
+  select id from pillarbox.outbox_events
+  where id = any($1) and (status <> 'processing' or coalesce(locked_until, '-infinity') < now())
+  order by id
+  for update
+)
+delete from pillarbox.outbox_events e
+using chosen c
+where e.id = c.id and (e.status <> 'processing' or coalesce(e.locked_until, '-infinity') < now())
+returning e.id

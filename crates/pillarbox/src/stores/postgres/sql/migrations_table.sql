@@ -1,0 +1,6 @@
+-- Which migrations this outbox has seen.
+create table if not exists pillarbox.migrations (
+  version    int primary key,
+  name       text not null,
+  applied_at timestamptz not null default now()
+);

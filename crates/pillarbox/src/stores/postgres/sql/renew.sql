@@ -1,0 +1,23 @@
+-- Extends the leases of rows that are still held under their claim, and returns those that are not.
+-- $1 worker   $2 ids   $3 claim ids   $4 lease
+-- Locks: the rows; one that a settle is writing at this moment is skipped, for it is about to be done with.
+-- Index: the primary key.
+with given as materialized (
+  select * from unnest($2::uuid[], $3::uuid[]) as g (id, claim_id)
+), held as materialized (
+  select e.id
+  from pillarbox.outbox_events e join given g on e.id = g.id and e.claim_id = g.claim_id
+  where e.locked_by = $1 and e.status = 'processing'
+  for update of e skip locked
+), renewed as (
+  update pillarbox.outbox_events e
+  set locked_until = now() + $4, updated_at = now()
+  from held h
+  where e.id = h.id
+)
+select g.id
+from given g
+where not exists (
+  select from pillarbox.outbox_events e
+  where e.id = g.id and e.claim_id = g.claim_id and e.locked_by = $1 and e.status = 'processing'
+)

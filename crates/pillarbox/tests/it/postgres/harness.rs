@@ -1,0 +1,142 @@
+//! A schema of its own for every test.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pillarbox::stores::postgres::{Options, Outbox, Postgres};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Store};
+use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
+use sqlx::{AssertSqlSafe, PgPool};
+use uuid::Uuid;
+
+pub(super) struct PostgresHarness {
+    pub(super) store: Postgres,
+    /// Past any pooler, for what the store must not see.
+    pub(super) pool: PgPool,
+}
+
+/// A variable that `scripts/test` sets.
+pub(super) fn service(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!("{variable} is not set; run the tests by scripts/test, or eval \"$(scripts/services env)\"")
+    })
+}
+
+impl PostgresHarness {
+    pub(super) async fn direct() -> Self {
+        Self::at(&service("PILLARBOX_TEST_POSTGRES_URL")).await
+    }
+
+    pub(super) async fn behind_pgbouncer() -> Self {
+        Self::at(&service("PILLARBOX_TEST_PGBOUNCER_URL")).await
+    }
+
+    async fn at(url: &str) -> Self {
+        let store = unmigrated(url);
+        store.migrate().await.expect("migrates");
+        let options = service("PILLARBOX_TEST_POSTGRES_URL").parse().expect("a URL");
+        let pool = sqlx::postgres::PgPoolOptions::new().max_connections(6).connect_lazy_with(options);
+        Self { store, pool }
+    }
+
+    pub(super) fn outbox(&self) -> Outbox {
+        self.store.outbox()
+    }
+
+    /// Runs SQL that is written for the schema `pillarbox`.
+    pub(super) async fn execute(&self, sql: &str) -> u64 {
+        let sql = self.sql(sql);
+        let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.pool).await;
+        done.expect("the statement runs").rows_affected()
+    }
+
+    pub(super) fn sql(&self, sql: &str) -> String {
+        sql.replace("pillarbox.", &format!("{}.", self.store.schema()))
+    }
+}
+
+/// A store on a schema that nobody has, with nothing in it.
+pub(super) fn unmigrated(url: &str) -> Postgres {
+    let schema = format!("t_{}", Uuid::new_v4().simple());
+    Postgres::new(url, Options { schema, max_connections: 6, ..Options::default() }).expect("a sound URL")
+}
+
+#[async_trait]
+impl Harness for PostgresHarness {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    fn operate(&self) -> Arc<dyn Operate> {
+        Arc::new(self.store.clone())
+    }
+
+    async fn begin(&self) -> Box<dyn Tx> {
+        let transaction = self.pool.begin().await.expect("begins");
+        Box::new(PostgresTx { outbox: self.outbox(), transaction })
+    }
+
+    async fn age(&self, by: time::Duration) {
+        let seconds = by.as_seconds_f64();
+        self.execute(&format!(
+            "update pillarbox.outbox_events set
+               created_at = created_at - make_interval(secs => {seconds}),
+               updated_at = updated_at - make_interval(secs => {seconds}),
+               next_attempt_at = next_attempt_at - make_interval(secs => {seconds}),
+               locked_until = locked_until - make_interval(secs => {seconds}),
+               delivered_at = delivered_at - make_interval(secs => {seconds})"
+        ))
+        .await;
+    }
+
+    fn can(&self, what: Capability) -> Result<(), Skipped> {
+        match what {
+            Capability::ConcurrentTransactions
+            | Capability::EnqueueWaitsForRivals
+            | Capability::Corrupt(_) => Ok(()),
+        }
+    }
+
+    async fn corrupt(&self, id: Uuid, corruption: Corruption) {
+        let set = match corruption {
+            Corruption::Status(status) => format!("status = '{status}'"),
+            Corruption::NegativeAttempts => "attempts = -3".to_owned(),
+            Corruption::LeaseWithoutEnd => "locked_by = null, locked_until = null, claim_id = null".to_owned(),
+            Corruption::ForeignHeaders => {
+                r#"headers = '{"text": "a", "number": 1, "flag": true, "list": [1], "nothing": null}'"#
+                    .to_owned()
+            }
+        };
+        let changed = self.execute(&format!("update pillarbox.outbox_events set {set} where id = '{id}'")).await;
+        assert_eq!(changed, 1, "the row is there");
+    }
+
+    async fn clean_up(&self) {
+        let drop = format!("drop schema {} cascade", self.store.schema());
+        sqlx::raw_sql(AssertSqlSafe(drop)).execute(&self.pool).await.expect("drops");
+        self.store.close().await;
+    }
+}
+
+struct PostgresTx {
+    outbox: Outbox,
+    transaction: sqlx::Transaction<'static, sqlx::Postgres>,
+}
+
+#[async_trait]
+impl Tx for PostgresTx {
+    async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        match events {
+            [event] => Ok(vec![self.outbox.enqueue(&mut self.transaction, event).await?]),
+            events => self.outbox.enqueue_all(&mut self.transaction, events).await,
+        }
+    }
+
+    async fn commit(self: Box<Self>) {
+        self.transaction.commit().await.expect("commits");
+    }
+
+    async fn rollback(self: Box<Self>) {
+        self.transaction.rollback().await.expect("rolls back");
+    }
+}

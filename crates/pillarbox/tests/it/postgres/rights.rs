@@ -1,0 +1,96 @@
+//! What a dispatcher and a producer need to be allowed, TLS and passwords.
+
+use pillarbox::stores::postgres::{Options, Postgres};
+use pillarbox::{Event, Operate, Scope, Store, StoreError, Verdict};
+use pillarbox::store::Settlement;
+use pillarbox_testkit::store_suite::Harness;
+use std::time::Duration;
+use uuid::Uuid;
+
+use super::harness::{PostgresHarness, service};
+use super::producer::request;
+
+/// A role of its own with these rights, and the store as that role sees it.
+async fn as_role(harness: &PostgresHarness, grants: &str) -> (String, Postgres) {
+    let role = format!("r_{}", Uuid::new_v4().simple());
+    harness.execute(&format!("create role {role} login; {}", grants.replace("ROLE", &role))).await;
+    let url = service("PILLARBOX_TEST_POSTGRES_URL").replace("pillarbox@", &format!("{role}@"));
+    let options = Options { schema: harness.store.schema().to_owned(), ..Options::default() };
+    (role, Postgres::new(&url, options).expect("a URL"))
+}
+
+/// As docs/postgres.md gives them.
+const DISPATCHER: &str = "grant usage on schema pillarbox.; \
+    grant select, update on pillarbox.outbox_events to ROLE; grant select on pillarbox.migrations to ROLE";
+
+fn schema_grant(harness: &PostgresHarness, grants: &str) -> String {
+    grants.replace("on schema pillarbox.", &format!("on schema {} to ROLE", harness.store.schema()))
+}
+
+async fn drop_role(harness: &PostgresHarness, role: &str) {
+    harness.execute(&format!("drop owned by {role}; drop role {role}")).await;
+}
+
+#[tokio::test]
+async fn a_dispatcher_needs_to_select_and_update_and_nothing_more() {
+    let harness = PostgresHarness::direct().await;
+    let events = [Event::new("shop", "orders"), Event::new("shop", "orders")];
+    harness.enqueue(&events).await.expect("enqueues");
+    let (role, store) = as_role(&harness, &schema_grant(&harness, DISPATCHER)).await;
+    store.check().await.expect("may see the version");
+    assert!(store.is_due(&Scope::All).await.expect("may look"));
+    let request = request(10);
+    let claimed = store.claim(&request).await.expect("may claim");
+    assert_eq!(claimed.len(), 2);
+    let settle = |id, verdict| Settlement {
+        id,
+        claim: request.claim,
+        verdict,
+        destination: Some("d".into()),
+        max_attempts: Some(3),
+    };
+    let retry = Verdict::Retry { after: Duration::from_secs(1), reason: "no".into() };
+    let settlements = [settle(claimed[0].id, Verdict::Delivered), settle(claimed[1].id, retry)];
+    let held = [(claimed[0].id, request.claim)];
+    assert_eq!(store.renew(request.worker, &held, request.lease).await.expect("may renew"), []);
+    assert_eq!(store.settle(request.worker, &settlements).await.expect("may settle"), []);
+    store.sweep(&Scope::All, 25, Duration::ZERO).await.expect("may sweep");
+    assert_eq!(store.stats(&Scope::All).await.expect("may count").delivered, 1);
+    let refused = store.delete(&[claimed[0].id]).await.expect_err("may not delete");
+    assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
+    store.close().await;
+    drop_role(&harness, &role).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_role_without_rights_is_told_so() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = as_role(&harness, "").await;
+    let refused = store.claim(&request(10)).await.expect_err("may not even look");
+    assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
+    store.close().await;
+    drop_role(&harness, &role).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn tls_and_a_password_work_and_an_unknown_authority_is_refused() {
+    let url = service("PILLARBOX_TEST_POSTGRES_SCRAM_URL");
+    let ca = service("PILLARBOX_TEST_CA_FILE");
+    let asked = |url: String| async move {
+        let store = Postgres::new(&url, Options::default()).expect("a URL");
+        let answer = sqlx::query_scalar::<_, bool>("select ssl from pg_stat_ssl where pid = pg_backend_pid()")
+            .fetch_one(&store.pool())
+            .await;
+        store.close().await;
+        answer
+    };
+    let trusted = asked(format!("{url}?sslmode=verify-full&sslrootcert={ca}")).await;
+    assert!(trusted.expect("connects"), "the connection is encrypted");
+    assert!(asked(format!("{url}?sslmode=verify-full")).await.is_err(), "nobody knows that authority");
+    let wrong = url.replace("secret", "wrong");
+    let refused = Postgres::new(&wrong, Options::default()).expect("a URL").check().await.expect_err("refused");
+    assert!(refused.to_string().contains("password authentication failed"), "{refused}");
+    assert!(!refused.to_string().contains("wrong"), "{refused}");
+}
