@@ -61,6 +61,19 @@ impl Transaction {
         Ok(Enqueued::New(id))
     }
 
+    /// Enqueues events in their order, all or none.
+    ///
+    /// # Errors
+    /// When one of them is refused; nothing was written.
+    pub fn enqueue_all(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        let before = self.written.len();
+        let enqueued: Result<_, _> = events.iter().cloned().map(|event| self.enqueue(event)).collect();
+        if enqueued.is_err() {
+            self.written.truncate(before);
+        }
+        enqueued
+    }
+
     /// Makes everything visible at once. An event whose dedupe key somebody else committed meanwhile
     /// is left out; its id is returned.
     pub fn commit(self) -> Vec<Uuid> {

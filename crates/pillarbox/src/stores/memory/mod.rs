@@ -72,6 +72,13 @@ impl Memory {
         self
     }
 
+    /// Writes over a row's state, as another client of a database could. For tests of what follows.
+    pub fn overwrite(&self, id: Uuid, change: impl FnOnce(&mut State)) {
+        if let Some(row) = self.table().find(id) {
+            change(&mut row.state);
+        }
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         // Nothing panics while it holds the table half-changed.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,0 +1,225 @@
+//! Who gets which rows.
+
+use std::collections::BTreeSet;
+
+use pillarbox::Verdict;
+use pillarbox::store::{ClaimRequest, Settlement, Take};
+use uuid::Uuid;
+
+use super::Ran;
+use super::bench::{Bench, LIMIT, NOBODY, dead, event, ids, retry, settlement};
+
+/// Counted when it is taken, so that a crash counts.
+pub async fn a_claim_counts_an_attempt(bench: Bench) -> Ran {
+    let id = bench.put(event()).await;
+    assert_eq!(bench.show(id).await.attempts, 0);
+    let delivery = bench.claim_one().await;
+    assert_eq!((delivery.attempts, delivery.recovered), (1, false));
+    let row = bench.show(id).await;
+    assert_eq!((row.status.as_str(), row.attempts), ("processing", 1));
+    assert_eq!(row.locked_by, Some(bench.worker));
+    let lease = row.locked_until.expect("leased") - row.updated_at;
+    assert_eq!(lease.whole_seconds(), 60);
+    Ok(())
+}
+
+/// Also beside rows that are recovered, which have a limit of their own.
+pub async fn a_claim_takes_no_more_than_its_limit(bench: Bench) -> Ran {
+    let put = bench.put_many(5).await;
+    assert_eq!(ids(&bench.claim(2).await), put[..2]);
+    assert_eq!(ids(&bench.claim(2).await), put[2..4]);
+    bench.age(100).await;
+    let request = ClaimRequest {
+        take: Take::Due {
+            limit: 3,
+            recovered: 1,
+        },
+        ..bench.request(0)
+    };
+    assert_eq!(ids(&bench.claim_as(request).await), [put[0], put[4]]);
+    Ok(())
+}
+
+/// First come, first served.
+pub async fn claims_come_in_seq_order(bench: Bench) -> Ran {
+    let mut put = Vec::new();
+    for _ in 0..4 {
+        put.extend(bench.put_many(3).await);
+    }
+    let mut claimed = bench.claim(5).await;
+    claimed.extend(bench.claim(50).await);
+    assert_eq!(ids(&claimed), put);
+    assert!(claimed.windows(2).all(|pair| pair[0].seq < pair[1].seq));
+    Ok(())
+}
+
+/// Memory is bounded, and a row larger than the bound still gets its turn.
+pub async fn a_claim_takes_no_more_bytes_than_asked_but_always_one_row(bench: Bench) -> Ran {
+    let sized = |bytes: usize| event().bytes(vec![7; bytes], "application/octet-stream");
+    let put = bench
+        .put_all(&[sized(400), sized(400), sized(400), sized(5_000), sized(10)])
+        .await;
+    let claim = async || {
+        ids(&bench
+            .claim_as(ClaimRequest {
+                max_bytes: 1_000,
+                ..bench.request(10)
+            })
+            .await)
+    };
+    assert_eq!(claim().await, put[..2]);
+    assert_eq!(claim().await, put[2..3]);
+    assert_eq!(claim().await, put[3..4]);
+    assert_eq!(claim().await, put[4..]);
+    Ok(())
+}
+
+/// One owner: together they get every row, and no row twice.
+pub async fn four_claimers_never_share_a_row(bench: Bench) -> Ran {
+    let put: BTreeSet<Uuid> = bench.put_many(300).await.into_iter().collect();
+    let claimers: Vec<_> = (0..4).map(|_| tokio::spawn(claim_all(bench.rival()))).collect();
+    let mut claimed = Vec::new();
+    for claimer in claimers {
+        claimed.extend(claimer.await.expect("no panic"));
+    }
+    // One that looked while another held the last rows may have left early.
+    claimed.extend(claim_all(bench).await);
+    assert_eq!(claimed.len(), 300, "no row twice");
+    assert_eq!(claimed.into_iter().collect::<BTreeSet<_>>(), put, "every row");
+    Ok(())
+}
+
+async fn claim_all(bench: Bench) -> Vec<Uuid> {
+    let mut all = Vec::new();
+    loop {
+        let batch = bench.claim(7).await;
+        if batch.is_empty() {
+            return all;
+        }
+        all.extend(ids(&batch));
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Half of a claim belongs to each, if both are there.
+pub async fn retried_rows_cannot_starve_fresh_ones_and_vice_versa(bench: Bench) -> Ran {
+    let old: BTreeSet<Uuid> = bench.put_many(20).await.into_iter().collect();
+    let claimed = bench.claim(20).await;
+    let failed: Vec<Settlement> = claimed
+        .iter()
+        .map(|delivery| settlement(delivery, retry(30)))
+        .collect();
+    assert_eq!(bench.settle_all(&failed).await, NOBODY);
+    bench.put_many(20).await;
+    bench.age(100).await;
+
+    let mixed = ids(&bench.claim(10).await);
+    assert_eq!(mixed.len(), 10);
+    assert_eq!(mixed.iter().filter(|id| old.contains(id)).count(), 5);
+    Ok(())
+}
+
+/// Only a person brings it back.
+pub async fn a_dead_row_is_not_claimed(bench: Bench) -> Ran {
+    let delivery = bench.put_and_claim().await;
+    bench.settle(&delivery, dead()).await;
+    bench.age(100_000).await;
+    assert_eq!(bench.claim(10).await, []);
+    assert_eq!(bench.claim_alone().await, []);
+    assert!(!bench.is_due().await);
+    let row = bench.show(delivery.id).await;
+    assert_eq!(
+        (row.status.as_str(), row.last_error.as_deref()),
+        ("dead", Some("refused"))
+    );
+    assert_eq!((row.locked_by, row.locked_until), (None, None));
+    Ok(())
+}
+
+/// And when it was is written down.
+pub async fn a_delivered_row_is_final(bench: Bench) -> Ran {
+    let delivery = bench.put_and_claim().await;
+    bench.settle(&delivery, Verdict::Delivered).await;
+    let row = bench.show(delivery.id).await;
+    assert_eq!(
+        (row.status.as_str(), row.delivered_at),
+        ("delivered", Some(row.updated_at))
+    );
+    assert_eq!((row.locked_by, row.locked_until), (None, None));
+    bench.age(100_000).await;
+    assert_eq!(bench.claim(10).await, []);
+    assert_eq!(bench.claim_alone().await, []);
+    assert_eq!(bench.sweep().await.dead, NOBODY);
+    assert!(!bench.is_due().await);
+    assert_eq!(bench.try_settle(&delivery, retry(0)).await, [delivery.id]);
+    assert_eq!(bench.show(delivery.id).await.status, "delivered");
+    Ok(())
+}
+
+/// A sweep will see to it; a claim does not.
+pub async fn a_row_at_its_limit_is_not_claimed(bench: Bench) -> Ran {
+    let id = bench.put_tried(LIMIT).await;
+    bench.age(100).await;
+    assert_eq!(bench.claim(10).await, []);
+    assert_eq!(i64::from(bench.show(id).await.attempts), i64::from(LIMIT));
+    Ok(())
+}
+
+/// The row's own limit counts, not the dispatcher's, in both directions.
+pub async fn a_row_knows_its_own_max_attempts(bench: Bench) -> Ran {
+    let few = bench.put(event()).await;
+    let many = bench.put(event()).await;
+    for delivery in bench.claim(10).await {
+        let settlement = Settlement {
+            max_attempts: Some(if delivery.id == few { 1 } else { LIMIT + 2 }),
+            ..settlement(&delivery, retry(0))
+        };
+        assert_eq!(bench.settle_all(&[settlement]).await, NOBODY);
+    }
+    for attempt in 2..=LIMIT + 2 {
+        let delivery = bench.claim_one().await;
+        assert_eq!((delivery.id, delivery.attempts), (many, attempt));
+        assert_eq!(delivery.max_attempts, Some(LIMIT + 2));
+        bench.settle(&delivery, retry(0)).await;
+    }
+    assert_eq!(bench.claim(10).await, []);
+    Ok(())
+}
+
+/// The largest number that the column holds stands for no limit.
+pub async fn unlimited_attempts_have_no_end(bench: Bench) -> Ran {
+    let delivery = bench.put_and_claim().await;
+    let settlement = Settlement {
+        max_attempts: Some(u32::MAX),
+        ..settlement(&delivery, retry(0))
+    };
+    assert_eq!(bench.settle_all(&[settlement]).await, NOBODY);
+    assert_eq!(bench.show(delivery.id).await.max_attempts, Some(i32::MAX));
+    for _ in 0..LIMIT + 3 {
+        let delivery = bench
+            .claim_as(ClaimRequest {
+                max_attempts: u32::MAX,
+                ..bench.request(1)
+            })
+            .await;
+        bench.settle(&delivery[0], retry(0)).await;
+    }
+    assert_eq!(
+        bench
+            .store
+            .sweep(&pillarbox::Scope::All, u32::MAX, super::bench::LEASE)
+            .await
+            .expect("a sweep")
+            .dead,
+        NOBODY
+    );
+    Ok(())
+}
+
+/// No rows, no error.
+pub async fn an_empty_outbox_gives_nothing(bench: Bench) -> Ran {
+    assert_eq!(bench.claim(10).await, []);
+    assert_eq!(bench.claim_alone().await, []);
+    assert_eq!(bench.sweep().await, pillarbox::store::Swept::default());
+    Ok(())
+}

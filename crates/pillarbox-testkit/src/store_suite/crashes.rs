@@ -1,0 +1,87 @@
+//! A crash must not kill its neighbours.
+
+use pillarbox::Verdict;
+use pillarbox::store::{ClaimRequest, Take};
+
+use super::Ran;
+use super::bench::{Bench, ids, suspect};
+
+/// What may have killed a worker comes back with few others.
+pub async fn a_second_attempt_after_a_crash_comes_in_a_small_group(bench: Bench) -> Ran {
+    let put = bench.put_many(10).await;
+    assert_eq!(bench.claim(10).await.len(), 10);
+    bench.age(100).await;
+    let fresh = bench.put_many(2).await;
+    let claimed = bench
+        .claim_as(ClaimRequest {
+            take: Take::Due {
+                limit: 100,
+                recovered: 3,
+            },
+            ..bench.request(0)
+        })
+        .await;
+    assert_eq!(ids(&claimed), [&put[..3], &fresh].concat());
+    let recovered: Vec<bool> = claimed.iter().map(|delivery| delivery.recovered).collect();
+    assert_eq!(recovered, [true, true, true, false, false]);
+    assert!(claimed[..3].iter().all(|delivery| delivery.attempts == 2));
+    Ok(())
+}
+
+/// From the third on there is nobody beside it.
+pub async fn a_third_attempt_after_a_crash_comes_alone(bench: Bench) -> Ran {
+    let put = bench.put_many(3).await;
+    for _ in 0..2 {
+        assert_eq!(bench.claim(10).await.len(), 3);
+        bench.age(100).await;
+    }
+    assert_eq!(bench.claim(10).await, [], "not in company");
+    for (n, id) in put.iter().enumerate() {
+        assert!(bench.sweep().await.alone, "{n}");
+        let alone = bench.claim_alone().await;
+        assert_eq!(ids(&alone), [*id]);
+        assert_eq!((alone[0].attempts, alone[0].recovered), (3, true));
+        bench.settle(&alone[0], Verdict::Delivered).await;
+    }
+    assert!(!bench.sweep().await.alone);
+    assert_eq!(bench.claim_alone().await, []);
+    Ok(())
+}
+
+/// Once, in a small group; twice, alone.
+pub async fn a_suspect_row_comes_back_like_one_whose_lease_ran_out(bench: Bench) -> Ran {
+    let first = bench.put_and_claim().await;
+    bench.settle(&first, suspect(200)).await;
+    let row = bench.show(first.id).await;
+    assert_eq!((row.status.as_str(), row.attempts), ("processing", 1));
+    assert_eq!(row.last_error.as_deref(), Some("closed under us"));
+
+    bench.age(100).await;
+    assert_eq!(bench.claim(10).await, []);
+    bench.age(150).await;
+    let second = bench.claim_one().await;
+    assert_eq!((second.attempts, second.recovered), (2, true));
+    bench.settle(&second, suspect(200)).await;
+    bench.age(250).await;
+    assert_eq!(bench.claim(10).await, []);
+    let third = bench.claim_alone().await;
+    assert_eq!((third[0].attempts, third[0].recovered), (3, true));
+    Ok(())
+}
+
+/// The claim that suspected it has no say any more, and neither has the nil one.
+pub async fn a_suspect_row_belongs_to_nobody(bench: Bench) -> Ran {
+    let delivery = bench.put_and_claim().await;
+    bench.settle(&delivery, suspect(200)).await;
+    let row = bench.show(delivery.id).await;
+    assert!(row.locked_by.is_none_or(|worker| worker.is_nil()));
+    assert_eq!(
+        bench.try_settle(&delivery, Verdict::Delivered).await,
+        [delivery.id]
+    );
+    let held = [(delivery.id, delivery.claim)];
+    let lost = bench.store.renew(bench.worker, &held, super::bench::LEASE).await;
+    assert_eq!(lost.expect("a renewal"), [delivery.id]);
+    assert_eq!(bench.show(delivery.id).await, row);
+    Ok(())
+}

@@ -1,0 +1,439 @@
+//! What goes into the outbox, and what does not.
+
+use std::collections::BTreeSet;
+
+use pillarbox::store::{ClaimRequest, Take};
+use pillarbox::validate::InvalidEvent;
+use pillarbox::{EnqueueError, Enqueued, Event, Payload, Verdict};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::Ran;
+use super::bench::{Bench, NOBODY, event, ids};
+use super::harness::Capability;
+
+/// What rolled back is never sent.
+pub async fn rolled_back_events_are_never_claimed(bench: Bench) -> Ran {
+    let mut tx = bench.harness.begin().await;
+    tx.enqueue(&[event(), event()]).await.expect("accepted");
+    tx.rollback().await;
+    assert_eq!(ids(&bench.claim(10).await), NOBODY);
+    assert_eq!(bench.rows().await, []);
+
+    let kept = bench.put(event()).await;
+    assert_eq!(ids(&bench.claim(10).await), [kept]);
+    Ok(())
+}
+
+/// A transaction that took its place early and committed late is not passed over.
+pub async fn late_commits_with_lower_seq_are_not_skipped(bench: Bench) -> Ran {
+    bench.harness.can(Capability::ConcurrentTransactions)?;
+    let mut early = bench.harness.begin().await;
+    let late = early.enqueue(&[event()]).await.expect("accepted")[0].id();
+
+    let first = bench.put_and_claim().await;
+    bench.settle(&first, Verdict::Delivered).await;
+    assert_eq!(ids(&bench.claim(10).await), NOBODY);
+
+    early.commit().await;
+    assert!(bench.is_due().await);
+    let delivery = bench.claim_one().await;
+    assert_eq!(delivery.id, late);
+    assert!(delivery.seq < first.seq, "it took its place first");
+    Ok(())
+}
+
+/// Nobody sees an event before its commit.
+pub async fn what_is_not_committed_is_not_seen(bench: Bench) -> Ran {
+    let mut tx = bench.harness.begin().await;
+    let id = tx.enqueue(&[event()]).await.expect("accepted")[0].id();
+    // A store with one writer would wait for it, so this asks only what reads.
+    assert!(!bench.is_due().await);
+    assert_eq!(bench.rows().await, []);
+    tx.commit().await;
+    assert!(bench.is_due().await);
+    assert_eq!(bench.claim_one().await.id, id);
+    Ok(())
+}
+
+/// The order of a call is the order of the rows.
+pub async fn many_events_in_one_call_keep_their_order(bench: Bench) -> Ran {
+    let mut events: Vec<Event> = (0..60)
+        .map(|n| event().dedupe_key(format!("{:03}", 60 - n)))
+        .collect();
+    events.sort_by_key(|_| Uuid::new_v4()); // neither by key nor by id
+    let put = bench.put_all(&events).await;
+    assert_eq!(put, events.iter().map(|event| event.id).collect::<Vec<_>>());
+    assert_eq!(ids(&bench.claim(100).await), put);
+    Ok(())
+}
+
+/// Nothing to do is done without an error.
+pub async fn an_empty_batch_does_nothing(bench: Bench) -> Ran {
+    assert_eq!(bench.harness.enqueue(&[]).await.expect("accepted"), []);
+    assert_eq!(bench.rows().await, []);
+    Ok(())
+}
+
+/// All or none.
+pub async fn an_invalid_event_refuses_the_whole_batch(bench: Bench) -> Ran {
+    let mut tx = bench.harness.begin().await;
+    let bad = event().json_text("{");
+    let refused = tx.enqueue(&[event(), bad, event()]).await;
+    assert!(
+        matches!(refused, Err(EnqueueError::Invalid(InvalidEvent::NotJson(_)))),
+        "{refused:?}"
+    );
+    tx.commit().await;
+    assert_eq!(bench.rows().await, []);
+    Ok(())
+}
+
+/// The caller decides what becomes of the rest of its transaction.
+pub async fn a_refused_event_leaves_the_transaction_usable(bench: Bench) -> Ran {
+    let mut tx = bench.harness.begin().await;
+    let before = tx.enqueue(&[event()]).await.expect("accepted")[0].id();
+    tx.enqueue(&[Event::new("shop", "")])
+        .await
+        .expect_err("an empty topic");
+    let after = tx.enqueue(&[event()]).await.expect("accepted")[0].id();
+    tx.commit().await;
+    assert_eq!(ids(&bench.claim(10).await), [before, after]);
+    Ok(())
+}
+
+/// A key that names another tenant is refused, and nothing is inserted.
+pub async fn a_tenant_and_a_dedupe_key_must_agree(bench: Bench) -> Ran {
+    let (tenant, other) = (Uuid::new_v4(), Uuid::new_v4());
+    let with = |key: String| event().tenant(tenant).dedupe_key(key);
+    let refused = bench.harness.enqueue(&[with(format!("{other}/1"))]).await;
+    assert!(
+        matches!(
+            refused,
+            Err(EnqueueError::Invalid(InvalidEvent::TenantMismatch { .. }))
+        ),
+        "{refused:?}"
+    );
+    assert_eq!(bench.rows().await, []);
+
+    let hyphenated = with(format!("{}/1", tenant.hyphenated()));
+    let plain = with(format!("{}/1", tenant.simple()));
+    assert_eq!(bench.put_all(&[hyphenated, plain]).await.len(), 2);
+    assert_eq!(bench.rows().await.len(), 2);
+    Ok(())
+}
+
+/// A second event with the key of a first is not an error, and the caller can tell.
+pub async fn a_dedupe_conflict_is_already_enqueued(bench: Bench) -> Ran {
+    let first = event().dedupe_key("order-1");
+    let second = event().dedupe_key("order-1");
+    let enqueued = bench
+        .harness
+        .enqueue(std::slice::from_ref(&first))
+        .await
+        .expect("accepted");
+    assert_eq!(enqueued, [Enqueued::New(first.id)]);
+
+    let fresh = event();
+    let enqueued = bench
+        .harness
+        .enqueue(&[second, fresh.clone()])
+        .await
+        .expect("accepted");
+    assert_eq!(enqueued, [Enqueued::Already(first.id), Enqueued::New(fresh.id)]);
+    assert_eq!(ids(&bench.claim(10).await), [first.id, fresh.id]);
+    Ok(())
+}
+
+/// One call may hold the same key twice.
+pub async fn a_duplicate_within_one_call_is_already_enqueued(bench: Bench) -> Ran {
+    let events = [
+        event().dedupe_key("a"),
+        event().dedupe_key("b"),
+        event().dedupe_key("a"),
+    ];
+    let enqueued = bench.harness.enqueue(&events).await.expect("accepted");
+    let (a, b) = (events[0].id, events[1].id);
+    assert_eq!(
+        enqueued,
+        [Enqueued::New(a), Enqueued::New(b), Enqueued::Already(a)]
+    );
+    assert_eq!(ids(&bench.claim(10).await), [a, b]);
+    Ok(())
+}
+
+/// Handing over the very same event again, id and key, is what a retried request does.
+pub async fn the_same_event_twice_is_already_enqueued(bench: Bench) -> Ran {
+    let twice = event().dedupe_key("order-1");
+    bench.put(twice.clone()).await;
+    let enqueued = bench
+        .harness
+        .enqueue(std::slice::from_ref(&twice))
+        .await
+        .expect("accepted");
+    assert_eq!(enqueued, [Enqueued::Already(twice.id)]);
+    assert_eq!(bench.rows().await.len(), 1);
+    Ok(())
+}
+
+/// Keys are unique within namespace and topic.
+pub async fn the_same_dedupe_key_in_another_topic_is_new(bench: Bench) -> Ran {
+    let events = [
+        Event::new("shop", "orders").dedupe_key("1"),
+        Event::new("shop", "invoices").dedupe_key("1"),
+        Event::new("till", "orders").dedupe_key("1"),
+    ];
+    let enqueued = bench.harness.enqueue(&events).await.expect("accepted");
+    assert!(enqueued.iter().all(|one| one.is_new()), "{enqueued:?}");
+    assert_eq!(bench.rows().await.len(), 3);
+    Ok(())
+}
+
+/// Also after delivery; and no longer.
+pub async fn a_dedupe_key_holds_as_long_as_its_row(bench: Bench) -> Ran {
+    let first = bench.put(event().dedupe_key("k")).await;
+    let delivery = bench.claim_one().await;
+    bench.settle(&delivery, Verdict::Delivered).await;
+    let again = bench
+        .harness
+        .enqueue(&[event().dedupe_key("k")])
+        .await
+        .expect("accepted");
+    assert_eq!(again, [Enqueued::Already(first)]);
+
+    assert_eq!(bench.operate.delete(&[first]).await.expect("a delete"), [first]);
+    let again = bench
+        .harness
+        .enqueue(&[event().dedupe_key("k")])
+        .await
+        .expect("accepted");
+    assert!(again[0].is_new());
+    Ok(())
+}
+
+/// What never was blocks nothing.
+pub async fn a_dedupe_key_of_a_rolled_back_event_is_free(bench: Bench) -> Ran {
+    let mut tx = bench.harness.begin().await;
+    tx.enqueue(&[event().dedupe_key("k")]).await.expect("accepted");
+    tx.rollback().await;
+    let enqueued = bench
+        .harness
+        .enqueue(&[event().dedupe_key("k")])
+        .await
+        .expect("accepted");
+    assert!(enqueued[0].is_new());
+    Ok(())
+}
+
+/// Whoever comes first, one row is written.
+pub async fn racing_transactions_with_one_dedupe_key_write_one_row(bench: Bench) -> Ran {
+    let mut first = bench.harness.begin().await;
+    first.enqueue(&[event().dedupe_key("k")]).await.expect("accepted");
+    let rivals: Vec<_> = (0..3)
+        .map(|_| tokio::spawn(enqueue_in_own_transaction(bench.clone())))
+        .collect();
+    first.commit().await;
+    for rival in rivals {
+        rival.await.expect("no panic");
+    }
+    assert_eq!(bench.rows().await.len(), 1);
+    assert_eq!(bench.claim(10).await.len(), 1);
+    Ok(())
+}
+
+async fn enqueue_in_own_transaction(bench: Bench) -> Enqueued {
+    bench
+        .harness
+        .enqueue(&[event().dedupe_key("k")])
+        .await
+        .expect("accepted")[0]
+}
+
+/// Not an error, but "already", with the id that won.
+pub async fn the_loser_of_a_race_learns_the_first_id(bench: Bench) -> Ran {
+    bench.harness.can(Capability::EnqueueWaitsForRivals)?;
+    let mut first = bench.harness.begin().await;
+    let winner = first.enqueue(&[event().dedupe_key("k")]).await.expect("accepted")[0].id();
+    let rival = tokio::spawn(enqueue_in_own_transaction(bench.clone()));
+    tokio::task::yield_now().await;
+    assert!(!rival.is_finished(), "it waits for the first to end");
+    first.commit().await;
+    assert_eq!(rival.await.expect("no panic"), Enqueued::Already(winner));
+    Ok(())
+}
+
+/// The key is free again when the first gives up, also for one that is waiting for it.
+pub async fn the_second_is_new_when_the_first_rolls_back(bench: Bench) -> Ran {
+    let mut first = bench.harness.begin().await;
+    first.enqueue(&[event().dedupe_key("k")]).await.expect("accepted");
+    let rival = tokio::spawn(enqueue_in_own_transaction(bench.clone()));
+    tokio::task::yield_now().await;
+    first.rollback().await;
+    let second = rival.await.expect("no panic");
+    assert!(second.is_new(), "{second:?}");
+    assert_eq!(bench.claim_one().await.id, second.id());
+    Ok(())
+}
+
+/// Two calls with the same keys in opposite order both come through.
+pub async fn callers_with_crossing_keys_do_not_deadlock(bench: Bench) -> Ran {
+    let keys = |order: &[&str]| -> Vec<Event> {
+        let once = order.iter().map(|key| event().dedupe_key(*key));
+        once.collect()
+    };
+    for round in 0..10 {
+        let (a, b) = (format!("a{round}"), format!("b{round}"));
+        let (there, back) = (keys(&[&a, &b]), keys(&[&b, &a]));
+        let (one, two) = tokio::join!(bench.harness.enqueue(&there), bench.harness.enqueue(&back));
+        let new: usize = [one.expect("accepted"), two.expect("accepted")]
+            .iter()
+            .flatten()
+            .filter(|one| one.is_new())
+            .count();
+        // Where the commit decides, both believe to be first.
+        if bench.harness.can(Capability::EnqueueWaitsForRivals).is_ok() {
+            assert_eq!(new, 2);
+        }
+    }
+    assert_eq!(bench.rows().await.len(), 20);
+    Ok(())
+}
+
+/// An id is an event's own.
+pub async fn an_id_that_is_taken_is_refused(bench: Bench) -> Ran {
+    let first = event();
+    bench.put(first.clone()).await;
+    let refused = bench.harness.enqueue(&[event().id(first.id)]).await;
+    assert!(
+        matches!(refused, Err(EnqueueError::IdTaken(id)) if id == first.id),
+        "{refused:?}"
+    );
+    assert_eq!(bench.rows().await.len(), 1);
+    Ok(())
+}
+
+/// Byte for byte, whatever they are.
+pub async fn payload_bytes_come_back_as_they_were(bench: Bench) -> Ran {
+    let every: Vec<u8> = (0..=255).cycle().take(70_000).collect();
+    let bodies = [Vec::new(), vec![0], every, b"{\"b\" :1}".to_vec()];
+    let events: Vec<Event> = bodies
+        .iter()
+        .map(|body| event().bytes(body.clone(), "application/x-test"))
+        .collect();
+    bench.put_all(&events).await;
+    let claimed = bench.claim(10).await;
+    let back: Vec<Payload> = claimed
+        .iter()
+        .map(|delivery| delivery.event.payload.clone())
+        .collect();
+    let sent: Vec<Payload> = bodies
+        .into_iter()
+        .map(|body| Payload::Bytes(body.into()))
+        .collect();
+    assert_eq!(back, sent);
+    assert_eq!(claimed[0].event.media_type(), "application/x-test");
+    Ok(())
+}
+
+/// The text may change; what it says does not.
+pub async fn json_payloads_come_back_equal_as_json(bench: Bench) -> Ran {
+    let values = [
+        json!({"b": 1, "a": [1, 2.5, null, true, {"ü\n\"\\": "\u{1F600}"}], "big": 12_345_678_901_234_567_890_u64}),
+        json!(null),
+        json!("text"),
+        json!([]),
+        json!(-7),
+    ];
+    let events: Vec<Event> = values
+        .iter()
+        .map(|value| event().json(value).expect("JSON"))
+        .collect();
+    bench.put_all(&events).await;
+    for (delivery, value) in bench.claim(10).await.iter().zip(&values) {
+        let Payload::Json(text) = &delivery.event.payload else {
+            panic!("JSON stays JSON: {delivery:?}");
+        };
+        assert_eq!(
+            &serde_json::from_slice::<serde_json::Value>(text).expect("JSON"),
+            value
+        );
+    }
+    Ok(())
+}
+
+/// Whatever the application said arrives at the sink and is shown to people.
+pub async fn all_columns_survive_the_round_trip(bench: Bench) -> Ran {
+    let tenant = Uuid::new_v4();
+    let mut full = Event::new("shop ☕", "orders'\";--")
+        .event_type("OrderCreated")
+        .version(7)
+        .aggregate("order", "42")
+        .tenant(tenant)
+        .dedupe_key(format!("{tenant}/42"))
+        .ordering_key("order-42")
+        .severity("critical")
+        .header(
+            "traceparent",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        )
+        .header("empty", "")
+        .header("quote\"", "\\ ü \u{1F600}")
+        .destination("broker")
+        .bytes(vec![1, 2, 3], "application/x-protobuf");
+    full.content_encoding = Some("zstd".into());
+    let plain = event();
+    bench.put_all(&[full.clone(), plain.clone()]).await;
+
+    let shown = bench.show(full.id).await;
+    assert_eq!(
+        (shown.event_id, shown.tenant_id, shown.body_bytes),
+        (full.id, Some(tenant), Some(3))
+    );
+    assert_eq!(
+        (shown.namespace, shown.topic),
+        (full.namespace.clone(), full.topic.clone())
+    );
+    assert_eq!(
+        (shown.event_type, shown.event_version),
+        (full.event_type.clone(), 7)
+    );
+    assert_eq!(
+        (shown.dedupe_key, shown.ordering_key),
+        (full.dedupe_key.clone(), full.ordering_key.clone())
+    );
+    assert_eq!(
+        (shown.aggregate_type, shown.aggregate_id),
+        (Some("order".into()), Some("42".into()))
+    );
+    assert_eq!(
+        (shown.severity, shown.destination),
+        (Some("critical".into()), Some("broker".into()))
+    );
+    assert_eq!(
+        (shown.content_type, shown.content_encoding),
+        (full.content_type.clone(), Some("zstd".into()))
+    );
+    assert_eq!(shown.headers, json!(full.headers));
+
+    let claimed = bench.claim(10).await;
+    assert_eq!(claimed[0].event, full);
+    assert_eq!(claimed[1].event, plain);
+    Ok(())
+}
+
+/// More rows than a statement has room for parameters.
+pub async fn a_large_batch_goes_through(bench: Bench) -> Ran {
+    let events: Vec<Event> = (0..5_000).map(|n| event().dedupe_key(format!("k{n}"))).collect();
+    let put = bench.put_all(&events).await;
+    let request = ClaimRequest {
+        take: Take::Due {
+            limit: 10_000,
+            recovered: 0,
+        },
+        ..bench.request(0)
+    };
+    let claimed = ids(&bench.claim_as(request).await);
+    assert_eq!(claimed.iter().collect::<BTreeSet<_>>().len(), 5_000);
+    assert_eq!(claimed, put);
+    Ok(())
+}

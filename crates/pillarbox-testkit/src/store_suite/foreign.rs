@@ -1,0 +1,124 @@
+//! What somebody else wrote into the table.
+
+use pillarbox::operate::Filter;
+use pillarbox::{Status, Verdict};
+
+use super::Ran;
+use super::bench::{Bench, LEASE, LIMIT, NOBODY, event, ids};
+use super::harness::{Capability, Corruption};
+
+/// It is not ours to touch, and not ours to hide.
+pub async fn an_unknown_status_is_left_alone_counted_and_shown(bench: Bench) -> Ran {
+    let corruption = Corruption::Status("NEW");
+    bench.harness.can(Capability::Corrupt(corruption))?;
+    let held = bench.put_and_claim().await;
+    let id = bench.put(event()).await;
+    for id in [held.id, id] {
+        bench.harness.corrupt(id, corruption).await;
+    }
+    bench.age(100_000).await;
+    let before = bench.rows().await;
+
+    assert!(!bench.is_due().await);
+    assert_eq!(bench.claim(10).await, []);
+    assert_eq!(bench.claim_alone().await, []);
+    assert_eq!(
+        bench
+            .store
+            .sweep(&pillarbox::Scope::All, 0, LEASE)
+            .await
+            .expect("a sweep")
+            .dead,
+        NOBODY
+    );
+    assert_eq!(bench.try_settle(&held, Verdict::Delivered).await, [held.id]);
+    assert_eq!(
+        bench.operate.retry(&[id, held.id]).await.expect("a retry"),
+        NOBODY
+    );
+    assert_eq!(bench.rows().await, before);
+
+    let stats = bench.operate.stats(&pillarbox::Scope::All).await.expect("stats");
+    assert_eq!((stats.unknown, stats.pending, stats.processing), (2, 0, 0));
+    let shown = bench
+        .list(Filter {
+            status: Some(Status::Unknown(String::new())),
+            ..Filter::default()
+        })
+        .await;
+    assert_eq!(
+        shown.iter().map(|row| row.status.as_str()).collect::<Vec<_>>(),
+        ["NEW", "NEW"]
+    );
+    assert_eq!(
+        bench.operate.delete(&[id]).await.expect("a delete"),
+        [id],
+        "a person may delete it"
+    );
+    Ok(())
+}
+
+/// Neither a crash nor an endless row.
+pub async fn negative_attempts_count_as_none(bench: Bench) -> Ran {
+    bench
+        .harness
+        .can(Capability::Corrupt(Corruption::NegativeAttempts))?;
+    let id = bench.put(event()).await;
+    bench.harness.corrupt(id, Corruption::NegativeAttempts).await;
+    assert_eq!(bench.sweep().await.dead, NOBODY);
+    for attempt in 1..=LIMIT {
+        let delivery = bench.claim_one().await;
+        assert_eq!((delivery.id, delivery.attempts), (id, attempt));
+        bench.settle(&delivery, super::bench::retry(0)).await;
+    }
+    assert_eq!(bench.claim(10).await, []);
+
+    let held = bench.put_and_claim().await;
+    bench.harness.corrupt(held.id, Corruption::NegativeAttempts).await;
+    bench.settle(&held, super::bench::release(0)).await;
+    assert_eq!(bench.claim_one().await.attempts, 1);
+    Ok(())
+}
+
+/// A row that says it is claimed, by nobody and for no time, is not lost.
+pub async fn a_lease_without_an_end_has_ended(bench: Bench) -> Ran {
+    bench
+        .harness
+        .can(Capability::Corrupt(Corruption::LeaseWithoutEnd))?;
+    let held = bench.put_and_claim().await;
+    bench.harness.corrupt(held.id, Corruption::LeaseWithoutEnd).await;
+    assert!(bench.is_due().await);
+    assert_eq!(bench.try_settle(&held, Verdict::Delivered).await, [held.id]);
+    let again = bench.claim_one().await;
+    assert_eq!((again.id, again.attempts, again.recovered), (held.id, 2, true));
+
+    bench.harness.corrupt(held.id, Corruption::LeaseWithoutEnd).await;
+    assert_eq!(ids(&bench.claim_alone().await), [held.id]);
+    bench.harness.corrupt(held.id, Corruption::LeaseWithoutEnd).await;
+    assert_eq!(
+        bench
+            .store
+            .sweep(&pillarbox::Scope::All, 3, LEASE)
+            .await
+            .expect("a sweep")
+            .dead,
+        [held.id]
+    );
+    Ok(())
+}
+
+/// A header is text to a sink; nothing is thrown away but the null.
+pub async fn headers_that_are_not_text_become_text(bench: Bench) -> Ran {
+    bench
+        .harness
+        .can(Capability::Corrupt(Corruption::ForeignHeaders))?;
+    let id = bench.put(event()).await;
+    bench.harness.corrupt(id, Corruption::ForeignHeaders).await;
+    let headers = bench.claim_one().await.event.headers;
+    let pairs: Vec<(&str, &str)> = headers.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    assert_eq!(
+        pairs,
+        [("flag", "true"), ("list", "[1]"), ("number", "1"), ("text", "a")]
+    );
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! What a backend brings to the suite: an outbox of its own for every case, and hands that reach
+//! where the ports do not.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Store};
+use uuid::Uuid;
+
+/// One outbox that nobody else uses.
+#[async_trait]
+pub trait Harness: Send + Sync + 'static {
+    /// The outbox as the dispatcher sees it.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// The outbox as people see it.
+    fn operate(&self) -> Arc<dyn Operate>;
+
+    /// Begins a transaction of an application.
+    async fn begin(&self) -> Box<dyn Tx>;
+
+    /// Lets time pass: makes every time in every row (due, lease, created, updated, delivered) older by
+    /// `by`, or moves the clock. Negative: the clock goes backwards.
+    async fn age(&self, by: time::Duration);
+
+    /// Can the backend do this, and if not, why not? What it cannot is printed as skipped.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    fn can(&self, what: Capability) -> Result<(), Skipped>;
+
+    /// Writes into a row what no Pillarbox would. Called only for what [`can`](Self::can) allows.
+    async fn corrupt(&self, id: Uuid, corruption: Corruption);
+
+    /// Called after a case that passed; what a failed one leaves is there to be looked at.
+    async fn clean_up(&self) {}
+
+    /// Enqueues in a transaction that commits.
+    ///
+    /// # Errors
+    /// What `enqueue` says; the transaction is then rolled back.
+    async fn enqueue(&self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        let mut tx = self.begin().await;
+        match tx.enqueue(events).await {
+            Ok(enqueued) => {
+                tx.commit().await;
+                Ok(enqueued)
+            }
+            Err(error) => {
+                tx.rollback().await;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// An application's transaction.
+#[async_trait]
+pub trait Tx: Send {
+    /// Enqueues all of these in one call.
+    ///
+    /// # Errors
+    /// What `enqueue` says.
+    async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError>;
+
+    /// Makes it so.
+    async fn commit(self: Box<Self>);
+
+    /// Makes it never have been.
+    async fn rollback(self: Box<Self>);
+}
+
+/// What not every backend can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capability {
+    /// Two transactions can have written at the same time.
+    ConcurrentTransactions,
+    /// An enqueue waits for another transaction with the same dedupe key to end, and so knows its own
+    /// fate; where it does not, the commit decides.
+    EnqueueWaitsForRivals,
+    /// A row can be written over like this.
+    Corrupt(Corruption),
+}
+
+/// What another client of the database might write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Corruption {
+    /// `status` becomes this.
+    Status(&'static str),
+    /// `attempts` becomes -3.
+    NegativeAttempts,
+    /// A claimed row loses its `locked_by`, `locked_until` and `claim_id`, and stays `processing`.
+    LeaseWithoutEnd,
+    /// `headers` become `{"text": "a", "number": 1, "flag": true, "list": [1], "nothing": null}`.
+    ForeignHeaders,
+}
+
+/// Why a case was not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Skipped(pub &'static str);

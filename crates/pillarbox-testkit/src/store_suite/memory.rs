@@ -1,0 +1,84 @@
+//! The reference's harness: the memory store on a clock that the suite moves.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pillarbox::stores::memory::{Memory, Transaction};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Status, Store};
+use uuid::Uuid;
+
+use super::harness::{Capability, Corruption, Harness, Skipped, Tx};
+use crate::clock::ManualClock;
+
+/// An outbox in memory.
+pub struct MemoryHarness {
+    clock: Arc<ManualClock>,
+    outbox: Memory,
+}
+
+impl MemoryHarness {
+    /// An empty one.
+    pub async fn fresh() -> Self {
+        let clock = Arc::new(ManualClock::default());
+        Self {
+            outbox: Memory::new(clock.clone()),
+            clock,
+        }
+    }
+}
+
+#[async_trait]
+impl Harness for MemoryHarness {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.outbox.clone())
+    }
+
+    fn operate(&self) -> Arc<dyn Operate> {
+        Arc::new(self.outbox.clone())
+    }
+
+    async fn begin(&self) -> Box<dyn Tx> {
+        Box::new(MemoryTx(self.outbox.begin()))
+    }
+
+    async fn age(&self, by: time::Duration) {
+        self.clock.advance(by);
+    }
+
+    fn can(&self, what: Capability) -> Result<(), Skipped> {
+        match what {
+            Capability::ConcurrentTransactions
+            | Capability::Corrupt(Corruption::Status(_) | Corruption::LeaseWithoutEnd) => Ok(()),
+            Capability::EnqueueWaitsForRivals => {
+                Err(Skipped("memory does not wait; the commit leaves the loser out"))
+            }
+            Capability::Corrupt(Corruption::NegativeAttempts) => Err(Skipped("memory counts in u32")),
+            Capability::Corrupt(Corruption::ForeignHeaders) => Err(Skipped("memory holds headers as text")),
+        }
+    }
+
+    async fn corrupt(&self, id: Uuid, corruption: Corruption) {
+        self.outbox.overwrite(id, |state| match corruption {
+            Corruption::Status(text) => state.status = Status::from(text),
+            Corruption::LeaseWithoutEnd => state.lease = None,
+            Corruption::NegativeAttempts | Corruption::ForeignHeaders => {
+                unreachable!("`can` says that memory cannot hold this")
+            }
+        });
+    }
+}
+
+struct MemoryTx(Transaction);
+
+#[async_trait]
+impl Tx for MemoryTx {
+    async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        self.0.enqueue_all(events)
+    }
+
+    async fn commit(self: Box<Self>) {
+        self.0.commit();
+    }
+
+    async fn rollback(self: Box<Self>) {}
+}

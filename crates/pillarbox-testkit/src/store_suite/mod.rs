@@ -1,0 +1,192 @@
+//! The suite that every store runs.
+//!
+//! A backend implements [`Harness`] in its integration tests and calls [`store_suite!`](crate::store_suite!)
+//! once, in a module of its own, with an async function that makes a fresh outbox:
+//!
+//! ```ignore
+//! mod suite {
+//!     pillarbox_testkit::store_suite!(super::SqliteHarness::fresh);
+//! }
+//! ```
+//!
+//! Each case becomes one test, and one more compares random sequences of operations with the
+//! [memory store](pillarbox::stores::memory).
+
+mod bench;
+pub mod claiming;
+mod conformance;
+pub mod crashes;
+pub mod enqueueing;
+pub mod foreign;
+mod harness;
+pub mod leases;
+mod memory;
+pub mod operating;
+pub mod scope;
+pub mod settling;
+pub mod sweeping;
+pub mod time_passing;
+
+use std::io::Write;
+use std::sync::Arc;
+
+pub use bench::Bench;
+pub use conformance::conformance;
+pub use harness::{Capability, Corruption, Harness, Skipped, Tx};
+pub use memory::MemoryHarness;
+
+/// What a case ends in, if it does not panic.
+pub type Ran = Result<(), Skipped>;
+
+/// Runs one case on a fresh outbox. What the backend cannot do is said aloud.
+pub async fn run<H: Harness>(name: &str, harness: H, case: impl AsyncFnOnce(Bench) -> Ran) {
+    let bench = Bench::new(Arc::new(harness));
+    match case(bench.clone()).await {
+        Ok(()) => {}
+        // Straight to the stream: the test harness would swallow what `eprintln!` says.
+        Err(Skipped(reason)) => writeln!(std::io::stderr(), "skipped: {name}: {reason}")
+            .expect("standard error can be written to"),
+    }
+    bench.harness.clean_up().await;
+}
+
+/// Makes one test of each case, for one store. Takes an async function that gives a fresh [`Harness`].
+#[macro_export]
+macro_rules! store_suite {
+    ($fresh:path) => {
+        $crate::store_suite! { @cases $fresh;
+            enqueueing::rolled_back_events_are_never_claimed
+            enqueueing::late_commits_with_lower_seq_are_not_skipped
+            enqueueing::what_is_not_committed_is_not_seen
+            enqueueing::many_events_in_one_call_keep_their_order
+            enqueueing::an_empty_batch_does_nothing
+            enqueueing::an_invalid_event_refuses_the_whole_batch
+            enqueueing::a_refused_event_leaves_the_transaction_usable
+            enqueueing::a_tenant_and_a_dedupe_key_must_agree
+            enqueueing::a_dedupe_conflict_is_already_enqueued
+            enqueueing::a_duplicate_within_one_call_is_already_enqueued
+            enqueueing::the_same_event_twice_is_already_enqueued
+            enqueueing::the_same_dedupe_key_in_another_topic_is_new
+            enqueueing::a_dedupe_key_holds_as_long_as_its_row
+            enqueueing::a_dedupe_key_of_a_rolled_back_event_is_free
+            enqueueing::racing_transactions_with_one_dedupe_key_write_one_row
+            enqueueing::the_loser_of_a_race_learns_the_first_id
+            enqueueing::the_second_is_new_when_the_first_rolls_back
+            enqueueing::callers_with_crossing_keys_do_not_deadlock
+            enqueueing::an_id_that_is_taken_is_refused
+            enqueueing::payload_bytes_come_back_as_they_were
+            enqueueing::json_payloads_come_back_equal_as_json
+            enqueueing::all_columns_survive_the_round_trip
+            enqueueing::a_large_batch_goes_through
+            claiming::a_claim_counts_an_attempt
+            claiming::a_claim_takes_no_more_than_its_limit
+            claiming::claims_come_in_seq_order
+            claiming::a_claim_takes_no_more_bytes_than_asked_but_always_one_row
+            claiming::four_claimers_never_share_a_row
+            claiming::retried_rows_cannot_starve_fresh_ones_and_vice_versa
+            claiming::a_dead_row_is_not_claimed
+            claiming::a_delivered_row_is_final
+            claiming::a_row_at_its_limit_is_not_claimed
+            claiming::a_row_knows_its_own_max_attempts
+            claiming::unlimited_attempts_have_no_end
+            claiming::an_empty_outbox_gives_nothing
+            settling::settle_is_idempotent
+            settling::a_settle_by_another_worker_changes_nothing
+            settling::a_settle_under_another_claim_changes_nothing
+            settling::a_settle_after_the_lease_is_good_if_nobody_touched_the_row
+            settling::release_gives_the_attempt_back
+            settling::a_retry_is_due_later_and_records_the_error
+            settling::a_batch_settles_each_row_as_it_should
+            settling::a_loss_in_a_batch_does_not_harm_the_others
+            settling::settling_writes_the_destination_and_its_limit
+            settling::any_error_text_is_kept_in_a_form_that_fits
+            settling::an_unknown_id_is_reported_as_lost
+            settling::updated_at_moves_with_each_transition
+            leases::a_lost_lease_cannot_settle
+            leases::an_expired_lease_is_claimed_again
+            leases::a_lease_that_holds_is_not_claimed
+            leases::renew_extends_the_lease
+            leases::renew_reports_the_lost
+            leases::a_lease_of_another_worker_cannot_be_renewed
+            crashes::a_second_attempt_after_a_crash_comes_in_a_small_group
+            crashes::a_third_attempt_after_a_crash_comes_alone
+            crashes::a_suspect_row_comes_back_like_one_whose_lease_ran_out
+            crashes::a_suspect_row_belongs_to_nobody
+            sweeping::an_exhausted_row_is_swept_a_lease_after_its_own_ended
+            sweeping::a_pending_row_at_its_limit_is_swept
+            sweeping::a_sweep_respects_the_rows_own_limit
+            sweeping::a_sweep_keeps_the_error_that_was_there
+            sweeping::a_swept_row_cannot_be_settled
+            sweeping::a_sweep_says_when_a_row_wants_to_be_alone
+            time_passing::due_times_hold
+            time_passing::the_clock_going_backwards_harms_nothing
+            time_passing::an_idle_outbox_is_not_due
+            scope::a_row_outside_the_scope_is_not_claimed
+            scope::a_row_outside_the_scope_is_not_swept
+            scope::a_row_outside_the_scope_is_not_due
+            foreign::an_unknown_status_is_left_alone_counted_and_shown
+            foreign::negative_attempts_count_as_none
+            foreign::a_lease_without_an_end_has_ended
+            foreign::headers_that_are_not_text_become_text
+            operating::stats_count_each_state
+            operating::stats_stay_within_the_scope
+            operating::list_gives_the_newest_first_in_pages
+            operating::list_filters
+            operating::show_gives_the_payload
+            operating::retry_revives_dead_and_pending
+            operating::retry_leaves_delivered_and_leased_rows_alone
+            operating::the_old_claim_of_a_retried_row_cannot_settle
+            operating::delete_leaves_leased_rows_alone
+            operating::check_is_content_with_a_fresh_outbox
+        }
+
+        #[test]
+        fn random_operations_agree_with_the_reference() {
+            $crate::store_suite::conformance($fresh);
+        }
+    };
+    (@cases $fresh:path; $($topic:ident::$case:ident)+) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let run = $crate::store_suite::run(
+                    stringify!($case), $fresh().await, $crate::store_suite::$topic::$case,
+                );
+                // On the heap: a case's future is large.
+                Box::pin(run).await;
+            }
+        )+
+
+        #[test]
+        fn no_case_is_forgotten() {
+            $crate::store_suite::assert_complete(&[$(concat!(stringify!($topic), "::", stringify!($case))),+]);
+        }
+    };
+}
+
+/// Is each case of the source in the list above?
+#[doc(hidden)]
+pub fn assert_complete(listed: &[&str]) {
+    let sources = [
+        ("enqueueing", include_str!("enqueueing.rs")),
+        ("claiming", include_str!("claiming.rs")),
+        ("settling", include_str!("settling.rs")),
+        ("leases", include_str!("leases.rs")),
+        ("crashes", include_str!("crashes.rs")),
+        ("sweeping", include_str!("sweeping.rs")),
+        ("time_passing", include_str!("time_passing.rs")),
+        ("scope", include_str!("scope.rs")),
+        ("foreign", include_str!("foreign.rs")),
+        ("operating", include_str!("operating.rs")),
+    ];
+    for (topic, source) in sources {
+        for line in source
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub async fn "))
+        {
+            let name = line.split('(').next().unwrap_or_default();
+            let case = format!("{topic}::{name}");
+            assert!(listed.contains(&case.as_str()), "{case} is not in `store_suite!`");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What a person sees and may do.
+
+use pillarbox::operate::Filter;
+use pillarbox::{Event, Scope, Status, Verdict};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::Ran;
+use super::bench::{Bench, NOBODY, dead, event, ids, retry};
+
+/// And how long the oldest due row has waited.
+pub async fn stats_count_each_state(bench: Bench) -> Ran {
+    let stats = async || bench.operate.stats(&Scope::All).await.expect("stats");
+    let empty = stats().await;
+    assert_eq!((empty.pending, empty.oldest_pending_seconds), (0, None));
+
+    bench.put_many(6).await;
+    let claimed = bench.claim(4).await;
+    bench.settle(&claimed[0], Verdict::Delivered).await;
+    bench.settle(&claimed[1], dead()).await;
+    bench.settle(&claimed[2], retry(100_000)).await;
+    bench.age(1_000).await;
+    bench.put_many(1).await;
+    let stats = stats().await;
+    assert_eq!(
+        (stats.pending, stats.processing, stats.delivered, stats.dead),
+        (4, 1, 1, 1)
+    );
+    assert_eq!((stats.unknown, stats.exact), (0, true));
+    let oldest = stats.oldest_pending_seconds.expect("there are due rows");
+    assert!((1_000.0..1_500.0).contains(&oldest), "{oldest}");
+    Ok(())
+}
+
+/// Like everything else.
+pub async fn stats_stay_within_the_scope(bench: Bench) -> Ran {
+    bench.put(Event::new("shop", "orders")).await;
+    bench
+        .put_all(&[Event::new("till", "orders"), Event::new("till", "orders")])
+        .await;
+    let pending = async |scope: Scope| bench.operate.stats(&scope).await.expect("stats").pending;
+    assert_eq!(pending(Scope::of(["shop"])).await, 1);
+    assert_eq!(pending(Scope::of(["till"])).await, 2);
+    assert_eq!(pending(Scope::All).await, 3);
+    Ok(())
+}
+
+/// Fifty unless another number is asked for.
+pub async fn list_gives_the_newest_first_in_pages(bench: Bench) -> Ran {
+    let mut put = bench.put_many(55).await;
+    put.reverse();
+    let page = bench.list(Filter::default()).await;
+    assert_eq!(page.iter().map(|row| row.id).collect::<Vec<_>>(), put[..50]);
+    assert!(
+        page.iter().all(|row| row.payload.is_none()),
+        "a list has no payloads"
+    );
+    let rest = bench
+        .list(Filter {
+            before: Some(page[49].seq),
+            limit: 3,
+            ..Filter::default()
+        })
+        .await;
+    assert_eq!(rest.iter().map(|row| row.id).collect::<Vec<_>>(), put[50..53]);
+    Ok(())
+}
+
+/// By state, topic and scope, and by all of them.
+pub async fn list_filters(bench: Bench) -> Ran {
+    let put = bench
+        .put_all(&[
+            Event::new("shop", "orders"),
+            Event::new("shop", "invoices"),
+            Event::new("till", "orders"),
+        ])
+        .await;
+    let first = bench.claim(1).await;
+    bench.settle(&first[0], dead()).await;
+    let list =
+        async |filter: Filter| -> Vec<Uuid> { bench.list(filter).await.iter().map(|row| row.id).collect() };
+    let all = Filter::default;
+    let of_status = |status| Filter {
+        status: Some(status),
+        ..all()
+    };
+    assert_eq!(list(of_status(Status::Dead)).await, [put[0]]);
+    assert_eq!(list(of_status(Status::Pending)).await, [put[2], put[1]]);
+    assert_eq!(list(of_status(Status::Delivered)).await, NOBODY);
+    assert_eq!(list(of_status(Status::Unknown(String::new()))).await, NOBODY);
+    let topic = Some("orders".to_owned());
+    let orders = Filter { topic, ..all() };
+    assert_eq!(list(orders.clone()).await, [put[2], put[0]]);
+    let scope = Scope::of(["shop"]);
+    assert_eq!(
+        list(Filter {
+            scope: scope.clone(),
+            ..all()
+        })
+        .await,
+        [put[1], put[0]]
+    );
+    let status = Some(Status::Pending);
+    assert_eq!(
+        list(Filter {
+            scope,
+            status,
+            ..orders
+        })
+        .await,
+        NOBODY
+    );
+    Ok(())
+}
+
+/// JSON as it is, bytes as their number.
+pub async fn show_gives_the_payload(bench: Bench) -> Ran {
+    let value = json!({"order": 42, "lines": [1, 2]});
+    let json = bench.put(event().json(&value).expect("JSON")).await;
+    let bytes = bench.put(event().bytes(vec![0, 255], "image/png")).await;
+    let (json, bytes) = (bench.show(json).await, bench.show(bytes).await);
+    assert_eq!((json.payload, json.body_bytes), (Some(value), None));
+    assert_eq!((bytes.payload, bytes.body_bytes), (Some(json!(null)), Some(2)));
+    assert_eq!(bench.operate.show(Uuid::new_v4()).await.expect("a look"), None);
+    Ok(())
+}
+
+/// Due now, with all attempts; the last error stays to be read.
+pub async fn retry_revives_dead_and_pending(bench: Bench) -> Ran {
+    bench.put_many(2).await;
+    let claimed = bench.claim(2).await;
+    bench.settle(&claimed[0], dead()).await;
+    bench.settle(&claimed[1], retry(100_000)).await;
+    let mut revived = bench.operate.retry(&ids(&claimed)).await.expect("a retry");
+    let mut expected = ids(&claimed);
+    revived.sort();
+    expected.sort();
+    assert_eq!(revived, expected);
+    let row = bench.show(claimed[0].id).await;
+    assert_eq!((row.status.as_str(), row.attempts), ("pending", 0));
+    assert_eq!(row.last_error.as_deref(), Some("refused"));
+
+    let again = bench.claim(10).await;
+    assert_eq!(ids(&again), ids(&claimed));
+    assert!(again.iter().all(|delivery| delivery.attempts == 1));
+    Ok(())
+}
+
+/// Delivered is final, and what somebody is working on is not disturbed.
+pub async fn retry_leaves_delivered_and_leased_rows_alone(bench: Bench) -> Ran {
+    bench.put_many(2).await;
+    let claimed = bench.claim(2).await;
+    bench.settle(&claimed[0], Verdict::Delivered).await;
+    let asked = [claimed[0].id, claimed[1].id, Uuid::new_v4()];
+    assert_eq!(bench.operate.retry(&asked).await.expect("a retry"), NOBODY);
+    assert_eq!(bench.operate.retry(&[]).await.expect("a retry"), NOBODY);
+    assert_eq!(bench.show(claimed[0].id).await.status, "delivered");
+    bench.settle(&claimed[1], Verdict::Delivered).await;
+    Ok(())
+}
+
+/// The attempt that a person gave up on comes back too late.
+pub async fn the_old_claim_of_a_retried_row_cannot_settle(bench: Bench) -> Ran {
+    let old = bench.put_and_claim().await;
+    bench.settle(&old, dead()).await;
+    assert_eq!(bench.operate.retry(&[old.id]).await.expect("a retry"), [old.id]);
+    assert_eq!(bench.try_settle(&old, Verdict::Delivered).await, [old.id]);
+    let new = bench.claim_one().await;
+    assert_eq!(bench.try_settle(&old, Verdict::Delivered).await, [old.id]);
+    bench.settle(&new, Verdict::Delivered).await;
+    Ok(())
+}
+
+/// Any other row may go, also one whose lease ran out.
+pub async fn delete_leaves_leased_rows_alone(bench: Bench) -> Ran {
+    bench.put_many(4).await;
+    let claimed = bench.claim(3).await;
+    bench.settle(&claimed[0], Verdict::Delivered).await;
+    bench.settle(&claimed[1], dead()).await;
+    let all: Vec<Uuid> = bench.rows().await.iter().map(|row| row.id).collect();
+    let mut deleted = bench.operate.delete(&all).await.expect("a delete");
+    let mut expected: Vec<Uuid> = all.iter().copied().filter(|id| *id != claimed[2].id).collect();
+    deleted.sort();
+    expected.sort();
+    assert_eq!(deleted, expected);
+
+    bench.age(100).await;
+    assert_eq!(
+        bench.operate.delete(&all).await.expect("a delete"),
+        [claimed[2].id]
+    );
+    assert_eq!(bench.rows().await, []);
+    assert_eq!(
+        bench.try_settle(&claimed[2], Verdict::Delivered).await,
+        [claimed[2].id]
+    );
+    Ok(())
+}
+
+/// What was made for this program is good enough for it.
+pub async fn check_is_content_with_a_fresh_outbox(bench: Bench) -> Ran {
+    bench.store.check().await.expect("content");
+    Ok(())
+}

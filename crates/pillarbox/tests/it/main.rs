@@ -1,0 +1,3 @@
+//! The stores, each held to the same suite.
+
+mod memory;
