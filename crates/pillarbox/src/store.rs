@@ -79,7 +79,8 @@ pub struct ClaimRequest {
     pub lease: Duration,
     /// Which rows.
     pub take: Take,
-    /// How many bytes of payload at the most. One row is given even if it is larger.
+    /// How many bytes of payload at the most. One row is given even if it is larger. A store may measure
+    /// JSON as it stores it.
     pub max_bytes: usize,
     /// Within which scope.
     pub scope: Scope,

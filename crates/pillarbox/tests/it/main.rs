@@ -1,3 +1,4 @@
 //! The stores, each held to the same suite.
 
 mod memory;
+mod postgres;

@@ -76,14 +76,15 @@ pub(super) fn delivery(row: &PgRow, claim: Uuid) -> Result<Delivery, sqlx::Error
     })
 }
 
-/// Headers are text; a value of another kind, written by somebody else, is sent as its JSON.
+/// Headers are text. A value of another kind, written by somebody else, is sent as its JSON, and null not at all.
 fn headers(json: JsonText) -> BTreeMap<String, String> {
     let parsed: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&json.0).unwrap_or_default();
     parsed
         .into_iter()
-        .map(|(name, value)| match value {
-            serde_json::Value::String(text) => (name, text),
-            other => (name, other.to_string()),
+        .filter_map(|(name, value)| match value {
+            serde_json::Value::Null => None,
+            serde_json::Value::String(text) => Some((name, text)),
+            other => Some((name, other.to_string())),
         })
         .collect()
 }

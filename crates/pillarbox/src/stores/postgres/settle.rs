@@ -26,6 +26,7 @@ struct Delivered {
     ids: Vec<Uuid>,
     claims: Vec<Uuid>,
     destinations: Vec<Option<String>>,
+    max_attempts: Vec<Option<i32>>,
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +71,7 @@ impl Delivered {
         self.ids.push(settlement.id);
         self.claims.push(settlement.claim);
         self.destinations.push(settlement.destination.clone());
+        self.max_attempts.push(settlement.max_attempts.map(attempts));
     }
 }
 
@@ -105,6 +107,7 @@ pub(super) async fn settle(
             .bind(delivered.ids)
             .bind(delivered.claims)
             .bind(delivered.destinations)
+            .bind(delivered.max_attempts)
             .persistent(false);
         lost.extend(query.fetch_all(&mut *transaction).await.map_err(store_error)?);
     }

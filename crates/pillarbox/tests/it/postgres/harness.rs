@@ -35,7 +35,9 @@ impl PostgresHarness {
         let store = unmigrated(url);
         store.migrate().await.expect("migrates");
         let options = service("PILLARBOX_TEST_POSTGRES_URL").parse().expect("a URL");
-        let pool = sqlx::postgres::PgPoolOptions::new().max_connections(6).connect_lazy_with(options);
+        let pool = sqlx::postgres::PgPoolOptions::new()
+            .max_connections(6)
+            .connect_lazy_with(options);
         Self { store, pool }
     }
 
@@ -58,7 +60,15 @@ impl PostgresHarness {
 /// A store on a schema that nobody has, with nothing in it.
 pub(super) fn unmigrated(url: &str) -> Postgres {
     let schema = format!("t_{}", Uuid::new_v4().simple());
-    Postgres::new(url, Options { schema, max_connections: 6, ..Options::default() }).expect("a sound URL")
+    Postgres::new(
+        url,
+        Options {
+            schema,
+            max_connections: 6,
+            ..Options::default()
+        },
+    )
+    .expect("a sound URL")
 }
 
 #[async_trait]
@@ -73,7 +83,10 @@ impl Harness for PostgresHarness {
 
     async fn begin(&self) -> Box<dyn Tx> {
         let transaction = self.pool.begin().await.expect("begins");
-        Box::new(PostgresTx { outbox: self.outbox(), transaction })
+        Box::new(PostgresTx {
+            outbox: self.outbox(),
+            transaction,
+        })
     }
 
     async fn age(&self, by: time::Duration) {
@@ -101,19 +114,28 @@ impl Harness for PostgresHarness {
         let set = match corruption {
             Corruption::Status(status) => format!("status = '{status}'"),
             Corruption::NegativeAttempts => "attempts = -3".to_owned(),
-            Corruption::LeaseWithoutEnd => "locked_by = null, locked_until = null, claim_id = null".to_owned(),
+            Corruption::LeaseWithoutEnd => {
+                "locked_by = null, locked_until = null, claim_id = null".to_owned()
+            }
             Corruption::ForeignHeaders => {
                 r#"headers = '{"text": "a", "number": 1, "flag": true, "list": [1], "nothing": null}'"#
                     .to_owned()
             }
         };
-        let changed = self.execute(&format!("update pillarbox.outbox_events set {set} where id = '{id}'")).await;
+        let changed = self
+            .execute(&format!(
+                "update pillarbox.outbox_events set {set} where id = '{id}'"
+            ))
+            .await;
         assert_eq!(changed, 1, "the row is there");
     }
 
     async fn clean_up(&self) {
         let drop = format!("drop schema {} cascade", self.store.schema());
-        sqlx::raw_sql(AssertSqlSafe(drop)).execute(&self.pool).await.expect("drops");
+        sqlx::raw_sql(AssertSqlSafe(drop))
+            .execute(&self.pool)
+            .await
+            .expect("drops");
         self.store.close().await;
     }
 }

@@ -19,8 +19,20 @@ fn newest() -> i32 {
 async fn migrating_twice_does_nothing_the_second_time() {
     let store = unmigrated(&service("PILLARBOX_TEST_POSTGRES_URL"));
     assert!(matches!(store.check().await, Err(StoreError::Missing(_))));
-    assert_eq!(store.migrate().await.expect("migrates"), Migrated { from: 0, to: newest() });
-    assert_eq!(store.migrate().await.expect("again"), Migrated { from: newest(), to: newest() });
+    assert_eq!(
+        store.migrate().await.expect("migrates"),
+        Migrated {
+            from: 0,
+            to: newest()
+        }
+    );
+    assert_eq!(
+        store.migrate().await.expect("again"),
+        Migrated {
+            from: newest(),
+            to: newest()
+        }
+    );
     store.check().await.expect("the outbox is there");
 }
 
@@ -41,14 +53,21 @@ async fn eight_that_migrate_at_once_do_it_once() {
 #[tokio::test]
 async fn a_newer_and_an_older_schema_say_what_to_do() {
     let harness = PostgresHarness::direct().await;
-    harness.execute("insert into pillarbox.migrations (version, name) values (99, 'from the future')").await;
+    harness
+        .execute("insert into pillarbox.migrations (version, name) values (99, 'from the future')")
+        .await;
     let error = harness.store.check().await.expect_err("newer");
     assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error}");
     assert!(error.to_string().contains("use a newer pillarbox"));
-    assert!(matches!(harness.store.migrate().await, Err(StoreError::Newer { found: 99, .. })));
+    assert!(matches!(
+        harness.store.migrate().await,
+        Err(StoreError::Newer { found: 99, .. })
+    ));
 
     harness.execute("delete from pillarbox.migrations").await;
-    harness.execute("insert into pillarbox.migrations (version, name) values (-1, 'from the past')").await;
+    harness
+        .execute("insert into pillarbox.migrations (version, name) values (-1, 'from the past')")
+        .await;
     let error = harness.store.check().await.expect_err("older");
     assert!(error.to_string().contains("run `pillarbox migrate`"), "{error}");
     harness.clean_up().await;
@@ -59,7 +78,10 @@ async fn the_printed_script_makes_the_same_schema() {
     let harness = PostgresHarness::direct().await;
     let by_hand = unmigrated(&service("PILLARBOX_TEST_POSTGRES_URL"));
     let sql = script(by_hand.schema()).expect("a sound name");
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&harness.pool).await.expect("the script runs");
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&harness.pool)
+        .await
+        .expect("the script runs");
     by_hand.check().await.expect("the outbox is there");
     assert_eq!(dump(&by_hand), dump(&harness.store));
     harness.clean_up().await;
@@ -74,19 +96,34 @@ async fn the_schema_in_the_repository_is_the_schema() {
         std::fs::write(path, &found).expect("writes the dump");
     }
     let kept = std::fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(found, kept, "run this test with UPDATE_SCHEMA=1 and look at the difference");
+    assert_eq!(
+        found, kept,
+        "run this test with UPDATE_SCHEMA=1 and look at the difference"
+    );
     harness.clean_up().await;
 }
 
 /// What pg_dump says of the schema, without what depends on the server or the schema's name.
 fn dump(store: &Postgres) -> String {
     let output = Command::new("pg_dump")
-        .args(["--schema-only", "--no-owner", "--no-privileges", "--schema", store.schema()])
+        .args([
+            "--schema-only",
+            "--no-owner",
+            "--no-privileges",
+            "--schema",
+            store.schema(),
+        ])
         .arg(service("PILLARBOX_TEST_POSTGRES_URL"))
         .output()
         .expect("pg_dump is installed");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("is text").replace(store.schema(), "pillarbox");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8(output.stdout)
+        .expect("is text")
+        .replace(store.schema(), "pillarbox");
     let mut kept = String::new();
     for line in text.lines() {
         let noise = line.starts_with("--")

@@ -7,14 +7,10 @@ mod producer;
 mod rights;
 mod trouble;
 
-use harness::PostgresHarness;
-
 mod direct {
-    use super::PostgresHarness;
-    pillarbox_testkit::store_suite!(PostgresHarness::direct());
+    pillarbox_testkit::store_suite!(super::harness::PostgresHarness::direct);
 }
 
 mod behind_pgbouncer {
-    use super::PostgresHarness;
-    pillarbox_testkit::store_suite!(PostgresHarness::behind_pgbouncer());
+    pillarbox_testkit::store_suite!(super::harness::PostgresHarness::behind_pgbouncer);
 }

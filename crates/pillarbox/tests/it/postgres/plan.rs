@@ -32,9 +32,15 @@ async fn plan(harness: &PostgresHarness, sql: &str, settings: bool) -> String {
     if settings {
         let settings = "set local enable_seqscan = off; set local enable_bitmapscan = off; \
                         set local enable_mergejoin = off; set local jit = off";
-        sqlx::raw_sql(settings).execute(&mut *transaction).await.expect("sets");
+        sqlx::raw_sql(settings)
+            .execute(&mut *transaction)
+            .await
+            .expect("sets");
     }
-    let explain = format!("explain (analyze, costs off, timing off, summary off) {}", harness.sql(sql));
+    let explain = format!(
+        "explain (analyze, costs off, timing off, summary off) {}",
+        harness.sql(sql)
+    );
     let rows: Vec<String> = sqlx::raw_sql(AssertSqlSafe(explain))
         .fetch_all(&mut *transaction)
         .await
@@ -66,7 +72,12 @@ async fn a_claim_uses_its_indexes_and_reads_what_it_takes() {
     for statistics in [false, true] {
         let harness = with_history(statistics).await;
         let plan = plan(&harness, &claim_with_values(), true).await;
-        for index in ["outbox_events_fresh", "outbox_events_waiting", "outbox_events_leased", "outbox_events_pkey"] {
+        for index in [
+            "outbox_events_fresh",
+            "outbox_events_waiting",
+            "outbox_events_leased",
+            "outbox_events_pkey",
+        ] {
             assert!(plan.contains(index), "{index} is missing: {plan}");
         }
         assert!(!plan.contains("rows=10"), "something read the history: {plan}");
@@ -78,10 +89,16 @@ async fn a_claim_uses_its_indexes_and_reads_what_it_takes() {
 async fn the_idle_probe_uses_its_indexes_without_any_setting() {
     for statistics in [false, true] {
         let harness = with_history(statistics).await;
-        harness.execute("update pillarbox.outbox_events set status = 'delivered' where status = 'pending'").await;
+        harness
+            .execute("update pillarbox.outbox_events set status = 'delivered' where status = 'pending'")
+            .await;
         let probe = include_str!("../../../src/stores/postgres/sql/is_due.sql");
         let plan = plan(&harness, probe, false).await;
-        for index in ["outbox_events_fresh", "outbox_events_waiting", "outbox_events_leased"] {
+        for index in [
+            "outbox_events_fresh",
+            "outbox_events_waiting",
+            "outbox_events_leased",
+        ] {
             assert!(plan.contains(index), "{index} is missing: {plan}");
         }
         harness.clean_up().await;

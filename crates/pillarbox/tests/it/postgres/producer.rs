@@ -28,8 +28,14 @@ async fn a_plain_insert_is_claimed() {
         .execute("insert into pillarbox.outbox_events (namespace, topic, payload) values ('shop', 'orders', '{\"a\": 1}')")
         .await;
     let claimed = harness.store.claim(&request(10)).await.expect("claims");
-    let [delivery] = &claimed[..] else { panic!("one row: {claimed:?}") };
-    assert_eq!(delivery.id.get_version_num(), 7, "the database gives a UUID of version 7");
+    let [delivery] = &claimed[..] else {
+        panic!("one row: {claimed:?}")
+    };
+    assert_eq!(
+        delivery.id.get_version_num(),
+        7,
+        "the database gives a UUID of version 7"
+    );
     assert_eq!(delivery.event.payload, Payload::Json("{\"a\": 1}".into()));
     assert_eq!((delivery.attempts, delivery.event.event_version), (1, 1));
     harness.clean_up().await;
@@ -62,7 +68,10 @@ async fn two_callers_with_the_same_keys_in_opposite_order_do_not_deadlock() {
             let (pool, outbox) = (harness.pool.clone(), harness.outbox());
             tokio::spawn(async move {
                 let mut transaction = pool.begin().await.expect("begins");
-                let enqueued = outbox.enqueue_all(&mut transaction, &events).await.expect("no deadlock");
+                let enqueued = outbox
+                    .enqueue_all(&mut transaction, &events)
+                    .await
+                    .expect("no deadlock");
                 transaction.commit().await.expect("commits");
                 enqueued.iter().filter(|one| one.is_new()).count()
             })
@@ -77,7 +86,11 @@ async fn two_callers_with_the_same_keys_in_opposite_order_do_not_deadlock() {
 async fn the_order_of_a_batch_is_kept_although_its_keys_are_sorted() {
     let harness = PostgresHarness::direct().await;
     let events: Vec<Event> = (0..500)
-        .map(|n| Event::new("shop", "orders").dedupe_key(format!("{:03}", (n * 7919) % 500)).aggregate("n", n.to_string()))
+        .map(|n| {
+            Event::new("shop", "orders")
+                .dedupe_key(format!("{:03}", (n * 7919) % 500))
+                .aggregate("n", n.to_string())
+        })
         .collect();
     harness.enqueue(&events).await.expect("enqueues");
     let claimed = harness.store.claim(&request(1000)).await.expect("claims");
@@ -92,7 +105,10 @@ async fn an_id_that_is_taken_is_an_error_that_says_so() {
     let event = Event::new("shop", "orders");
     harness.enqueue(std::slice::from_ref(&event)).await.expect("new");
     let again = harness.enqueue(std::slice::from_ref(&event)).await;
-    assert!(matches!(again, Err(EnqueueError::IdTaken(id)) if id == event.id), "{again:?}");
+    assert!(
+        matches!(again, Err(EnqueueError::IdTaken(id)) if id == event.id),
+        "{again:?}"
+    );
     harness.clean_up().await;
 }
 
@@ -102,7 +118,10 @@ async fn json_that_only_the_database_refuses_is_a_clear_error() {
     for text in [r#"{"a": "\ud800"}"#, r#"{"a": 1e999999}"#] {
         let event = Event::new("shop", "orders").json_text(text);
         let refused = harness.enqueue(&[event]).await;
-        assert!(matches!(refused, Err(EnqueueError::Payload(_))), "{text}: {refused:?}");
+        assert!(
+            matches!(refused, Err(EnqueueError::Payload(_))),
+            "{text}: {refused:?}"
+        );
     }
     assert_eq!(harness.store.claim(&request(10)).await.expect("claims"), []);
     harness.clean_up().await;
@@ -113,13 +132,29 @@ async fn a_savepoint_that_rolls_back_takes_its_event_with_it() {
     let harness = PostgresHarness::direct().await;
     let (kept, gone) = (Event::new("shop", "orders"), Event::new("shop", "orders"));
     let mut transaction = harness.pool.begin().await.expect("begins");
-    harness.outbox().enqueue(&mut transaction, &kept).await.expect("new");
-    let mut savepoint = sqlx::Acquire::begin(&mut *transaction).await.expect("a savepoint");
-    assert_eq!(harness.outbox().enqueue(&mut savepoint, &gone).await.expect("new"), Enqueued::New(gone.id));
+    harness
+        .outbox()
+        .enqueue(&mut transaction, &kept)
+        .await
+        .expect("new");
+    let mut savepoint = sqlx::Acquire::begin(&mut *transaction)
+        .await
+        .expect("a savepoint");
+    assert_eq!(
+        harness
+            .outbox()
+            .enqueue(&mut savepoint, &gone)
+            .await
+            .expect("new"),
+        Enqueued::New(gone.id)
+    );
     savepoint.rollback().await.expect("rolls back");
     transaction.commit().await.expect("commits");
     let claimed = harness.store.claim(&request(10)).await.expect("claims");
-    assert_eq!(claimed.iter().map(|delivery| delivery.id).collect::<Vec<_>>(), [kept.id]);
+    assert_eq!(
+        claimed.iter().map(|delivery| delivery.id).collect::<Vec<_>>(),
+        [kept.id]
+    );
     harness.clean_up().await;
 }
 
@@ -127,9 +162,18 @@ async fn a_savepoint_that_rolls_back_takes_its_event_with_it() {
 async fn a_payload_that_shrinks_in_the_table_still_counts_at_its_full_size() {
     let harness = PostgresHarness::direct().await;
     let large = format!("{{\"pad\": \"{}\"}}", "x".repeat(1 << 20));
-    let events: Vec<Event> = (0..8).map(|_| Event::new("shop", "orders").json_text(large.clone())).collect();
+    let events: Vec<Event> = (0..8)
+        .map(|_| Event::new("shop", "orders").json_text(large.clone()))
+        .collect();
     harness.enqueue(&events).await.expect("enqueues");
-    let claimed = harness.store.claim(&ClaimRequest { max_bytes: 3 << 20, ..request(100) }).await.expect("claims");
+    let claimed = harness
+        .store
+        .claim(&ClaimRequest {
+            max_bytes: (3 << 20) + 1000,
+            ..request(100)
+        })
+        .await
+        .expect("claims");
     assert_eq!(claimed.len(), 3, "of 1 MiB each");
     harness.clean_up().await;
 }

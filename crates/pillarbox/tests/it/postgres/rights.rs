@@ -1,8 +1,8 @@
 //! What a dispatcher and a producer need to be allowed, TLS and passwords.
 
+use pillarbox::store::Settlement;
 use pillarbox::stores::postgres::{Options, Postgres};
 use pillarbox::{Event, Operate, Scope, Store, StoreError, Verdict};
-use pillarbox::store::Settlement;
 use pillarbox_testkit::store_suite::Harness;
 use std::time::Duration;
 use uuid::Uuid;
@@ -13,9 +13,17 @@ use super::producer::request;
 /// A role of its own with these rights, and the store as that role sees it.
 async fn as_role(harness: &PostgresHarness, grants: &str) -> (String, Postgres) {
     let role = format!("r_{}", Uuid::new_v4().simple());
-    harness.execute(&format!("create role {role} login; {}", grants.replace("ROLE", &role))).await;
+    harness
+        .execute(&format!(
+            "create role {role} login; {}",
+            grants.replace("ROLE", &role)
+        ))
+        .await;
     let url = service("PILLARBOX_TEST_POSTGRES_URL").replace("pillarbox@", &format!("{role}@"));
-    let options = Options { schema: harness.store.schema().to_owned(), ..Options::default() };
+    let options = Options {
+        schema: harness.store.schema().to_owned(),
+        ..Options::default()
+    };
     (role, Postgres::new(&url, options).expect("a URL"))
 }
 
@@ -24,11 +32,16 @@ const DISPATCHER: &str = "grant usage on schema pillarbox.; \
     grant select, update on pillarbox.outbox_events to ROLE; grant select on pillarbox.migrations to ROLE";
 
 fn schema_grant(harness: &PostgresHarness, grants: &str) -> String {
-    grants.replace("on schema pillarbox.", &format!("on schema {} to ROLE", harness.store.schema()))
+    grants.replace(
+        "on schema pillarbox.",
+        &format!("on schema {} to ROLE", harness.store.schema()),
+    )
 }
 
 async fn drop_role(harness: &PostgresHarness, role: &str) {
-    harness.execute(&format!("drop owned by {role}; drop role {role}")).await;
+    harness
+        .execute(&format!("drop owned by {role}; drop role {role}"))
+        .await;
 }
 
 #[tokio::test]
@@ -49,12 +62,29 @@ async fn a_dispatcher_needs_to_select_and_update_and_nothing_more() {
         destination: Some("d".into()),
         max_attempts: Some(3),
     };
-    let retry = Verdict::Retry { after: Duration::from_secs(1), reason: "no".into() };
-    let settlements = [settle(claimed[0].id, Verdict::Delivered), settle(claimed[1].id, retry)];
+    let retry = Verdict::Retry {
+        after: Duration::from_secs(1),
+        reason: "no".into(),
+    };
+    let settlements = [
+        settle(claimed[0].id, Verdict::Delivered),
+        settle(claimed[1].id, retry),
+    ];
     let held = [(claimed[0].id, request.claim)];
-    assert_eq!(store.renew(request.worker, &held, request.lease).await.expect("may renew"), []);
-    assert_eq!(store.settle(request.worker, &settlements).await.expect("may settle"), []);
-    store.sweep(&Scope::All, 25, Duration::ZERO).await.expect("may sweep");
+    let lost = store
+        .renew(request.worker, &held, request.lease)
+        .await
+        .expect("may renew");
+    assert!(lost.is_empty());
+    let lost = store
+        .settle(request.worker, &settlements)
+        .await
+        .expect("may settle");
+    assert!(lost.is_empty());
+    store
+        .sweep(&Scope::All, 25, Duration::ZERO)
+        .await
+        .expect("may sweep");
     assert_eq!(store.stats(&Scope::All).await.expect("may count").delivered, 1);
     let refused = store.delete(&[claimed[0].id]).await.expect_err("may not delete");
     assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
@@ -80,17 +110,28 @@ async fn tls_and_a_password_work_and_an_unknown_authority_is_refused() {
     let ca = service("PILLARBOX_TEST_CA_FILE");
     let asked = |url: String| async move {
         let store = Postgres::new(&url, Options::default()).expect("a URL");
-        let answer = sqlx::query_scalar::<_, bool>("select ssl from pg_stat_ssl where pid = pg_backend_pid()")
-            .fetch_one(&store.pool())
-            .await;
+        let answer =
+            sqlx::query_scalar::<_, bool>("select ssl from pg_stat_ssl where pid = pg_backend_pid()")
+                .fetch_one(&store.pool())
+                .await;
         store.close().await;
         answer
     };
     let trusted = asked(format!("{url}?sslmode=verify-full&sslrootcert={ca}")).await;
     assert!(trusted.expect("connects"), "the connection is encrypted");
-    assert!(asked(format!("{url}?sslmode=verify-full")).await.is_err(), "nobody knows that authority");
+    assert!(
+        asked(format!("{url}?sslmode=verify-full")).await.is_err(),
+        "nobody knows that authority"
+    );
     let wrong = url.replace("secret", "wrong");
-    let refused = Postgres::new(&wrong, Options::default()).expect("a URL").check().await.expect_err("refused");
-    assert!(refused.to_string().contains("password authentication failed"), "{refused}");
+    let refused = Postgres::new(&wrong, Options::default())
+        .expect("a URL")
+        .check()
+        .await
+        .expect_err("refused");
+    assert!(
+        refused.to_string().contains("password authentication failed"),
+        "{refused}"
+    );
     assert!(!refused.to_string().contains("wrong"), "{refused}");
 }

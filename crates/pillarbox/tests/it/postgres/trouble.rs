@@ -27,9 +27,13 @@ async fn a_url_that_cannot_be_read_says_so() {
 #[tokio::test]
 async fn a_caller_that_gives_up_leaves_no_transaction_open() {
     let harness = PostgresHarness::direct().await;
-    harness.enqueue(&[Event::new("shop", "orders")]).await.expect("enqueues");
+    harness
+        .enqueue(&[Event::new("shop", "orders")])
+        .await
+        .expect("enqueues");
     for microseconds in (0..3000).step_by(100) {
-        let claim = harness.store.claim(&request(10));
+        let request = request(10);
+        let claim = harness.store.claim(&request);
         let given_up = tokio::time::timeout(Duration::from_micros(microseconds), claim).await;
         drop(given_up);
     }
@@ -45,7 +49,10 @@ async fn a_caller_that_gives_up_leaves_no_transaction_open() {
         if open == 0 {
             break;
         }
-        assert!(std::time::Instant::now() < deadline, "{open} transactions are open");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{open} transactions are open"
+        );
         tokio::task::yield_now().await;
     }
     harness.clean_up().await;
@@ -58,9 +65,16 @@ async fn a_row_that_somebody_holds_locked_is_skipped_not_waited_for() {
     harness.enqueue(&events).await.expect("enqueues");
     let mut holder = harness.pool.begin().await.expect("begins");
     let lock = harness.sql("select 1 from pillarbox.outbox_events where id = $1 for update");
-    sqlx::query(sqlx::AssertSqlSafe(lock)).bind(events[0].id).execute(&mut *holder).await.expect("locks");
+    sqlx::query(sqlx::AssertSqlSafe(lock))
+        .bind(events[0].id)
+        .execute(&mut *holder)
+        .await
+        .expect("locks");
     let claimed = harness.store.claim(&request(10)).await.expect("does not wait");
-    assert_eq!(claimed.iter().map(|delivery| delivery.id).collect::<Vec<_>>(), [events[1].id]);
+    assert_eq!(
+        claimed.iter().map(|delivery| delivery.id).collect::<Vec<_>>(),
+        [events[1].id]
+    );
     holder.rollback().await.expect("lets go");
     assert_eq!(harness.store.claim(&request(10)).await.expect("claims").len(), 1);
     harness.clean_up().await;

@@ -20,12 +20,16 @@ as $$
   select ('x' || substr(md5(key), 1, 3))::bit(12)::int::smallint
 $$;
 
--- How many bytes a row's content has when it is read. Read off the header, unless it is compressed.
+-- How many bytes a row's content has when it is read: those of the body, or about those of the JSON. Read off
+-- the header; only what is compressed is unpacked to be measured.
 create function pillarbox.size(payload jsonb, body bytea) returns bigint
 language sql stable parallel safe
 as $$
-  select coalesce(octet_length(body), 0)::bigint
-    + case when pg_column_compression(payload) is null then pg_column_size(payload) else octet_length(payload::text) end
+  select case
+    when body is not null then octet_length(body)
+    when pg_column_compression(payload) is null then pg_column_size(payload)
+    else octet_length(payload::text)
+  end::bigint
 $$;
 
 create sequence pillarbox.outbox_seq;
