@@ -16,7 +16,7 @@ pub(super) struct PostgresHarness {
 }
 
 /// A variable that `scripts/test` sets.
-pub(super) fn service(variable: &str) -> String {
+pub(crate) fn service(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {
         panic!("{variable} is not set; run the tests by scripts/test, or eval \"$(scripts/services env)\"")
     })

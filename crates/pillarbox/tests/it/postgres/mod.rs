@@ -7,6 +7,8 @@ mod producer;
 mod rights;
 mod trouble;
 
+pub(crate) use harness::service;
+
 mod direct {
     pillarbox_testkit::store_suite!(super::harness::PostgresHarness::direct);
 }
