@@ -3,3 +3,4 @@
 mod memory;
 mod postgres;
 mod readme;
+mod sqlite;

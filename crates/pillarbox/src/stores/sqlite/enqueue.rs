@@ -1,0 +1,314 @@
+//! Puts events into the outbox, on the caller's own transaction.
+//!
+//! **If we die here** the caller's transaction rolls back, and nothing happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, Connection, Row, Sqlite, SqlitePool, Transaction};
+use uuid::Uuid;
+
+use super::{BUSY, decode, ids_json, primary_code, store_error};
+use crate::enqueue::{EnqueueError, Enqueued};
+use crate::event::Event;
+use crate::payload::Payload;
+use crate::validate::{InvalidEvent, Limits, validate};
+
+/// How many events go in one statement: 17 values each, and SQLite takes 32,766 in all.
+const CHUNK: usize = 1_000;
+
+const INSERT: &str = include_str!("sql/enqueue.sql");
+const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+/// Begins a transaction that may write from its first moment on: it waits for its turn here, up to the
+/// busy timeout, and not in the middle.
+///
+/// # Errors
+/// [`EnqueueError::Busy`] when its turn does not come.
+pub async fn begin(pool: &SqlitePool) -> Result<Transaction<'static, Sqlite>, EnqueueError> {
+    pool.begin_with("BEGIN IMMEDIATE").await.map_err(begin_error)
+}
+
+/// The same on a connection.
+///
+/// # Errors
+/// As for [`begin`].
+pub async fn begin_on(connection: &mut SqliteConnection) -> Result<Transaction<'_, Sqlite>, EnqueueError> {
+    connection
+        .begin_with("BEGIN IMMEDIATE")
+        .await
+        .map_err(begin_error)
+}
+
+fn begin_error(error: sqlx::Error) -> EnqueueError {
+    if is_busy(&error) {
+        EnqueueError::Busy
+    } else {
+        store_error(error, "this file").into()
+    }
+}
+
+/// Enqueues events on a connection of the caller, inside the transaction that is open there, or in one
+/// of their own if there is none.
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::SqlitePool) -> Result<(), Box<dyn std::error::Error>> {
+/// use pillarbox::Event;
+/// use pillarbox::stores::sqlite::{Outbox, begin};
+///
+/// let outbox = Outbox::new();
+/// let mut tx = begin(&pool).await?;
+/// sqlx::query("insert into orders (number) values (42)").execute(&mut *tx).await?;
+/// let event = Event::new("shop", "orders").event_type("OrderCreated").json(&42)?;
+/// outbox.enqueue(&mut tx, &event).await?;
+/// tx.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Outbox {
+    limits: Limits,
+}
+
+impl Outbox {
+    /// With the default limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what is accepted.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Enqueues one event.
+    ///
+    /// # Errors
+    /// When the event is refused, or the transaction cannot write. Nothing was written.
+    pub async fn enqueue(
+        &self,
+        connection: &mut SqliteConnection,
+        event: &Event,
+    ) -> Result<Enqueued, EnqueueError> {
+        let enqueued = self.enqueue_all(connection, std::slice::from_ref(event)).await?;
+        Ok(enqueued[0])
+    }
+
+    /// Enqueues events in their order, all or none, a thousand per statement.
+    ///
+    /// Not to be dropped half-way: with more than a thousand events the connection may then be left
+    /// inside a savepoint.
+    ///
+    /// # Errors
+    /// When an event is refused, or the transaction cannot write. Nothing was written.
+    pub async fn enqueue_all(
+        &self,
+        connection: &mut SqliteConnection,
+        events: &[Event],
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        for event in events {
+            validate(event, &self.limits)?;
+        }
+        let written = if events.len() <= CHUNK {
+            insert(connection, events).await // one statement does all or nothing by itself
+        } else {
+            insert_in_chunks(connection, events).await
+        };
+        match written {
+            Ok(new) => report(connection, events, new).await,
+            Err(Failed::Refused(error)) => Err(error),
+            Err(Failed::Database(error)) => Err(explain(connection, events, error).await),
+        }
+    }
+}
+
+/// Why an insert did not happen.
+enum Failed {
+    Refused(EnqueueError),
+    Database(sqlx::Error),
+}
+
+impl From<sqlx::Error> for Failed {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+async fn insert_in_chunks(
+    connection: &mut SqliteConnection,
+    events: &[Event],
+) -> Result<BTreeSet<Uuid>, Failed> {
+    sqlx::query("savepoint pillarbox_enqueue")
+        .execute(&mut *connection)
+        .await?;
+    let mut new = BTreeSet::new();
+    for chunk in events.chunks(CHUNK) {
+        match insert(connection, chunk).await {
+            Ok(ids) => new.extend(ids),
+            Err(failed) => {
+                sqlx::raw_sql("rollback to pillarbox_enqueue; release pillarbox_enqueue")
+                    .execute(&mut *connection)
+                    .await?;
+                return Err(failed);
+            }
+        }
+    }
+    sqlx::query("release pillarbox_enqueue")
+        .execute(&mut *connection)
+        .await?;
+    Ok(new)
+}
+
+/// Returns the ids of those that were not there before.
+async fn insert(connection: &mut SqliteConnection, events: &[Event]) -> Result<BTreeSet<Uuid>, Failed> {
+    if events.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let rows = vec![ROW; events.len()].join(", ");
+    let mut query = sqlx::query(AssertSqlSafe(INSERT.replace("/*rows*/", &rows)))
+        // A batch of an odd size is hardly ever seen again.
+        .persistent(events.len() == 1 || events.len() == CHUNK);
+    for event in events {
+        let (payload, body) = content(&event.payload).map_err(Failed::Refused)?;
+        query = query
+            .bind(event.id.to_string())
+            .bind(&event.namespace)
+            .bind(&event.topic)
+            .bind(&event.event_type)
+            .bind(event.event_version)
+            .bind(&event.aggregate_type)
+            .bind(&event.aggregate_id)
+            .bind(event.tenant_id.map(|tenant| tenant.to_string()))
+            .bind(&event.dedupe_key)
+            .bind(&event.ordering_key)
+            .bind(&event.severity)
+            .bind(payload)
+            .bind(body)
+            .bind(&event.content_type)
+            .bind(&event.content_encoding)
+            .bind(json!(event.headers).to_string())
+            .bind(&event.destination);
+    }
+    let mut new = BTreeSet::new();
+    for row in query.fetch_all(connection).await? {
+        new.extend(decode::uuid(&row, "id")?);
+    }
+    Ok(new)
+}
+
+/// The two columns of a payload.
+fn content(payload: &Payload) -> Result<(&str, Option<&[u8]>), EnqueueError> {
+    match payload {
+        Payload::Json(text) => match std::str::from_utf8(text) {
+            Ok(text) => Ok((text, None)),
+            Err(error) => Err(InvalidEvent::NotJson(error.to_string()).into()),
+        },
+        Payload::Bytes(body) => Ok(("null", Some(body))),
+    }
+}
+
+/// Which are new, and which came second.
+async fn report(
+    connection: &mut SqliteConnection,
+    events: &[Event],
+    mut new: BTreeSet<Uuid>,
+) -> Result<Vec<Enqueued>, EnqueueError> {
+    let fates: Vec<Option<Enqueued>> = events
+        .iter()
+        .map(|event| new.remove(&event.id).then_some(Enqueued::New(event.id)))
+        .collect();
+    let second: Vec<&Event> = events
+        .iter()
+        .zip(&fates)
+        .filter(|(_, fate)| fate.is_none())
+        .map(|(event, _)| event)
+        .collect();
+    let mut first = enqueued_before(connection, &second)
+        .await
+        .map_err(|error| EnqueueError::from(store_error(error, "this file")))?
+        .into_values();
+    let known = |fate: Option<Enqueued>| fate.or_else(|| first.next().map(Enqueued::Already));
+    Ok(fates.into_iter().filter_map(known).collect())
+}
+
+/// The ids of the events that came first, by their place in `events`.
+async fn enqueued_before(
+    connection: &mut SqliteConnection,
+    events: &[&Event],
+) -> Result<BTreeMap<i64, Uuid>, sqlx::Error> {
+    if events.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let keys: Vec<_> = events
+        .iter()
+        .map(|event| (&event.namespace, &event.topic, &event.dedupe_key))
+        .collect();
+    let rows = sqlx::query(include_str!("sql/enqueued_before.sql"))
+        .bind(json!(keys).to_string())
+        .fetch_all(connection)
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok((
+                row.try_get("place")?,
+                decode::uuid(row, "id")?.unwrap_or_default(),
+            ))
+        })
+        .collect()
+}
+
+/// What the caller should know about a failed insert.
+async fn explain(connection: &mut SqliteConnection, events: &[Event], error: sqlx::Error) -> EnqueueError {
+    if is_busy(&error) {
+        // A transaction that was begun as it should never waits here: it has its turn already.
+        return if is_in_transaction(connection).await {
+            EnqueueError::NotImmediate
+        } else {
+            EnqueueError::Busy
+        };
+    }
+    let sqlx::Error::Database(refused) = &error else {
+        return store_error(error, "this file").into();
+    };
+    if refused.message().contains("payload_is_json") {
+        return EnqueueError::Payload(refused.message().to_owned());
+    }
+    if refused.message().contains("outbox_events.id") {
+        if let Some(id) = taken(connection, events).await {
+            return EnqueueError::IdTaken(id);
+        }
+    }
+    store_error(error, "this file").into()
+}
+
+/// The first id that is there already, or twice in the call.
+async fn taken(connection: &mut SqliteConnection, events: &[Event]) -> Option<Uuid> {
+    let ids: Vec<Uuid> = events.iter().map(|event| event.id).collect();
+    let there = sqlx::query(include_str!("sql/ids_taken.sql"))
+        .bind(ids_json(&ids))
+        .fetch_optional(connection)
+        .await
+        .ok()
+        .flatten();
+    if let Some(row) = there {
+        return decode::uuid(&row, "id").ok().flatten();
+    }
+    let mut seen = BTreeSet::new();
+    ids.into_iter().find(|id| !seen.insert(*id))
+}
+
+/// SQLite refuses a BEGIN inside a transaction; there is no other way to ask through this driver.
+async fn is_in_transaction(connection: &mut SqliteConnection) -> bool {
+    if sqlx::query("begin").execute(&mut *connection).await.is_err() {
+        return true;
+    }
+    // It was outside; leave it so. A failure here would show itself at the caller's next statement.
+    sqlx::query("rollback").execute(connection).await.is_err()
+}
+
+fn is_busy(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Database(refused) if primary_code(refused.as_ref()) == Some(BUSY))
+}

@@ -1,0 +1,162 @@
+//! Opens the file, and leaves its journal as it is.
+//!
+//! **If we die here** an empty file may be left behind, with the WAL journal and nothing in it.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::SqlitePool;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
+
+use super::{Sqlite, store_error};
+use crate::store::StoreError;
+
+/// How a file is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Make the file if there is none.
+    pub create_if_missing: bool,
+    /// How long a writer waits for its turn. At least five seconds is wise: another process may be
+    /// committing a large transaction.
+    pub busy_timeout: Duration,
+    /// How many connections read.
+    pub readers: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            create_if_missing: false,
+            busy_timeout: Duration::from_secs(5),
+            readers: 3,
+        }
+    }
+}
+
+/// How an application opens the same file for its own transactions: a path, or a URL that begins with
+/// `sqlite:`. The journal mode is left alone.
+///
+/// # Errors
+/// When the URL cannot be read, or means a database in memory, which no second connection would see.
+pub fn connect_options(path_or_url: &str, options: &Options) -> Result<SqliteConnectOptions, StoreError> {
+    let connect = if path_or_url.starts_with("sqlite:") {
+        SqliteConnectOptions::from_str(path_or_url).map_err(|error| StoreError::Other(error.to_string()))?
+    } else {
+        SqliteConnectOptions::new().filename(path_or_url)
+    };
+    let name = connect.get_filename().to_string_lossy();
+    if name.is_empty() || name.contains(":memory:") || name.contains("sqlx-in-memory") {
+        return Err(StoreError::Other(
+            "an outbox in SQLite needs a file; for one in memory there is the memory store".into(),
+        ));
+    }
+    let create = options.create_if_missing || path_or_url.contains("mode=rwc");
+    Ok(connect
+        .create_if_missing(create)
+        .busy_timeout(options.busy_timeout)
+        // In WAL mode NORMAL may lose the last commits in a power cut, and a commit is a promise.
+        .synchronous(SqliteSynchronous::Full))
+}
+
+impl Sqlite {
+    /// Opens an outbox: a path, or a URL that begins with `sqlite:`. Migrates nothing.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or is no SQLite database.
+    pub async fn open(path_or_url: &str, options: Options) -> Result<Self, StoreError> {
+        let connect = connect_options(path_or_url, &options)?;
+        let path = connect.get_filename().display().to_string();
+        let failed = |error| store_error(error, &path);
+        let writer = SqlitePoolOptions::new()
+            .max_connections(1)
+            .connect_with(connect.clone())
+            .await
+            .map_err(failed)?;
+        settle_journal(&writer, &path).await.map_err(failed)?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(options.readers.max(1))
+            .min_connections(0)
+            .connect_lazy_with(connect.create_if_missing(false).pragma("query_only", "on"));
+        Ok(Self {
+            writer,
+            readers,
+            path: path.into(),
+        })
+    }
+
+    /// Opens an outbox in the file at this path; made if it is not there.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub async fn create(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let options = Options {
+            create_if_missing: true,
+            ..Options::default()
+        };
+        Self::open(&path.as_ref().to_string_lossy(), options).await
+    }
+
+    /// The file's journal mode, such as `wal` or `delete`.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub async fn journal_mode(&self) -> Result<String, StoreError> {
+        let readers = self.readers.clone();
+        self.apart(async move { journal_mode(&readers).await }).await
+    }
+
+    /// Switches the file to the WAL journal, for good and for everyone who opens it. Only because
+    /// somebody asked for it.
+    ///
+    /// # Errors
+    /// When another connection is using the file: the switch needs it for itself.
+    pub async fn use_wal(&self) -> Result<(), StoreError> {
+        let writer = self.writer.clone();
+        let mode = self.apart(async move { switch_to_wal(&writer).await }).await?;
+        if mode == "wal" {
+            return Ok(());
+        }
+        Err(StoreError::Unavailable(format!(
+            "{} stays in journal mode {mode}; stop whoever else uses the file and try again",
+            self.path
+        )))
+    }
+
+    /// Closes all connections, after what is under way.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}
+
+/// A file that is new is ours to arrange; any other stays as it is.
+async fn settle_journal(writer: &SqlitePool, path: &str) -> Result<(), sqlx::Error> {
+    let things: i64 = sqlx::query_scalar("select count(*) from sqlite_master")
+        .fetch_one(writer)
+        .await?;
+    let mode = if things == 0 {
+        switch_to_wal(writer).await?
+    } else {
+        journal_mode(writer).await?
+    };
+    if mode != "wal" {
+        tracing::warn!(
+            path,
+            journal_mode = mode,
+            "this file does not use the WAL journal: readers and writers stop each other; it is left as it is. \
+             `pillarbox migrate --wal`, or PRAGMA journal_mode = WAL, changes it for everyone who opens it"
+        );
+    }
+    Ok(())
+}
+
+async fn journal_mode(pool: &SqlitePool) -> Result<String, sqlx::Error> {
+    sqlx::query_scalar("pragma journal_mode").fetch_one(pool).await
+}
+
+async fn switch_to_wal(writer: &SqlitePool) -> Result<String, sqlx::Error> {
+    sqlx::query_scalar("pragma journal_mode = wal")
+        .fetch_one(writer)
+        .await
+}

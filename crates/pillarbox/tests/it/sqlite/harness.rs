@@ -1,0 +1,134 @@
+//! A file of its own for each case, and an application that writes to it through its own pool.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pillarbox::stores::sqlite::{Options, Outbox, Sqlite, begin, connect_options};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Store};
+use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
+use sqlx::{SqlitePool, Transaction};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+pub(super) struct SqliteHarness {
+    pub(super) store: Sqlite,
+    pub(super) application: SqlitePool,
+    directory: TempDir,
+}
+
+impl SqliteHarness {
+    /// A migrated outbox in a new file.
+    pub(super) async fn fresh() -> Self {
+        let harness = Self::empty().await;
+        harness.store.migrate().await.expect("a migration");
+        harness
+    }
+
+    /// A new file with nothing in it.
+    pub(super) async fn empty() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("outbox.db");
+        let store = Sqlite::create(&path).await.expect("a new file");
+        Self {
+            store,
+            application: pool(&path).await,
+            directory,
+        }
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.directory.path().join("outbox.db")
+    }
+
+    pub(super) async fn run(&self, sql: &'static str) {
+        sqlx::raw_sql(sql).execute(&self.application).await.expect("it runs");
+    }
+}
+
+/// An application's own connections to the file.
+pub(super) async fn pool(path: &std::path::Path) -> SqlitePool {
+    let options = connect_options(&path.to_string_lossy(), &Options::default()).expect("a path");
+    SqlitePool::connect_with(options).await.expect("it opens")
+}
+
+#[async_trait]
+impl Harness for SqliteHarness {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    fn operate(&self) -> Arc<dyn Operate> {
+        Arc::new(self.store.clone())
+    }
+
+    async fn begin(&self) -> Box<dyn Tx> {
+        Box::new(SqliteTx(begin(&self.application).await.expect("its turn comes")))
+    }
+
+    async fn age(&self, by: time::Duration) {
+        let by = format!("{:+.3} seconds", -by.as_seconds_f64());
+        sqlx::query(
+            "update outbox_events set
+               next_attempt_at = strftime('%Y-%m-%dT%H:%M:%f000Z', next_attempt_at, ?1),
+               locked_until = strftime('%Y-%m-%dT%H:%M:%f000Z', locked_until, ?1),
+               created_at = strftime('%Y-%m-%dT%H:%M:%f000Z', created_at, ?1),
+               updated_at = strftime('%Y-%m-%dT%H:%M:%f000Z', updated_at, ?1),
+               delivered_at = strftime('%Y-%m-%dT%H:%M:%f000Z', delivered_at, ?1)",
+        )
+        .bind(by)
+        .execute(&self.application)
+        .await
+        .expect("older rows");
+    }
+
+    fn can(&self, what: Capability) -> Result<(), Skipped> {
+        match what {
+            Capability::ConcurrentTransactions => {
+                Err(Skipped("SQLite has one writer at a time: nothing commits late"))
+            }
+            Capability::EnqueueWaitsForRivals | Capability::Corrupt(_) => Ok(()),
+        }
+    }
+
+    async fn corrupt(&self, id: Uuid, corruption: Corruption) {
+        let (sql, value) = match corruption {
+            Corruption::Status(status) => ("update outbox_events set status = ?2 where id = ?1", status),
+            Corruption::NegativeAttempts => ("update outbox_events set attempts = -3 where id = ?1 and ?2 = ''", ""),
+            Corruption::LeaseWithoutEnd => (
+                "update outbox_events set locked_by = null, locked_until = null, claim_id = null
+                 where id = ?1 and ?2 = ''",
+                "",
+            ),
+            Corruption::ForeignHeaders => (
+                "update outbox_events set headers = ?2 where id = ?1",
+                r#"{"text": "a", "number": 1, "flag": true, "list": [1], "nothing": null}"#,
+            ),
+        };
+        let query = sqlx::query(sql).bind(id.to_string()).bind(value);
+        let changed = query.execute(&self.application).await.expect("it can be written");
+        assert_eq!(changed.rows_affected(), 1);
+    }
+
+    async fn clean_up(&self) {
+        self.application.close().await;
+        self.store.close().await;
+    }
+}
+
+struct SqliteTx(Transaction<'static, sqlx::Sqlite>);
+
+#[async_trait]
+impl Tx for SqliteTx {
+    async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        Outbox::new().enqueue_all(&mut self.0, events).await
+    }
+
+    async fn commit(self: Box<Self>) {
+        self.0.commit().await.expect("a commit");
+    }
+
+    async fn rollback(self: Box<Self>) {
+        self.0.rollback().await.expect("a rollback");
+    }
+}
