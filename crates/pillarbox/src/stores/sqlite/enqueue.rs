@@ -276,10 +276,10 @@ async fn explain(connection: &mut SqliteConnection, events: &[Event], error: sql
     if refused.message().contains("payload_is_json") {
         return EnqueueError::Payload(refused.message().to_owned());
     }
-    if refused.message().contains("outbox_events.id") {
-        if let Some(id) = taken(connection, events).await {
-            return EnqueueError::IdTaken(id);
-        }
+    if refused.message().contains("outbox_events.id")
+        && let Some(id) = taken(connection, events).await
+    {
+        return EnqueueError::IdTaken(id);
     }
     store_error(error, "this file").into()
 }

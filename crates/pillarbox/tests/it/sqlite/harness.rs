@@ -42,7 +42,10 @@ impl SqliteHarness {
     }
 
     pub(super) async fn run(&self, sql: &'static str) {
-        sqlx::raw_sql(sql).execute(&self.application).await.expect("it runs");
+        sqlx::raw_sql(sql)
+            .execute(&self.application)
+            .await
+            .expect("it runs");
     }
 }
 
@@ -94,7 +97,10 @@ impl Harness for SqliteHarness {
     async fn corrupt(&self, id: Uuid, corruption: Corruption) {
         let (sql, value) = match corruption {
             Corruption::Status(status) => ("update outbox_events set status = ?2 where id = ?1", status),
-            Corruption::NegativeAttempts => ("update outbox_events set attempts = -3 where id = ?1 and ?2 = ''", ""),
+            Corruption::NegativeAttempts => (
+                "update outbox_events set attempts = -3 where id = ?1 and ?2 = ''",
+                "",
+            ),
             Corruption::LeaseWithoutEnd => (
                 "update outbox_events set locked_by = null, locked_until = null, claim_id = null
                  where id = ?1 and ?2 = ''",

@@ -1,1 +1,191 @@
-//! x
+//! Migrations, and what they lead to.
+
+use std::path::Path;
+
+use pillarbox::stores::migration::Migrated;
+use pillarbox::stores::sqlite::{Options, Sqlite, migrations};
+use pillarbox::{Operate, Scope, Store, StoreError};
+use sqlx::AssertSqlSafe;
+
+use super::SqliteHarness;
+
+#[tokio::test]
+async fn migrating_twice_does_nothing_the_second_time() {
+    let outbox = SqliteHarness::empty().await;
+    assert_eq!(
+        outbox.store.migrate().await.expect("a migration"),
+        Migrated { from: 0, to: 1 }
+    );
+    assert_eq!(
+        outbox.store.migrate().await.expect("a migration"),
+        Migrated { from: 1, to: 1 }
+    );
+    outbox.store.check().await.expect("content");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_who_migrate_at_once_migrate_once() {
+    let outbox = SqliteHarness::empty().await;
+    let path = outbox.path().to_string_lossy().into_owned();
+    let migrate = |path: String| async move {
+        let store = Sqlite::open(&path, Options::default()).await.expect("it opens");
+        store.migrate().await.expect("a migration").from
+    };
+    let rivals: Vec<_> = (0..6).map(|_| tokio::spawn(migrate(path.clone()))).collect();
+    let mut from = Vec::new();
+    for rival in rivals {
+        from.push(rival.await.expect("no panic"));
+    }
+    from.sort();
+    assert_eq!(from, [0, 1, 1, 1, 1, 1]);
+    outbox.store.check().await.expect("content");
+}
+
+#[tokio::test]
+async fn a_file_without_an_outbox_says_so() {
+    let outbox = SqliteHarness::empty().await;
+    let path = outbox.path().display().to_string();
+    let missing = |result: Result<(), StoreError>| {
+        assert!(
+            matches!(&result, Err(StoreError::Missing(found)) if *found == path),
+            "{result:?}"
+        );
+    };
+    missing(outbox.store.check().await);
+    missing(outbox.store.is_due(&Scope::All).await.map(drop));
+    missing(outbox.store.settle(uuid::Uuid::nil(), &[]).await.map(drop));
+    missing(outbox.store.stats(&Scope::All).await.map(drop));
+
+    outbox.store.migrate().await.expect("a migration");
+    outbox.run("drop table outbox_events").await;
+    missing(outbox.store.check().await);
+}
+
+#[tokio::test]
+async fn an_older_schema_asks_to_be_migrated() {
+    let outbox = SqliteHarness::fresh().await;
+    outbox.run("update pillarbox_migrations set version = 0").await;
+    let found = outbox.store.check().await;
+    assert!(
+        matches!(found, Err(StoreError::Outdated { found: 0, needed: 1 })),
+        "{found:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_left_alone() {
+    let outbox = SqliteHarness::fresh().await;
+    outbox
+        .run("insert into pillarbox_migrations (version, name) values (99, 'from the future')")
+        .await;
+    let before = dump(&outbox).await;
+    let found = outbox.store.check().await;
+    assert!(
+        matches!(found, Err(StoreError::Newer { found: 99, known: 1 })),
+        "{found:?}"
+    );
+    let found = outbox.store.migrate().await;
+    assert!(
+        matches!(found, Err(StoreError::Newer { found: 99, known: 1 })),
+        "{found:?}"
+    );
+    assert_eq!(dump(&outbox).await, before);
+}
+
+#[test]
+fn migrations_count_from_one_without_gaps() {
+    for (expected, migration) in (1..).zip(migrations()) {
+        assert_eq!(migration.version, expected);
+        assert!(!migration.name.is_empty() && !migration.sql.is_empty());
+    }
+}
+
+/// The schema as the file itself tells it.
+async fn dump(outbox: &SqliteHarness) -> String {
+    let sql: Vec<String> = sqlx::query_scalar(
+        "select sql from sqlite_master where sql is not null and name not like 'sqlite_%' order by rowid",
+    )
+    .fetch_all(&outbox.application)
+    .await
+    .expect("a schema");
+    sql.iter().map(|statement| format!("{statement};\n\n")).collect()
+}
+
+/// A change of the schema shows as a diff in the repository. `UPDATE_SCHEMA=1` writes it.
+#[tokio::test]
+async fn the_dump_in_the_repository_is_the_schema() {
+    let header = "-- The outbox in SQLite, as the migrations leave it. Written by `UPDATE_SCHEMA=1 cargo test -p pillarbox`.\n\n";
+    let schema = header.to_owned() + dump(&SqliteHarness::fresh().await).await.trim_end() + "\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/sqlite.sql");
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("it can be made");
+        std::fs::write(&path, &schema).expect("it can be written");
+    }
+    let kept = std::fs::read_to_string(&path).expect("docs/schema/sqlite.sql; UPDATE_SCHEMA=1 writes it");
+    assert!(
+        kept == schema,
+        "docs/schema/sqlite.sql is not the schema; UPDATE_SCHEMA=1 writes it:\n{schema}"
+    );
+}
+
+#[tokio::test]
+async fn nothing_that_a_worker_asks_walks_the_table() {
+    let outbox = SqliteHarness::fresh().await;
+    let statements = [
+        (
+            "choose",
+            include_str!("../../../src/stores/sqlite/sql/choose.sql"),
+        ),
+        (
+            "choose_alone",
+            include_str!("../../../src/stores/sqlite/sql/choose_alone.sql"),
+        ),
+        ("claim", include_str!("../../../src/stores/sqlite/sql/claim.sql")),
+        (
+            "settle",
+            include_str!("../../../src/stores/sqlite/sql/settle.sql"),
+        ),
+        ("renew", include_str!("../../../src/stores/sqlite/sql/renew.sql")),
+        ("sweep", include_str!("../../../src/stores/sqlite/sql/sweep.sql")),
+        (
+            "mend_leases",
+            include_str!("../../../src/stores/sqlite/sql/mend_leases.sql"),
+        ),
+        (
+            "is_alone",
+            include_str!("../../../src/stores/sqlite/sql/is_alone.sql"),
+        ),
+        (
+            "is_due",
+            include_str!("../../../src/stores/sqlite/sql/is_due.sql"),
+        ),
+        (
+            "enqueued_before",
+            include_str!("../../../src/stores/sqlite/sql/enqueued_before.sql"),
+        ),
+        ("retry", include_str!("../../../src/stores/sqlite/sql/retry.sql")),
+        (
+            "delete",
+            include_str!("../../../src/stores/sqlite/sql/delete.sql"),
+        ),
+    ];
+    for (name, sql) in statements {
+        let plan: Vec<(i64, i64, i64, String)> =
+            sqlx::query_as(AssertSqlSafe(format!("explain query plan {sql}")))
+                .fetch_all(&outbox.application)
+                .await
+                .expect("a plan");
+        let lines: Vec<&str> = plan.iter().map(|line| line.3.as_str()).collect();
+        let walks = |line: &&&str| {
+            let table = line.starts_with("SCAN outbox_events") || **line == "SCAN e";
+            table && !line.contains("INDEX outbox_events_")
+        };
+        assert_eq!(lines.iter().find(walks), None, "{name}: {lines:#?}");
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.contains("SEARCH") || line.contains("INDEX outbox_events_")),
+            "{name}: {lines:#?}"
+        );
+    }
+}

@@ -1,0 +1,102 @@
+-- The outbox in SQLite, as the migrations leave it. Written by `UPDATE_SCHEMA=1 cargo test -p pillarbox`.
+
+CREATE TABLE pillarbox_migrations (
+  version    integer primary key,
+  name       text not null,
+  applied_at text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now'))
+) strict;
+
+CREATE TABLE outbox_events (
+  rowno            integer primary key autoincrement, -- never given twice, whatever is deleted
+  id               text not null unique default (
+    -- A UUID of version 7: milliseconds, then chance.
+    lower(
+      substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 1, 8)
+      || '-' || substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 9, 4)
+      || '-7' || substr(hex(randomblob(2)), 2)
+      || '-' || substr('89ab', 1 + (random() & 3), 1) || substr(hex(randomblob(2)), 2)
+      || '-' || hex(randomblob(6))
+    )
+  ),
+  seq              integer, -- the order of insertion: rowno, or the first row's in a family
+  parent_id        text,
+  namespace        text not null check (namespace <> ''),
+  topic            text not null check (topic <> ''),
+  event_type       text,
+  event_version    integer not null default 1,
+  aggregate_type   text,
+  aggregate_id     text,
+  tenant_id        text,
+  dedupe_key       text,
+  ordering_key     text,
+  lane             integer, -- SQLite has one, 0, for the rows that have a key
+  severity         text,
+  payload          text not null,
+  body             blob,
+  content_type     text,
+  content_encoding text,
+  headers          text not null default '{}',
+  destination      text,
+  status           text not null default 'pending',
+  attempts         integer not null default 0,
+  max_attempts     integer,
+  next_attempt_at  text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
+  locked_by        text,
+  locked_until     text,
+  claim_id         text,
+  last_error       text,
+  created_at       text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
+  updated_at       text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
+  delivered_at     text,
+
+  -- One row that cannot be read would stand in the way of every claim, so it is refused when it is written.
+  constraint id_is_a_uuid_in_lower_case check (
+    id like '________-____-____-____-____________' and length(replace(id, '-', '')) = 32
+    and replace(id, '-', '') not glob '*[^0-9a-f]*'
+  ),
+  constraint tenant_id_is_a_uuid_in_lower_case check (
+    tenant_id like '________-____-____-____-____________' and length(replace(tenant_id, '-', '')) = 32
+    and replace(tenant_id, '-', '') not glob '*[^0-9a-f]*'
+  ),
+  constraint payload_is_json check (json_valid(payload)),
+  constraint headers_are_a_json_object check (json_valid(headers) and json_type(headers) = 'object'),
+  constraint times_are_utc_with_microseconds check (
+    next_attempt_at glob '[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9]Z'
+    and created_at glob '[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9][0-9][0-9][0-9][0-9][0-9]Z'
+  )
+) strict;
+
+CREATE TRIGGER outbox_events_takes_its_place after insert on outbox_events
+when new.seq is null
+begin
+  update outbox_events
+  set seq = new.rowno, lane = case when new.ordering_key is not null then 0 end
+  where rowno = new.rowno;
+end;
+
+CREATE INDEX outbox_events_fresh on outbox_events (seq)
+  where status = 'pending' and next_attempt_at <= created_at and seq is not null;
+
+CREATE INDEX outbox_events_waiting on outbox_events (next_attempt_at, seq)
+  where status = 'pending' and next_attempt_at > created_at;
+
+CREATE INDEX outbox_events_leased on outbox_events (coalesce(locked_until, ''))
+  where status = 'processing';
+
+CREATE INDEX outbox_events_tried on outbox_events (attempts)
+  where status = 'pending' and attempts > 0 and max_attempts is null;
+
+CREATE INDEX outbox_events_exhausted on outbox_events (seq)
+  where status = 'pending' and attempts >= max_attempts;
+
+CREATE INDEX outbox_events_newest on outbox_events (seq)
+  where seq is not null;
+
+CREATE INDEX outbox_events_dead on outbox_events (seq)
+  where status = 'dead';
+
+CREATE INDEX outbox_events_unknown on outbox_events (seq)
+  where status not in ('pending', 'processing', 'delivered', 'dead');
+
+CREATE UNIQUE INDEX outbox_events_dedupe on outbox_events (namespace, topic, dedupe_key)
+  where dedupe_key is not null;
