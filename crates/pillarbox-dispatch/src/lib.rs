@@ -1,1 +1,53 @@
-//! (in the making)
+//! The engine: claims events from a [store](pillarbox::Store), gets each to its
+//! [sink](pillarbox::Sink) and writes down what came of it. It knows no SQL, no HTTP and no broker.
+//!
+//! ```text
+//!            ┌────────── room is free ───────────┐
+//!            ▼                                   │
+//!  store ▶ claimer ▶ router ▶ lanes ▶ attempt ▶ settler ▶ store
+//!            ▲                  (one task per destination, with its gate)
+//!            │ a row wants to be alone
+//!         sweeper          keeper: renews what takes longer
+//! ```
+//!
+//! Why so many tasks: claim, send and settle overlap, so that neither the database nor a destination
+//! waits for the other; a destination that hangs holds up its own task and no other; renewing and
+//! sweeping go on whatever the rest does. Each task is a noun with one verb, and says when it wants
+//! to be called again; only `task` loops and waits.
+//!
+//! | module | what it does | who it talks to |
+//! |---|---|---|
+//! | `claimer` (with `pace`, `recovery`) | takes due rows when there is room | store, router, lanes |
+//! | [`router`] | which destination (pure) | – |
+//! | `lanes` (with `turns`, `cuts`, `gate`) | whose turn it is, and what follows from an outcome | sink, settler |
+//! | `attempt` | one try | sink |
+//! | `settler` | writes outcomes in batches | store |
+//! | `keeper` | renews leases | store |
+//! | `sweeper` | buries what is used up | store |
+//! | `held` | what is claimed and not settled: the room that is left | all of them |
+//! | [`dispatcher`] | starts them, and stops them in order | – |
+
+mod attempt;
+mod claimer;
+pub mod counters;
+mod cuts;
+pub mod dispatcher;
+mod gate;
+mod held;
+mod keeper;
+mod lanes;
+mod outage;
+mod pace;
+mod recovery;
+pub mod router;
+pub mod settings;
+mod settler;
+mod sweeper;
+mod task;
+mod turns;
+mod worker;
+
+pub use counters::{Counters, Snapshot};
+pub use dispatcher::{Builder, Destination, Dispatcher};
+pub use router::{Pattern, Route};
+pub use settings::{Settings, SettingsError};

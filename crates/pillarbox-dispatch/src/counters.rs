@@ -1,0 +1,96 @@
+//! What the engine has done since it started, in numbers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pillarbox::Verdict;
+use serde::Serialize;
+
+/// Counts that only grow. Read by anybody, at any time.
+#[derive(Debug, Default)]
+pub struct Counters {
+    claimed: AtomicU64,
+    delivered: AtomicU64,
+    retried: AtomicU64,
+    dead: AtomicU64,
+    released: AtomicU64,
+    suspected: AtomicU64,
+    unrouted: AtomicU64,
+    lost: AtomicU64,
+    store_errors: AtomicU64,
+}
+
+/// The counts at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Snapshot {
+    /// Rows taken.
+    pub claimed: u64,
+    /// Rows written down as delivered.
+    pub delivered: u64,
+    /// Attempts that failed and will be made again.
+    pub retried: u64,
+    /// Rows given up on, by an outcome or by a sweep.
+    pub dead: u64,
+    /// Rows given back with their attempt.
+    pub released: u64,
+    /// Rows under which a connection was closed.
+    pub suspected: u64,
+    /// Rows held because no route leads anywhere. Each is counted again whenever it comes back.
+    pub unrouted: u64,
+    /// Rows that were no longer ours when we wanted to send or settle them.
+    pub lost: u64,
+    /// Calls to the store that failed.
+    pub store_errors: u64,
+}
+
+impl Counters {
+    /// The counts now.
+    pub fn snapshot(&self) -> Snapshot {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Snapshot {
+            claimed: read(&self.claimed),
+            delivered: read(&self.delivered),
+            retried: read(&self.retried),
+            dead: read(&self.dead),
+            released: read(&self.released),
+            suspected: read(&self.suspected),
+            unrouted: read(&self.unrouted),
+            lost: read(&self.lost),
+            store_errors: read(&self.store_errors),
+        }
+    }
+
+    pub(crate) fn claimed(&self, rows: usize) {
+        add(&self.claimed, rows);
+    }
+
+    pub(crate) fn unrouted(&self, rows: usize) {
+        add(&self.unrouted, rows);
+    }
+
+    pub(crate) fn lost(&self, rows: usize) {
+        add(&self.lost, rows);
+    }
+
+    pub(crate) fn swept(&self, rows: usize) {
+        add(&self.dead, rows);
+    }
+
+    pub(crate) fn store_error(&self) {
+        add(&self.store_errors, 1);
+    }
+
+    pub(crate) fn settled(&self, verdict: &Verdict) {
+        let counter = match verdict {
+            Verdict::Delivered => &self.delivered,
+            Verdict::Retry { .. } => &self.retried,
+            Verdict::Dead { .. } => &self.dead,
+            Verdict::Release { .. } => &self.released,
+            Verdict::Suspect { .. } => &self.suspected,
+        };
+        add(counter, 1);
+    }
+}
+
+fn add(counter: &AtomicU64, n: usize) {
+    counter.fetch_add(n as u64, Ordering::Relaxed);
+}

@@ -1,0 +1,58 @@
+//! Rows under which a connection was closed, until it is known whose fault it was. Pure.
+//!
+//! A broker that goes away cuts everything in flight; an event that the broker cannot bear cuts
+//! everything in flight too. The destination's own `check()` right after tells the two apart: if it
+//! fails, the place went away and nobody is to blame; if it passes, one of those in flight is, and all
+//! of them come back in small groups and then alone. A row that was alone is to blame either way.
+//!
+//! Rows cut at about the same time share one check.
+
+use std::time::Duration;
+
+use crate::turns::Ticket;
+
+/// How long to collect: connections are torn down row by row, and what is under way may follow.
+const COLLECT: Duration = Duration::from_millis(50);
+
+/// A row whose connection was closed.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    pub(crate) ticket: Ticket,
+    pub(crate) reason: String,
+    /// Was nothing else under way to this destination, from its beginning to its end?
+    pub(crate) alone: bool,
+}
+
+/// The cuts that wait for one check.
+#[derive(Debug, Default)]
+pub(crate) struct Cuts {
+    rows: Vec<Cut>,
+    first: Duration,
+}
+
+impl Cuts {
+    pub(crate) fn push(&mut self, cut: Cut, now: Duration) {
+        if self.rows.is_empty() {
+            self.first = now;
+        }
+        self.rows.push(cut);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// When the check should be made at the latest; at once if nothing is under way any more.
+    pub(crate) fn check_at(&self, under_way: usize) -> Option<Duration> {
+        match (self.rows.is_empty(), under_way) {
+            (true, _) => None,
+            (false, 0) => Some(self.first),
+            (false, _) => Some(self.first + COLLECT),
+        }
+    }
+
+    /// The rows, now that the check is answered.
+    pub(crate) fn take(&mut self) -> Vec<Cut> {
+        std::mem::take(&mut self.rows)
+    }
+}

@@ -1,0 +1,336 @@
+//! One worker: starts the tasks, and stops them in order.
+//!
+//! On shutdown the claimer and the sweeper stop; each destination's lanes give back what was never
+//! sent and wait for what is under way; the settler writes what they said; the keeper renews until
+//! then; the sinks are closed. Nobody is told to stop twice: a task ends when those who feed it have.
+//!
+//! **If we die here**, or the future is dropped, everything stops where it is: leases end, and what
+//! was under way may be sent again.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use pillarbox::{Clock, RetryPolicy, Sink, Store, SystemClock, Wake};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+use uuid::Uuid;
+
+use crate::claimer::{Claimer, Entrance};
+use crate::counters::{Counters, Snapshot};
+use crate::gate::Gate;
+use crate::held::Held;
+use crate::keeper::Keeper;
+use crate::lanes::Lanes;
+use crate::outage::Outage;
+use crate::recovery::Asked;
+use crate::router::{Route, Router};
+use crate::settings::{Settings, SettingsError};
+use crate::settler::{FLUSH, Settler};
+use crate::sweeper::Sweeper;
+use crate::task::{self, Task};
+use crate::worker::Worker;
+
+/// How long a sink may take to say goodbye, and a task to end when its time is over.
+const GOODBYE: Duration = Duration::from_secs(5);
+/// With fewer attempts a crash can kill a neighbour: the second comes in a group, the third alone.
+const FEWEST_ATTEMPTS: u32 = 3;
+
+/// One configured sink.
+#[derive(Clone)]
+pub struct Destination {
+    /// What routes and people call it.
+    pub name: String,
+    /// Delivers.
+    pub sink: Arc<dyn Sink>,
+    /// When to try again, and when to give up.
+    pub retry: RetryPolicy,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+    /// How many attempts may be under way at once.
+    pub concurrency: usize,
+}
+
+impl fmt::Debug for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Destination")
+            .field("name", &self.name)
+            .field("retry", &self.retry)
+            .field("timeout", &self.timeout)
+            .field("concurrency", &self.concurrency)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Puts a [`Dispatcher`] together.
+pub struct Builder {
+    store: Arc<dyn Store>,
+    settings: Settings,
+    destinations: Vec<Destination>,
+    routes: Vec<Route>,
+    wake: Wake,
+    clock: Arc<dyn Clock>,
+    worker: Option<Uuid>,
+}
+
+impl Builder {
+    /// Sets how it works.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Adds a destination.
+    #[must_use]
+    pub fn destination(mut self, destination: Destination) -> Self {
+        self.destinations.push(destination);
+        self
+    }
+
+    /// Adds a route. The first that matches wins.
+    #[must_use]
+    pub fn route(mut self, route: Route) -> Self {
+        self.routes.push(route);
+        self
+    }
+
+    /// Sets the bell that is rung after a commit in this process.
+    #[must_use]
+    pub fn wake(mut self, wake: Wake) -> Self {
+        self.wake = wake;
+        self
+    }
+
+    /// Sets where time comes from.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the worker's id, which must be new for every start. Random unless said otherwise.
+    #[must_use]
+    pub fn worker(mut self, id: Uuid) -> Self {
+        self.worker = Some(id);
+        self
+    }
+
+    /// The dispatcher, if it can work.
+    ///
+    /// # Errors
+    /// A setting, a destination or a route that cannot work, with a sentence.
+    pub fn build(self) -> Result<Dispatcher, SettingsError> {
+        self.settings.validate()?;
+        self.validate_destinations()?;
+        let names = self.destinations.iter().map(|destination| destination.name.as_str());
+        let router = Router::new(names, self.routes).map_err(|name| {
+            let message = format!("a route leads to \"{name}\", and there is no such destination");
+            SettingsError::new("routes", message)
+        })?;
+        let worker = Worker {
+            id: self.worker.unwrap_or_else(Uuid::new_v4),
+            settings: self.settings,
+            store: self.store,
+            clock: self.clock,
+            counters: Arc::default(),
+            outage: Outage::default(),
+            held: Held::default(),
+        };
+        Ok(Dispatcher {
+            worker: Arc::new(worker),
+            router,
+            destinations: self.destinations,
+            wake: self.wake,
+        })
+    }
+
+    fn validate_destinations(&self) -> Result<(), SettingsError> {
+        if self.destinations.is_empty() {
+            return Err(SettingsError::new("destinations", "at least one is needed"));
+        }
+        for (n, destination) in self.destinations.iter().enumerate() {
+            let name = &destination.name;
+            if self.destinations[..n].iter().any(|other| other.name == *name) {
+                let message = format!("there are two called \"{name}\"; give one another name");
+                return Err(SettingsError::new("destinations", message));
+            }
+            if destination.concurrency == 0 {
+                let message = format!("must be at least 1 for the destination \"{name}\"");
+                return Err(SettingsError::new("concurrency", message));
+            }
+            self.settings
+                .validate_timeout(destination.timeout)
+                .map_err(|error| {
+                    let message = format!("for the destination \"{name}\": {}", error.message);
+                    SettingsError::new(error.field, message)
+                })?;
+            if destination.retry.limit().is_some_and(|limit| limit < FEWEST_ATTEMPTS) {
+                tracing::warn!(
+                    destination = name,
+                    "fewer than three attempts: an event may end dead because of a crash that another caused"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One worker. See the [module](self).
+pub struct Dispatcher {
+    worker: Arc<Worker>,
+    router: Router,
+    destinations: Vec<Destination>,
+    wake: Wake,
+}
+
+impl fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dispatcher")
+            .field("worker", &self.worker.id)
+            .field("settings", &self.worker.settings)
+            .field("destinations", &self.destinations)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Dispatcher {
+    /// Begins to put one together.
+    pub fn builder(store: Arc<dyn Store>) -> Builder {
+        Builder {
+            store,
+            settings: Settings::default(),
+            destinations: Vec::new(),
+            routes: Vec::new(),
+            wake: Wake::default(),
+            clock: Arc::new(SystemClock),
+            worker: None,
+        }
+    }
+
+    /// What it has done, at any time.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.worker.counters)
+    }
+
+    /// Who it is.
+    pub fn worker(&self) -> Uuid {
+        self.worker.id
+    }
+
+    /// Runs until `shutdown` is cancelled, then drains: stops claiming, finishes what is under way
+    /// within the grace time, gives back what was never sent, closes the sinks.
+    ///
+    /// Dropped, it stops where it is, as if the process had been killed.
+    ///
+    /// # Panics
+    /// When one of its own tasks did: a worker of which a part is missing must not look well.
+    pub async fn run(self, shutdown: CancellationToken) -> Snapshot {
+        let worker = Arc::clone(&self.worker);
+        let sinks: Vec<Arc<dyn Sink>> = self
+            .destinations
+            .iter()
+            .map(|destination| Arc::clone(&destination.sink))
+            .collect();
+        tracing::info!(worker = %worker.id, destinations = sinks.len(), "the dispatcher starts");
+        let drained = CancellationToken::new();
+        let crew = self.start(&shutdown, &drained);
+        let limit = worker.settings.grace + FLUSH + GOODBYE;
+        oversee(crew, &shutdown, &drained, limit).await;
+        close(sinks).await;
+        let snapshot = worker.counters.snapshot();
+        tracing::info!(worker = %worker.id, ?snapshot, "the dispatcher has stopped");
+        snapshot
+    }
+
+    fn start(self, shutdown: &CancellationToken, drained: &CancellationToken) -> JoinSet<&'static str> {
+        let mut crew = JoinSet::new();
+        let never = CancellationToken::new();
+        let asked = Arc::new(Asked::default());
+        let (settler, settled) = unbounded_channel();
+        let mut entrances = Vec::new();
+        for destination in self.destinations {
+            let (rows, inbox) = unbounded_channel();
+            let gate = Gate::new(destination.name.clone());
+            entrances.push(Entrance {
+                name: destination.name.clone(),
+                sign: gate.sign(),
+                rows,
+            });
+            let worker = Arc::clone(&self.worker);
+            let lanes = Lanes::new(worker, destination, gate, inbox, settler.clone(), shutdown.clone());
+            spawn(&mut crew, "lanes", lanes, &never);
+        }
+        let worker = || Arc::clone(&self.worker);
+        let claimer = Claimer::new(worker(), self.router, entrances, settler, self.wake, Arc::clone(&asked));
+        spawn(&mut crew, "claimer", claimer, shutdown);
+        spawn(&mut crew, SETTLER, Settler::new(worker(), settled), &never);
+        spawn(&mut crew, "keeper", Keeper::new(worker()), drained);
+        spawn(&mut crew, "sweeper", Sweeper::new(worker(), asked), shutdown);
+        crew
+    }
+}
+
+/// The last to have something to do: when it ends, nothing is held any more.
+const SETTLER: &str = "settler";
+
+fn spawn(
+    crew: &mut JoinSet<&'static str>,
+    name: &'static str,
+    task: impl Task + 'static,
+    stop: &CancellationToken,
+) {
+    let run = task::run(task, stop.clone());
+    let named = async move {
+        run.await;
+        name
+    };
+    crew.spawn(named.instrument(tracing::debug_span!("task", name)));
+}
+
+/// Waits for all tasks to end, and after a shutdown no longer than `limit`.
+async fn oversee(
+    mut crew: JoinSet<&'static str>,
+    shutdown: &CancellationToken,
+    drained: &CancellationToken,
+    limit: Duration,
+) {
+    let too_late = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(limit).await;
+    };
+    tokio::pin!(too_late);
+    loop {
+        tokio::select! {
+            ended = crew.join_next() => match ended.map(name) {
+                None => return,
+                Some(SETTLER) => drained.cancel(),
+                Some(_) => {}
+            },
+            () = &mut too_late => {
+                // A store that does not answer at all. Its contract allows to be dropped.
+                tracing::error!("the store did not answer in time; leaving without it");
+                return crew.shutdown().await;
+            }
+        }
+    }
+}
+
+fn name(ended: Result<&'static str, JoinError>) -> &'static str {
+    match ended.map_err(JoinError::try_into_panic) {
+        Ok(name) => name,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        Err(Err(cancelled)) => unreachable!("nobody cancels a task: {cancelled}"),
+    }
+}
+
+async fn close(sinks: Vec<Arc<dyn Sink>>) {
+    let goodbyes = sinks.iter().map(|sink| tokio::time::timeout(GOODBYE, sink.close()));
+    let late = join_all(goodbyes).await.into_iter().filter(Result::is_err).count();
+    if late > 0 {
+        tracing::warn!(sinks = late, "sinks did not close within {GOODBYE:?}");
+    }
+}

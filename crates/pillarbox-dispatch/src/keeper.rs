@@ -1,0 +1,63 @@
+//! Renews the leases of rows that take longer than half of one: those that wait for their turn, and
+//! those whose attempt is under way.
+//!
+//! A row that the store says is somebody else's is not sent, and if it is being sent, the send is
+//! dropped.
+//!
+//! **If we die here** leases end, no send starts after that, and other workers take the rows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::outage::Backoff;
+use crate::task::{Next, Task};
+use crate::worker::Worker;
+
+/// The most rows in one statement.
+const MOST: usize = 2000;
+
+/// See the module.
+pub(crate) struct Keeper {
+    worker: Arc<Worker>,
+    backoff: Backoff,
+}
+
+impl Keeper {
+    pub(crate) fn new(worker: Arc<Worker>) -> Self {
+        let backoff = Backoff::for_store();
+        Self { worker, backoff }
+    }
+
+    fn lease(&self) -> Duration {
+        self.worker.settings.lease
+    }
+}
+
+impl Task for Keeper {
+    async fn tick(&mut self) -> Next {
+        let worker = &self.worker;
+        let Some(before) = worker.now().checked_sub(self.lease() / 2) else {
+            return Next::Wait(self.lease() / 8);
+        };
+        let old = worker.held.older_than(before);
+        for rows in old.chunks(MOST) {
+            let asked = worker.now();
+            match worker.store.renew(worker.id, rows, self.lease()).await {
+                Ok(lost) => {
+                    let gone = worker.held.renewed(rows, &lost, asked, self.lease());
+                    if gone > 0 {
+                        tracing::warn!(rows = gone, "rows were no longer ours when their lease was renewed");
+                    }
+                }
+                Err(error) => {
+                    worker.store_failed("keeper", &error);
+                    return Next::Wait(self.backoff.failed(fastrand::f64()));
+                }
+            }
+        }
+        worker.outage.worked("keeper");
+        self.backoff.worked();
+        // Between a half and five eighths of a lease: there is time left to try again.
+        Next::Wait(self.lease() / 8)
+    }
+}

@@ -1,0 +1,396 @@
+//! Sends the rows of one destination: each in its turn, no more at once than the destination bears,
+//! and none while its gate is closed.
+//!
+//! One task per destination, which owns its turns, its gate and its attempts: nothing here is locked,
+//! and a destination that hangs holds up nobody else. What came of an attempt is decided here and
+//! handed to the settler in bulk.
+//!
+//! On shutdown it gives back what was never sent, waits for what is under way until the grace time is
+//! over, and then drops it; those attempts count, because nobody knows what became of them.
+//!
+//! **If we die here** leases end. What was under way may be sent again; what waited was never sent.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use pillarbox::outcome::decide;
+use pillarbox::store::Settlement;
+use pillarbox::{Outcome, Verdict};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio_util::sync::CancellationToken;
+
+use crate::attempt::{End, attempt, check};
+use crate::cuts::{Cut, Cuts};
+use crate::dispatcher::Destination;
+use crate::gate::{Gate, LONGEST_THROTTLE};
+use crate::held::margin;
+use crate::settler::Settled;
+use crate::task::{LONG, Next, Task};
+use crate::turns::{Key, Row, Ticket, Turns};
+use crate::worker::Worker;
+
+/// The longest that a check may take; a destination's own timeout may be shorter.
+const CHECK: Duration = Duration::from_secs(5);
+/// How many finished attempts are looked at together.
+const AT_ONCE: usize = 512;
+
+/// One destination at work. See the module.
+pub(crate) struct Lanes {
+    worker: Arc<Worker>,
+    destination: Destination,
+    shutdown: CancellationToken,
+    /// When attempts under way are dropped; set when the shutdown is noticed.
+    give_up: Option<Duration>,
+
+    inbox: UnboundedReceiver<Vec<Row>>,
+    /// Is the claimer still there?
+    is_fed: bool,
+    turns: Turns,
+    gate: Gate,
+
+    running: FuturesUnordered<BoxFuture<'static, (u64, End)>>,
+    under_way: HashMap<u64, UnderWay>,
+    started: u64,
+
+    checking: Option<BoxFuture<'static, Result<(), String>>>,
+    cuts: Cuts,
+    heard: Heard,
+
+    settler: UnboundedSender<Vec<Settled>>,
+    settled: Vec<Settled>,
+}
+
+/// What came in while the task waited.
+#[derive(Default)]
+struct Heard {
+    rows: Vec<Row>,
+    ends: Vec<(u64, End)>,
+    checked: Option<Result<(), String>>,
+}
+
+struct UnderWay {
+    ticket: Ticket,
+    /// Was nothing else under way when it began?
+    began_alone: bool,
+}
+
+impl Lanes {
+    pub(crate) fn new(
+        worker: Arc<Worker>,
+        destination: Destination,
+        gate: Gate,
+        inbox: UnboundedReceiver<Vec<Row>>,
+        settler: UnboundedSender<Vec<Settled>>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self {
+            worker,
+            destination,
+            shutdown,
+            give_up: None,
+            inbox,
+            is_fed: true,
+            turns: Turns::default(),
+            gate,
+            running: FuturesUnordered::new(),
+            under_way: HashMap::new(),
+            started: 0,
+            checking: None,
+            cuts: Cuts::default(),
+            heard: Heard::default(),
+            settler,
+            settled: Vec::new(),
+        }
+    }
+
+    /// Takes in what was heard: new rows, finished attempts, an answered check.
+    fn take_in(&mut self, now: Duration) {
+        let Heard { rows, ends, checked } = std::mem::take(&mut self.heard);
+        for row in rows {
+            self.turns.push(row);
+        }
+        for (number, end) in ends {
+            if let Some(row) = self.under_way.remove(&number) {
+                let alone = row.began_alone && number == self.started;
+                self.end(row.ticket, end, alone, now);
+            }
+        }
+        if let Some(answer) = checked {
+            self.checked(answer, now);
+        }
+    }
+
+    fn end(&mut self, ticket: Ticket, end: End, alone: bool, now: Duration) {
+        match end {
+            End::Answered(Outcome::Cut { reason }) => {
+                let cut = Cut { ticket, reason, alone };
+                self.cuts.push(cut, now);
+            }
+            End::Answered(outcome) => self.conclude(ticket, outcome, now),
+            End::Unsent => self.settle(ticket, release(Duration::ZERO)),
+            End::Lost => {
+                let wait = margin(self.worker.settings.lease);
+                self.lose(ticket, wait);
+            }
+        }
+    }
+
+    /// Decides what follows from an outcome, for the gate and for the row.
+    fn conclude(&mut self, ticket: Ticket, outcome: Outcome, now: Duration) {
+        let random = fastrand::f64();
+        let outcome = match outcome {
+            Outcome::Throttled { reason, after } => {
+                let after = after.map(|after| after.min(LONGEST_THROTTLE));
+                self.gate.throttled(&reason, after, now, random);
+                Outcome::Throttled { reason, after }
+            }
+            Outcome::Unavailable { reason } => {
+                self.gate.unavailable(&reason, now, random);
+                Outcome::Unavailable { reason }
+            }
+            Outcome::Gone { reason } => {
+                self.gate.gone(&reason);
+                Outcome::Gone { reason }
+            }
+            Outcome::Delivered => {
+                self.gate.delivered();
+                Outcome::Delivered
+            }
+            other @ (Outcome::Retry { .. } | Outcome::Reject { .. } | Outcome::Cut { .. }) => other,
+        };
+        let closed = self.closed_for(now);
+        let verdict = decide(outcome, ticket.attempts, &self.destination.retry, closed, random);
+        self.settle(ticket, verdict);
+    }
+
+    /// It is known now whether the place is there.
+    fn checked(&mut self, answer: Result<(), String>, now: Duration) {
+        self.gate.checked(answer.clone(), now, fastrand::f64());
+        for Cut { ticket, reason, alone } in self.cuts.take() {
+            let outcome = match &answer {
+                Err(why) if !alone => Outcome::unavailable(format!("{reason}; the check says: {why}")),
+                Err(_) | Ok(()) => Outcome::cut(reason),
+            };
+            self.conclude(ticket, outcome, now);
+        }
+        // A row that was alone is to blame; that nobody is there is true all the same.
+        if let Err(reason) = answer {
+            self.gate.unavailable(&reason, now, fastrand::f64());
+        }
+    }
+
+    /// Asks for a check when the gate or a cut wants one.
+    fn ask(&mut self, now: Duration) {
+        let wanted = self.check_at().is_some_and(|at| at <= now);
+        if wanted && self.checking.is_none() {
+            let timeout = self.destination.timeout.min(CHECK);
+            self.checking = Some(Box::pin(check(Arc::clone(&self.destination.sink), timeout)));
+        }
+    }
+
+    fn check_at(&self) -> Option<Duration> {
+        let cut = self.cuts.check_at(self.running.len());
+        cut.into_iter().chain(self.gate.check_at()).min()
+    }
+
+    /// Gives back what waits if it cannot be sent: the gate is closed, or we are leaving.
+    fn give_back(&mut self, now: Duration) {
+        let wait = if self.give_up.is_some() {
+            Duration::ZERO
+        } else if self.gate.is_open() {
+            return;
+        } else {
+            self.closed_for(now)
+        };
+        for row in self.turns.drain() {
+            self.push(row.ticket, release(wait));
+        }
+    }
+
+    /// How long what is given back has to wait, with a little jitter so that not everything comes
+    /// back in the same moment; the same for all rows of a moment, so that keys keep their order.
+    fn closed_for(&self, now: Duration) -> Duration {
+        match self.gate.sign().closed(now) {
+            Some(wait) => wait + (wait / 10).min(Duration::from_secs(5)).mul_f64(fastrand::f64()),
+            None => Duration::ZERO,
+        }
+    }
+
+    /// Starts what may be started.
+    fn start(&mut self) {
+        // After a cut nothing is sent until it is known whether anybody is there.
+        if !self.gate.is_open() || !self.cuts.is_empty() || self.give_up.is_some() {
+            return;
+        }
+        while self.running.len() < self.destination.concurrency {
+            let Some(row) = self.turns.next() else { return };
+            self.started += 1;
+            let number = self.started;
+            let under_way = UnderWay {
+                ticket: row.ticket.clone(),
+                began_alone: self.running.is_empty(),
+            };
+            self.under_way.insert(number, under_way);
+            let attempt = attempt(
+                row,
+                Arc::clone(&self.destination.sink),
+                self.destination.timeout,
+                Arc::clone(&self.worker.clock),
+            );
+            self.running.push(Box::pin(async move { (number, attempt.await) }));
+        }
+    }
+
+    /// Drops what is still under way when the grace time is over.
+    fn drop_late(&mut self, now: Duration) {
+        if self.give_up.is_none_or(|at| now < at) {
+            return;
+        }
+        self.running.clear();
+        self.checking = None;
+        let cut = self.cuts.take().into_iter().map(|cut| (cut.ticket, cut.reason));
+        let late = std::mem::take(&mut self.under_way);
+        let late = late
+            .into_values()
+            .map(|row| (row.ticket, "shut down before the destination answered".to_owned()));
+        for (ticket, reason) in late.chain(cut).collect::<Vec<_>>() {
+            self.conclude(ticket, Outcome::retry(reason), now);
+        }
+    }
+
+    /// Writes a verdict, and gives back what waits behind the row if it comes again.
+    fn settle(&mut self, ticket: Ticket, verdict: Verdict) {
+        let key = ticket.key.clone();
+        let again = match &verdict {
+            Verdict::Delivered | Verdict::Dead { .. } => None,
+            Verdict::Retry { after, .. } | Verdict::Release { after, .. } | Verdict::Suspect { after, .. } => {
+                Some(*after)
+            }
+        };
+        self.push(ticket, verdict);
+        match (key, again) {
+            (None, _) => {}
+            (Some(key), None) => self.turns.done(&key),
+            (Some(key), Some(after)) => self.give_back_behind(&key, after),
+        }
+    }
+
+    /// The row is somebody else's now: nothing is settled.
+    fn lose(&mut self, ticket: Ticket, wait: Duration) {
+        tracing::debug!(row = %ticket.id, "the lease ended while the row was being sent");
+        self.worker.counters.lost(1);
+        self.worker
+            .held
+            .answered(std::iter::once((ticket.lease.claim, ticket.id)));
+        self.worker.held.free(ticket.room());
+        if let Some(key) = &ticket.key {
+            self.give_back_behind(key, wait);
+        }
+    }
+
+    fn give_back_behind(&mut self, key: &Key, wait: Duration) {
+        for row in self.turns.blocked(key) {
+            self.push(row.ticket, release(wait));
+        }
+    }
+
+    fn push(&mut self, ticket: Ticket, verdict: Verdict) {
+        let limit = self.destination.retry.limit().unwrap_or(u32::MAX);
+        let settlement = Settlement {
+            id: ticket.id,
+            claim: ticket.lease.claim,
+            max_attempts: (verdict != Verdict::Delivered).then_some(limit),
+            destination: (!ticket.knows_destination).then(|| self.destination.name.clone()),
+            verdict,
+        };
+        let room = ticket.room();
+        self.settled.push(Settled { settlement, room });
+    }
+
+    /// Hands everything to the settler at once.
+    fn hand_over(&mut self) {
+        if self.settled.is_empty() {
+            return;
+        }
+        let settled = std::mem::take(&mut self.settled);
+        let ids = settled.iter().map(|row| (row.settlement.claim, row.settlement.id));
+        self.worker.held.answered(ids);
+        if self.settler.send(settled).is_err() {
+            tracing::error!("the settler is gone; what was not settled will be sent again");
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.give_up.is_some() && !self.is_fed && self.running.is_empty() && self.cuts.is_empty()
+    }
+
+    fn next(&self, now: Duration) -> Next {
+        if self.is_done() {
+            return Next::Done;
+        }
+        let check = self.check_at().filter(|_| self.checking.is_none());
+        let wake = check.into_iter().chain(self.give_up).min();
+        match wake.map(|at| at.saturating_sub(now)) {
+            Some(Duration::ZERO) if self.give_up.is_none() => Next::Again,
+            Some(wait) => Next::Wait(wait.max(Duration::from_millis(1))),
+            None => Next::Wait(LONG),
+        }
+    }
+}
+
+impl Task for Lanes {
+    async fn tick(&mut self) -> Next {
+        let now = self.worker.now();
+        if self.give_up.is_none() && self.shutdown.is_cancelled() {
+            self.give_up = Some(now + self.worker.settings.grace);
+        }
+        self.take_in(now);
+        self.drop_late(now);
+        self.ask(now);
+        self.give_back(now);
+        self.start();
+        self.hand_over();
+        self.next(now)
+    }
+
+    async fn listen(&mut self) {
+        let heard = &mut self.heard;
+        tokio::select! {
+            biased;
+            () = self.shutdown.cancelled(), if self.give_up.is_none() => {}
+            Some(ends) = next_ready(&mut self.running), if !self.running.is_empty() => heard.ends = ends,
+            rows = self.inbox.recv(), if self.is_fed => match rows {
+                Some(rows) => heard.rows = rows,
+                None => self.is_fed = false,
+            },
+            answer = answered(&mut self.checking) => {
+                self.checking = None;
+                heard.checked = Some(answer);
+            }
+        }
+    }
+}
+
+/// The attempts that have finished, as soon as there is one. Safe to cancel: what is ready is handed
+/// over in the same poll.
+async fn next_ready(
+    running: &mut FuturesUnordered<BoxFuture<'static, (u64, End)>>,
+) -> Option<Vec<(u64, End)>> {
+    running.ready_chunks(AT_ONCE).next().await
+}
+
+async fn answered(checking: &mut Option<BoxFuture<'static, Result<(), String>>>) -> Result<(), String> {
+    match checking {
+        Some(check) => check.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Given back unsent, with nothing to say about it.
+fn release(after: Duration) -> Verdict {
+    Verdict::Release { after, reason: None }
+}
