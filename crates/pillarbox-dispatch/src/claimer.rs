@@ -93,7 +93,11 @@ impl Claimer {
             return Ok(Next::Wait(self.worker.settings.poll_interval));
         };
         let now = self.worker.now();
-        if self.entrances.iter().all(|entrance| entrance.sign.closed(now).is_some()) {
+        if self
+            .entrances
+            .iter()
+            .all(|entrance| entrance.sign.closed(now).is_some())
+        {
             return Ok(Next::Wait(self.worker.settings.poll_interval));
         }
         let probes = self.pace.probes();
@@ -199,7 +203,11 @@ impl Claimer {
         }
         let most_came_back = given_back.len() * 2 > all;
         self.give_back(given_back);
-        if most_came_back { Found::Closed } else { Found::Rows }
+        if most_came_back {
+            Found::Closed
+        } else {
+            Found::Rows
+        }
     }
 
     /// A row that leads nowhere waits for somebody to add a route.
@@ -221,7 +229,9 @@ impl Claimer {
         if settled.is_empty() {
             return;
         }
-        let ids = settled.iter().map(|row| (row.settlement.claim, row.settlement.id));
+        let ids = settled
+            .iter()
+            .map(|row| (row.settlement.claim, row.settlement.id));
         self.worker.held.answered(ids);
         pass(&self.settler, settled);
     }

@@ -126,7 +126,10 @@ impl Builder {
     pub fn build(self) -> Result<Dispatcher, SettingsError> {
         self.settings.validate()?;
         self.validate_destinations()?;
-        let names = self.destinations.iter().map(|destination| destination.name.as_str());
+        let names = self
+            .destinations
+            .iter()
+            .map(|destination| destination.name.as_str());
         let router = Router::new(names, self.routes).map_err(|name| {
             let message = format!("a route leads to \"{name}\", and there is no such destination");
             SettingsError::new("routes", message)
@@ -168,7 +171,11 @@ impl Builder {
                     let message = format!("for the destination \"{name}\": {}", error.message);
                     SettingsError::new(error.field, message)
                 })?;
-            if destination.retry.limit().is_some_and(|limit| limit < FEWEST_ATTEMPTS) {
+            if destination
+                .retry
+                .limit()
+                .is_some_and(|limit| limit < FEWEST_ATTEMPTS)
+            {
                 tracing::warn!(
                     destination = name,
                     "fewer than three attempts: an event may end dead because of a crash that another caused"
@@ -261,11 +268,25 @@ impl Dispatcher {
                 rows,
             });
             let worker = Arc::clone(&self.worker);
-            let lanes = Lanes::new(worker, destination, gate, inbox, settler.clone(), shutdown.clone());
+            let lanes = Lanes::new(
+                worker,
+                destination,
+                gate,
+                inbox,
+                settler.clone(),
+                shutdown.clone(),
+            );
             spawn(&mut crew, "lanes", lanes, &never);
         }
         let worker = || Arc::clone(&self.worker);
-        let claimer = Claimer::new(worker(), self.router, entrances, settler, self.wake, Arc::clone(&asked));
+        let claimer = Claimer::new(
+            worker(),
+            self.router,
+            entrances,
+            settler,
+            self.wake,
+            Arc::clone(&asked),
+        );
         spawn(&mut crew, "claimer", claimer, shutdown);
         spawn(&mut crew, SETTLER, Settler::new(worker(), settled), &never);
         spawn(&mut crew, "keeper", Keeper::new(worker()), drained);
@@ -328,8 +349,14 @@ fn name(ended: Result<&'static str, JoinError>) -> &'static str {
 }
 
 async fn close(sinks: Vec<Arc<dyn Sink>>) {
-    let goodbyes = sinks.iter().map(|sink| tokio::time::timeout(GOODBYE, sink.close()));
-    let late = join_all(goodbyes).await.into_iter().filter(Result::is_err).count();
+    let goodbyes = sinks
+        .iter()
+        .map(|sink| tokio::time::timeout(GOODBYE, sink.close()));
+    let late = join_all(goodbyes)
+        .await
+        .into_iter()
+        .filter(Result::is_err)
+        .count();
     if late > 0 {
         tracing::warn!(sinks = late, "sinks did not close within {GOODBYE:?}");
     }

@@ -37,7 +37,11 @@ impl Sign {
         match self.0.load(Ordering::Acquire) {
             OPEN => None,
             NEVER => Some(DISABLED),
-            until => Some(Duration::from_nanos(until).saturating_sub(now).max(SHORTEST_RELEASE)),
+            until => Some(
+                Duration::from_nanos(until)
+                    .saturating_sub(now)
+                    .max(SHORTEST_RELEASE),
+            ),
         }
     }
 }
@@ -120,8 +124,15 @@ impl Gate {
         match answer {
             Err(reason) => {
                 let wait = self.backoff.failed(random);
-                tracing::debug!(destination = self.name, reason, ?wait, "the destination is still away");
-                self.show(State::Closed { until: until.max(now + wait) });
+                tracing::debug!(
+                    destination = self.name,
+                    reason,
+                    ?wait,
+                    "the destination is still away"
+                );
+                self.show(State::Closed {
+                    until: until.max(now + wait),
+                });
             }
             // Closed for longer while the check was under way.
             Ok(()) if until > now => {}
@@ -241,6 +252,9 @@ mod tests {
         gate.checked(Ok(()), s(1), 0.0);
         gate.unavailable("refused", s(1), 0.0);
         gate.throttled("slow", Some(s(5)), s(1), 0.0);
-        assert_eq!((gate.is_open(), gate.check_at(), sign.closed(s(9))), (false, None, Some(DISABLED)));
+        assert_eq!(
+            (gate.is_open(), gate.check_at(), sign.closed(s(9))),
+            (false, None, Some(DISABLED))
+        );
     }
 }

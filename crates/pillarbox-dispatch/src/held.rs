@@ -103,7 +103,12 @@ struct Claim {
 
 impl Held {
     /// Takes room for the rows of a claim, given as (row, bytes).
-    pub(crate) fn take(&self, lease: &Arc<Lease>, asked: Duration, rows: impl Iterator<Item = (Uuid, usize)>) {
+    pub(crate) fn take(
+        &self,
+        lease: &Arc<Lease>,
+        asked: Duration,
+        rows: impl Iterator<Item = (Uuid, usize)>,
+    ) {
         let mut book = self.book();
         let mut open = HashSet::new();
         for (row, bytes) in rows {

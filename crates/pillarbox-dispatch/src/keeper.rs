@@ -46,7 +46,10 @@ impl Task for Keeper {
                 Ok(lost) => {
                     let gone = worker.held.renewed(rows, &lost, asked, self.lease());
                     if gone > 0 {
-                        tracing::warn!(rows = gone, "rows were no longer ours when their lease was renewed");
+                        tracing::warn!(
+                            rows = gone,
+                            "rows were no longer ours when their lease was renewed"
+                        );
                     }
                 }
                 Err(error) => {

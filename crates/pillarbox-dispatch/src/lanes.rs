@@ -127,7 +127,11 @@ impl Lanes {
     fn end(&mut self, ticket: Ticket, end: End, alone: bool, now: Duration) {
         match end {
             End::Answered(Outcome::Cut { reason }) => {
-                let cut = Cut { ticket, reason, alone };
+                let cut = Cut {
+                    ticket,
+                    reason,
+                    alone,
+                };
                 self.cuts.push(cut, now);
             }
             End::Answered(outcome) => self.conclude(ticket, outcome, now),
@@ -170,7 +174,12 @@ impl Lanes {
     /// It is known now whether the place is there.
     fn checked(&mut self, answer: Result<(), String>, now: Duration) {
         self.gate.checked(answer.clone(), now, fastrand::f64());
-        for Cut { ticket, reason, alone } in self.cuts.take() {
+        for Cut {
+            ticket,
+            reason,
+            alone,
+        } in self.cuts.take()
+        {
             let outcome = match &answer {
                 Err(why) if !alone => Outcome::unavailable(format!("{reason}; the check says: {why}")),
                 Err(_) | Ok(()) => Outcome::cut(reason),
@@ -241,7 +250,8 @@ impl Lanes {
                 self.destination.timeout,
                 Arc::clone(&self.worker.clock),
             );
-            self.running.push(Box::pin(async move { (number, attempt.await) }));
+            self.running
+                .push(Box::pin(async move { (number, attempt.await) }));
         }
     }
 
@@ -267,9 +277,9 @@ impl Lanes {
         let key = ticket.key.clone();
         let again = match &verdict {
             Verdict::Delivered | Verdict::Dead { .. } => None,
-            Verdict::Retry { after, .. } | Verdict::Release { after, .. } | Verdict::Suspect { after, .. } => {
-                Some(*after)
-            }
+            Verdict::Retry { after, .. }
+            | Verdict::Release { after, .. }
+            | Verdict::Suspect { after, .. } => Some(*after),
         };
         self.push(ticket, verdict);
         match (key, again) {
@@ -317,7 +327,9 @@ impl Lanes {
             return;
         }
         let settled = std::mem::take(&mut self.settled);
-        let ids = settled.iter().map(|row| (row.settlement.claim, row.settlement.id));
+        let ids = settled
+            .iter()
+            .map(|row| (row.settlement.claim, row.settlement.id));
         self.worker.held.answered(ids);
         if self.settler.send(settled).is_err() {
             tracing::error!("the settler is gone; what was not settled will be sent again");

@@ -168,15 +168,23 @@ mod tests {
             route("*", "*", "Paid", "b"),
         ]);
         assert_eq!(router.route(&Event::new("shop", "orders")), Ok(1));
-        assert_eq!(router.route(&Event::new("shop", "carts").event_type("Paid")), Ok(0));
-        assert_eq!(router.route(&Event::new("bank", "carts").event_type("Paid")), Ok(1));
+        assert_eq!(
+            router.route(&Event::new("shop", "carts").event_type("Paid")),
+            Ok(0)
+        );
+        assert_eq!(
+            router.route(&Event::new("bank", "carts").event_type("Paid")),
+            Ok(1)
+        );
     }
 
     #[test]
     fn the_events_own_destination_goes_past_the_routes() {
         let router = router(vec![route("*", "*", "*", "a")]);
         assert_eq!(router.route(&Event::new("n", "t").destination("b")), Ok(1));
-        let refused = router.route(&Event::new("n", "t").destination("c")).expect_err("not there");
+        let refused = router
+            .route(&Event::new("n", "t").destination("c"))
+            .expect_err("not there");
         assert!(refused.contains("\"c\" is not configured"), "{refused}");
     }
 
@@ -188,12 +196,17 @@ mod tests {
 
     #[test]
     fn what_leads_nowhere_says_what_to_do() {
-        let refused = router(vec![]).route(&Event::new("n", "t")).expect_err("two to choose from");
+        let refused = router(vec![])
+            .route(&Event::new("n", "t"))
+            .expect_err("two to choose from");
         assert!(refused.contains("namespace \"n\" topic \"t\"") && refused.ends_with("add a route"));
     }
 
     #[test]
     fn a_route_to_nowhere_is_refused() {
-        assert_eq!(Router::new(["a"], vec![route("*", "*", "*", "z")]).expect_err("no z"), "z");
+        assert_eq!(
+            Router::new(["a"], vec![route("*", "*", "*", "z")]).expect_err("no z"),
+            "z"
+        );
     }
 }

@@ -81,7 +81,10 @@ impl Settings {
             return refuse("poll_interval", "must be at most a third of `lease`");
         }
         if self.poll_interval.is_zero() {
-            return refuse("poll_interval", "must not be zero: an idle worker would never rest");
+            return refuse(
+                "poll_interval",
+                "must not be zero: an idle worker would never rest",
+            );
         }
         if self.sweep_interval.is_zero() {
             return refuse("sweep_interval", "must not be zero: the sweeper would never rest");
@@ -138,7 +141,10 @@ mod tests {
     fn what_cannot_work_is_refused() {
         assert_eq!(refused(|s| s.lease = Duration::ZERO), "lease");
         assert_eq!(refused(|s| s.lease = Duration::from_secs(39)), "lease");
-        assert_eq!(refused(|s| s.poll_interval = Duration::from_secs(21)), "poll_interval");
+        assert_eq!(
+            refused(|s| s.poll_interval = Duration::from_secs(21)),
+            "poll_interval"
+        );
         assert_eq!(refused(|s| s.poll_interval = Duration::ZERO), "poll_interval");
         assert_eq!(refused(|s| s.sweep_interval = Duration::ZERO), "sweep_interval");
         assert_eq!(refused(|s| s.timeout = Duration::ZERO), "timeout");
@@ -153,6 +159,9 @@ mod tests {
         let error = Settings::default()
             .validate_timeout(Duration::from_secs(31))
             .expect_err("does not fit");
-        assert_eq!(error.to_string(), "lease: must be at least twice `timeout`, which is 31s");
+        assert_eq!(
+            error.to_string(),
+            "lease: must be at least twice `timeout`, which is 31s"
+        );
     }
 }

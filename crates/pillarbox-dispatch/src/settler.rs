@@ -82,7 +82,11 @@ impl Settler {
     fn due(&self) -> Duration {
         let nothing_else = || self.worker.held.taken().rows <= self.settlements.len();
         let collected = self.give_up.is_some() || self.settlements.len() >= ENOUGH || nothing_else();
-        let due = if collected { self.first } else { self.first + COLLECT };
+        let due = if collected {
+            self.first
+        } else {
+            self.first + COLLECT
+        };
         due.max(self.not_before)
     }
 
@@ -154,7 +158,10 @@ impl Task for Settler {
         }
         if self.give_up.is_some_and(|at| now >= at) {
             let rows = self.settlements.len();
-            tracing::error!(rows, "the store did not come back; rows that were sent will be sent again");
+            tracing::error!(
+                rows,
+                "the store did not come back; rows that were sent will be sent again"
+            );
             return Next::Done;
         }
         match self.due().checked_sub(now) {

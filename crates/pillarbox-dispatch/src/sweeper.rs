@@ -51,7 +51,10 @@ impl Task for Sweeper {
             return Next::Wait(settings.sweep_interval);
         }
         worker.counters.swept(swept.dead.len());
-        tracing::warn!(rows = swept.dead.len(), "rows are dead: their attempts are used up");
+        tracing::warn!(
+            rows = swept.dead.len(),
+            "rows are dead: their attempts are used up"
+        );
         tracing::debug!(dead = ?swept.dead, "rows that are dead");
         // A sweep is bounded; there may be more.
         Next::Again

@@ -146,11 +146,6 @@ impl Turns {
         self.waiting = 0;
         rows
     }
-
-    /// How many rows wait.
-    pub(crate) fn len(&self) -> usize {
-        self.waiting
-    }
 }
 
 #[cfg(test)]
@@ -184,7 +179,9 @@ mod tests {
     }
 
     fn all(turns: &mut Turns) -> Vec<i64> {
-        std::iter::from_fn(|| turns.next()).map(|row| row.delivery.seq).collect()
+        std::iter::from_fn(|| turns.next())
+            .map(|row| row.delivery.seq)
+            .collect()
     }
 
     fn key(name: &str) -> Key {
@@ -205,14 +202,18 @@ mod tests {
         turns.done(&key("k"));
         assert_eq!(all(&mut turns), [3]);
         turns.done(&key("k"));
-        assert_eq!((all(&mut turns), turns.len(), turns.keys.len()), (vec![], 0, 1));
+        assert_eq!((all(&mut turns), turns.waiting, turns.keys.len()), (vec![], 0, 1));
     }
 
     #[test]
     fn what_waits_behind_a_row_that_comes_back_is_handed_back() {
         let mut turns = turns(&[(1, Some("k")), (2, Some("k")), (3, Some("k")), (4, None)]);
         assert_eq!(all(&mut turns), [1, 4]);
-        let behind: Vec<i64> = turns.blocked(&key("k")).iter().map(|row| row.delivery.seq).collect();
+        let behind: Vec<i64> = turns
+            .blocked(&key("k"))
+            .iter()
+            .map(|row| row.delivery.seq)
+            .collect();
         assert_eq!(behind, [2, 3]);
         turns.push(row(5, Some("k")));
         assert_eq!(all(&mut turns), [5]);
@@ -224,8 +225,11 @@ mod tests {
         assert_eq!(turns.next().map(|row| row.delivery.seq), Some(1));
         let mut drained: Vec<i64> = turns.drain().iter().map(|row| row.delivery.seq).collect();
         drained.sort_unstable();
-        assert_eq!((drained, turns.len()), (vec![2, 3, 4], 0));
+        assert_eq!((drained, turns.waiting), (vec![2, 3, 4], 0));
         turns.push(row(5, Some("k")));
-        assert!(all(&mut turns).is_empty(), "the first of the key is still under way");
+        assert!(
+            all(&mut turns).is_empty(),
+            "the first of the key is still under way"
+        );
     }
 }

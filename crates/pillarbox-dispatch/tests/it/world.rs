@@ -1,0 +1,224 @@
+//! A small world: an outbox in memory, destinations that do as told, and virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::clock::TokioClock;
+use pillarbox::operate::{Filter, Record};
+use pillarbox::retry::Jitter;
+use pillarbox::stores::memory::Memory;
+use pillarbox::{Clock, Event, Operate, RetryPolicy, Scope, Store, Wake};
+use pillarbox_dispatch::{Builder, Counters, Destination, Dispatcher, Route, Settings, Snapshot};
+use pillarbox_testkit::fakes::{FakeSink, Fault, FlakyStore};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// Where everything begins.
+pub(crate) const EPOCH: time::OffsetDateTime = time::macros::datetime!(2026-01-01 00:00 UTC);
+
+pub(crate) fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The outbox and its clock.
+pub(crate) struct World {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) outbox: Memory,
+    pub(crate) store: FlakyStore,
+    pub(crate) settings: Settings,
+    pub(crate) wake: Wake,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::failing(|_| Fault::None)
+    }
+
+    /// A world whose store fails as planned.
+    pub(crate) fn failing(plan: impl Fn(&'static str) -> Fault + Send + Sync + 'static) -> Self {
+        Self::with_clock(Arc::new(TokioClock::starting_at(EPOCH)), plan)
+    }
+
+    pub(crate) fn with_clock(
+        clock: Arc<dyn Clock>,
+        plan: impl Fn(&'static str) -> Fault + Send + Sync + 'static,
+    ) -> Self {
+        let outbox = Memory::new(Arc::clone(&clock));
+        let store = FlakyStore::new(Arc::new(outbox.clone()), plan);
+        Self {
+            clock,
+            outbox,
+            store,
+            settings: Settings::default(),
+            wake: Wake::default(),
+        }
+    }
+
+    pub(crate) fn enqueue(&self, event: Event) -> Uuid {
+        self.outbox.enqueue(event).expect("a valid event").id()
+    }
+
+    pub(crate) fn enqueue_many(&self, count: usize) -> Vec<Uuid> {
+        (0..count).map(|_| self.enqueue(event())).collect()
+    }
+
+    pub(crate) fn builder(&self) -> Builder {
+        let store: Arc<dyn Store> = Arc::new(self.store.clone());
+        Dispatcher::builder(store)
+            .settings(self.settings.clone())
+            .clock(Arc::clone(&self.clock))
+            .wake(self.wake.clone())
+    }
+
+    /// Starts a worker with this one destination.
+    pub(crate) fn start(&self, sink: &FakeSink) -> Running {
+        self.start_with(vec![destination("there", sink)], vec![])
+    }
+
+    pub(crate) fn start_with(&self, destinations: Vec<Destination>, routes: Vec<Route>) -> Running {
+        let builder = destinations
+            .into_iter()
+            .fold(self.builder(), Builder::destination);
+        let dispatcher = routes
+            .into_iter()
+            .fold(builder, Builder::route)
+            .build()
+            .expect("settings that work");
+        Running::new(dispatcher)
+    }
+
+    pub(crate) async fn row(&self, id: Uuid) -> Record {
+        let row = self.outbox.show(id).await.expect("memory answers");
+        row.expect("the row is there")
+    }
+
+    pub(crate) async fn rows(&self) -> Vec<Record> {
+        let filter = Filter {
+            limit: usize::MAX,
+            ..Filter::default()
+        };
+        let mut rows = self.outbox.list(&filter).await.expect("memory answers");
+        rows.reverse();
+        rows
+    }
+
+    pub(crate) async fn count(&self, status: &str) -> usize {
+        let stats = self.outbox.stats(&Scope::All).await.expect("memory answers");
+        let count = match status {
+            "pending" => stats.pending,
+            "processing" => stats.processing,
+            "delivered" => stats.delivered,
+            "dead" => stats.dead,
+            other => panic!("{other} is no status"),
+        };
+        usize::try_from(count).expect("a small world")
+    }
+
+    /// Waits for so many rows in a state.
+    pub(crate) async fn until(&self, count: usize, status: &str) {
+        let began = tokio::time::Instant::now();
+        while self.count(status).await != count {
+            if began.elapsed() > s(3600) {
+                panic!("{count} rows should be {status}: {:#?}", self.rows().await);
+            }
+            tokio::time::sleep(look(began)).await;
+        }
+    }
+}
+
+/// Waits for a fact, for at most a virtual hour.
+pub(crate) async fn until(what: &str, mut fact: impl FnMut() -> bool) {
+    let began = tokio::time::Instant::now();
+    while !fact() {
+        assert!(began.elapsed() < s(3600), "never happened: {what}");
+        tokio::time::sleep(look(began)).await;
+    }
+}
+
+/// Quick at first; an hour in steps of a millisecond takes long even where time is virtual.
+fn look(began: tokio::time::Instant) -> Duration {
+    (began.elapsed() / 100).max(ms(1))
+}
+
+pub(crate) fn event() -> Event {
+    Event::new("shop", "orders")
+}
+
+pub(crate) fn keyed(key: &str) -> Event {
+    event().ordering_key(key)
+}
+
+pub(crate) fn destination(name: &str, sink: &FakeSink) -> Destination {
+    Destination {
+        name: name.to_owned(),
+        sink: Arc::new(sink.clone()),
+        retry: retries(5),
+        timeout: s(20),
+        concurrency: 64,
+    }
+}
+
+/// 1 s, 2 s, 4 s … exactly.
+pub(crate) fn retries(attempts: u32) -> RetryPolicy {
+    RetryPolicy::exponential(s(1), s(60))
+        .jitter(Jitter::None)
+        .max_attempts(attempts)
+}
+
+pub(crate) fn route(topic: &str, destination: &str) -> Route {
+    Route {
+        namespace: "*".into(),
+        topic: topic.into(),
+        event_type: "*".into(),
+        destination: destination.to_owned(),
+    }
+}
+
+/// A worker at work.
+pub(crate) struct Running {
+    task: JoinHandle<Snapshot>,
+    shutdown: CancellationToken,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Running {
+    fn new(dispatcher: Dispatcher) -> Self {
+        let shutdown = CancellationToken::new();
+        let counters = dispatcher.counters();
+        let task = tokio::spawn(dispatcher.run(shutdown.clone()));
+        Self {
+            task,
+            shutdown,
+            counters,
+        }
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub(crate) async fn stop(self) -> Snapshot {
+        self.shutdown.cancel();
+        self.task.await.expect("it does not panic")
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn cancel(&self) {
+        self.shutdown.cancel();
+    }
+
+    #[allow(dead_code)]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    #[allow(dead_code)]
+    /// Kills it: its future is dropped where it is.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        let killed = self.task.await.expect_err("it was at work");
+        assert!(killed.is_cancelled());
+    }
+}

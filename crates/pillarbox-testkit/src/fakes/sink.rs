@@ -1,0 +1,174 @@
+//! A destination that says what a test wants.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use pillarbox::{Delivery, Outcome, Sink};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// One attempt, as the sink saw it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Which event.
+    pub event: Uuid,
+    /// Its ordering key.
+    pub key: Option<String>,
+    /// Its place in the order.
+    pub seq: i64,
+    /// Which attempt.
+    pub attempts: u32,
+    /// When it began.
+    pub began: Instant,
+    /// How many were under way when it began, itself included.
+    pub company: usize,
+    /// What it answered; `None` if it was dropped, panicked or is still under way.
+    pub outcome: Option<Outcome>,
+}
+
+type Script = dyn Fn(Delivery) -> BoxFuture<'static, Outcome> + Send + Sync;
+
+/// A sink that follows a script and keeps a ledger. Clones are the same sink.
+#[derive(Clone)]
+pub struct FakeSink {
+    script: Arc<Script>,
+    ledger: Arc<Mutex<Vec<Entry>>>,
+    under_way: Arc<AtomicUsize>,
+    checks: Arc<AtomicUsize>,
+    is_away: Arc<AtomicBool>,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl FakeSink {
+    /// Does what the script says.
+    pub fn scripted<F>(script: impl Fn(Delivery) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        Self {
+            script: Arc::new(move |delivery| Box::pin(script(delivery))),
+            ledger: Arc::default(),
+            under_way: Arc::default(),
+            checks: Arc::default(),
+            is_away: Arc::default(),
+            is_closed: Arc::default(),
+        }
+    }
+
+    /// Answers at once.
+    pub fn answering(answer: impl Fn(&Delivery) -> Outcome + Send + Sync + 'static) -> Self {
+        Self::scripted(move |delivery| std::future::ready(answer(&delivery)))
+    }
+
+    /// Confirms everything.
+    pub fn willing() -> Self {
+        Self::answering(|_| Outcome::Delivered)
+    }
+
+    /// Never answers.
+    pub fn hanging() -> Self {
+        Self::scripted(|_| std::future::pending())
+    }
+
+    /// Decides what `check()` says from now on.
+    pub fn set_away(&self, away: bool) {
+        self.is_away.store(away, Ordering::SeqCst);
+    }
+
+    /// Is nobody there, as `check()` says it?
+    pub fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::SeqCst)
+    }
+
+    /// Every attempt, in the order in which they began.
+    pub fn ledger(&self) -> Vec<Entry> {
+        self.entries().clone()
+    }
+
+    /// The events that were confirmed, in the order in which their attempts began.
+    pub fn delivered(&self) -> Vec<Uuid> {
+        let confirmed = |entry: &&Entry| entry.outcome == Some(Outcome::Delivered);
+        self.entries()
+            .iter()
+            .filter(confirmed)
+            .map(|entry| entry.event)
+            .collect()
+    }
+
+    /// How many attempts are under way.
+    pub fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::SeqCst)
+    }
+
+    /// How often it was checked.
+    pub fn checks(&self) -> usize {
+        self.checks.load(Ordering::SeqCst)
+    }
+
+    /// Was goodbye said?
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, delivery: &Delivery) -> usize {
+        let entry = Entry {
+            event: delivery.event.id,
+            key: delivery.event.ordering_key.clone(),
+            seq: delivery.seq,
+            attempts: delivery.attempts,
+            began: Instant::now(),
+            company: self.under_way.load(Ordering::SeqCst),
+            outcome: None,
+        };
+        let mut entries = self.entries();
+        entries.push(entry);
+        entries.len() - 1
+    }
+}
+
+/// Counts an attempt as under way until it is dropped, however it ends.
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl<'a> UnderWay<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Sink for FakeSink {
+    async fn deliver(&self, delivery: &Delivery) -> Outcome {
+        assert!(!self.is_closed(), "an attempt after goodbye");
+        let _under_way = UnderWay::new(&self.under_way);
+        let place = self.begin(delivery);
+        let outcome = (self.script)(delivery.clone()).await;
+        self.entries()[place].outcome = Some(outcome.clone());
+        outcome
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        self.checks.fetch_add(1, Ordering::SeqCst);
+        if self.is_away() {
+            Err("nobody is there".to_owned())
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+    }
+}

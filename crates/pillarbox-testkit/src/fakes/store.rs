@@ -1,0 +1,112 @@
+//! A store in front of another, which fails when a test wants it to.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pillarbox::store::{ClaimRequest, Settlement, Swept};
+use pillarbox::{Delivery, Scope, Store, StoreError};
+use uuid::Uuid;
+
+/// What goes wrong with one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// The call fails and changes nothing.
+    Before,
+    /// The call fails, and what it was to change is changed: the answer was lost.
+    After,
+    /// The call takes this long.
+    Slow(Duration),
+}
+
+/// How often each method was called.
+pub type Calls = BTreeMap<&'static str, usize>;
+
+type Plan = dyn Fn(&'static str) -> Fault + Send + Sync;
+
+/// Passes every call on, with the faults that a plan asks for. Clones are the same store.
+#[derive(Clone)]
+pub struct FlakyStore {
+    under: Arc<dyn Store>,
+    plan: Arc<Plan>,
+    calls: Arc<Mutex<Calls>>,
+}
+
+impl FlakyStore {
+    /// In front of `under`; the plan is asked at every call, with the method's name.
+    pub fn new(under: Arc<dyn Store>, plan: impl Fn(&'static str) -> Fault + Send + Sync + 'static) -> Self {
+        Self {
+            under,
+            plan: Arc::new(plan),
+            calls: Arc::default(),
+        }
+    }
+
+    /// How often each method was called so far.
+    pub fn calls(&self) -> Calls {
+        self.counts().clone()
+    }
+
+    /// How many calls there were in all.
+    pub fn total(&self) -> usize {
+        self.counts().values().sum()
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn call<T: Send>(
+        &self,
+        method: &'static str,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        *self.counts().entry(method).or_default() += 1;
+        let gone = |when: &str| StoreError::Unavailable(format!("a test wanted {method} to fail {when}"));
+        match (self.plan)(method) {
+            Fault::None => call.await,
+            Fault::Before => Err(gone("before the fact")),
+            Fault::After => call.await.and_then(|_| Err(gone("after the fact"))),
+            Fault::Slow(wait) => {
+                tokio::time::sleep(wait).await;
+                call.await
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Store for FlakyStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
+        self.call("claim", self.under.claim(request)).await
+    }
+
+    async fn settle(&self, worker: Uuid, settlements: &[Settlement]) -> Result<Vec<Uuid>, StoreError> {
+        self.call("settle", self.under.settle(worker, settlements)).await
+    }
+
+    async fn renew(
+        &self,
+        worker: Uuid,
+        held: &[(Uuid, Uuid)],
+        lease: Duration,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        self.call("renew", self.under.renew(worker, held, lease)).await
+    }
+
+    async fn sweep(&self, scope: &Scope, max_attempts: u32, grace: Duration) -> Result<Swept, StoreError> {
+        self.call("sweep", self.under.sweep(scope, max_attempts, grace))
+            .await
+    }
+
+    async fn is_due(&self, scope: &Scope) -> Result<bool, StoreError> {
+        self.call("is_due", self.under.is_due(scope)).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.call("check", self.under.check()).await
+    }
+}
