@@ -1,0 +1,81 @@
+//! An order service that enqueues and dispatches in one process, on SQLite, with a function of its own as the
+//! destination. Places three orders, one of which rolls back, waits until the others were mailed, and ends.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::stores::sqlite::{Options, Outbox, Sqlite, begin, connect_options};
+use pillarbox::{Event, RetryPolicy, Wake};
+use pillarbox_dispatch::{Destination, Dispatcher};
+use pillarbox_sinks::{Callback, CallbackError};
+use serde_json::json;
+use sqlx::SqlitePool;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("shop.db").to_string_lossy().into_owned();
+    let store = Sqlite::create(&file).await?;
+    store.migrate().await?;
+
+    // The application's own connections and its own table, in the same file.
+    let pool = SqlitePool::connect_with(connect_options(&file, &Options::default())?).await?;
+    sqlx::raw_sql("create table orders (id integer primary key)").execute(&pool).await?;
+
+    let (mailed, mut mails) = mpsc::unbounded_channel();
+    let mailer = Callback::new(move |delivery| {
+        let mailed = mailed.clone();
+        async move {
+            let order: serde_json::Value = serde_json::from_slice(delivery.event.payload.as_bytes())?;
+            if order["id"] == 2 && delivery.attempts == 1 {
+                return Err(CallbackError::retry("the mail server is having a rest"));
+            }
+            mailed.send(format!("mailed order {} (attempt {})", order["id"], delivery.attempts))?;
+            Ok(())
+        }
+    });
+
+    let wake = Wake::default();
+    let dispatcher = Dispatcher::builder(Arc::new(store))
+        .wake(wake.clone())
+        .destination(Destination {
+            name: "mailer".to_owned(),
+            sink: Arc::new(mailer),
+            retry: RetryPolicy::exponential(Duration::from_millis(100), Duration::from_secs(60)).max_attempts(10),
+            timeout: Duration::from_secs(10),
+            concurrency: 16,
+        })
+        .build()?;
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(dispatcher.run(shutdown.clone()));
+
+    place_order(&pool, 1, true).await?;
+    place_order(&pool, 2, true).await?;
+    place_order(&pool, 3, false).await?;
+    wake.ring();
+
+    for _ in 0..2 {
+        println!("{}", mails.recv().await.ok_or("the mailer is gone")?);
+    }
+    shutdown.cancel();
+    let done = running.await?;
+    println!("delivered {}, retried {}", done.delivered, done.retried);
+    Ok(())
+}
+
+/// The order and its event: both or neither.
+async fn place_order(pool: &SqlitePool, id: i64, paid: bool) -> Result<(), Box<dyn Error>> {
+    let mut transaction = begin(pool).await?;
+    sqlx::query("insert into orders (id) values (?)").bind(id).execute(&mut *transaction).await?;
+    let event = Event::new("shop", "orders").event_type("OrderPlaced").json(&json!({ "id": id }))?;
+    Outbox::new().enqueue(&mut transaction, &event).await?;
+    if paid {
+        transaction.commit().await?;
+    } else {
+        transaction.rollback().await?;
+    }
+    Ok(())
+}
