@@ -23,12 +23,12 @@ use crate::outage::Backoff;
 use crate::pace::Pace;
 use crate::recovery::{Asked, Recovery, Step};
 use crate::router::Router;
-use crate::settler::Settled;
+use crate::settler::{SETTLER, Settled};
 use crate::task::{Next, Task};
 use crate::turns::Row;
 use crate::worker::Worker;
 
-/// How many rows whose first lease ran out may come with a claim: the next crash has few victims.
+/// How many rows whose lease ran out may be in flight: the next crash has few victims.
 const RECOVERED: usize = 16;
 /// How long a row is held that leads nowhere.
 const UNROUTED: Duration = Duration::from_secs(60);
@@ -105,9 +105,9 @@ impl Claimer {
             self.worked();
             return Ok(Next::Wait(self.pace.nothing()));
         }
-        let take = self.due(room.rows);
+        let take = self.due(room);
         let found = self.claim(take, room.bytes).await?;
-        if found == Found::Nothing && probes {
+        if found == Found::Nothing && probes && room.recovered > 0 {
             // Something is there that no ordinary claim takes.
             self.pace.misled();
             self.recovery.want();
@@ -136,21 +136,22 @@ impl Claimer {
         let rows = settings.max_in_flight.saturating_sub(taken.rows);
         let bytes = settings.max_bytes.saturating_sub(taken.bytes);
         let worth = (settings.batch.min(settings.max_in_flight) / 4).max(1);
-        (rows >= worth && bytes >= settings.max_bytes.div_ceil(4)).then_some(Room { rows, bytes })
+        let recovered = RECOVERED.saturating_sub(taken.recovered).min(rows.div_ceil(2));
+        (rows >= worth && bytes >= settings.max_bytes.div_ceil(4)).then_some(Room {
+            rows,
+            bytes,
+            recovered,
+        })
     }
 
-    fn due(&mut self, room: usize) -> Take {
-        if room == 1 {
+    fn due(&mut self, room: Room) -> Take {
+        let mut recovered = room.recovered;
+        if room.rows == 1 && recovered == 1 {
             self.recovered_first = !self.recovered_first;
-            let recovered = usize::from(self.recovered_first);
-            return Take::Due {
-                limit: 1 - recovered,
-                recovered,
-            };
+            recovered = usize::from(self.recovered_first);
         }
-        let recovered = RECOVERED.min(room / 2);
         Take::Due {
-            limit: self.worker.settings.batch.min(room - recovered),
+            limit: self.worker.settings.batch.min(room.rows - recovered),
             recovered,
         }
     }
@@ -174,8 +175,7 @@ impl Claimer {
         }
         self.worker.counters.claimed(deliveries.len());
         let lease = Arc::new(Lease::new(request.claim, asked, request.lease));
-        let rows = deliveries.iter().map(|row| (row.id, row.event.payload.len()));
-        self.worker.held.take(&lease, asked, rows);
+        self.worker.held.take(&lease, asked, &deliveries);
         Ok(self.hand_out(deliveries, &lease))
     }
 
@@ -255,6 +255,12 @@ enum Found {
 impl Task for Claimer {
     async fn tick(&mut self) -> Next {
         self.wants_room = false;
+        // What came of earlier attempts is written first: after an outage we would otherwise claim our
+        // own rows again, whose leases have ended and whose settlements wait.
+        if self.worker.outage.is_failing(SETTLER) {
+            self.wants_room = true;
+            return Next::Wait(self.worker.settings.poll_interval);
+        }
         if self.alone.take() {
             self.recovery.want();
         }
@@ -297,7 +303,7 @@ fn settled(row: &Row, destination: Option<&str>, verdict: Verdict) -> Settled {
             .map(str::to_owned),
         max_attempts: None,
     };
-    let room = row.ticket.room();
+    let room = row.ticket.room;
     Settled { settlement, room }
 }
 

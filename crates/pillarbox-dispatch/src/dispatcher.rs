@@ -29,7 +29,7 @@ use crate::outage::Outage;
 use crate::recovery::Asked;
 use crate::router::{Route, Router};
 use crate::settings::{Settings, SettingsError};
-use crate::settler::{FLUSH, Settler};
+use crate::settler::{FLUSH, SETTLER, Settler};
 use crate::sweeper::Sweeper;
 use crate::task::{self, Task};
 use crate::worker::Worker;
@@ -295,9 +295,6 @@ impl Dispatcher {
     }
 }
 
-/// The last to have something to do: when it ends, nothing is held any more.
-const SETTLER: &str = "settler";
-
 fn spawn(
     crew: &mut JoinSet<&'static str>,
     name: &'static str,
@@ -328,6 +325,7 @@ async fn oversee(
         tokio::select! {
             ended = crew.join_next() => match ended.map(name) {
                 None => return,
+                // The last to have something to do: nothing is held any more.
                 Some(SETTLER) => drained.cancel(),
                 Some(_) => {}
             },

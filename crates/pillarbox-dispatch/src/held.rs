@@ -8,10 +8,12 @@
 //! **If we die here** the leases end, and other workers take the rows.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use pillarbox::Delivery;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -78,6 +80,42 @@ pub(crate) fn margin(lease: Duration) -> Duration {
 pub(crate) struct Room {
     pub(crate) rows: usize,
     pub(crate) bytes: usize,
+    /// How many of the rows came back because a lease ran out.
+    pub(crate) recovered: usize,
+}
+
+impl Room {
+    pub(crate) fn of(delivery: &Delivery) -> Self {
+        Self {
+            rows: 1,
+            bytes: delivery.event.payload.len(),
+            recovered: usize::from(delivery.recovered),
+        }
+    }
+}
+
+impl Add for Room {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            rows: self.rows + other.rows,
+            bytes: self.bytes + other.bytes,
+            recovered: self.recovered + other.recovered,
+        }
+    }
+}
+
+impl Sub for Room {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            rows: self.rows.saturating_sub(other.rows),
+            bytes: self.bytes.saturating_sub(other.bytes),
+            recovered: self.recovered.saturating_sub(other.recovered),
+        }
+    }
 }
 
 /// See the module.
@@ -101,20 +139,24 @@ struct Claim {
     open: HashSet<Uuid>,
 }
 
+impl Book {
+    /// We claimed a row again whose earlier lease, which was ours too, has ended: the earlier attempt
+    /// must not go on beside the new one.
+    fn lose_own(&self, row: Uuid) {
+        for claim in self.claims.values().filter(|claim| claim.open.contains(&row)) {
+            claim.lease.lose(row);
+        }
+    }
+}
+
 impl Held {
-    /// Takes room for the rows of a claim, given as (row, bytes).
-    pub(crate) fn take(
-        &self,
-        lease: &Arc<Lease>,
-        asked: Duration,
-        rows: impl Iterator<Item = (Uuid, usize)>,
-    ) {
+    /// Takes room for the rows of a claim.
+    pub(crate) fn take(&self, lease: &Arc<Lease>, asked: Duration, rows: &[Delivery]) {
+        let open = rows.iter().map(|row| row.id).collect();
         let mut book = self.book();
-        let mut open = HashSet::new();
-        for (row, bytes) in rows {
-            open.insert(row);
-            book.taken.rows += 1;
-            book.taken.bytes += bytes;
+        book.taken = rows.iter().map(Room::of).fold(book.taken, Room::add);
+        for row in rows.iter().filter(|row| row.recovered) {
+            book.lose_own(row.id);
         }
         let claim = Claim {
             lease: Arc::clone(lease),
@@ -141,8 +183,7 @@ impl Held {
     /// Gives room back: their settlements are written, or they are nobody's concern any more.
     pub(crate) fn free(&self, room: Room) {
         let mut book = self.book();
-        book.taken.rows = book.taken.rows.saturating_sub(room.rows);
-        book.taken.bytes = book.taken.bytes.saturating_sub(room.bytes);
+        book.taken = book.taken - room;
         drop(book);
         self.freed.notify_one();
     }
@@ -203,9 +244,34 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(60);
 
+    fn delivery(row: u128) -> Delivery {
+        let id = Uuid::from_u128(row);
+        Delivery {
+            id,
+            seq: 1,
+            event: pillarbox::Event::new("n", "t")
+                .id(id)
+                .bytes(vec![0; 10], "text/plain"),
+            attempts: 1,
+            max_attempts: None,
+            created_at: time::OffsetDateTime::UNIX_EPOCH,
+            claim: Uuid::nil(),
+            recovered: row.is_multiple_of(2),
+        }
+    }
+
+    fn room(rows: usize, bytes: usize, recovered: usize) -> Room {
+        Room {
+            rows,
+            bytes,
+            recovered,
+        }
+    }
+
     fn claim(held: &Held, n: u128, rows: &[u128], asked: Duration) -> Arc<Lease> {
         let lease = Arc::new(Lease::new(Uuid::from_u128(n), asked, LEASE));
-        held.take(&lease, asked, rows.iter().map(|row| (Uuid::from_u128(*row), 10)));
+        let rows: Vec<Delivery> = rows.iter().map(|row| delivery(*row)).collect();
+        held.take(&lease, asked, &rows);
         lease
     }
 
@@ -223,9 +289,9 @@ mod tests {
         let held = Held::default();
         claim(&held, 1, &[11, 12], Duration::ZERO);
         held.answered([(Uuid::from_u128(1), Uuid::from_u128(11))].into_iter());
-        assert_eq!(held.taken(), Room { rows: 2, bytes: 20 });
-        held.free(Room { rows: 1, bytes: 10 });
-        assert_eq!(held.taken(), Room { rows: 1, bytes: 10 });
+        assert_eq!(held.taken(), room(2, 20, 1));
+        held.free(room(1, 10, 1));
+        assert_eq!(held.taken(), room(1, 10, 0));
     }
 
     #[test]
@@ -236,6 +302,17 @@ mod tests {
         held.answered([(Uuid::from_u128(1), Uuid::from_u128(11))].into_iter());
         let old = held.older_than(Duration::from_secs(30));
         assert_eq!(old, [(Uuid::from_u128(12), Uuid::from_u128(1))]);
+    }
+
+    #[test]
+    fn a_row_that_we_claim_again_is_lost_under_the_earlier_claim() {
+        let held = Held::default();
+        let before = claim(&held, 1, &[12, 13], Duration::ZERO);
+        let now = Duration::from_secs(10);
+        let again = claim(&held, 2, &[12], now);
+        let row = Uuid::from_u128(12);
+        assert!(before.is_lost(row) && !before.is_lost(Uuid::from_u128(13)));
+        assert!(!again.left(row, now).is_zero());
     }
 
     #[test]

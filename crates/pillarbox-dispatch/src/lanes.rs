@@ -296,7 +296,7 @@ impl Lanes {
         self.worker
             .held
             .answered(std::iter::once((ticket.lease.claim, ticket.id)));
-        self.worker.held.free(ticket.room());
+        self.worker.held.free(ticket.room);
         if let Some(key) = &ticket.key {
             self.give_back_behind(key, wait);
         }
@@ -317,7 +317,7 @@ impl Lanes {
             destination: (!ticket.knows_destination).then(|| self.destination.name.clone()),
             verdict,
         };
-        let room = ticket.room();
+        let room = ticket.room;
         self.settled.push(Settled { settlement, room });
     }
 

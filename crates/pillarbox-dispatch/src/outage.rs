@@ -31,6 +31,12 @@ impl Outage {
         failing.insert(task);
     }
 
+    /// Does this task find the store gone?
+    pub(crate) fn is_failing(&self, task: &'static str) -> bool {
+        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        failing.contains(task)
+    }
+
     /// This task's call worked, or it has nothing to ask any more.
     pub(crate) fn worked(&self, task: &'static str) {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,6 +11,7 @@
 //! **If we die here** rows stay in processing and their leases end: events may be sent again.
 
 use std::collections::{HashSet, VecDeque};
+use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ use crate::outage::Backoff;
 use crate::task::{LONG, Next, Task};
 use crate::worker::Worker;
 
+/// The task's name.
+pub(crate) const SETTLER: &str = "settler";
 /// Enough to be worth a statement.
 const ENOUGH: usize = 500;
 /// How long the first may wait for others.
@@ -99,7 +102,7 @@ impl Settler {
                 Next::Again
             }
             Err(error) => {
-                self.worker.store_failed("settler", &error);
+                self.worker.store_failed(SETTLER, &error);
                 let wait = self.backoff.failed(fastrand::f64());
                 self.not_before = self.worker.now() + wait;
                 Next::Wait(wait)
@@ -108,7 +111,7 @@ impl Settler {
     }
 
     fn written(&mut self, most: usize, lost: &[Uuid]) {
-        self.worker.outage.worked("settler");
+        self.worker.outage.worked(SETTLER);
         self.backoff.worked();
         self.report(lost);
         let lost: HashSet<Uuid> = lost.iter().copied().collect();
@@ -117,11 +120,7 @@ impl Settler {
                 self.worker.counters.settled(&settlement.verdict);
             }
         }
-        let mut room = Room::default();
-        for row in self.rooms.drain(..most) {
-            room.rows += row.rows;
-            room.bytes += row.bytes;
-        }
+        let room = self.rooms.drain(..most).fold(Room::default(), Room::add);
         self.worker.held.free(room);
         self.first = self.worker.now();
     }

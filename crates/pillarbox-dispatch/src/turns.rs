@@ -23,19 +23,12 @@ pub(crate) struct Ticket {
     pub(crate) lease: Arc<Lease>,
     pub(crate) attempts: u32,
     pub(crate) key: Option<Key>,
-    pub(crate) bytes: usize,
+    pub(crate) room: Room,
     /// Does the row itself say where it goes?
     pub(crate) knows_destination: bool,
 }
 
 impl Ticket {
-    pub(crate) fn room(&self) -> Room {
-        Room {
-            rows: 1,
-            bytes: self.bytes,
-        }
-    }
-
     /// How long the lease still holds.
     pub(crate) fn left(&self, now: Duration) -> Duration {
         self.lease.left(self.id, now)
@@ -58,7 +51,7 @@ impl Row {
             lease: Arc::clone(lease),
             attempts: delivery.attempts,
             key: key.map(|key| Arc::new((event.namespace.clone(), key.clone()))),
-            bytes: event.payload.len(),
+            room: Room::of(&delivery),
             knows_destination: event.destination.is_some(),
         };
         Self { ticket, delivery }

@@ -209,12 +209,6 @@ impl Running {
         self.shutdown.cancel();
     }
 
-    #[allow(dead_code)]
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.task.is_finished()
-    }
-
-    #[allow(dead_code)]
     /// Kills it: its future is dropped where it is.
     pub(crate) async fn kill(self) {
         self.task.abort();
