@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use pillarbox::operate::Filter;
 use pillarbox::store::{ClaimRequest, Take};
-use pillarbox::stores::sqlite::{Options, Outbox, begin, begin_on, connect_options};
-use pillarbox::{Delivery, EnqueueError, Enqueued, Event, Operate, Payload, Scope, Store};
+use pillarbox::stores::sqlite::{Options, Outbox, Sqlite, begin, begin_on, connect_options};
+use pillarbox::{Delivery, EnqueueError, Enqueued, Event, Operate, Payload, Scope, Store, StoreError};
 use pillarbox_testkit::Harness;
 use sqlx::{Connection, SqliteConnection, SqlitePool};
 use uuid::Uuid;
@@ -193,6 +193,25 @@ async fn whoever_waits_too_long_for_a_turn_is_told_that_the_file_is_busy() {
     Outbox::new().enqueue(&mut tx, &event()).await.expect("accepted");
     tx.commit().await.expect("a commit");
     assert_eq!(claim(&outbox).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_whose_turn_does_not_come_may_try_again() {
+    let outbox = SqliteHarness::fresh().await;
+    outbox.enqueue(&[event()]).await.expect("accepted");
+    let options = Options {
+        busy_timeout: Duration::from_millis(20),
+        ..Options::default()
+    };
+    let worker = Sqlite::open(&outbox.path().to_string_lossy(), options)
+        .await
+        .expect("it opens");
+    let writer = begin(&outbox.application).await.expect("its turn");
+    let refused = worker.claim(&request()).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+    assert!(worker.is_due(&Scope::All).await.expect("readers do not wait"));
+    writer.rollback().await.expect("a rollback");
+    assert_eq!(worker.claim(&request()).await.expect("a claim").len(), 1);
 }
 
 #[tokio::test]

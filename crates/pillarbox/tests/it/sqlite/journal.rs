@@ -1,7 +1,7 @@
 //! The file is the user's.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Mutex, Once};
 
 use pillarbox::stores::sqlite::{Options, Sqlite};
 use pillarbox::{Event, Scope, Store, StoreError};
@@ -14,6 +14,7 @@ use super::harness::pool;
 
 /// An application's own file, with the journal that SQLite gives by default.
 async fn existing(path: &Path) {
+    Warnings::listen();
     let options = sqlx::sqlite::SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true);
@@ -46,13 +47,10 @@ async fn an_existing_file_keeps_its_journal_and_works() {
     let path = directory.path().join("shop.db");
     existing(&path).await;
 
-    let said = Warnings::default();
-    let listening = tracing::subscriber::set_default(said.clone());
     let store = Sqlite::open(&path.to_string_lossy(), Options::default())
         .await
         .expect("it opens");
-    drop(listening);
-    let said = said.0.lock().expect("nobody panics").clone();
+    let said = Warnings::about(&path);
     assert_eq!(said.len(), 1, "once: {said:?}");
     assert!(
         said[0].contains("pillarbox migrate --wal") && said[0].contains("delete"),
@@ -121,6 +119,16 @@ async fn a_file_that_is_not_there_is_not_made_unasked() {
 }
 
 #[tokio::test]
+async fn a_url_may_ask_for_a_new_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("new.db");
+    let url = format!("sqlite://{}?mode=rwc", path.display());
+    let store = Sqlite::open(&url, Options::default()).await.expect("it opens");
+    store.migrate().await.expect("a migration");
+    assert!(path.exists());
+}
+
+#[tokio::test]
 async fn a_file_that_is_no_database_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("letter.txt");
@@ -147,9 +155,27 @@ async fn a_database_in_memory_is_refused() {
     }
 }
 
-/// Keeps what is warned about, fields and all.
-#[derive(Debug, Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
+/// Keeps what is warned about, fields and all. For the whole process: one that listens on one thread only
+/// can miss what another thread, to which nobody listens, comes across first.
+struct Warnings;
+
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+impl Warnings {
+    fn listen() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| tracing::subscriber::set_global_default(Self).expect("nobody else listens here"));
+    }
+
+    fn about(path: &Path) -> Vec<String> {
+        let path = path.to_string_lossy();
+        let said = SAID.lock().expect("nobody panics");
+        said.iter()
+            .filter(|warning| warning.contains(&*path))
+            .cloned()
+            .collect()
+    }
+}
 
 impl tracing::Subscriber for Warnings {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
@@ -167,7 +193,7 @@ impl tracing::Subscriber for Warnings {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
-        self.0.lock().expect("nobody panics").push(text.0);
+        SAID.lock().expect("nobody panics").push(text.0);
     }
 
     fn enter(&self, _: &tracing::span::Id) {}

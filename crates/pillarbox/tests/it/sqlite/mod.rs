@@ -1,6 +1,7 @@
 //! The SQLite store: the suite, and what only SQLite has.
 
 mod clock;
+mod counting;
 mod enqueueing;
 mod harness;
 mod journal;
