@@ -17,6 +17,7 @@ use pillarbox::{Delivery, StoreError, Verdict, Wake};
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
+use crate::crowd::Notice;
 use crate::gate::Sign;
 use crate::held::{Lease, Room};
 use crate::outage::Backoff;
@@ -39,7 +40,27 @@ const MOST_WARNINGS: usize = 1000;
 pub(crate) struct Entrance {
     pub(crate) name: String,
     pub(crate) sign: Sign,
+    pub(crate) crowd: Notice,
+    /// How long a row waits that is turned away because of a crowd.
+    pub(crate) patience: Duration,
     pub(crate) rows: UnboundedSender<Vec<Row>>,
+}
+
+impl Entrance {
+    /// Lets rows in. Returns those that cannot be let in now, to be given back unsent.
+    fn admit(&self, mut rows: Vec<Row>, now: Duration) -> Vec<Settled> {
+        if let Some(wait) = self.sign.closed(now) {
+            // The same wait for all, so that keys keep their order.
+            return rows.iter().map(|row| turn_away(row, &self.name, wait)).collect();
+        }
+        let mut turned_away = Vec::new();
+        if self.crowd.is_crowded() {
+            let crowd = rows.extract_if(.., |row| row.ticket.key.is_none());
+            turned_away.extend(crowd.map(|row| turn_away(&row, &self.name, self.patience)));
+        }
+        pass(&self.rows, rows);
+        turned_away
+    }
 }
 
 /// See the module.
@@ -86,20 +107,21 @@ impl Claimer {
         }
     }
 
+    /// Is there a reason to take nothing at all?
+    fn has_to_wait(&self) -> bool {
+        let now = self.worker.now();
+        let is_closed = |entrance: &Entrance| entrance.sign.closed(now).is_some();
+        // What came of earlier attempts is written first: after an outage we would otherwise claim our
+        // own rows again, whose leases have ended and whose settlements wait.
+        self.worker.outage.is_failing(SETTLER) || self.entrances.iter().all(is_closed)
+    }
+
     /// Claims what is due, if anything is and there is room for it.
     async fn claim_due(&mut self) -> Result<Next, StoreError> {
         let Some(room) = self.room() else {
             self.wants_room = true;
             return Ok(Next::Wait(self.worker.settings.poll_interval));
         };
-        let now = self.worker.now();
-        if self
-            .entrances
-            .iter()
-            .all(|entrance| entrance.sign.closed(now).is_some())
-        {
-            return Ok(Next::Wait(self.worker.settings.poll_interval));
-        }
         let probes = self.pace.probes();
         if probes && !self.worker.store.is_due(&self.worker.settings.scope).await? {
             self.worked();
@@ -187,18 +209,13 @@ impl Claimer {
         let mut bundles: Vec<Vec<Row>> = self.entrances.iter().map(|_| Vec::new()).collect();
         for delivery in deliveries {
             match self.router.route(&delivery.event) {
-                Ok(number) => bundles[number].push(Row::new(delivery, lease)),
-                Err(reason) => given_back.push(self.hold(&Row::new(delivery, lease), reason)),
+                Ok(number) => bundles[number].push(Row::new(delivery, lease, now)),
+                Err(reason) => given_back.push(self.hold(&Row::new(delivery, lease, now), reason)),
             }
         }
         for (entrance, rows) in self.entrances.iter().zip(bundles) {
-            if rows.is_empty() {
-                continue;
-            }
-            match entrance.sign.closed(now) {
-                // The same wait for all, so that keys keep their order.
-                Some(wait) => given_back.extend(rows.iter().map(|row| turn_away(row, &entrance.name, wait))),
-                None => pass(&entrance.rows, rows),
+            if !rows.is_empty() {
+                given_back.extend(entrance.admit(rows, now));
             }
         }
         let most_came_back = given_back.len() * 2 > all;
@@ -255,10 +272,7 @@ enum Found {
 impl Task for Claimer {
     async fn tick(&mut self) -> Next {
         self.wants_room = false;
-        // What came of earlier attempts is written first: after an outage we would otherwise claim our
-        // own rows again, whose leases have ended and whose settlements wait.
-        if self.worker.outage.is_failing(SETTLER) {
-            self.wants_room = true;
+        if self.has_to_wait() {
             return Next::Wait(self.worker.settings.poll_interval);
         }
         if self.alone.take() {

@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use crate::claimer::{Claimer, Entrance};
 use crate::counters::{Counters, Snapshot};
+use crate::crowd::Crowd;
 use crate::gate::Gate;
 use crate::held::Held;
 use crate::keeper::Keeper;
@@ -259,12 +260,16 @@ impl Dispatcher {
         let asked = Arc::new(Asked::default());
         let (settler, settled) = unbounded_channel();
         let mut entrances = Vec::new();
+        let destinations = self.destinations.len();
         for destination in self.destinations {
             let (rows, inbox) = unbounded_channel();
             let gate = Gate::new(destination.name.clone());
+            let crowd = Crowd::new(self.worker.settings.max_in_flight, destinations);
             entrances.push(Entrance {
                 name: destination.name.clone(),
                 sign: gate.sign(),
+                crowd: crowd.notice(),
+                patience: destination.timeout,
                 rows,
             });
             let worker = Arc::clone(&self.worker);
@@ -272,6 +277,7 @@ impl Dispatcher {
                 worker,
                 destination,
                 gate,
+                crowd,
                 inbox,
                 settler.clone(),
                 shutdown.clone(),

@@ -19,6 +19,8 @@ const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 /// The longest that we believe a destination that asks to be left alone.
 pub(crate) const LONGEST_THROTTLE: Duration = Duration::from_secs(24 * 3600);
+/// The shortest: attempts are given back, so that "again at once" would never end.
+pub(crate) const SHORTEST_THROTTLE: Duration = Duration::from_secs(1);
 /// How long a row waits that goes to a disabled destination.
 pub(crate) const DISABLED: Duration = Duration::from_secs(60);
 /// A row that is given back waits at least so long: the check needs its time too.

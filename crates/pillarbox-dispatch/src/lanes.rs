@@ -24,9 +24,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt::{End, attempt, check};
+use crate::crowd::Crowd;
 use crate::cuts::{Cut, Cuts};
 use crate::dispatcher::Destination;
-use crate::gate::{Gate, LONGEST_THROTTLE};
+use crate::gate::{Gate, LONGEST_THROTTLE, SHORTEST_THROTTLE};
 use crate::held::margin;
 use crate::settler::Settled;
 use crate::task::{LONG, Next, Task};
@@ -35,8 +36,10 @@ use crate::worker::Worker;
 
 /// The longest that a check may take; a destination's own timeout may be shorter.
 const CHECK: Duration = Duration::from_secs(5);
+/// How often to look whether rows have waited too long.
+const LOOK: Duration = Duration::from_secs(1);
 /// How many finished attempts are looked at together.
-const AT_ONCE: usize = 512;
+const AT_ONCE: usize = 1024;
 
 /// One destination at work. See the module.
 pub(crate) struct Lanes {
@@ -51,6 +54,7 @@ pub(crate) struct Lanes {
     is_fed: bool,
     turns: Turns,
     gate: Gate,
+    crowd: Crowd,
 
     running: FuturesUnordered<BoxFuture<'static, (u64, End)>>,
     under_way: HashMap<u64, UnderWay>,
@@ -83,6 +87,7 @@ impl Lanes {
         worker: Arc<Worker>,
         destination: Destination,
         gate: Gate,
+        crowd: Crowd,
         inbox: UnboundedReceiver<Vec<Row>>,
         settler: UnboundedSender<Vec<Settled>>,
         shutdown: CancellationToken,
@@ -96,6 +101,7 @@ impl Lanes {
             is_fed: true,
             turns: Turns::default(),
             gate,
+            crowd,
             running: FuturesUnordered::new(),
             under_way: HashMap::new(),
             started: 0,
@@ -148,7 +154,7 @@ impl Lanes {
         let random = fastrand::f64();
         let outcome = match outcome {
             Outcome::Throttled { reason, after } => {
-                let after = after.map(|after| after.min(LONGEST_THROTTLE));
+                let after = after.map(|after| after.clamp(SHORTEST_THROTTLE, LONGEST_THROTTLE));
                 self.gate.throttled(&reason, after, now, random);
                 Outcome::Throttled { reason, after }
             }
@@ -220,6 +226,18 @@ impl Lanes {
         }
     }
 
+    /// Gives back what would take the room of other destinations for long.
+    fn make_room(&mut self, now: Duration) {
+        let rows = self.turns.len() + self.running.len();
+        if !self.crowd.is_crowded(rows, self.turns.oldest(), now) {
+            return;
+        }
+        for row in self.turns.surplus(self.destination.concurrency) {
+            // By then those that hang have timed out.
+            self.push(row.ticket, release(self.destination.timeout));
+        }
+    }
+
     /// How long what is given back has to wait, with a little jitter so that not everything comes
     /// back in the same moment; the same for all rows of a moment, so that keys keep their order.
     fn closed_for(&self, now: Duration) -> Duration {
@@ -262,13 +280,12 @@ impl Lanes {
         }
         self.running.clear();
         self.checking = None;
-        let cut = self.cuts.take().into_iter().map(|cut| (cut.ticket, cut.reason));
-        let late = std::mem::take(&mut self.under_way);
-        let late = late
-            .into_values()
-            .map(|row| (row.ticket, "shut down before the destination answered".to_owned()));
-        for (ticket, reason) in late.chain(cut).collect::<Vec<_>>() {
-            self.conclude(ticket, Outcome::retry(reason), now);
+        for row in std::mem::take(&mut self.under_way).into_values() {
+            let outcome = Outcome::retry("shut down before the destination answered");
+            self.conclude(row.ticket, outcome, now);
+        }
+        for cut in self.cuts.take() {
+            self.conclude(cut.ticket, Outcome::cut(cut.reason), now);
         }
     }
 
@@ -345,7 +362,9 @@ impl Lanes {
             return Next::Done;
         }
         let check = self.check_at().filter(|_| self.checking.is_none());
-        let wake = check.into_iter().chain(self.give_up).min();
+        // Time makes a crowd, also where nothing else happens.
+        let crowd = (self.turns.len() > 0).then(|| now + LOOK);
+        let wake = check.into_iter().chain(self.give_up).chain(crowd).min();
         match wake.map(|at| at.saturating_sub(now)) {
             Some(Duration::ZERO) if self.give_up.is_none() => Next::Again,
             Some(wait) => Next::Wait(wait.max(Duration::from_millis(1))),
@@ -364,6 +383,7 @@ impl Task for Lanes {
         self.drop_late(now);
         self.ask(now);
         self.give_back(now);
+        self.make_room(now);
         self.start();
         self.hand_over();
         self.next(now)

@@ -19,7 +19,7 @@
 //! |---|---|---|
 //! | `claimer` (with `pace`, `recovery`) | takes due rows when there is room | store, router, lanes |
 //! | [`router`] | which destination (pure) | – |
-//! | `lanes` (with `turns`, `cuts`, `gate`) | whose turn it is, and what follows from an outcome | sink, settler |
+//! | `lanes` (with `turns`, `gate`, `cuts`, `crowd`) | whose turn it is, and what follows from an outcome | sink, settler |
 //! | `attempt` | one try | sink |
 //! | `settler` | writes outcomes in batches | store |
 //! | `keeper` | renews leases | store |
@@ -30,6 +30,7 @@
 mod attempt;
 mod claimer;
 pub mod counters;
+mod crowd;
 mod cuts;
 pub mod dispatcher;
 mod gate;

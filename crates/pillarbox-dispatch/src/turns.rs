@@ -40,10 +40,12 @@ impl Ticket {
 pub(crate) struct Row {
     pub(crate) ticket: Ticket,
     pub(crate) delivery: Delivery,
+    /// When it came.
+    pub(crate) came: Duration,
 }
 
 impl Row {
-    pub(crate) fn new(delivery: Delivery, lease: &Arc<Lease>) -> Self {
+    pub(crate) fn new(delivery: Delivery, lease: &Arc<Lease>, came: Duration) -> Self {
         let event = &delivery.event;
         let key = event.ordering_key.as_ref();
         let ticket = Ticket {
@@ -54,7 +56,11 @@ impl Row {
             room: Room::of(&delivery),
             knows_destination: event.destination.is_some(),
         };
-        Self { ticket, delivery }
+        Self {
+            ticket,
+            delivery,
+            came,
+        }
     }
 }
 
@@ -124,6 +130,36 @@ impl Turns {
         behind
     }
 
+    /// The rows without a key that wait, all but the first `keep`.
+    pub(crate) fn surplus(&mut self, keep: usize) -> Vec<Row> {
+        let mut surplus = Vec::new();
+        let mut kept = 0;
+        for turn in std::mem::take(&mut self.ready) {
+            match turn {
+                Turn::Free(row) if kept >= keep => surplus.push(*row),
+                turn @ (Turn::Free(_) | Turn::Key(_)) => {
+                    kept += usize::from(matches!(turn, Turn::Free(_)));
+                    self.ready.push_back(turn);
+                }
+            }
+        }
+        self.waiting -= surplus.len();
+        surplus
+    }
+
+    /// When the row came whose turn is next.
+    pub(crate) fn oldest(&self) -> Option<Duration> {
+        match self.ready.front()? {
+            Turn::Free(row) => Some(row.came),
+            Turn::Key(key) => self.keys.get(key)?.front().map(|row| row.came),
+        }
+    }
+
+    /// How many rows wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting
+    }
+
     /// Everything that waits. Keys with a row under way stay known.
     pub(crate) fn drain(&mut self) -> Vec<Row> {
         let mut rows = Vec::with_capacity(self.waiting);
@@ -160,7 +196,7 @@ mod tests {
             claim: Uuid::nil(),
             recovered: false,
         };
-        Row::new(delivery, &lease)
+        Row::new(delivery, &lease, Duration::ZERO)
     }
 
     fn turns(rows: &[(i64, Option<&str>)]) -> Turns {
@@ -195,7 +231,7 @@ mod tests {
         turns.done(&key("k"));
         assert_eq!(all(&mut turns), [3]);
         turns.done(&key("k"));
-        assert_eq!((all(&mut turns), turns.waiting, turns.keys.len()), (vec![], 0, 1));
+        assert_eq!((all(&mut turns), turns.len(), turns.keys.len()), (vec![], 0, 1));
     }
 
     #[test]
@@ -213,12 +249,20 @@ mod tests {
     }
 
     #[test]
+    fn the_surplus_is_what_has_no_key_and_would_wait_longest() {
+        let mut turns = turns(&[(1, None), (2, Some("k")), (3, None), (4, Some("k")), (5, None)]);
+        let surplus: Vec<i64> = turns.surplus(1).iter().map(|row| row.delivery.seq).collect();
+        assert_eq!((surplus, turns.len()), (vec![3, 5], 3));
+        assert_eq!(all(&mut turns), [1, 2]);
+    }
+
+    #[test]
     fn a_drain_hands_back_everything_and_forgets_no_row_under_way() {
         let mut turns = turns(&[(1, Some("k")), (2, Some("k")), (3, None), (4, Some("l"))]);
         assert_eq!(turns.next().map(|row| row.delivery.seq), Some(1));
         let mut drained: Vec<i64> = turns.drain().iter().map(|row| row.delivery.seq).collect();
         drained.sort_unstable();
-        assert_eq!((drained, turns.waiting), (vec![2, 3, 4], 0));
+        assert_eq!((drained, turns.len()), (vec![2, 3, 4], 0));
         turns.push(row(5, Some("k")));
         assert!(
             all(&mut turns).is_empty(),

@@ -249,6 +249,36 @@ async fn a_hung_destination_slows_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hung_destination_with_a_long_backlog_does_not_take_all_the_room() {
+    let mut world = World::new();
+    world.settings.max_in_flight = 200;
+    world.settings.batch = 50;
+    let (hung, willing) = (FakeSink::hanging(), FakeSink::willing());
+    for _ in 0..1_000 {
+        world.enqueue(event().destination("hung"));
+    }
+    let destinations = vec![destination("hung", &hung), destination("willing", &willing)];
+    let worker = world.start_with(destinations, vec![]);
+    until("the hung one has its hands full", || hung.under_way() == 64).await;
+    let began = tokio::time::Instant::now();
+    for _ in 0..100 {
+        world.enqueue(event().destination("willing"));
+    }
+    until("the other is served", || willing.delivered().len() == 100).await;
+    assert!(began.elapsed() < s(15), "{:?}", began.elapsed());
+    let given_back = world
+        .rows()
+        .await
+        .into_iter()
+        .filter(|row| row.status == "pending");
+    assert!(
+        given_back.map(|row| row.attempts).all(|attempts| attempts <= 1),
+        "unsent costs nothing"
+    );
+    worker.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn routes_lead_to_destinations() {
     let world = World::new();
     let (a, b) = (FakeSink::willing(), FakeSink::willing());

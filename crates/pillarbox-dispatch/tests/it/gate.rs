@@ -122,3 +122,18 @@ async fn a_destination_that_is_gone_is_disabled_and_loses_nothing() {
     assert_eq!(row.last_error.as_deref(), Some("410 Gone"));
     assert_eq!((sink.ledger().len(), sink.checks()), (1, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_says_again_at_once_is_still_given_a_second() {
+    let world = World::new();
+    let sink = FakeSink::answering(|_| Outcome::Throttled {
+        reason: "429".into(),
+        after: Some(s(0)),
+    });
+    let worker = world.start(&sink);
+    world.enqueue(event());
+    tokio::time::sleep(s(60)).await;
+    worker.stop().await;
+    let sent = sink.ledger().len();
+    assert!((20..=61).contains(&sent), "{sent} attempts in a minute");
+}
