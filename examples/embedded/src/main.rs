@@ -23,7 +23,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // The application's own connections and its own table, in the same file.
     let pool = SqlitePool::connect_with(connect_options(&file, &Options::default())?).await?;
-    sqlx::raw_sql("create table orders (id integer primary key)").execute(&pool).await?;
+    sqlx::raw_sql("create table orders (id integer primary key)")
+        .execute(&pool)
+        .await?;
 
     let (mailed, mut mails) = mpsc::unbounded_channel();
     let mailer = Callback::new(move |delivery| {
@@ -33,7 +35,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
             if order["id"] == 2 && delivery.attempts == 1 {
                 return Err(CallbackError::retry("the mail server is having a rest"));
             }
-            mailed.send(format!("mailed order {} (attempt {})", order["id"], delivery.attempts))?;
+            mailed.send(format!(
+                "mailed order {} (attempt {})",
+                order["id"], delivery.attempts
+            ))?;
             Ok(())
         }
     });
@@ -44,7 +49,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .destination(Destination {
             name: "mailer".to_owned(),
             sink: Arc::new(mailer),
-            retry: RetryPolicy::exponential(Duration::from_millis(100), Duration::from_secs(60)).max_attempts(10),
+            retry: RetryPolicy::exponential(Duration::from_millis(100), Duration::from_secs(60))
+                .max_attempts(10),
             timeout: Duration::from_secs(10),
             concurrency: 16,
         })
@@ -69,8 +75,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// The order and its event: both or neither.
 async fn place_order(pool: &SqlitePool, id: i64, paid: bool) -> Result<(), Box<dyn Error>> {
     let mut transaction = begin(pool).await?;
-    sqlx::query("insert into orders (id) values (?)").bind(id).execute(&mut *transaction).await?;
-    let event = Event::new("shop", "orders").event_type("OrderPlaced").json(&json!({ "id": id }))?;
+    sqlx::query("insert into orders (id) values (?)")
+        .bind(id)
+        .execute(&mut *transaction)
+        .await?;
+    let event = Event::new("shop", "orders")
+        .event_type("OrderPlaced")
+        .json(&json!({ "id": id }))?;
     Outbox::new().enqueue(&mut transaction, &event).await?;
     if paid {
         transaction.commit().await?;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox::stores::sqlite::{Options, Outbox, Sqlite, begin, connect_options};
@@ -29,7 +30,13 @@ impl SqliteHarness {
     pub(super) async fn empty() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("outbox.db");
-        let store = Sqlite::create(&path).await.expect("a new file");
+        let options = Options {
+            create_if_missing: true,
+            ..patient()
+        };
+        let store = Sqlite::open(&path.to_string_lossy(), options)
+            .await
+            .expect("a new file");
         Self {
             store,
             application: pool(&path).await,
@@ -49,9 +56,17 @@ impl SqliteHarness {
     }
 }
 
+/// A machine that runs many tests at once may be slow to give everyone a turn.
+fn patient() -> Options {
+    Options {
+        busy_timeout: Duration::from_secs(60),
+        ..Options::default()
+    }
+}
+
 /// An application's own connections to the file.
 pub(super) async fn pool(path: &std::path::Path) -> SqlitePool {
-    let options = connect_options(&path.to_string_lossy(), &Options::default()).expect("a path");
+    let options = connect_options(&path.to_string_lossy(), &patient()).expect("a path");
     SqlitePool::connect_with(options).await.expect("it opens")
 }
 

@@ -80,9 +80,7 @@ async fn the_journal_changes_when_somebody_asks_for_it() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("shop.db");
     existing(&path).await;
-    let store = Sqlite::open(&path.to_string_lossy(), Options::default())
-        .await
-        .expect("it opens");
+    let store = Sqlite::create(&path).await.expect("it opens");
     store.use_wal().await.expect("nobody else uses it");
     assert_eq!(store.journal_mode().await.expect("a mode"), "wal");
 }
