@@ -1,0 +1,280 @@
+//! `pillarbox enqueue`
+//!
+//! For trying things out, and for scripts. An application enqueues in its own transaction; this command
+//! has only its own.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Read};
+
+use clap::Args;
+use pillarbox::validate::validate;
+use pillarbox::{Enqueued, Event, Limits};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::target::Target;
+use crate::database::{Database, Missing};
+use crate::failure::Failure;
+use crate::output;
+
+/// How many lines share a transaction.
+const BATCH: usize = 1000;
+
+const EXAMPLES: &str = "\
+Examples:
+  pillarbox enqueue shop orders '{\"order\": 42}' --type OrderCreated --key order-42
+  pillarbox enqueue shop orders @order.json --dedupe-key order-42/created
+  echo '{\"order\": 42}' | pillarbox enqueue shop orders -
+  pillarbox enqueue shop images @cat.png --content-type image/png
+  pillarbox enqueue --ndjson < events.ndjson
+
+A line of NDJSON has the keys namespace, topic, payload and, if wanted, id, event_type, event_version,
+aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key, severity, headers and destination. Namespace and
+topic on the command line hold for lines that have none. Every 1,000 lines are one transaction.
+
+Prints the id, and `new` or `already` (an event with that dedupe key was there before).";
+
+/// Enqueues events.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Enqueue {
+    /// Who publishes
+    #[arg(required_unless_present = "ndjson")]
+    namespace: Option<String>,
+
+    /// What is published
+    #[arg(required_unless_present = "ndjson")]
+    topic: Option<String>,
+
+    /// JSON, `@file`, or `-` for standard input
+    #[arg(required_unless_present = "ndjson", conflicts_with = "ndjson")]
+    payload: Option<String>,
+
+    /// Read many events from standard input, one JSON object per line
+    #[arg(long)]
+    ndjson: bool,
+
+    #[command(flatten)]
+    details: Details,
+
+    #[command(flatten)]
+    target: Target,
+
+    /// Print one JSON object per event
+    #[arg(long)]
+    json: bool,
+}
+
+/// What else an event may say of itself.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Event")]
+struct Details {
+    /// What kind of thing happened, such as OrderCreated
+    #[arg(long = "type", value_name = "TYPE", conflicts_with = "ndjson")]
+    event_type: Option<String>,
+
+    /// The version of the payload's shape
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "ndjson")]
+    event_version: i32,
+
+    /// What it happened to: TYPE/ID, such as order/42
+    #[arg(long, value_name = "TYPE/ID", conflicts_with = "ndjson")]
+    aggregate: Option<String>,
+
+    /// Events with the same key are sent one after another
+    #[arg(long, value_name = "KEY", conflicts_with = "ndjson")]
+    key: Option<String>,
+
+    /// A second event with the same key does nothing
+    #[arg(long, value_name = "KEY", conflicts_with = "ndjson")]
+    dedupe_key: Option<String>,
+
+    /// Whose it is
+    #[arg(long, value_name = "UUID", conflicts_with = "ndjson")]
+    tenant: Option<Uuid>,
+
+    /// How bad it is
+    #[arg(long, conflicts_with = "ndjson")]
+    severity: Option<String>,
+
+    /// Where it goes, past the routes
+    #[arg(long, value_name = "NAME", conflicts_with = "ndjson")]
+    destination: Option<String>,
+
+    /// The payload is no JSON but bytes of this media type
+    #[arg(long, value_name = "TYPE", conflicts_with = "ndjson")]
+    content_type: Option<String>,
+
+    /// Sent along; may be given again
+    #[arg(long, value_name = "NAME=VALUE", value_parser = header, conflicts_with = "ndjson")]
+    header: Vec<(String, String)>,
+}
+
+/// One line of NDJSON.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    id: Option<Uuid>,
+    namespace: Option<String>,
+    topic: Option<String>,
+    event_type: Option<String>,
+    event_version: Option<i32>,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    tenant_id: Option<Uuid>,
+    dedupe_key: Option<String>,
+    ordering_key: Option<String>,
+    severity: Option<String>,
+    destination: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    payload: Box<RawValue>,
+}
+
+impl Enqueue {
+    pub(super) async fn run(self) -> Result<(), Failure> {
+        let found = self.target.find()?;
+        let database = Database::open(&found.database, Missing::Refuse).await?;
+        database.store().check().await?;
+        if self.ndjson {
+            return self.many(&database, found.limits).await;
+        }
+        let event = self.event()?;
+        let enqueued = database.enqueue_all(&[event], found.limits).await?;
+        self.print(&enqueued)
+    }
+
+    fn event(&self) -> Result<Event, Failure> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let details = &self.details;
+        let mut event = Event::new(text(&self.namespace), text(&self.topic)).version(details.event_version);
+        event.event_type.clone_from(&details.event_type);
+        event.ordering_key.clone_from(&details.key);
+        event.dedupe_key.clone_from(&details.dedupe_key);
+        event.severity.clone_from(&details.severity);
+        event.destination.clone_from(&details.destination);
+        event.tenant_id = details.tenant;
+        event.headers = details.header.iter().cloned().collect();
+        if let Some(aggregate) = &details.aggregate {
+            let (kind, id) = aggregate
+                .split_once('/')
+                .ok_or_else(|| Failure::usage("--aggregate: write TYPE/ID, such as order/42"))?;
+            event = event.aggregate(kind, id);
+        }
+        let payload = read(self.payload.as_deref().unwrap_or_default())?;
+        Ok(match &details.content_type {
+            Some(kind) => event.bytes(payload, kind),
+            None => event.json_text(payload),
+        })
+    }
+
+    /// Line by line, so that a large file is never in memory as a whole.
+    async fn many(&self, database: &Database, limits: Limits) -> Result<(), Failure> {
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut committed = 0;
+        for (index, line) in std::io::stdin().lock().lines().enumerate() {
+            let event = line
+                .map_err(|error| error.to_string())
+                .and_then(|line| {
+                    if line.trim().is_empty() {
+                        Ok(None)
+                    } else {
+                        self.parse(&line, limits).map(Some)
+                    }
+                })
+                .map_err(|error| wrong_line(index + 1, &error, committed))?;
+            batch.extend(event);
+            if batch.len() == BATCH {
+                self.commit(database, limits, &mut batch).await?;
+                committed = index + 1;
+            }
+        }
+        self.commit(database, limits, &mut batch).await
+    }
+
+    async fn commit(
+        &self,
+        database: &Database,
+        limits: Limits,
+        batch: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let enqueued = database.enqueue_all(batch, limits).await?;
+        batch.clear();
+        self.print(&enqueued)
+    }
+
+    fn parse(&self, text: &str, limits: Limits) -> Result<Event, String> {
+        let line: Line = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let event = self.from_line(line);
+        validate(&event, &limits).map_err(|error| error.to_string())?;
+        Ok(event)
+    }
+
+    fn from_line(&self, line: Line) -> Event {
+        let or = |own: Option<String>, general: &Option<String>| {
+            own.or_else(|| general.clone()).unwrap_or_default()
+        };
+        let mut event = Event::new(or(line.namespace, &self.namespace), or(line.topic, &self.topic));
+        event.id = line.id.unwrap_or(event.id);
+        event.event_type = line.event_type;
+        event.event_version = line.event_version.unwrap_or(1);
+        event.aggregate_type = line.aggregate_type;
+        event.aggregate_id = line.aggregate_id;
+        event.tenant_id = line.tenant_id;
+        event.dedupe_key = line.dedupe_key;
+        event.ordering_key = line.ordering_key;
+        event.severity = line.severity;
+        event.destination = line.destination;
+        event.headers = line.headers;
+        event.json_text(line.payload.get().to_owned())
+    }
+
+    fn print(&self, enqueued: &[Enqueued]) -> Result<(), Failure> {
+        for one in enqueued {
+            if self.json {
+                output::json(&serde_json::json!({ "id": one.id(), "new": one.is_new() }))?;
+            } else {
+                output::line(&format!(
+                    "{} {}",
+                    one.id(),
+                    if one.is_new() { "new" } else { "already" }
+                ))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong_line(line: usize, error: &str, committed: usize) -> Failure {
+    let so_far = match committed {
+        0 => "nothing was enqueued".to_owned(),
+        lines => format!("lines 1 to {lines} are enqueued; go on after them"),
+    };
+    Failure::failed(format!("line {line}: {error}; {so_far}"))
+}
+
+/// The payload itself, a file's content, or standard input.
+fn read(payload: &str) -> Result<Vec<u8>, Failure> {
+    if payload == "-" {
+        let mut bytes = Vec::new();
+        return match std::io::stdin().lock().read_to_end(&mut bytes) {
+            Ok(_) => Ok(bytes),
+            Err(error) => Err(Failure::failed(format!("standard input cannot be read: {error}"))),
+        };
+    }
+    match payload.strip_prefix('@') {
+        Some(file) => {
+            std::fs::read(file).map_err(|error| Failure::failed(format!("{file} cannot be read: {error}")))
+        }
+        None => Ok(payload.as_bytes().to_vec()),
+    }
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}

@@ -1,0 +1,75 @@
+//! `pillarbox events retry`
+
+use clap::Args;
+use pillarbox::Status;
+use pillarbox::operate::Filter;
+use uuid::Uuid;
+
+use super::super::target::Target;
+use super::{Which, open, report};
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::output;
+
+/// How many rows are revived in one statement.
+const BATCH: usize = 500;
+
+const EXAMPLES: &str = "\
+Examples:
+  pillarbox events retry 0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55
+  pillarbox events retry --dead --topic orders        every dead event of a topic";
+
+/// Makes events due now.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Retry {
+    /// The events' ids
+    #[arg(required_unless_present = "dead", conflicts_with = "dead")]
+    ids: Vec<Uuid>,
+
+    /// Every dead event, within --namespace and --topic
+    #[arg(long)]
+    dead: bool,
+
+    #[command(flatten)]
+    which: Which,
+
+    #[command(flatten)]
+    target: Target,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Retry {
+    pub(super) async fn run(self) -> Result<(), Failure> {
+        let database = open(&self.target).await?;
+        if self.dead {
+            return self.all_dead(&database).await;
+        }
+        let changed = database.operate().retry(&self.ids).await?;
+        let why_not = "not there, delivered, or in a worker's hands";
+        report("retried", &self.ids, &changed, why_not, self.json)
+    }
+
+    /// Page by page from the newest to the oldest, so that an event that dies again is not met twice.
+    async fn all_dead(&self, database: &Database) -> Result<(), Failure> {
+        let mut filter = Filter {
+            limit: BATCH,
+            ..self.which.filter(Some(Status::Dead))
+        };
+        let mut retried = 0;
+        loop {
+            let page = database.operate().list(&filter).await?;
+            let Some(last) = page.last() else { break };
+            filter.before = Some(last.seq);
+            let ids: Vec<Uuid> = page.iter().map(|record| record.id).collect();
+            retried += database.operate().retry(&ids).await?.len();
+        }
+        if self.json {
+            return output::json(&serde_json::json!({ "retried": retried }));
+        }
+        output::line(&format!("{retried} retried"))
+    }
+}

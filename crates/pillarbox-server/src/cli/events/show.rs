@@ -1,0 +1,112 @@
+//! `pillarbox events show`
+
+use clap::Args;
+use pillarbox::operate::Record;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use uuid::Uuid;
+
+use super::super::target::Target;
+use super::open;
+use crate::failure::Failure;
+use crate::output;
+
+/// Shows one event.
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// The event's id, from `events ls`
+    id: Uuid,
+
+    #[command(flatten)]
+    target: Target,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Show {
+    pub(super) async fn run(self) -> Result<(), Failure> {
+        let database = open(&self.target).await?;
+        let Some(record) = database.operate().show(self.id).await? else {
+            return Err(Failure::failed(format!(
+                "there is no event {}; `events ls` lists them",
+                self.id
+            )));
+        };
+        if self.json {
+            return output::json(&record);
+        }
+        for (name, value) in fields(&record) {
+            output::line(&format!("{name:16}{}", output::escape(&value)))?;
+        }
+        if let Some(error) = &record.last_error {
+            output::line(&format!("\nlast error:\n{}", indented(error)))?;
+        }
+        output::line(&format!("\npayload:\n{}", indented(&payload(&record))))
+    }
+}
+
+/// What there is to say, in the order in which people ask.
+fn fields(record: &Record) -> Vec<(&'static str, String)> {
+    let time = |moment: OffsetDateTime| moment.format(&Rfc3339).unwrap_or_default();
+    let attempts = match record.max_attempts {
+        Some(i32::MAX) => format!("{} (unlimited)", record.attempts),
+        Some(most) => format!("{} of {most}", record.attempts),
+        None => record.attempts.to_string(),
+    };
+    let own = |value: &Option<String>| value.clone();
+    let all = [
+        ("id", Some(record.id.to_string())),
+        (
+            "event id",
+            (record.event_id != record.id).then(|| record.event_id.to_string()),
+        ),
+        ("seq", Some(record.seq.to_string())),
+        ("status", Some(record.status.clone())),
+        ("attempts", Some(attempts)),
+        ("namespace", Some(record.namespace.clone())),
+        ("topic", Some(record.topic.clone())),
+        ("type", own(&record.event_type)),
+        ("version", Some(record.event_version.to_string())),
+        ("aggregate type", own(&record.aggregate_type)),
+        ("aggregate id", own(&record.aggregate_id)),
+        ("tenant", record.tenant_id.map(|tenant| tenant.to_string())),
+        ("dedupe key", own(&record.dedupe_key)),
+        ("ordering key", own(&record.ordering_key)),
+        ("severity", own(&record.severity)),
+        ("destination", own(&record.destination)),
+        ("created", Some(time(record.created_at))),
+        ("updated", Some(time(record.updated_at))),
+        (
+            "next attempt",
+            (record.status == "pending").then(|| time(record.next_attempt_at)),
+        ),
+        ("delivered", record.delivered_at.map(time)),
+        ("locked by", record.locked_by.map(|worker| worker.to_string())),
+        ("locked until", record.locked_until.map(time)),
+        ("content type", own(&record.content_type)),
+        ("encoding", own(&record.content_encoding)),
+        (
+            "headers",
+            Some(record.headers.to_string()).filter(|text| text != "{}"),
+        ),
+    ];
+    all.into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+}
+
+fn payload(record: &Record) -> String {
+    match (record.body_bytes, &record.payload) {
+        (Some(bytes), _) => format!("({bytes} bytes that are not JSON)"),
+        (None, Some(value)) => serde_json::to_string_pretty(value).unwrap_or_default(),
+        (None, None) => "(none)".to_owned(),
+    }
+}
+
+fn indented(text: &str) -> String {
+    let text = output::escape_text(text);
+    let lines: Vec<String> = text.lines().map(|line| format!("  {line}")).collect();
+    lines.join("\n")
+}

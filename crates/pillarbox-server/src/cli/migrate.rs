@@ -1,0 +1,93 @@
+//! `pillarbox migrate`
+
+use clap::{Args, ValueEnum};
+use pillarbox::stores::{postgres, sqlite};
+
+use super::target;
+use crate::database::{Database, Missing, Target};
+use crate::failure::Failure;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Safe to run twice, and by two processes at once.
+
+Examples:
+  pillarbox migrate --database postgres://owner@localhost/shop
+  pillarbox migrate --database outbox.db
+  pillarbox migrate --print --dialect postgres --schema shop_outbox > outbox.sql";
+
+/// Brings the schema up to date.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Migrate {
+    #[command(flatten)]
+    target: target::Target,
+
+    /// Print the SQL of all migrations instead of running them; no database is touched
+    #[arg(long, conflicts_with = "json")]
+    print: bool,
+
+    /// Whose SQL to print; known from the URL where one is given
+    #[arg(long, requires = "print")]
+    dialect: Option<Dialect>,
+
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A database's own SQL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Dialect {
+    /// PostgreSQL
+    Postgres,
+    /// SQLite
+    Sqlite,
+}
+
+impl Migrate {
+    pub(super) async fn run(self) -> Result<(), Failure> {
+        if self.print {
+            return self.print();
+        }
+        let found = self.target.find()?;
+        let database = Database::open(&found.database, Missing::Create).await?;
+        let done = database.migrate().await?;
+        if self.json {
+            return output::json(&serde_json::json!({ "from": done.from, "to": done.to }));
+        }
+        let name = &found.database.target;
+        output::line(&if done.from == done.to {
+            format!("{name}: the outbox is up to date, at version {}", done.to)
+        } else {
+            format!(
+                "{name}: migrated the outbox from version {} to {}",
+                done.from, done.to
+            )
+        })
+    }
+
+    fn print(&self) -> Result<(), Failure> {
+        let schema = self.target.schema.as_deref().unwrap_or(postgres::SCHEMA);
+        let script = match self.dialect()? {
+            Dialect::Postgres => {
+                postgres::script(schema).map_err(|error| Failure::usage(error.to_string()))?
+            }
+            Dialect::Sqlite => sqlite::script(),
+        };
+        output::line(script.trim_end())
+    }
+
+    fn dialect(&self) -> Result<Dialect, Failure> {
+        if let Some(dialect) = self.dialect {
+            return Ok(dialect);
+        }
+        let unknown =
+            || Failure::usage("whose SQL? Give --dialect postgres, --dialect sqlite, or --database URL");
+        let url = self.target.database.as_ref().ok_or_else(unknown)?;
+        Ok(match url.parse().map_err(Failure::usage)? {
+            Target::Postgres(_) => Dialect::Postgres,
+            Target::Sqlite(_) => Dialect::Sqlite,
+        })
+    }
+}

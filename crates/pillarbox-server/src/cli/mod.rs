@@ -1,0 +1,108 @@
+//! The command line. One file per command; each says what it takes and does it.
+
+mod config;
+mod dev;
+mod enqueue;
+mod events;
+mod init;
+mod migrate;
+mod run;
+mod stats;
+mod target;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+use crate::telemetry::Telemetry;
+
+const EXAMPLES: &str = "\
+Start here:
+  pillarbox dev                              a sample shop, its events, and what becomes of them
+  pillarbox init                             write a commented pillarbox.toml
+  pillarbox migrate --database postgres://app@localhost/shop
+  pillarbox run --config pillarbox.toml      the daemon
+
+Look and help:
+  pillarbox enqueue shop orders '{\"order\": 42}' --type OrderCreated
+  pillarbox events ls --status dead
+  pillarbox events retry --dead
+  pillarbox stats --json
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 ended at once by a second signal.
+Commands that touch a database take --database URL, PILLARBOX_DATABASE_URL, or pillarbox.toml.";
+
+/// A transactional outbox: what commits is delivered, at least once, and never lost
+#[derive(Debug, Parser)]
+#[command(name = "pillarbox", version, about, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    #[command(flatten)]
+    pub(crate) telemetry: Telemetry,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Try it: a sample shop on a SQLite file, with everything that can happen to an event
+    Dev(dev::Dev),
+    /// Run the daemon: claim events and deliver them until told to stop
+    Run(run::Run),
+    /// Create the outbox in a database, or bring it up to date
+    Migrate(migrate::Migrate),
+    /// Put events into the outbox by hand
+    Enqueue(enqueue::Enqueue),
+    /// Look at events, retry or delete them
+    #[command(subcommand)]
+    Events(events::Events),
+    /// Count events by their state
+    Stats(stats::Stats),
+    /// Look at a configuration
+    #[command(subcommand)]
+    Config(config::Config),
+    /// Write a commented pillarbox.toml
+    Init(init::Init),
+}
+
+impl Command {
+    /// What is logged unless somebody says otherwise: a daemon tells its story, a tool only its troubles.
+    pub(crate) fn default_log(&self) -> &'static str {
+        match self {
+            Self::Run(_) => "info",
+            Self::Dev(_) => "error",
+            Self::Migrate(_)
+            | Self::Enqueue(_)
+            | Self::Events(_)
+            | Self::Stats(_)
+            | Self::Config(_)
+            | Self::Init(_) => "warn",
+        }
+    }
+
+    /// Does it.
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        match self {
+            // The two long ones are large futures; on the heap they cost nothing while they wait.
+            Self::Dev(dev) => Box::pin(dev.run()).await,
+            Self::Run(run) => Box::pin(run.run()).await,
+            Self::Migrate(migrate) => migrate.run().await,
+            Self::Enqueue(enqueue) => enqueue.run().await,
+            Self::Events(events) => events.run().await,
+            Self::Stats(stats) => stats.run().await,
+            Self::Config(config) => config.run().await,
+            Self::Init(init) => init.run(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,251 @@
+//! A configuration file with the line of everything in it.
+//!
+//! serde forgets lines as soon as it has to buffer, and a rule over two keys knows no line at all. So
+//! the file is walked once and every key remembers its place.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
+
+use super::env::Overrides;
+use super::error::{Finding, Place};
+use super::explain::{explain, unknown_key};
+
+/// A parsed file under its overrides.
+pub(crate) struct Document<'i> {
+    text: &'i str,
+    root: DeTable<'i>,
+    /// Where each key's name and value stand, by path: `dispatch.lease`, `destination.0.name`.
+    keys: BTreeMap<String, (Range<usize>, Range<usize>)>,
+    /// Where values that were put in come from; their spans lie past the end of the text.
+    sources: Vec<String>,
+}
+
+/// One table of the document, by its path.
+pub(crate) struct Section<'i> {
+    pub(crate) path: String,
+    pub(crate) table: DeTable<'i>,
+    span: Range<usize>,
+}
+
+impl<'i> Document<'i> {
+    /// Parses the text and puts the overrides in.
+    pub(crate) fn parse(text: &'i str, overrides: &'i Overrides) -> Result<Self, Finding> {
+        let root = DeTable::parse(text).map_err(|error| {
+            let line = error
+                .span()
+                .map_or(Place::File, |span| Place::Line(line(text, span.start)));
+            let message: Vec<&str> = error.message().lines().collect();
+            Finding::new(line, format!("this is not TOML: {}", message.join("; ")))
+        })?;
+        let mut document = Self {
+            text,
+            root: root.into_inner(),
+            keys: BTreeMap::new(),
+            sources: Vec::new(),
+        };
+        for change in &overrides.known {
+            document.put(change.section, change.key, &change.source, change.value.as_toml());
+        }
+        let mut keys = BTreeMap::new();
+        walk("", &document.root, &mut keys);
+        document.keys = keys;
+        Ok(document)
+    }
+
+    fn put(&mut self, section: &'static str, key: &'static str, source: &str, value: DeValue<'i>) {
+        let at = self.text.len() + 1 + self.sources.len();
+        let span = at..at;
+        self.sources.push(source.to_owned());
+        let table = self
+            .root
+            .entry(Spanned::new(span.clone(), section.into()))
+            // A table that nobody wrote has no place of its own, so that only its keys are ever blamed.
+            .or_insert_with(|| Spanned::new(0..0, DeValue::Table(DeTable::new())));
+        // Where the section is not a table, the section's own reader says so.
+        if let DeValue::Table(table) = table.get_mut() {
+            table.remove(key);
+            table.insert(Spanned::new(span.clone(), key.into()), Spanned::new(span, value));
+        }
+    }
+
+    /// Complains about keys at the top that are not `known`.
+    pub(crate) fn only(&self, known: &[&str]) -> Vec<Finding> {
+        self.root
+            .keys()
+            .filter(|key| !known.contains(&key.get_ref().as_ref()))
+            .map(|key| {
+                let message = explain(&format!("unknown field `{}`", key.get_ref()), known);
+                Finding::new(self.place(&key.span()), message)
+            })
+            .collect()
+    }
+
+    /// Takes the table `[name]` out. An absent one is empty.
+    pub(crate) fn section(&mut self, name: &str) -> Result<Section<'i>, Finding> {
+        let Some(value) = self.root.remove(name) else {
+            return Ok(Section {
+                path: name.to_owned(),
+                table: DeTable::new(),
+                span: 0..0,
+            });
+        };
+        self.table(name.to_owned(), value, &format!("[{name}]"))
+    }
+
+    /// Takes the tables `[[name]]` out.
+    pub(crate) fn sections(&mut self, name: &str) -> Result<Vec<Section<'i>>, Finding> {
+        let Some(value) = self.root.remove(name) else {
+            return Ok(Vec::new());
+        };
+        let place = self.place(&value.span());
+        match value.into_inner() {
+            DeValue::Array(items) => (items.into_iter().enumerate())
+                .map(|(index, item)| self.table(format!("{name}.{index}"), item, &format!("[[{name}]]")))
+                .collect(),
+            _ => Err(Finding::new(
+                place,
+                format!("write each one as a table of its own: [[{name}]]"),
+            )),
+        }
+    }
+
+    fn table(&self, path: String, value: Spanned<DeValue<'i>>, form: &str) -> Result<Section<'i>, Finding> {
+        let span = value.span();
+        match value.into_inner() {
+            DeValue::Table(table) => Ok(Section { path, table, span }),
+            other => Err(Finding::new(
+                self.place(&span),
+                format!(
+                    "expected a table {form}, found a value of the type {}",
+                    other.type_str()
+                ),
+            )),
+        }
+    }
+
+    /// Reads a section as `T`. `also` are keys that the section knows and `T` does not.
+    pub(crate) fn read<T: DeserializeOwned>(
+        &self,
+        section: Section<'i>,
+        also: &[&str],
+    ) -> Result<T, Finding> {
+        let Section { path, table, span } = section;
+        T::deserialize(Deserializer::from(Spanned::new(span.clone(), table))).map_err(|error| {
+            let message = explain(error.message(), also);
+            // An enum with a tag is buffered by serde, which loses the place: look the key up instead.
+            let looked_up =
+                || unknown_key(error.message()).map(|key| self.place_of(&format!("{path}.{key}")));
+            let whole = error.span().is_none_or(|at| at == span);
+            match error.span() {
+                Some(at) if !whole => match self.key_at(&at) {
+                    Some(key) if unknown_key(error.message()).is_none() => {
+                        Finding::new(self.place(&at), format!("`{key}`: {message}"))
+                    }
+                    Some(_) | None => Finding::new(self.place(&at), message),
+                },
+                Some(_) | None => Finding::new(looked_up().unwrap_or_else(|| self.place_of(&path)), message),
+            }
+        })
+    }
+
+    /// Where a path stands, or the nearest table around it that is written down.
+    pub(crate) fn place_of(&self, path: &str) -> Place {
+        let mut path = path;
+        loop {
+            if let Some((name, _)) = self.keys.get(path) {
+                return self.place(name);
+            }
+            match path.rsplit_once('.') {
+                Some((around, _)) => path = around,
+                None => return Place::File,
+            }
+        }
+    }
+
+    /// The places of the keys directly in the table at this path.
+    pub(crate) fn places_in(&self, path: &str) -> BTreeMap<String, Place> {
+        let prefix = format!("{path}.");
+        self.keys
+            .iter()
+            .filter_map(|(key, (name, _))| Some((key.strip_prefix(&prefix)?, name)))
+            .filter(|(key, _)| !key.contains('.'))
+            .map(|(key, name)| (key.to_owned(), self.place(name)))
+            .collect()
+    }
+
+    /// The key whose value holds this span, without the numbers of array items.
+    fn key_at(&self, span: &Range<usize>) -> Option<String> {
+        let around = |value: &Range<usize>| value.start <= span.start && span.end <= value.end;
+        let (path, _) = self
+            .keys
+            .iter()
+            .filter(|(_, (_, value))| around(value))
+            .min_by_key(|(path, (_, value))| (value.len(), std::cmp::Reverse(path.len())))?;
+        let names: Vec<&str> = path
+            .split('.')
+            .filter(|part| part.parse::<usize>().is_err())
+            .collect();
+        Some(names.join("."))
+    }
+
+    fn place(&self, span: &Range<usize>) -> Place {
+        match span.start.checked_sub(self.text.len() + 1) {
+            Some(index) => self
+                .sources
+                .get(index)
+                .map_or(Place::File, |source| Place::Outside(source.clone())),
+            None => Place::Line(line(self.text, span.start)),
+        }
+    }
+}
+
+/// Counted from 1.
+fn line(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().iter().take(offset);
+    before.filter(|byte| **byte == b'\n').count() + 1
+}
+
+fn walk(path: &str, table: &DeTable<'_>, keys: &mut BTreeMap<String, (Range<usize>, Range<usize>)>) {
+    for (name, value) in table {
+        let path = if path.is_empty() {
+            name.get_ref().to_string()
+        } else {
+            format!("{path}.{}", name.get_ref())
+        };
+        keys.insert(path.clone(), (name.span(), value.span()));
+        match value.get_ref() {
+            DeValue::Table(inner) => walk(&path, inner, keys),
+            DeValue::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    let path = format!("{path}.{index}");
+                    keys.insert(path.clone(), (item.span(), item.span()));
+                    if let DeValue::Table(inner) = item.get_ref() {
+                        walk(&path, inner, keys);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<'i> Section<'i> {
+    /// Takes these keys out into a section of their own.
+    pub(crate) fn split(&mut self, keys: &[&str]) -> Self {
+        let mut table = DeTable::new();
+        for key in keys {
+            if let Some((name, value)) = self.table.remove_entry(*key) {
+                table.insert(name, value);
+            }
+        }
+        Self {
+            path: self.path.clone(),
+            table,
+            span: self.span.clone(),
+        }
+    }
+}

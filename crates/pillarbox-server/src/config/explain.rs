@@ -1,0 +1,136 @@
+//! Turns a parser's complaint into a sentence for a person.
+//!
+//! serde names an unknown key and the known ones; what a person wants to hear is the one that they
+//! meant.
+
+/// How far a typing error may be from what was meant, in edits.
+const FAR: usize = 3;
+
+/// The complaint, with the nearest known word where a word was not known. `also` are words that are
+/// known besides those in the message.
+pub(crate) fn explain(message: &str, also: &[&str]) -> String {
+    for (what, noun) in [("unknown field `", "key"), ("unknown variant `", "value")] {
+        if let Some(rest) = message.strip_prefix(what) {
+            return unknown(rest, noun, also);
+        }
+    }
+    if let Some(name) = quoted_after(message, "missing field `") {
+        return format!("the key `{name}` is missing");
+    }
+    message
+        .strip_prefix("invalid type: ")
+        .or_else(|| message.strip_prefix("invalid value: "))
+        .and_then(|rest| rest.rsplit_once(", expected "))
+        .map_or_else(
+            || message.lines().collect::<Vec<_>>().join(" "),
+            |(found, expected)| format!("expected {expected}, found {found}"),
+        )
+}
+
+/// The name of the unknown key in such a message.
+pub(crate) fn unknown_key(message: &str) -> Option<&str> {
+    quoted_after(message, "unknown field `")
+}
+
+/// The known word nearest to this one, if one is near.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(edits, candidate)| *edits <= FAR && *edits < candidate.len().max(word.len()))
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// `rest` is `name`, then what serde expected: "…`, expected one of `a`, `b`".
+fn unknown(rest: &str, noun: &str, also: &[&str]) -> String {
+    let (word, expected) = rest.split_once('`').unwrap_or((rest, ""));
+    let known: Vec<&str> = expected
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .chain(also.iter().copied())
+        .collect();
+    let hint = match nearest(word, known.iter().copied()) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None if known.is_empty() => String::new(),
+        None => format!("; known are {}", list(&known)),
+    };
+    format!("unknown {noun} `{word}`{hint}")
+}
+
+/// "`a`, `b` and `c`".
+pub(crate) fn list(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        None => String::new(),
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}
+
+fn quoted_after<'a>(message: &'a str, prefix: &str) -> Option<&'a str> {
+    message.strip_prefix(prefix)?.split('`').next()
+}
+
+/// Levenshtein's distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_gets_the_nearest_known_one() {
+        let message = "unknown field `leese`, expected one of `lease`, `timeout`";
+        assert_eq!(
+            explain(message, &[]),
+            "unknown key `leese`; did you mean `lease`?"
+        );
+        assert_eq!(unknown_key(message), Some("leese"));
+    }
+
+    #[test]
+    fn a_key_that_is_near_nothing_gets_the_whole_list() {
+        assert_eq!(
+            explain("unknown field `colour`, expected `url` or `schema`", &["name"]),
+            "unknown key `colour`; known are `url`, `schema` and `name`"
+        );
+    }
+
+    #[test]
+    fn a_wrong_type_says_what_is_expected_first() {
+        assert_eq!(
+            explain(
+                "invalid type: integer `5`, expected a duration such as \"20s\"",
+                &[]
+            ),
+            "expected a duration such as \"20s\", found integer `5`"
+        );
+    }
+
+    #[test]
+    fn distances_are_counted_in_edits() {
+        for (a, b, edits) in [
+            ("", "", 0),
+            ("lease", "leese", 1),
+            ("lease", "", 5),
+            ("ab", "ba", 2),
+        ] {
+            assert_eq!(distance(a, b), edits, "{a} {b}");
+        }
+    }
+}

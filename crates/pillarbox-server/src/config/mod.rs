@@ -1,0 +1,160 @@
+//! The configuration: what is written in TOML, overridden by the environment, and what it means.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `raw` | the keys as they are written |
+//! | `document`, `explain` | lines, and sentences for people |
+//! | `env` | `PILLARBOX_<SECTION>_<KEY>` |
+//! | `resolve` | the rules: from what was written to what is true |
+//! | `units` | `"20s"`, `"32MiB"` |
+//!
+//! Nothing here connects to anything. A configuration that parses can be run; whether the database
+//! and the brokers are there is another question (`config check --connect`).
+
+mod document;
+mod effective;
+mod env;
+mod error;
+mod explain;
+mod raw;
+mod resolve;
+mod units;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use pillarbox::{Limits, RetryPolicy};
+use pillarbox_dispatch::{Route, Settings};
+use pillarbox_sinks::{BuildError, SinkConfig};
+
+use self::error::Place;
+pub(crate) use self::error::{ConfigError, Finding};
+use crate::database::Target;
+
+/// Where the API listens unless told otherwise.
+pub(crate) const LISTEN: &str = "127.0.0.1:7700";
+/// What `init` writes.
+pub(crate) const SAMPLE: &str = include_str!("sample.toml");
+
+/// A configuration that can be run.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) database: Database,
+    pub(crate) dispatch: Settings,
+    pub(crate) limits: Limits,
+    pub(crate) http: Http,
+    pub(crate) destinations: Vec<Destination>,
+    pub(crate) routes: Vec<Route>,
+}
+
+/// Which database.
+#[derive(Debug, Clone)]
+pub(crate) struct Database {
+    pub(crate) target: Target,
+    pub(crate) schema: String,
+    pub(crate) max_connections: u32,
+}
+
+/// Where the API listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Http {
+    pub(crate) listen: SocketAddr,
+    pub(crate) allow_remote: bool,
+}
+
+/// One destination, ready to be built.
+#[derive(Debug)]
+pub(crate) struct Destination {
+    pub(crate) name: String,
+    pub(crate) sink: SinkConfig,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) timeout: Duration,
+    pub(crate) concurrency: usize,
+    /// Where each of its keys is written.
+    places: BTreeMap<String, Place>,
+}
+
+impl Destination {
+    /// Something that only building the sink could find out, with its line.
+    pub(crate) fn finding(&self, error: &BuildError) -> Finding {
+        let key = match error {
+            BuildError::Config { error, .. } => error.key,
+            BuildError::NotBuilt { .. } => "type",
+        };
+        let place = self.places.get(key).or_else(|| self.places.get("name"));
+        Finding::new(place.cloned().unwrap_or(Place::File), error.to_string())
+    }
+}
+
+impl Http {
+    /// Refuses to be seen by others without having been told to.
+    ///
+    /// # Errors
+    /// When the address is not this machine's own and nobody allowed it.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.listen.ip().is_loopback() || self.allow_remote {
+            return Ok(());
+        }
+        Err(format!(
+            "{} can be reached from other machines, and the API has no authentication yet; listen on 127.0.0.1, \
+             or say `allow_remote = true` under [http] (or --allow-remote) if the network is yours",
+            self.listen
+        ))
+    }
+}
+
+/// What the command line puts above file and environment.
+#[derive(Debug, Default)]
+pub(crate) struct Flags {
+    pub(crate) database: Option<String>,
+    pub(crate) schema: Option<String>,
+    pub(crate) listen: Option<String>,
+    pub(crate) allow_remote: bool,
+}
+
+impl Flags {
+    fn put(&self, overrides: &mut env::Overrides) {
+        let remote = self.allow_remote.then(|| "true".to_owned());
+        for (flag, section, key, text) in [
+            ("--database", "database", "url", &self.database),
+            ("--schema", "database", "schema", &self.schema),
+            ("--listen", "http", "listen", &self.listen),
+            ("--allow-remote", "http", "allow_remote", &remote),
+        ] {
+            if let Some(text) = text {
+                overrides.flag(flag, section, key, text);
+            }
+        }
+    }
+}
+
+/// Reads a file under this process's environment.
+///
+/// # Errors
+/// Everything that is wrong, each with its line.
+pub(crate) fn load(path: &Path) -> Result<(Config, Vec<Finding>), ConfigError> {
+    load_with(path, &Flags::default())
+}
+
+/// Reads a file under the environment and the command line.
+///
+/// # Errors
+/// Everything that is wrong, each with its line.
+pub(crate) fn load_with(path: &Path, flags: &Flags) -> Result<(Config, Vec<Finding>), ConfigError> {
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
+        file: file.clone(),
+        findings: vec![Finding::new(
+            Place::File,
+            format!("cannot be read: {error}; `pillarbox init` writes one"),
+        )],
+    })?;
+    let mut overrides = env::from_process();
+    flags.put(&mut overrides);
+    resolve::resolve(&text, &overrides).map_err(|findings| ConfigError { file, findings })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,406 @@
+//! From what was written to what is true. An impossible combination cannot be built.
+//!
+//! All that is wrong is found in one go, so that nobody mends a file one error at a time.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use pillarbox::retry::Jitter;
+use pillarbox::{Limits, RetryPolicy, Scope};
+use pillarbox_dispatch::{Pattern, Route, Settings};
+use pillarbox_sinks::SinkConfig;
+
+use super::document::{Document, Section};
+use super::env::Overrides;
+use super::error::{Finding, Place};
+use super::units::Attempts;
+use super::{Config, Database, Destination, Http, raw};
+use crate::database::Target;
+
+const SECTIONS: [&str; 7] = [
+    "database",
+    "dispatch",
+    "retry",
+    "limits",
+    "http",
+    "destination",
+    "route",
+];
+/// Below three attempts a crash of its worker alone can make an innocent event dead.
+const FEWEST_ATTEMPTS: u32 = 3;
+
+/// What a resolved file gives: the configuration and what deserves a warning, or all that is wrong.
+pub(super) type Resolved = Result<(Config, Vec<Finding>), Vec<Finding>>;
+
+/// Reads a text under the environment's overrides.
+pub(super) fn resolve(text: &str, overrides: &Overrides) -> Resolved {
+    let mut document = Document::parse(text, overrides).map_err(|finding| vec![finding])?;
+    let mut resolver = Resolver {
+        wrong: document.only(&SECTIONS),
+        warnings: Vec::new(),
+    };
+    for (variable, hint) in &overrides.unknown {
+        resolver.warnings.push(Finding::new(
+            Place::Outside(format!("environment variable {variable}")),
+            hint,
+        ));
+    }
+    let config = resolver.config(&mut document);
+    resolver.wrong.sort_by(|a, b| a.place.cmp(&b.place));
+    match config {
+        Some(config) if resolver.wrong.is_empty() => Ok((config, resolver.warnings)),
+        Some(_) | None => Err(resolver.wrong),
+    }
+}
+
+struct Resolver {
+    wrong: Vec<Finding>,
+    warnings: Vec<Finding>,
+}
+
+impl Resolver {
+    fn config(&mut self, document: &mut Document<'_>) -> Option<Config> {
+        let database = self.section::<raw::Database>(document, "database");
+        let dispatch = self.section::<raw::Dispatch>(document, "dispatch");
+        let retry = self.section::<raw::Retry>(document, "retry");
+        let limits = self.section::<raw::Limits>(document, "limits");
+        let http = self.section::<raw::Http>(document, "http");
+        let destinations = document.sections("destination");
+        let destinations = self.keep(destinations);
+        let routes = document.sections("route");
+        let routes = self.keep(routes);
+
+        let database = database.and_then(|raw| self.database(raw, document));
+        let http = http.and_then(|raw| self.http(raw, document));
+        let retry = retry.and_then(|raw| self.valid_retry(raw, "retry", document));
+        let settings = dispatch.map(|raw| settings(raw, retry.as_ref()));
+        let destinations = match (destinations, &retry, &settings) {
+            (Some(sections), Some(retry), Some(settings)) => {
+                Some(self.destinations(sections, retry, settings, document))
+            }
+            _ => None,
+        };
+        if let (Some(settings), Some(destinations)) = (&settings, &destinations) {
+            self.cross_check(settings, destinations, document);
+        }
+        let names = destinations
+            .iter()
+            .flatten()
+            .map(|to: &Destination| to.name.as_str())
+            .collect();
+        let routes = routes.map(|sections| self.routes(sections, &names, document));
+        Some(Config {
+            database: database?,
+            dispatch: settings?,
+            limits: limits.map(|raw| Limits {
+                payload: raw.max_payload.map_or(Limits::default().payload, |size| size.0),
+            })?,
+            http: http?,
+            destinations: destinations?,
+            routes: routes?,
+        })
+    }
+
+    fn section<T: serde::de::DeserializeOwned>(
+        &mut self,
+        document: &mut Document<'_>,
+        name: &str,
+    ) -> Option<T> {
+        let read = document
+            .section(name)
+            .and_then(|section| document.read(section, &[]));
+        self.keep(read)
+    }
+
+    fn keep<T>(&mut self, result: Result<T, Finding>) -> Option<T> {
+        result.map_err(|finding| self.wrong.push(finding)).ok()
+    }
+
+    fn wrong(&mut self, place: Place, message: impl Into<String>) {
+        self.wrong.push(Finding::new(place, message));
+    }
+
+    fn database(&mut self, raw: raw::Database, document: &Document<'_>) -> Option<Database> {
+        let Some(url) = raw.url else {
+            self.wrong(
+                document.place_of("database"),
+                "no database is named; write `url = \"postgres://…\"` or `url = \"sqlite://outbox.db\"` under \
+                 [database], or set PILLARBOX_DATABASE_URL",
+            );
+            return None;
+        };
+        let place = document.place_of("database.url");
+        let revealed = url
+            .reveal()
+            .map_err(|error| Finding::new(place.clone(), format!("`url` {error}")));
+        let text = self.keep(revealed)?;
+        let target = text
+            .parse::<Target>()
+            .map_err(|message| Finding::new(place, message));
+        let connections = raw.max_connections.unwrap_or(10);
+        if connections < 2 {
+            self.wrong(
+                document.place_of("database.max_connections"),
+                "`max_connections` must be at least 2: one to claim, one to settle",
+            );
+        }
+        Some(Database {
+            target: self.keep(target)?,
+            schema: raw.schema.unwrap_or_else(|| "pillarbox".to_owned()),
+            max_connections: connections,
+        })
+    }
+
+    fn http(&mut self, raw: raw::Http, document: &Document<'_>) -> Option<Http> {
+        let listen = raw.listen.as_deref().unwrap_or(super::LISTEN);
+        let place = document.place_of("http.listen");
+        let address = listen.parse::<SocketAddr>().map_err(|_| {
+            let message = format!(
+                "`{listen}` is no address; write an IP and a port, such as \"{}\"",
+                super::LISTEN
+            );
+            Finding::new(place.clone(), message)
+        });
+        let http = Http {
+            listen: self.keep(address)?,
+            allow_remote: raw.allow_remote,
+        };
+        if let Err(message) = http.check() {
+            self.wrong(place, message);
+        }
+        Some(http)
+    }
+
+    /// Says what is wrong with a retry table by itself; the policy is built from the merged one.
+    fn valid_retry(&mut self, raw: raw::Retry, path: &str, document: &Document<'_>) -> Option<raw::Retry> {
+        if raw.steps.is_some() && (raw.base.is_some() || raw.max.is_some()) {
+            self.wrong(
+                document.place_of(&format!("{path}.steps")),
+                "`steps` says every wait; remove `base` and `max`, or remove `steps`",
+            );
+            return None;
+        }
+        if raw.steps.as_ref().is_some_and(Vec::is_empty) {
+            self.wrong(
+                document.place_of(&format!("{path}.steps")),
+                "`steps` is empty; write at least one wait, such as [\"1s\", \"5s\"]",
+            );
+            return None;
+        }
+        if let (Some(base), Some(max)) = (raw.base, raw.max)
+            && base.0 > max.0
+        {
+            self.wrong(
+                document.place_of(&format!("{path}.max")),
+                "`max` must not be shorter than `base`",
+            );
+            return None;
+        }
+        if let Some(Attempts::AtMost(attempts @ ..FEWEST_ATTEMPTS)) = raw.max_attempts {
+            self.warnings.push(Finding::new(
+                document.place_of(&format!("{path}.max_attempts")),
+                format!(
+                    "with {attempts} attempt{} a crash may make an innocent event dead; {FEWEST_ATTEMPTS} or more keep \
+                     the promise",
+                    if attempts == 1 { "" } else { "s" }
+                ),
+            ));
+        }
+        Some(raw)
+    }
+
+    fn destinations(
+        &mut self,
+        sections: Vec<Section<'_>>,
+        retry: &raw::Retry,
+        settings: &Settings,
+        document: &Document<'_>,
+    ) -> Vec<Destination> {
+        if sections.is_empty() {
+            self.wrong(
+                Place::File,
+                "there is no destination; add one, for example:\n  [[destination]]\n  name = \"log\"\n  type = \"log\"",
+            );
+        }
+        let mut seen = BTreeSet::new();
+        let mut destinations = Vec::new();
+        for section in sections {
+            let path = section.path.clone();
+            let Some(destination) = self.destination(section, retry, settings, document) else {
+                continue;
+            };
+            if !seen.insert(destination.name.clone()) {
+                let message = format!(
+                    "there are two destinations named `{}`; names are unique",
+                    destination.name
+                );
+                self.wrong(document.place_of(&format!("{path}.name")), message);
+            }
+            destinations.push(destination);
+        }
+        destinations
+    }
+
+    /// The keys that all destinations share are split off; the rest belongs to the sink.
+    fn destination(
+        &mut self,
+        mut section: Section<'_>,
+        retry: &raw::Retry,
+        settings: &Settings,
+        document: &Document<'_>,
+    ) -> Option<Destination> {
+        let path = section.path.clone();
+        let shared = section.split(&raw::Destination::KEYS);
+        let raw: Option<raw::Destination> = self.keep(document.read(shared, &[]));
+        let sink: Option<SinkConfig> = self.keep(document.read(section, &raw::Destination::KEYS));
+        let (raw, mut sink) = (raw?, sink?);
+        if raw.name.trim().is_empty() || raw.name.contains(char::is_control) {
+            self.wrong(
+                document.place_of(&format!("{path}.name")),
+                "`name` must say something, such as \"billing\"",
+            );
+        }
+        if raw.concurrency == Some(0) {
+            self.wrong(
+                document.place_of(&format!("{path}.concurrency")),
+                "`concurrency` must be at least 1",
+            );
+        }
+        let own = self.valid_retry(raw.retry, &format!("{path}.retry"), document)?;
+        let timeout = raw.timeout.map_or(settings.timeout, |span| span.0);
+        sink.set_timeout(timeout);
+        Some(Destination {
+            name: raw.name,
+            timeout,
+            places: document.places_in(&path),
+            concurrency: raw.concurrency.unwrap_or_else(|| sink.default_concurrency()),
+            retry: policy(&merge(retry, own)),
+            sink,
+        })
+    }
+
+    /// A lease shorter than an attempt means that two workers deliver the same event.
+    fn cross_check(&mut self, settings: &Settings, destinations: &[Destination], document: &Document<'_>) {
+        if let Err(error) = settings.validate() {
+            self.wrong(
+                document.place_of(&format!("dispatch.{}", error.field)),
+                error.message,
+            );
+        }
+        for (index, to) in destinations.iter().enumerate() {
+            let path = format!("destination.{index}.timeout");
+            if to.timeout.is_zero() {
+                self.wrong(document.place_of(&path), "`timeout` must be longer than nothing");
+            } else if to.timeout > settings.timeout && settings.lease < to.timeout * 2 {
+                let message = format!(
+                    "destination `{}`: `dispatch.lease` ({}) must be at least twice its `timeout` ({})",
+                    to.name,
+                    humantime::format_duration(settings.lease),
+                    humantime::format_duration(to.timeout),
+                );
+                self.wrong(document.place_of(&path), message);
+            }
+        }
+    }
+
+    fn routes(
+        &mut self,
+        sections: Vec<Section<'_>>,
+        names: &BTreeSet<&str>,
+        document: &Document<'_>,
+    ) -> Vec<Route> {
+        let mut routes = Vec::new();
+        for section in sections {
+            let path = section.path.clone();
+            let Some(raw) = self.keep(document.read::<raw::Route>(section, &[])) else {
+                continue;
+            };
+            // Where a destination could not be read, a route to it is not wrong for that.
+            if !names.contains(raw.to.as_str()) && self.wrong.is_empty() {
+                let hint = super::explain::nearest(&raw.to, names.iter().copied())
+                    .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                let message = format!("there is no destination `{}`{hint}", raw.to);
+                self.wrong(document.place_of(&format!("{path}.to")), message);
+            }
+            let mut pattern = |key: &str, text: Option<String>| {
+                let read = pattern(key, text.as_deref().unwrap_or("*"));
+                let read = read
+                    .map_err(|message| Finding::new(document.place_of(&format!("{path}.{key}")), message));
+                self.keep(read).unwrap_or_default()
+            };
+            routes.push(Route {
+                namespace: pattern("namespace", raw.namespace),
+                topic: pattern("topic", raw.topic),
+                event_type: pattern("event_type", raw.event_type),
+                destination: raw.to,
+            });
+        }
+        routes
+    }
+}
+
+/// A star elsewhere would be taken for itself, and the route would match nothing.
+fn pattern(key: &str, text: &str) -> Result<Pattern, String> {
+    let pattern = Pattern::from(text);
+    match &pattern {
+        Pattern::Exact(exact) if exact.contains('*') || exact.is_empty() => Err(format!(
+            "`{key}`: `{text}` is no pattern; write `*` for anything, `orders.*` for what begins with \"orders.\", or \
+             the name itself"
+        )),
+        Pattern::Any | Pattern::Prefix(_) | Pattern::Exact(_) => Ok(pattern),
+    }
+}
+
+fn settings(raw: raw::Dispatch, retry: Option<&raw::Retry>) -> Settings {
+    let default = Settings::default();
+    let max_attempts = retry.and_then(|retry| policy(retry).limit());
+    Settings {
+        lease: raw.lease.map_or(default.lease, |span| span.0),
+        timeout: raw.timeout.map_or(default.timeout, |span| span.0),
+        poll_interval: raw.poll_interval.map_or(default.poll_interval, |span| span.0),
+        batch: raw.batch.unwrap_or(default.batch),
+        max_in_flight: raw.max_in_flight.unwrap_or(default.max_in_flight),
+        max_bytes: raw.max_bytes.map_or(default.max_bytes, |size| size.0),
+        grace: raw.grace.map_or(default.grace, |span| span.0),
+        scope: Scope::of(raw.namespaces),
+        max_attempts: max_attempts.unwrap_or(u32::MAX),
+        ..default
+    }
+}
+
+/// A destination's own keys win; its own kind of schedule drives out the other kind.
+fn merge(general: &raw::Retry, own: raw::Retry) -> raw::Retry {
+    let doubling = own.base.is_some() || own.max.is_some();
+    raw::Retry {
+        steps: own
+            .steps
+            .clone()
+            .or_else(|| general.steps.clone().filter(|_| !doubling)),
+        base: own.base.or(general.base),
+        max: own.max.or(general.max),
+        max_attempts: own.max_attempts.or(general.max_attempts),
+        jitter: own.jitter.or(general.jitter),
+    }
+}
+
+/// Pillarbox's own schedule, with what was written in its place.
+fn policy(raw: &raw::Retry) -> RetryPolicy {
+    let policy = match &raw.steps {
+        Some(steps) => RetryPolicy::steps(steps.iter().map(|step| step.0).collect()),
+        None => RetryPolicy::exponential(
+            raw.base.map_or(Duration::from_secs(1), |span| span.0),
+            raw.max.map_or(Duration::from_secs(3600), |span| span.0),
+        ),
+    };
+    let policy = match raw.max_attempts {
+        Some(Attempts::Unlimited) => policy,
+        Some(Attempts::AtMost(attempts)) => policy.max_attempts(attempts),
+        None => policy.max_attempts(RetryPolicy::default().limit().unwrap_or(25)),
+    };
+    match raw.jitter {
+        None => policy,
+        Some(raw::Jitter::None) => policy.jitter(Jitter::None),
+        Some(raw::Jitter::Equal) => policy.jitter(Jitter::Equal),
+    }
+}

@@ -1,0 +1,99 @@
+//! The shop: an application as any other. It commits an order and its events in one transaction, and that
+//! is all it does about delivery.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pillarbox::stores::sqlite::{Outbox, Sqlite};
+use pillarbox::{Event, StoreError, Wake};
+use serde_json::json;
+
+use super::narrator::say;
+use crate::failure::Failure;
+
+const ORDERS: &str =
+    "create table if not exists orders (id integer primary key, item text not null, cents integer not null)";
+const ITEMS: [(&str, u32); 4] = [
+    ("espresso beans", 1290),
+    ("a moka pot", 3450),
+    ("two cups", 1800),
+    ("a grinder", 8900),
+];
+
+/// The shop and its counter.
+pub(super) struct Shop {
+    store: Sqlite,
+    outbox: Outbox,
+    wake: Wake,
+    next: AtomicU32,
+}
+
+impl Shop {
+    /// Opens the shop, and goes on counting where it stopped.
+    pub(super) async fn open(store: Sqlite, wake: Wake) -> Result<Self, Failure> {
+        let mut transaction = store.begin().await?;
+        sqlx::query(ORDERS)
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
+        let last: u32 = sqlx::query_scalar("select coalesce(max(id), 0) from orders")
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(failed)?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(Self {
+            store,
+            outbox: Outbox::new(),
+            wake,
+            next: AtomicU32::new(last + 1),
+        })
+    }
+
+    /// Takes one order: the business change and what is to be told of it, both or neither.
+    pub(super) async fn take_order(&self) -> Result<(), Failure> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (item, cents) = ITEMS[number as usize % ITEMS.len()];
+        let mut transaction = self.store.begin().await?;
+        sqlx::query("insert into orders (id, item, cents) values (?, ?, ?)")
+            .bind(number)
+            .bind(item)
+            .bind(cents)
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
+        let events = events(number, item, cents)?;
+        self.outbox.enqueue_all(&mut transaction, &events).await?;
+        if number % 10 == 4 {
+            transaction.rollback().await.map_err(failed)?;
+            say(&format!(
+                "order {number} rolled back: the card was declined; its event is gone with it"
+            ));
+            return Ok(());
+        }
+        transaction.commit().await.map_err(failed)?;
+        say(&format!("order {number} committed: {item}"));
+        self.wake.ring(); // after the commit: before it there is nothing to see
+        Ok(())
+    }
+}
+
+/// Every order is told to the receiver, every third one also to the log.
+fn events(number: u32, item: &str, cents: u32) -> Result<Vec<Event>, Failure> {
+    let about = |topic: &str, kind: &str| {
+        Event::new("shop", topic)
+            .event_type(kind)
+            .aggregate("order", number.to_string())
+            .ordering_key(format!("order-{number}"))
+            .dedupe_key(format!("order-{number}/{kind}"))
+            .json(&json!({ "order": number, "item": item, "cents": cents }))
+            .map_err(|error| Failure::failed(error.to_string()))
+    };
+    let mut events = vec![about("orders", "OrderPlaced")?];
+    if number % 3 == 1 {
+        events.push(about("parcels", "ParcelPacked")?);
+    }
+    Ok(events)
+}
+
+fn failed(error: sqlx::Error) -> StoreError {
+    StoreError::Other(error.to_string())
+}

@@ -1,0 +1,106 @@
+//! The play: orders quickly at first, so that a newcomer sees everything within seconds, then slowly.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::operate::Stats;
+use pillarbox::{Operate, Scope};
+use tokio_util::sync::CancellationToken;
+
+use super::narrator::say;
+use super::shop::Shop;
+use crate::failure::Failure;
+
+/// How many orders come quickly: one of each kind.
+const RUSH: u64 = 10;
+const RUSH_PACE: Duration = Duration::from_millis(250);
+const PACE: Duration = Duration::from_secs(3);
+/// How often the counts are looked at while waiting for the last event to be settled.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Where the play takes place.
+pub(super) struct Stage {
+    pub(super) shop: Shop,
+    pub(super) operate: Arc<dyn Operate>,
+    /// The shop's file, for the commands that we suggest.
+    pub(super) file: String,
+    /// Where the API listens.
+    pub(super) address: SocketAddr,
+}
+
+impl Stage {
+    /// Takes orders until there are enough or somebody stops us.
+    pub(super) async fn play(
+        &self,
+        orders: Option<u64>,
+        exit_when_done: bool,
+        shutdown: &CancellationToken,
+    ) -> Result<(), Failure> {
+        let rush = orders.map_or(RUSH, |most| most.min(RUSH));
+        for _ in 0..rush {
+            self.shop.take_order().await?;
+            if !rest(RUSH_PACE, shutdown).await {
+                return Ok(());
+            }
+        }
+        if !self.settled(shutdown).await? {
+            return Ok(());
+        }
+        self.summary().await?;
+        let mut taken = rush;
+        while orders.is_none_or(|most| taken < most) {
+            self.shop.take_order().await?;
+            taken += 1;
+            if !rest(PACE, shutdown).await {
+                return Ok(());
+            }
+        }
+        if !(exit_when_done && self.settled(shutdown).await?) {
+            shutdown.cancelled().await;
+        }
+        Ok(())
+    }
+
+    /// Waits until every event is delivered or dead; false when told to stop before.
+    async fn settled(&self, shutdown: &CancellationToken) -> Result<bool, Failure> {
+        loop {
+            let stats = self.stats().await?;
+            if stats.pending + stats.processing == 0 {
+                return Ok(true);
+            }
+            if !rest(LOOK, shutdown).await {
+                return Ok(false);
+            }
+        }
+    }
+
+    async fn stats(&self) -> Result<Stats, Failure> {
+        Ok(self.operate.stats(&Scope::All).await?)
+    }
+
+    async fn summary(&self) -> Result<(), Failure> {
+        let stats = self.stats().await?;
+        let Self { file, address, .. } = self;
+        say(&format!(
+            "\nSo far: {} events delivered, {} dead, and nothing of orders that were rolled back.\n\
+             Try in another terminal:\n  \
+             curl http://{address}/api/v1/stats\n  \
+             pillarbox events ls --database {file}\n  \
+             pillarbox events ls --database {file} --status dead\n  \
+             pillarbox events retry --database {file} --dead\n  \
+             pillarbox enqueue shop orders '{{\"order\": 1000}}' --database {file}\n\
+             Ctrl-C stops. `pillarbox init` writes a configuration for your own database and broker.\n",
+            stats.delivered, stats.dead
+        ));
+        Ok(())
+    }
+}
+
+/// Waits; false when told to stop meanwhile.
+async fn rest(time: Duration, shutdown: &CancellationToken) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep(time) => true,
+        () = shutdown.cancelled() => false,
+    }
+}

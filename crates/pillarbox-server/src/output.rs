@@ -1,0 +1,111 @@
+//! What goes to standard output: data, in tables or as JSON, and nothing that moves the cursor.
+//!
+//! Texts come from events, and events come from anywhere: a payload may hold an escape sequence that
+//! rewrites the terminal of the person who looks at it. So control characters are shown, not sent.
+
+use std::io::{ErrorKind, Write};
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Prints one line. A reader that went away (`| head`) is not an error.
+pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::failed(format!(
+            "standard output cannot be written: {error}"
+        ))),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Prints a value as one line of JSON.
+pub(crate) fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| Failure::failed(format!("the answer cannot be written as JSON: {error}")))?;
+    line(&text)
+}
+
+/// Prints rows under their headings, in columns.
+pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(|cell| escape(cell)).collect())
+        .collect();
+    let width = |column: usize| {
+        let cells = rows
+            .iter()
+            .map(|row| row.get(column).map_or(0, |cell| cell.chars().count()));
+        cells.chain([headings[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let print = |cells: &[String]| {
+        let padded: Vec<String> = cells
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        line(padded.join("  ").trim_end())
+    };
+    print(
+        &headings
+            .iter()
+            .map(|&heading| heading.to_owned())
+            .collect::<Vec<_>>(),
+    )?;
+    rows.iter().try_for_each(|row| print(row))
+}
+
+/// On one line, with every control character shown instead of sent.
+pub(crate) fn escape(text: &str) -> String {
+    escape_but(text, &[])
+}
+
+/// As [`escape`], but lines stay lines.
+pub(crate) fn escape_text(text: &str) -> String {
+    escape_but(text, &['\n'])
+}
+
+fn escape_but(text: &str, keep: &[char]) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if (c.is_control() || is_bidi(c)) && !keep.contains(&c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// Characters that turn the direction of a line, so that it reads as something else than it is.
+fn is_bidi(c: char) -> bool {
+    matches!(c, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}
+
+/// At most this many characters, with an ellipsis if there were more.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_moves_the_cursor_is_printed() {
+        assert_eq!(escape("a\u{1b}[2Jb\r\n\u{9b}1m"), "a\\u{1b}[2Jb\\r\\n\\u{9b}1m");
+        assert_eq!(escape_text("one\ntwo\u{7}"), "one\ntwo\\u{7}");
+        assert_eq!(escape("\u{202e}txt.exe"), "\\u{202e}txt.exe");
+        assert_eq!(escape("Grüße, 世界"), "Grüße, 世界");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        assert_eq!(cut("ééééé", 3), "éé…");
+        assert_eq!(cut("abc", 3), "abc");
+    }
+}
