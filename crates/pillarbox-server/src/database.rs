@@ -8,6 +8,8 @@ use std::sync::Arc;
 use pillarbox::stores::migration::Migrated;
 use pillarbox::stores::{postgres, sqlite};
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, Operate, Store, StoreError};
+use sqlx::SqlitePool;
+use sqlx::sqlite::SqlitePoolOptions;
 
 use crate::config;
 
@@ -27,7 +29,10 @@ impl FromStr for Target {
         let text = text.trim();
         match text.split_once("://") {
             Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(text.to_owned())),
-            Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
+            // What SQLite's own URLs may say after the path is decided by the command, not by the URL.
+            Some(("sqlite", rest)) if !rest.is_empty() => {
+                Ok(Self::Sqlite(rest.split_once('?').map_or(rest, |(path, _)| path).into()))
+            }
             Some((scheme, _)) => Err(format!(
                 "`{scheme}://` is no database that Pillarbox knows; use postgres://user@host/database, \
                  sqlite://path or a path"
@@ -93,7 +98,12 @@ pub(crate) enum Database {
     /// PostgreSQL.
     Postgres(postgres::Postgres),
     /// SQLite.
-    Sqlite(sqlite::Sqlite),
+    Sqlite {
+        /// The outbox.
+        store: sqlite::Sqlite,
+        /// A connection of our own to enqueue with, as any application has.
+        producer: SqlitePool,
+    },
 }
 
 impl Database {
@@ -123,14 +133,17 @@ impl Database {
             create_if_missing: missing == Missing::Create,
             ..sqlite::Options::default()
         };
-        sqlite::Sqlite::open(path, options).await.map(Self::Sqlite)
+        let name = path.to_string_lossy();
+        let store = sqlite::Sqlite::open(&name, options.clone()).await?;
+        let producer = producer(&name, &options)?;
+        Ok(Self::Sqlite { store, producer })
     }
 
     /// What a dispatcher needs of it.
     pub(crate) fn store(&self) -> Arc<dyn Store> {
         match self {
             Self::Postgres(store) => Arc::new(store.clone()),
-            Self::Sqlite(store) => Arc::new(store.clone()),
+            Self::Sqlite { store, .. } => Arc::new(store.clone()),
         }
     }
 
@@ -138,7 +151,7 @@ impl Database {
     pub(crate) fn operate(&self) -> Arc<dyn Operate> {
         match self {
             Self::Postgres(store) => Arc::new(store.clone()),
-            Self::Sqlite(store) => Arc::new(store.clone()),
+            Self::Sqlite { store, .. } => Arc::new(store.clone()),
         }
     }
 
@@ -146,7 +159,7 @@ impl Database {
     pub(crate) async fn migrate(&self) -> Result<Migrated, StoreError> {
         match self {
             Self::Postgres(store) => store.migrate().await,
-            Self::Sqlite(store) => store.migrate().await,
+            Self::Sqlite { store, .. } => store.migrate().await,
         }
     }
 
@@ -167,8 +180,8 @@ impl Database {
                 transaction.commit().await.map_err(unavailable)?;
                 Ok(enqueued)
             }
-            Self::Sqlite(store) => {
-                let mut transaction = store.begin().await?;
+            Self::Sqlite { producer, .. } => {
+                let mut transaction = sqlite::begin(producer).await?;
                 let outbox = sqlite::Outbox::new().limits(limits);
                 let enqueued = outbox.enqueue_all(&mut transaction, events).await?;
                 transaction.commit().await.map_err(unavailable)?;
@@ -176,6 +189,12 @@ impl Database {
             }
         }
     }
+}
+
+/// Connections of an application to the file of an outbox, made when they are needed.
+pub(crate) fn producer(path: &str, options: &sqlite::Options) -> Result<SqlitePool, StoreError> {
+    let connect = sqlite::connect_options(path, options)?;
+    Ok(SqlitePoolOptions::new().max_connections(1).connect_lazy_with(connect))
 }
 
 fn unavailable(error: sqlx::Error) -> StoreError {
@@ -211,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_path_is_a_sqlite_file() {
-        for text in ["sqlite://a/b.db", "sqlite:a/b.db", "a/b.db", " a/b.db "] {
+        for text in ["sqlite://a/b.db", "sqlite://a/b.db?mode=rwc", "sqlite:a/b.db", "a/b.db", " a/b.db "] {
             assert_eq!(
                 text.parse::<Target>(),
                 Ok(Target::Sqlite("a/b.db".into())),

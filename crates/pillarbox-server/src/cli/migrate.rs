@@ -31,6 +31,10 @@ pub(crate) struct Migrate {
     #[arg(long, requires = "print")]
     dialect: Option<Dialect>,
 
+    /// Switch a SQLite file to the WAL journal, for everyone who opens it
+    #[arg(long, conflicts_with = "print")]
+    wal: bool,
+
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
@@ -53,6 +57,9 @@ impl Migrate {
         let found = self.target.find()?;
         let database = Database::open(&found.database, Missing::Create).await?;
         let done = database.migrate().await?;
+        if self.wal {
+            use_wal(&database).await?;
+        }
         if self.json {
             return output::json(&serde_json::json!({ "from": done.from, "to": done.to }));
         }
@@ -89,5 +96,12 @@ impl Migrate {
             Target::Postgres(_) => Dialect::Postgres,
             Target::Sqlite(_) => Dialect::Sqlite,
         })
+    }
+}
+
+async fn use_wal(database: &Database) -> Result<(), Failure> {
+    match database {
+        Database::Sqlite { store, .. } => Ok(store.use_wal().await?),
+        Database::Postgres(_) => Err(Failure::usage("--wal is for SQLite files; PostgreSQL always has one")),
     }
 }

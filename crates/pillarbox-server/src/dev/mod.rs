@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::retry::Jitter;
-use pillarbox::stores::sqlite::{self, Sqlite};
+use pillarbox::stores::sqlite::Sqlite;
 use pillarbox::{RetryPolicy, Scope, Wake};
 use pillarbox_dispatch::{Destination, Dispatcher, Pattern, Route, Settings};
 use pillarbox_sinks::{SinkConfig, log, webhook};
@@ -57,7 +57,8 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     let shutdown = signals::shutdown()?;
     let listener = http::bind(&options.http).await?;
     let file = File::choose(options.file.clone())?;
-    let store = open(&file).await?;
+    let store = Sqlite::create(&file.path).await?;
+    store.migrate().await?;
     let receiver = Receiver::start().await?;
     let wake = Wake::default();
     let dispatcher = dispatcher(&store, &receiver, wake.clone()).await?;
@@ -82,7 +83,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
 
     let dispatching = tokio::spawn(dispatcher.run(shutdown.clone()));
     let stage = Stage {
-        shop: Shop::open(store.clone(), wake).await?,
+        shop: Shop::open(&file.path.to_string_lossy(), wake).await?,
         operate: Arc::new(store),
         file: file.path.display().to_string(),
         address: server.address(),
@@ -128,16 +129,6 @@ impl File {
             _folder: Some(folder),
         })
     }
-}
-
-async fn open(file: &File) -> Result<Sqlite, Failure> {
-    let options = sqlite::Options {
-        create_if_missing: true,
-        ..sqlite::Options::default()
-    };
-    let store = Sqlite::open(&file.path, options).await?;
-    store.migrate().await?;
-    Ok(store)
 }
 
 /// Orders go to the receiver, everything else to the log. Waits are exact, so that the narrator can

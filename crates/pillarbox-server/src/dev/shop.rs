@@ -3,11 +3,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pillarbox::stores::sqlite::{Outbox, Sqlite};
+use pillarbox::stores::sqlite::{self, Outbox};
 use pillarbox::{Event, StoreError, Wake};
 use serde_json::json;
+use sqlx::SqlitePool;
 
 use super::narrator::say;
+use crate::database::producer;
 use crate::failure::Failure;
 
 const ORDERS: &str =
@@ -19,9 +21,9 @@ const ITEMS: [(&str, u32); 4] = [
     ("a grinder", 8900),
 ];
 
-/// The shop and its counter.
+/// The shop: its connections to its own database, and its counter.
 pub(super) struct Shop {
-    store: Sqlite,
+    orders: SqlitePool,
     outbox: Outbox,
     wake: Wake,
     next: AtomicU32,
@@ -29,8 +31,9 @@ pub(super) struct Shop {
 
 impl Shop {
     /// Opens the shop, and goes on counting where it stopped.
-    pub(super) async fn open(store: Sqlite, wake: Wake) -> Result<Self, Failure> {
-        let mut transaction = store.begin().await?;
+    pub(super) async fn open(path: &str, wake: Wake) -> Result<Self, Failure> {
+        let orders = producer(path, &sqlite::Options::default())?;
+        let mut transaction = sqlite::begin(&orders).await?;
         sqlx::query(ORDERS)
             .execute(&mut *transaction)
             .await
@@ -41,7 +44,7 @@ impl Shop {
             .map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
         Ok(Self {
-            store,
+            orders,
             outbox: Outbox::new(),
             wake,
             next: AtomicU32::new(last + 1),
@@ -52,7 +55,7 @@ impl Shop {
     pub(super) async fn take_order(&self) -> Result<(), Failure> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (item, cents) = ITEMS[number as usize % ITEMS.len()];
-        let mut transaction = self.store.begin().await?;
+        let mut transaction = sqlite::begin(&self.orders).await?;
         sqlx::query("insert into orders (id, item, cents) values (?, ?, ?)")
             .bind(number)
             .bind(item)
