@@ -30,9 +30,9 @@ impl FromStr for Target {
         match text.split_once("://") {
             Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(text.to_owned())),
             // What SQLite's own URLs may say after the path is decided by the command, not by the URL.
-            Some(("sqlite", rest)) if !rest.is_empty() => {
-                Ok(Self::Sqlite(rest.split_once('?').map_or(rest, |(path, _)| path).into()))
-            }
+            Some(("sqlite", rest)) if !rest.is_empty() => Ok(Self::Sqlite(
+                rest.split_once('?').map_or(rest, |(path, _)| path).into(),
+            )),
             Some((scheme, _)) => Err(format!(
                 "`{scheme}://` is no database that Pillarbox knows; use postgres://user@host/database, \
                  sqlite://path or a path"
@@ -194,7 +194,9 @@ impl Database {
 /// Connections of an application to the file of an outbox, made when they are needed.
 pub(crate) fn producer(path: &str, options: &sqlite::Options) -> Result<SqlitePool, StoreError> {
     let connect = sqlite::connect_options(path, options)?;
-    Ok(SqlitePoolOptions::new().max_connections(1).connect_lazy_with(connect))
+    Ok(SqlitePoolOptions::new()
+        .max_connections(1)
+        .connect_lazy_with(connect))
 }
 
 fn unavailable(error: sqlx::Error) -> StoreError {
@@ -230,7 +232,13 @@ mod tests {
 
     #[test]
     fn a_path_is_a_sqlite_file() {
-        for text in ["sqlite://a/b.db", "sqlite://a/b.db?mode=rwc", "sqlite:a/b.db", "a/b.db", " a/b.db "] {
+        for text in [
+            "sqlite://a/b.db",
+            "sqlite://a/b.db?mode=rwc",
+            "sqlite:a/b.db",
+            "a/b.db",
+            " a/b.db ",
+        ] {
             assert_eq!(
                 text.parse::<Target>(),
                 Ok(Target::Sqlite("a/b.db".into())),

@@ -102,6 +102,8 @@ impl Migrate {
 async fn use_wal(database: &Database) -> Result<(), Failure> {
     match database {
         Database::Sqlite { store, .. } => Ok(store.use_wal().await?),
-        Database::Postgres(_) => Err(Failure::usage("--wal is for SQLite files; PostgreSQL always has one")),
+        Database::Postgres(_) => Err(Failure::usage(
+            "--wal is for SQLite files; PostgreSQL always has one",
+        )),
     }
 }

@@ -283,10 +283,8 @@ impl Resolver {
     /// A lease shorter than an attempt means that two workers deliver the same event.
     fn cross_check(&mut self, settings: &Settings, destinations: &[Destination], document: &Document<'_>) {
         if let Err(error) = settings.validate() {
-            self.wrong(
-                document.place_of(&format!("dispatch.{}", error.field)),
-                error.message,
-            );
+            let path = format!("dispatch.{}", error.field);
+            self.wrong(document.place_of(&path), format!("`{path}` {}", error.message));
         }
         for (index, to) in destinations.iter().enumerate() {
             let path = format!("destination.{index}.timeout");

@@ -110,13 +110,16 @@ fn every_mistake_is_said_with_its_line_and_what_to_do() {
         ),
         (
             "[dispatch]\nlease = \"30s\"",
-            "p.toml:3: must be at least twice `timeout`, which is 20s",
+            "p.toml:3: `dispatch.lease` must be at least twice `timeout`, which is 20s",
         ),
         (
             "[dispatch]\npoll_interval = \"21s\"",
-            "p.toml:3: must be at most a third of `lease`",
+            "p.toml:3: `dispatch.poll_interval` must be at most a third of `lease`",
         ),
-        ("[dispatch]\nbatch = 0", "p.toml:3: must be at least 1"),
+        (
+            "[dispatch]\nbatch = 0",
+            "p.toml:3: `dispatch.batch` must be at least 1",
+        ),
         (
             "[retry]\nmax_attempts = 0",
             "p.toml:3: `retry.max_attempts`: expected a number of attempts from 1 on, or \"unlimited\", found integer `0`",
@@ -297,8 +300,8 @@ fn a_wrong_variable_is_named() {
         ),
         (
             "PILLARBOX_DISPATCH_LEASE",
-            "1s",
-            "environment variable PILLARBOX_DISPATCH_LEASE: must be at least twice",
+            "5s",
+            "environment variable PILLARBOX_DISPATCH_LEASE: `dispatch.lease` must be at least twice",
         ),
         (
             "PILLARBOX_HTTP_ALLOW_REMOTE",

@@ -11,6 +11,8 @@ use super::Sqlite;
 use crate::store::StoreError;
 use crate::stores::migration::{Migrated, Migration};
 
+const MIGRATIONS_TABLE: &str = include_str!("sql/migrations_table.sql");
+
 const MIGRATIONS: [Migration; 1] = [Migration {
     version: 1,
     name: "outbox",
@@ -20,6 +22,17 @@ const MIGRATIONS: [Migration; 1] = [Migration {
 /// All migrations, in their order: what `migrate` runs, to be read before.
 pub fn migrations() -> &'static [Migration] {
     &MIGRATIONS
+}
+
+/// All migrations as one script for the `sqlite3` shell, for people who do not let programs change their
+/// schema.
+pub fn script() -> String {
+    let mut script = format!("begin immediate;\n\n{};\n", MIGRATIONS_TABLE.trim_end());
+    for Migration { version, name, sql } in migrations() {
+        script += &format!("\n-- Migration {version}: {name}\n\n{}\n", sql.trim_end());
+        script += &format!("\ninsert into pillarbox_migrations (version, name) values ({version}, '{name}');\n");
+    }
+    script + "\ncommit;\n"
 }
 
 /// What this program was written for.
@@ -63,7 +76,7 @@ impl Sqlite {
 /// Changes nothing where the schema is newer; the caller sees it in `from`.
 async fn migrate(writer: SqlitePool) -> Result<Migrated, sqlx::Error> {
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
-    sqlx::query(include_str!("sql/migrations_table.sql"))
+    sqlx::query(MIGRATIONS_TABLE)
         .execute(&mut *tx)
         .await?;
     let from: i32 = sqlx::query_scalar("select coalesce(max(version), 0) from pillarbox_migrations")

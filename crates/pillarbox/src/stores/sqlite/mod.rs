@@ -33,7 +33,7 @@ use sqlx::error::DatabaseError;
 use uuid::Uuid;
 
 pub use self::enqueue::{Outbox, begin, begin_on};
-pub use self::migrate::migrations;
+pub use self::migrate::{migrations, script};
 pub use self::open::{Options, connect_options};
 use crate::event::Delivery;
 use crate::store::{ClaimRequest, Scope, Settlement, Store, StoreError, Swept};

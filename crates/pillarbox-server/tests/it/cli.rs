@@ -1,0 +1,148 @@
+//! Help, version, init, migrate --print: what needs no database.
+
+use crate::binary::run;
+
+#[test]
+fn help_teaches_with_examples_and_exit_codes() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = run(folder.path(), &["--help"]).good();
+    for word in [
+        "dev",
+        "run",
+        "migrate",
+        "enqueue",
+        "events",
+        "stats",
+        "config",
+        "init",
+        "Exit codes",
+        "Start here",
+    ] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+    for command in ["dev", "run", "migrate", "enqueue", "stats"] {
+        let help = run(folder.path(), &[command, "--help"]).good();
+        assert!(help.contains("Examples:"), "{command}: {help}");
+    }
+    assert!(
+        run(folder.path(), &["--version"])
+            .good()
+            .starts_with("pillarbox 0.")
+    );
+}
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["frobnicate"][..],
+        &["events", "ls", "--status", "gone"],
+        &["events", "show", "42"],
+        &["enqueue", "shop"],
+        &["stats"],
+        &["stats", "--database", "mysql://h/d"],
+        &["run", "--config", "nowhere.toml"],
+        &["migrate", "--print"],
+        &["stats", "--log", "a=b=c", "--database", "x.db"],
+    ] {
+        assert_eq!(run(folder.path(), arguments).code, 2, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_command_without_a_database_says_how_to_name_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = run(folder.path(), &["stats"]).failed(2);
+    assert!(
+        error.contains("--database") && error.contains("PILLARBOX_DATABASE_URL"),
+        "{error}"
+    );
+}
+
+#[test]
+fn init_writes_a_configuration_that_is_good_and_overwrites_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(
+        run(folder.path(), &["init"])
+            .good()
+            .contains("wrote pillarbox.toml")
+    );
+    let checked = run(folder.path(), &["config", "check"]).good();
+    assert_eq!(checked, "pillarbox.toml: good; 1 destination, 0 routes\n");
+
+    let file = folder.path().join("pillarbox.toml");
+    std::fs::write(&file, "# mine").unwrap();
+    let error = run(folder.path(), &["init"]).failed(1);
+    assert!(
+        error.contains("pillarbox.toml exists") && error.contains("--force"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "# mine");
+    run(folder.path(), &["init", "--force"]).good();
+    run(folder.path(), &["config", "check"]).good();
+}
+
+#[test]
+fn migrations_are_printed_without_a_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "migrate",
+        "--print",
+        "--dialect",
+        "postgres",
+        "--schema",
+        "my_outbox",
+    ];
+    let sql = run(folder.path(), &arguments).good();
+    assert!(
+        sql.starts_with("begin;") && sql.trim_end().ends_with("commit;"),
+        "{sql}"
+    );
+    assert!(sql.contains("create schema if not exists \"my_outbox\""), "{sql}");
+    assert!(!sql.contains("pillarbox.outbox_events"), "{sql}");
+
+    let file = ["migrate", "--print", "--database", "outbox.db"];
+    let sql = run(folder.path(), &file).good();
+    assert!(
+        sql.contains("create table outbox_events") && sql.contains("insert into pillarbox_migrations"),
+        "{sql}"
+    );
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "no file was made"
+    );
+
+    let odd = [
+        "migrate",
+        "--print",
+        "--dialect",
+        "postgres",
+        "--schema",
+        "a\"; drop table x; --",
+    ];
+    run(folder.path(), &odd).failed(2);
+}
+
+#[test]
+fn the_printed_sql_makes_an_outbox_that_the_binary_knows() {
+    let folder = tempfile::tempdir().unwrap();
+    let sql = run(folder.path(), &["migrate", "--print", "--dialect", "sqlite"]).good();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        use sqlx::Connection;
+        let url = format!("sqlite://{}?mode=rwc", folder.path().join("outbox.db").display());
+        let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        connection.close().await.unwrap();
+    });
+    let done = run(folder.path(), &["migrate", "--database", "outbox.db", "--json"]).good();
+    assert_eq!(done, "{\"from\":1,\"to\":1}\n");
+    run(folder.path(), &["stats", "--database", "outbox.db"]).good();
+}

@@ -1,0 +1,89 @@
+//! `config check`: what a person with a wrong file is told.
+
+use std::path::Path;
+
+use crate::binary::{Ended, pillarbox, run};
+
+fn check(folder: &Path, text: &str, arguments: &[&str]) -> Ended {
+    std::fs::write(folder.join("p.toml"), text).unwrap();
+    let mut all = vec!["config", "check", "p.toml"];
+    all.extend(arguments);
+    run(folder, &all)
+}
+
+#[test]
+fn a_wrong_file_is_refused_with_every_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[database]\nurl = \"outbox.db\"\nshema = \"x\"\n\n[dispatch]\nlease = \"10s\"\n\n\
+                [[destination]]\nname = \"a\"\ntype = \"log\"\nretires = 3\n";
+    let error = check(folder.path(), text, &[]).failed(2);
+    for line in [
+        "p.toml:3: unknown key `shema`; did you mean `schema`?",
+        "p.toml:11: unknown key `retires`; did you mean `retry`?",
+    ] {
+        assert!(error.contains(line), "{error}");
+    }
+}
+
+#[test]
+fn a_sink_that_cannot_be_built_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let hook = "database.url = \"outbox.db\"\n[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"not a url\"\n";
+    let error = check(folder.path(), hook, &[]).failed(2);
+    assert!(
+        error.starts_with("error: p.toml:5: destination `hook`: `url` "),
+        "{error}"
+    );
+}
+
+#[cfg(not(feature = "kafka"))]
+#[test]
+fn kafka_in_a_build_without_it_says_how_to_build_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "database.url = \"outbox.db\"\n[[destination]]\nname = \"k\"\ntype = \"kafka\"\nbrokers = \"h:9092\"\n";
+    let error = check(folder.path(), text, &[]).failed(2);
+    assert!(
+        error.contains("p.toml:4: ") && error.contains("--features kafka"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_is_in_force_is_printed_as_json_without_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"http://h/hunter2\"\nbearer = \"hunter2\"\n";
+    std::fs::write(folder.path().join("p.toml"), text).unwrap();
+    let mut command = pillarbox(folder.path(), &["config", "check", "p.toml", "--json"]);
+    command.env("PILLARBOX_DATABASE_URL", "postgres://u:hunter2@h/d");
+    command.env("PILLARBOX_DISPATCH_LEESE", "1s");
+    let ended: Ended = command.output().unwrap().into();
+    assert!(
+        ended
+            .stderr
+            .contains("warning: environment variable PILLARBOX_DISPATCH_LEESE: overrides nothing")
+    );
+    assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+    let printed = ended.good();
+    assert!(!printed.contains("hunter2"), "{printed}");
+    let config: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(config["database"]["url"], "postgres://u:***@h/d");
+    assert_eq!(config["destinations"][0]["name"], "hook");
+}
+
+#[test]
+fn connect_asks_whether_everything_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "database.url = \"outbox.db\"\n[[destination]]\nname = \"log\"\ntype = \"log\"\n";
+    let error = check(folder.path(), text, &["--connect"]);
+    assert_eq!(error.code, 1);
+    assert!(error.stderr.contains("pillarbox migrate"), "{error:?}");
+    run(folder.path(), &["migrate", "--database", "outbox.db"]).good();
+    let there = check(folder.path(), text, &["--connect"]);
+    assert!(
+        there
+            .stderr
+            .contains("database sqlite://outbox.db: there\ndestination log: there"),
+        "{there:?}"
+    );
+    there.good();
+}

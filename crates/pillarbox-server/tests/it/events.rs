@@ -1,0 +1,290 @@
+//! Enqueue, look, count, retry, delete: on a SQLite file, as a person does it.
+
+use std::path::Path;
+
+use crate::binary::{Ended, run, run_with_input};
+
+struct Outbox(tempfile::TempDir);
+
+impl Outbox {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        run(folder.path(), &["migrate", "--database", "outbox.db"]).good();
+        Self(folder)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        let mut all = arguments.to_vec();
+        all.extend(["--database", "outbox.db"]);
+        run(self.path(), &all)
+    }
+
+    fn enqueue(&self, arguments: &[&str]) -> String {
+        let mut all = vec!["enqueue", "shop", "orders"];
+        all.extend(arguments);
+        let printed = self.run(&all).good();
+        printed.split(' ').next().expect("an id").to_owned()
+    }
+
+    /// Changes rows as no command would.
+    fn sql(&self, sql: &'static str) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            use sqlx::Connection;
+            let url = format!("sqlite://{}", self.path().join("outbox.db").display());
+            let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+            sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+            connection.close().await.unwrap();
+        });
+    }
+
+    fn stats(&self) -> serde_json::Value {
+        serde_json::from_str(&self.run(&["stats", "--json"]).good()).unwrap()
+    }
+}
+
+#[test]
+fn an_event_is_enqueued_listed_shown_and_counted() {
+    let outbox = Outbox::new();
+    let id = outbox.enqueue(&[
+        "{\"order\": 42}",
+        "--type",
+        "OrderCreated",
+        "--key",
+        "order-42",
+        "--aggregate",
+        "order/42",
+        "--header",
+        "trace=abc",
+    ]);
+    let listed = outbox.run(&["events", "ls"]).good();
+    assert!(
+        listed.contains(&id) && listed.contains("OrderCreated") && listed.contains("pending"),
+        "{listed}"
+    );
+    let line = outbox
+        .run(&[
+            "events", "ls", "--json", "--status", "pending", "--topic", "orders",
+        ])
+        .good();
+    let record: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(record["id"], id.as_str());
+    assert_eq!(record["headers"]["trace"], "abc");
+    assert_eq!(
+        outbox.run(&["events", "ls", "--namespace", "other"]).good(),
+        "no events\n"
+    );
+    let shown = outbox.run(&["events", "show", &id]).good();
+    for text in [
+        "status          pending",
+        "aggregate id    42",
+        "payload:\n  {\n    \"order\": 42\n  }",
+    ] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    assert_eq!(outbox.stats()["pending"], 1);
+    let table = outbox.run(&["stats"]).good();
+    assert!(table.contains("pending     1"), "{table}");
+}
+
+#[test]
+fn a_dedupe_key_that_was_there_says_already() {
+    let outbox = Outbox::new();
+    let arguments = ["enqueue", "shop", "orders", "{}", "--dedupe-key", "k"];
+    let first = outbox.run(&arguments).good();
+    let second = outbox.run(&arguments).good();
+    assert!(first.ends_with(" new\n"), "{first}");
+    assert_eq!(second, first.replace(" new", " already"));
+    let json = outbox.run(&[&arguments[..], &["--json"]].concat()).good();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["new"], false);
+}
+
+#[test]
+fn a_payload_comes_from_a_file_or_from_standard_input() {
+    let outbox = Outbox::new();
+    std::fs::write(outbox.path().join("cat.png"), [0x89, b'P', 0, 1]).unwrap();
+    let id = outbox.enqueue(&["@cat.png", "--content-type", "image/png"]);
+    let shown = outbox.run(&["events", "show", &id]).good();
+    assert!(shown.contains("(4 bytes that are not JSON)"), "{shown}");
+    let arguments = ["enqueue", "shop", "orders", "-", "--database", "outbox.db"];
+    run_with_input(outbox.path(), &arguments, "[1, 2]").good();
+    let error = outbox
+        .run(&["enqueue", "shop", "orders", "@nowhere.json"])
+        .failed(1);
+    assert!(error.contains("nowhere.json cannot be read"), "{error}");
+}
+
+#[test]
+fn a_bad_event_is_refused_with_what_to_do() {
+    let outbox = Outbox::new();
+    let tenant = "0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55";
+    for (arguments, expected) in [
+        (&["enqueue", "shop", "orders", "{oops"][..], "not valid JSON"),
+        (&["enqueue", "shop", "", "{}"], "`topic` is empty"),
+        (&["enqueue", "shop", "orders", "\"\\u0000\""], "\\u0000"),
+        (
+            &[
+                "enqueue",
+                "shop",
+                "orders",
+                "{}",
+                "--tenant",
+                tenant,
+                "--dedupe-key",
+                "k",
+            ],
+            "does not begin with",
+        ),
+    ] {
+        let error = outbox.run(arguments).failed(1);
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+    assert_eq!(outbox.stats()["pending"], 0);
+}
+
+#[test]
+fn the_largest_payload_is_configurable() {
+    let outbox = Outbox::new();
+    let config = "database.url = \"outbox.db\"\nlimits.max_payload = \"1KiB\"\n[[destination]]\nname = \"l\"\ntype = \"log\"\n";
+    std::fs::write(outbox.path().join("pillarbox.toml"), config).unwrap();
+    let large = format!("\"{}\"", "x".repeat(1024));
+    let error = run(outbox.path(), &["enqueue", "shop", "orders", &large]).failed(1);
+    assert!(
+        error.contains("the payload is 1026 bytes; the limit is 1024"),
+        "{error}"
+    );
+    run(outbox.path(), &["enqueue", "shop", "orders", "\"small\""]).good();
+}
+
+#[test]
+fn many_events_are_read_line_by_line() {
+    let outbox = Outbox::new();
+    let lines: String = (0..2500)
+        .map(|n| format!("{{\"topic\": \"t{}\", \"payload\": {n}}}\n", n % 2))
+        .collect();
+    let arguments = ["enqueue", "shop", "--ndjson", "--database", "outbox.db"];
+    let printed = run_with_input(outbox.path(), &arguments, &lines).good();
+    assert_eq!(printed.lines().count(), 2500);
+    assert_eq!(outbox.stats()["pending"], 2500);
+
+    let bad = format!("{lines}{{\"topic\": \"t\", \"payload\": 1, \"colour\": 2}}\n");
+    let error = run_with_input(outbox.path(), &arguments, &bad).failed(1);
+    assert!(error.contains("line 2501: unknown field `colour`"), "{error}");
+    assert!(error.contains("lines 1 to 2000 are enqueued"), "{error}");
+}
+
+#[test]
+fn a_dead_event_is_retried_by_id_or_with_all_others() {
+    let outbox = Outbox::new();
+    let first = outbox.enqueue(&["1"]);
+    let second = outbox.enqueue(&["2"]);
+    outbox.sql("update outbox_events set status = 'dead', attempts = 5, last_error = '500'");
+    assert_eq!(outbox.stats()["dead"], 2);
+    assert_eq!(
+        outbox.run(&["events", "retry", &first]).good(),
+        format!("{first} retried\n")
+    );
+    assert_eq!(outbox.stats()["dead"], 1);
+    assert_eq!(
+        outbox
+            .run(&["events", "retry", "--dead", "--topic", "other"])
+            .good(),
+        "0 retried\n"
+    );
+    assert_eq!(outbox.run(&["events", "retry", "--dead"]).good(), "1 retried\n");
+    assert_eq!(outbox.stats()["pending"], 2);
+
+    outbox.sql("update outbox_events set status = 'delivered'");
+    let error = outbox.run(&["events", "retry", &second]).failed(1);
+    assert!(error.contains(&format!("left alone: {second}")), "{error}");
+}
+
+#[test]
+fn an_event_is_deleted_only_when_somebody_means_it() {
+    let outbox = Outbox::new();
+    let id = outbox.enqueue(&["1"]);
+    let error = outbox.run(&["events", "delete", &id]).failed(2);
+    assert!(error.contains("--yes"), "{error}");
+    assert_eq!(outbox.stats()["pending"], 1);
+    assert_eq!(
+        outbox.run(&["events", "delete", &id, "--yes"]).good(),
+        format!("{id} deleted\n")
+    );
+    assert_eq!(outbox.stats()["pending"], 0);
+    outbox.run(&["events", "delete", &id, "--yes"]).failed(1);
+    let error = outbox.run(&["events", "show", &id]).failed(1);
+    assert!(error.contains("there is no event"), "{error}");
+}
+
+#[test]
+fn what_others_wrote_is_shown_and_cannot_move_the_cursor() {
+    let outbox = Outbox::new();
+    let id = outbox.enqueue(&["{\"a\": \"\u{9b}2J\"}", "--type", "x\u{1b}[31m"]);
+    outbox.sql("update outbox_events set status = 'NEW', attempts = -3, last_error = 'bell' || char(7)");
+    for arguments in [
+        &["events", "ls"][..],
+        &["events", "ls", "--status", "unknown"],
+        &["events", "show", &id],
+    ] {
+        let printed = outbox.run(arguments).good();
+        assert!(
+            printed.contains("NEW") && printed.contains("\\u{1b}[31m"),
+            "{printed}"
+        );
+        assert!(
+            !printed.chars().any(|c| c.is_control() && c != '\n'),
+            "{printed:?}"
+        );
+    }
+    assert_eq!(outbox.stats()["unknown"], 1);
+}
+
+#[test]
+fn a_long_list_is_read_page_by_page() {
+    let outbox = Outbox::new();
+    let lines: String = (0..5).map(|n| format!("{{\"payload\": {n}}}\n")).collect();
+    run_with_input(
+        outbox.path(),
+        &["enqueue", "s", "t", "--ndjson", "--database", "outbox.db"],
+        &lines,
+    )
+    .good();
+    let page = outbox.run(&["events", "ls", "--limit", "3"]).good();
+    let hint = page.lines().last().unwrap();
+    let before = hint.trim_end_matches(')').rsplit(' ').next().unwrap();
+    assert!(hint.contains("--before"), "{page}");
+    let rest = outbox.run(&["events", "ls", "--json", "--before", before]).good();
+    assert_eq!(rest.lines().count(), 2, "{rest}");
+}
+
+#[test]
+fn a_file_without_an_outbox_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = run(folder.path(), &["stats", "--database", "nowhere.db"]).failed(1);
+    assert!(
+        error.contains("nowhere.db") && error.contains("pillarbox migrate"),
+        "{error}"
+    );
+    assert!(!folder.path().join("nowhere.db").exists());
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let outbox = Outbox::new();
+    outbox.sql("insert into pillarbox_migrations (version, name) values (999, 'from the future')");
+    for arguments in [&["stats"][..], &["migrate"], &["enqueue", "a", "b", "{}"]] {
+        let error = outbox.run(arguments).failed(1);
+        assert!(
+            error.contains("version 999") && error.contains("newer pillarbox"),
+            "{arguments:?}: {error}"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! The binary on a real PostgreSQL, each test in a schema of its own.
+
+use std::path::Path;
+use std::process::Command;
+
+use sqlx::Connection;
+
+use crate::binary::{Daemon, Ended, pillarbox, run};
+use crate::receiver::{Mood, Receiver};
+
+fn url() -> String {
+    std::env::var("PILLARBOX_TEST_POSTGRES_URL")
+        .expect("PILLARBOX_TEST_POSTGRES_URL is not set: run scripts/test, or `eval \"$(scripts/services env)\"` first")
+}
+
+/// A folder with a configuration, and a schema that nobody else has.
+struct Place {
+    folder: tempfile::TempDir,
+    schema: String,
+}
+
+impl Place {
+    fn new(destination: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let schema = format!("server_{}", uuid::Uuid::new_v4().simple());
+        let config = format!(
+            "[database]\nurl = \"{}\"\nschema = \"{schema}\"\n{destination}",
+            url()
+        );
+        std::fs::write(folder.path().join("pillarbox.toml"), config).unwrap();
+        Self { folder, schema }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        run(self.path(), arguments)
+    }
+
+    fn daemon(&self, arguments: &[&str]) -> Daemon {
+        Daemon::start(self.command(arguments))
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut all = vec!["run", "--listen", "127.0.0.1:0"];
+        all.extend(arguments);
+        pillarbox(self.path(), &all)
+    }
+
+    fn sql(&self, sql: &str) {
+        let sql = sql.replace("SCHEMA", &self.schema);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut connection = sqlx::PgConnection::connect(&url())
+                .await
+                .expect("PostgreSQL is there");
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+                .execute(&mut connection)
+                .await
+                .expect("good SQL");
+            connection.close().await.unwrap();
+        });
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.sql("drop schema if exists SCHEMA cascade");
+    }
+}
+
+const LOG: &str = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
+
+#[test]
+fn a_plain_insert_reaches_a_webhook() {
+    let receiver = Receiver::start(Mood::Answers);
+    let hook = format!(
+        "[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"{}\"\n",
+        receiver.url()
+    );
+    let place = Place::new(&hook);
+    assert!(place.run(&["migrate"]).good().contains("from version 0 to 1"));
+    assert!(place.run(&["migrate"]).good().contains("up to date"));
+    let daemon = place.daemon(&[]);
+    daemon.wait_until_ready();
+    place.sql("insert into SCHEMA.outbox_events (namespace, topic, payload) values ('shop', 'orders', '{\"n\": 1}')");
+    place.run(&["enqueue", "shop", "orders", "{\"n\": 2}"]).good();
+    daemon.wait_for_stats("two delivered", |stats| stats["delivered"] == 2);
+    let mut bodies = receiver.bodies();
+    bodies.sort();
+    assert_eq!(bodies, ["{\"n\": 1}", "{\"n\": 2}"]);
+    daemon.stop();
+    let listed = place
+        .run(&["events", "ls", "--status", "delivered", "--json"])
+        .good();
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+}
+
+#[test]
+fn routes_choose_the_destination_and_what_matches_none_is_held() {
+    let receiver = Receiver::start(Mood::Answers);
+    let config = format!(
+        "{LOG}[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"{}\"\n\
+         [[route]]\ntopic = \"orders.*\"\nto = \"hook\"\n[[route]]\nnamespace = \"audit\"\nto = \"log\"\n",
+        receiver.url()
+    );
+    let place = Place::new(&config);
+    let daemon = place.daemon(&["--migrate"]);
+    daemon.wait_until_ready();
+    for (namespace, topic, payload) in [
+        ("shop", "orders.new", "1"),
+        ("audit", "x", "2"),
+        ("shop", "other", "3"),
+    ] {
+        place.run(&["enqueue", namespace, topic, payload]).good();
+    }
+    daemon.wait_for_stats("two delivered, one held", |stats| {
+        stats["delivered"] == 2 && stats["pending"] == 1 && stats["worker"]["unrouted"] == 1
+    });
+    assert_eq!(receiver.bodies(), ["1"]);
+    let logged: serde_json::Value = serde_json::from_str(&daemon.printed()).expect("one line");
+    assert_eq!(logged["payload"], 2);
+    daemon.stop();
+    let held = place.run(&["events", "ls", "--status", "pending"]).good();
+    assert!(held.contains("no route matches"), "{held}");
+}
+
+#[test]
+fn two_daemons_that_migrate_at_once_both_serve() {
+    let place = Place::new(LOG);
+    let one = place.daemon(&["--migrate"]);
+    let other = place.daemon(&["--migrate"]);
+    one.wait_until_ready();
+    other.wait_until_ready();
+    place.run(&["enqueue", "shop", "orders", "{}"]).good();
+    one.wait_for_stats("one delivered", |stats| stats["delivered"] == 1);
+    one.stop();
+    other.stop();
+}
+
+#[test]
+fn a_database_without_an_outbox_says_run_migrate() {
+    let place = Place::new(LOG);
+    for arguments in [
+        &["run", "--listen", "127.0.0.1:0", "--log", "error"][..],
+        &["stats"],
+        &["enqueue", "a", "b", "1"],
+    ] {
+        let error = place.run(arguments).failed(1);
+        assert!(
+            error.contains(&place.schema) && error.contains("run `pillarbox migrate`"),
+            "{arguments:?}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let place = Place::new(LOG);
+    place.run(&["migrate"]).good();
+    place.sql("insert into SCHEMA.migrations (version, name) values (999, 'from the future')");
+    for arguments in [
+        &["run", "--listen", "127.0.0.1:0", "--log", "error"][..],
+        &["run", "--migrate", "--listen", "127.0.0.1:0", "--log", "error"],
+        &["migrate"],
+    ] {
+        let error = place.run(arguments).failed(1);
+        assert!(
+            error.contains("version 999") && error.contains("newer pillarbox"),
+            "{arguments:?}: {error}"
+        );
+    }
+}
+
+#[test]
+fn the_printed_sql_makes_an_outbox_that_the_binary_knows() {
+    let place = Place::new(LOG);
+    let sql = place
+        .run(&[
+            "migrate",
+            "--print",
+            "--dialect",
+            "postgres",
+            "--schema",
+            &place.schema,
+        ])
+        .good();
+    place.sql(&sql);
+    assert!(
+        place
+            .run(&["migrate"])
+            .good()
+            .contains("up to date, at version 1")
+    );
+    place.run(&["stats"]).good();
+}

@@ -1,0 +1,216 @@
+//! `pillarbox run`, on SQLite and without a database at all: health, readiness, signals.
+
+use std::path::Path;
+
+use crate::binary::{Daemon, eventually, pillarbox, request, run};
+use crate::receiver::{Mood, Receiver};
+
+fn daemon(folder: &Path, config: &str, arguments: &[&str]) -> Daemon {
+    std::fs::write(folder.join("pillarbox.toml"), config).unwrap();
+    let mut all = vec!["run", "--listen", "127.0.0.1:0"];
+    all.extend(arguments);
+    Daemon::start(pillarbox(folder, &all))
+}
+
+fn webhook(database: &str, receiver: &Receiver) -> String {
+    format!(
+        "database.url = \"{database}\"\n[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"{}\"\n",
+        receiver.url()
+    )
+}
+
+const LOG: &str = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
+
+#[test]
+fn what_is_enqueued_is_delivered_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(Mood::Answers);
+    let daemon = daemon(folder.path(), &webhook("outbox.db", &receiver), &["--migrate"]);
+    daemon.wait_until_ready();
+    run(
+        folder.path(),
+        &[
+            "enqueue",
+            "shop",
+            "orders",
+            "{\"order\": 42}",
+            "--type",
+            "OrderCreated",
+        ],
+    )
+    .good();
+    let stats = daemon.wait_for_stats("one delivered", |stats| stats["delivered"] == 1);
+    assert_eq!(receiver.bodies(), ["{\"order\": 42}"]);
+    assert_eq!(stats["worker"]["delivered"], 1);
+    assert!(stats["worker"]["id"].is_string());
+    let said = daemon.stop();
+    assert!(said.contains("stopped"), "{said}");
+}
+
+#[test]
+fn logs_are_json_where_machines_read_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("database.url = \"outbox.db\"\n{LOG}");
+    let daemon = daemon(folder.path(), &config, &["--migrate", "--log-format", "json"]);
+    daemon.wait_until_ready();
+    let said = daemon.stop();
+    for line in said.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        assert!(line["message"].is_string(), "{line}");
+    }
+    assert!(said.lines().count() >= 3, "{said}");
+}
+
+#[test]
+fn a_daemon_without_its_database_is_alive_and_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nothing listens on port 1.
+    let config = format!("database.url = \"postgres://u:hunter2@127.0.0.1:1/d\"\n{LOG}");
+    let daemon = daemon(folder.path(), &config, &[]);
+    assert_eq!(daemon.get("/healthz").status, 200);
+    daemon.wait_for("waiting for the database");
+    eventually("it says why", || {
+        let answer = daemon.get("/readyz");
+        let problem: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+        assert_eq!(
+            (answer.status, &problem["status"]),
+            (503, &serde_json::json!(503))
+        );
+        assert!(
+            answer.head.contains("content-type: application/problem+json"),
+            "{answer:?}"
+        );
+        let detail = problem["detail"].as_str().unwrap().to_owned();
+        if detail.starts_with("the database is unavailable") {
+            Ok(())
+        } else {
+            Err(detail)
+        }
+    });
+    assert_eq!(daemon.get("/api/v1/stats").status, 503);
+    let said = daemon.stop();
+    assert_eq!(
+        said.matches("waiting for the database").count(),
+        1,
+        "said once: {said}"
+    );
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn errors_are_problem_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(
+        folder.path(),
+        &format!("database.url = \"outbox.db\"\n{LOG}"),
+        &["--migrate"],
+    );
+    let address = daemon.address();
+    for (method, path, status) in [
+        ("GET", "/nowhere", 404),
+        ("POST", "/api/v1/stats", 405),
+        ("DELETE", "/healthz", 405),
+    ] {
+        let answer = request(&address, method, path);
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert!(
+            answer.head.contains("content-type: application/problem+json"),
+            "{answer:?}"
+        );
+        let problem: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+        assert_eq!(problem["status"], status);
+    }
+    daemon.stop();
+}
+
+#[test]
+fn a_second_signal_exits_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(Mood::Hangs);
+    let mut daemon = daemon(folder.path(), &webhook("outbox.db", &receiver), &["--migrate"]);
+    daemon.wait_until_ready();
+    run(folder.path(), &["enqueue", "shop", "orders", "{}"]).good();
+    eventually("an attempt is under way", || match receiver.bodies().len() {
+        0 => Err("no request".to_owned()),
+        _ => Ok(()),
+    });
+    daemon.signal("INT");
+    daemon.wait_for("stopping: finishing what is in flight");
+    assert_eq!(
+        daemon.get("/readyz").status,
+        503,
+        "it is not ready while it drains"
+    );
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code(), Some(130), "{}", daemon.said());
+}
+
+#[test]
+fn what_cannot_be_finished_within_the_grace_is_left_to_its_lease_and_the_exit_is_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(Mood::Hangs);
+    let config = format!("dispatch.grace = \"200ms\"\n{}", webhook("outbox.db", &receiver));
+    let daemon = daemon(folder.path(), &config, &["--migrate"]);
+    daemon.wait_until_ready();
+    run(folder.path(), &["enqueue", "shop", "orders", "{}"]).good();
+    eventually("an attempt is under way", || match receiver.bodies().len() {
+        0 => Err("no request".to_owned()),
+        _ => Ok(()),
+    });
+    daemon.stop();
+    let stats = run(folder.path(), &["stats", "--json"]).good();
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    assert_eq!(
+        stats["delivered"], 0,
+        "nothing is called delivered that nobody confirmed"
+    );
+    assert_eq!(
+        stats["pending"].as_u64().unwrap() + stats["processing"].as_u64().unwrap(),
+        1,
+        "{stats}"
+    );
+}
+
+#[test]
+fn a_database_without_an_outbox_ends_the_daemon_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(
+        folder.path().join("pillarbox.toml"),
+        format!("database.url = \"outbox.db\"\n{LOG}"),
+    )
+    .unwrap();
+    let error = run(
+        folder.path(),
+        &["run", "--listen", "127.0.0.1:0", "--log", "error"],
+    )
+    .failed(1);
+    assert!(error.contains("run `pillarbox migrate`"), "{error}");
+}
+
+#[test]
+fn the_command_line_wins_over_the_environment_and_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(
+        folder.path().join("pillarbox.toml"),
+        format!("http.listen = \"x\"\n{LOG}"),
+    )
+    .unwrap();
+    let mut command = pillarbox(
+        folder.path(),
+        &[
+            "run",
+            "--migrate",
+            "--listen",
+            "127.0.0.1:0",
+            "--database",
+            "a.db",
+        ],
+    );
+    command
+        .env("PILLARBOX_DATABASE_URL", "b.db")
+        .env("PILLARBOX_HTTP_LISTEN", "y");
+    let daemon = Daemon::start(command);
+    daemon.wait_until_ready();
+    daemon.stop();
+    assert!(folder.path().join("a.db").exists() && !folder.path().join("b.db").exists());
+}
