@@ -5,7 +5,7 @@
 //! | `raw` | the keys as they are written |
 //! | `document`, `explain` | lines, and sentences for people |
 //! | `env` | `PILLARBOX_<SECTION>_<KEY>` |
-//! | `resolve` | the rules: from what was written to what is true |
+//! | `resolve`, `retry` | the rules: from what was written to what is true |
 //! | `units` | `"20s"`, `"32MiB"` |
 //!
 //! Nothing here connects to anything. A configuration that parses can be run; whether the database
@@ -18,6 +18,7 @@ mod error;
 mod explain;
 mod raw;
 mod resolve;
+mod retry;
 mod units;
 
 use std::collections::BTreeMap;

@@ -4,18 +4,15 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use pillarbox::retry::Jitter;
-use pillarbox::{Limits, RetryPolicy, Scope};
+use pillarbox::{Limits, Scope};
 use pillarbox_dispatch::{Pattern, Route, Settings};
 use pillarbox_sinks::SinkConfig;
 
 use super::document::{Document, Section};
 use super::env::Overrides;
 use super::error::{Finding, Place};
-use super::units::Attempts;
-use super::{Config, Database, Destination, Http, raw};
+use super::{Config, Database, Destination, Http, raw, retry};
 use crate::database::Target;
 
 const SECTIONS: [&str; 7] = [
@@ -27,8 +24,6 @@ const SECTIONS: [&str; 7] = [
     "destination",
     "route",
 ];
-/// Below three attempts a crash of its worker alone can make an innocent event dead.
-const FEWEST_ATTEMPTS: u32 = 3;
 
 /// What a resolved file gives: the configuration and what deserves a warning, or all that is wrong.
 pub(super) type Resolved = Result<(Config, Vec<Finding>), Vec<Finding>>;
@@ -63,7 +58,7 @@ impl Resolver {
     fn config(&mut self, document: &mut Document<'_>) -> Option<Config> {
         let database = self.section::<raw::Database>(document, "database");
         let dispatch = self.section::<raw::Dispatch>(document, "dispatch");
-        let retry = self.section::<raw::Retry>(document, "retry");
+        let general = self.section::<raw::Retry>(document, "retry");
         let limits = self.section::<raw::Limits>(document, "limits");
         let http = self.section::<raw::Http>(document, "http");
         let destinations = document.sections("destination");
@@ -73,11 +68,11 @@ impl Resolver {
 
         let database = database.and_then(|raw| self.database(raw, document));
         let http = http.and_then(|raw| self.http(raw, document));
-        let retry = retry.and_then(|raw| self.valid_retry(raw, "retry", document));
-        let settings = dispatch.map(|raw| settings(raw, retry.as_ref()));
-        let destinations = match (destinations, &retry, &settings) {
-            (Some(sections), Some(retry), Some(settings)) => {
-                Some(self.destinations(sections, retry, settings, document))
+        let general = general.and_then(|raw| self.valid_retry(raw, "retry", document));
+        let settings = dispatch.map(|raw| settings(raw, general.as_ref()));
+        let destinations = match (destinations, &general, &settings) {
+            (Some(sections), Some(general), Some(settings)) => {
+                Some(self.destinations(sections, general, settings, document))
             }
             _ => None,
         };
@@ -172,40 +167,15 @@ impl Resolver {
         Some(http)
     }
 
-    /// Says what is wrong with a retry table by itself; the policy is built from the merged one.
+    /// Says what is wrong with a retry table by itself; a policy is made of the merged ones.
     fn valid_retry(&mut self, raw: raw::Retry, path: &str, document: &Document<'_>) -> Option<raw::Retry> {
-        if raw.steps.is_some() && (raw.base.is_some() || raw.max.is_some()) {
-            self.wrong(
-                document.place_of(&format!("{path}.steps")),
-                "`steps` says every wait; remove `base` and `max`, or remove `steps`",
-            );
+        let place = |key: &str| document.place_of(&format!("{path}.{key}"));
+        if let Some((key, message)) = retry::mistake(&raw) {
+            self.wrong(place(key), message);
             return None;
         }
-        if raw.steps.as_ref().is_some_and(Vec::is_empty) {
-            self.wrong(
-                document.place_of(&format!("{path}.steps")),
-                "`steps` is empty; write at least one wait, such as [\"1s\", \"5s\"]",
-            );
-            return None;
-        }
-        if let (Some(base), Some(max)) = (raw.base, raw.max)
-            && base.0 > max.0
-        {
-            self.wrong(
-                document.place_of(&format!("{path}.max")),
-                "`max` must not be shorter than `base`",
-            );
-            return None;
-        }
-        if let Some(Attempts::AtMost(attempts @ ..FEWEST_ATTEMPTS)) = raw.max_attempts {
-            self.warnings.push(Finding::new(
-                document.place_of(&format!("{path}.max_attempts")),
-                format!(
-                    "with {attempts} attempt{} a crash may make an innocent event dead; {FEWEST_ATTEMPTS} or more keep \
-                     the promise",
-                    if attempts == 1 { "" } else { "s" }
-                ),
-            ));
+        if let Some(message) = retry::warning(&raw) {
+            self.warnings.push(Finding::new(place("max_attempts"), message));
         }
         Some(raw)
     }
@@ -213,7 +183,7 @@ impl Resolver {
     fn destinations(
         &mut self,
         sections: Vec<Section<'_>>,
-        retry: &raw::Retry,
+        general: &raw::Retry,
         settings: &Settings,
         document: &Document<'_>,
     ) -> Vec<Destination> {
@@ -227,7 +197,7 @@ impl Resolver {
         let mut destinations = Vec::new();
         for section in sections {
             let path = section.path.clone();
-            let Some(destination) = self.destination(section, retry, settings, document) else {
+            let Some(destination) = self.destination(section, general, settings, document) else {
                 continue;
             };
             if !seen.insert(destination.name.clone()) {
@@ -246,7 +216,7 @@ impl Resolver {
     fn destination(
         &mut self,
         mut section: Section<'_>,
-        retry: &raw::Retry,
+        general: &raw::Retry,
         settings: &Settings,
         document: &Document<'_>,
     ) -> Option<Destination> {
@@ -275,7 +245,7 @@ impl Resolver {
             timeout,
             places: document.places_in(&path),
             concurrency: raw.concurrency.unwrap_or_else(|| sink.default_concurrency()),
-            retry: policy(&merge(retry, own)),
+            retry: retry::policy(&retry::merge(general, own)),
             sink,
         })
     }
@@ -286,18 +256,21 @@ impl Resolver {
             let path = format!("dispatch.{}", error.field);
             self.wrong(document.place_of(&path), format!("`{path}` {}", error.message));
         }
-        for (index, to) in destinations.iter().enumerate() {
-            let path = format!("destination.{index}.timeout");
+        for to in destinations {
+            // One that it did not write itself is the general one, which was checked above.
+            let Some(place) = to.places.get("timeout").cloned() else {
+                continue;
+            };
             if to.timeout.is_zero() {
-                self.wrong(document.place_of(&path), "`timeout` must be longer than nothing");
-            } else if to.timeout > settings.timeout && settings.lease < to.timeout * 2 {
+                self.wrong(place, "`timeout` must be longer than nothing");
+            } else if settings.lease < to.timeout.saturating_mul(2) {
                 let message = format!(
                     "destination `{}`: `dispatch.lease` ({}) must be at least twice its `timeout` ({})",
                     to.name,
                     humantime::format_duration(settings.lease),
                     humantime::format_duration(to.timeout),
                 );
-                self.wrong(document.place_of(&path), message);
+                self.wrong(place, message);
             }
         }
     }
@@ -350,9 +323,9 @@ fn pattern(key: &str, text: &str) -> Result<Pattern, String> {
     }
 }
 
-fn settings(raw: raw::Dispatch, retry: Option<&raw::Retry>) -> Settings {
+fn settings(raw: raw::Dispatch, general: Option<&raw::Retry>) -> Settings {
     let default = Settings::default();
-    let max_attempts = retry.and_then(|retry| policy(retry).limit());
+    let max_attempts = general.and_then(|general| retry::policy(general).limit());
     Settings {
         lease: raw.lease.map_or(default.lease, |span| span.0),
         timeout: raw.timeout.map_or(default.timeout, |span| span.0),
@@ -364,41 +337,5 @@ fn settings(raw: raw::Dispatch, retry: Option<&raw::Retry>) -> Settings {
         scope: Scope::of(raw.namespaces),
         max_attempts: max_attempts.unwrap_or(u32::MAX),
         ..default
-    }
-}
-
-/// A destination's own keys win; its own kind of schedule drives out the other kind.
-fn merge(general: &raw::Retry, own: raw::Retry) -> raw::Retry {
-    let doubling = own.base.is_some() || own.max.is_some();
-    raw::Retry {
-        steps: own
-            .steps
-            .clone()
-            .or_else(|| general.steps.clone().filter(|_| !doubling)),
-        base: own.base.or(general.base),
-        max: own.max.or(general.max),
-        max_attempts: own.max_attempts.or(general.max_attempts),
-        jitter: own.jitter.or(general.jitter),
-    }
-}
-
-/// Pillarbox's own schedule, with what was written in its place.
-fn policy(raw: &raw::Retry) -> RetryPolicy {
-    let policy = match &raw.steps {
-        Some(steps) => RetryPolicy::steps(steps.iter().map(|step| step.0).collect()),
-        None => RetryPolicy::exponential(
-            raw.base.map_or(Duration::from_secs(1), |span| span.0),
-            raw.max.map_or(Duration::from_secs(3600), |span| span.0),
-        ),
-    };
-    let policy = match raw.max_attempts {
-        Some(Attempts::Unlimited) => policy,
-        Some(Attempts::AtMost(attempts)) => policy.max_attempts(attempts),
-        None => policy.max_attempts(RetryPolicy::default().limit().unwrap_or(25)),
-    };
-    match raw.jitter {
-        None => policy,
-        Some(raw::Jitter::None) => policy.jitter(Jitter::None),
-        Some(raw::Jitter::Equal) => policy.jitter(Jitter::Equal),
     }
 }

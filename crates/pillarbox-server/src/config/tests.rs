@@ -328,7 +328,7 @@ fn what_may_harm_is_warned_about() {
         ),
         [
             "environment variable PILLARBOX_DISPATCH_LEESE: overrides nothing; did you mean PILLARBOX_DISPATCH_LEASE?",
-            "p.toml:3: with 2 attempts a crash may make an innocent event dead; 3 or more keep the promise",
+            "p.toml:3: `max_attempts` is 2: a crash may make an innocent event dead; 3 or more keep the promise",
         ]
     );
     assert!(warnings(&with("[retry]\nmax_attempts = 3"), &[]).is_empty());

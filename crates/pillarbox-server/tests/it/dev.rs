@@ -49,7 +49,7 @@ fn a_newcomer_sees_orders_delivered_retried_dead_and_rolled_back() {
         &["events", "ls", "--database", "shop.db", "--status", "dead"],
     )
     .good();
-    assert!(dead.contains("we do not deliver to the moon"), "{dead}");
+    assert!(dead.contains("422 Unprocessable Entity"), "{dead}");
     let said = daemon.stop();
     assert!(said.contains("stopped: "), "{said}");
 }
