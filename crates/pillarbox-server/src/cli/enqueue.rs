@@ -29,9 +29,10 @@ Examples:
   pillarbox enqueue shop images @cat.png --content-type image/png
   pillarbox enqueue --ndjson < events.ndjson
 
-A line of NDJSON has the keys namespace, topic, payload and, if wanted, id, event_type, event_version,
-aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key, severity, headers and destination. Namespace and
-topic on the command line hold for lines that have none. Every 1,000 lines are one transaction.
+A line of NDJSON has the keys namespace, topic, payload and, if wanted, id, event_type,
+event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key, severity,
+headers and destination. Namespace and topic on the command line hold for lines that have
+none. Every 1,000 lines are one transaction.
 
 Prints the id, and `new` or `already` (an event with that dedupe key was there before).";
 
@@ -55,15 +56,15 @@ pub(crate) struct Enqueue {
     #[arg(long)]
     ndjson: bool,
 
+    /// Print one JSON object per event
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     details: Details,
 
     #[command(flatten)]
     target: Target,
-
-    /// Print one JSON object per event
-    #[arg(long)]
-    json: bool,
 }
 
 /// What else an event may say of itself.
@@ -209,12 +210,12 @@ impl Enqueue {
 
     fn parse(&self, text: &str, limits: Limits) -> Result<Event, String> {
         let line: Line = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let event = self.from_line(line);
+        let event = self.complete(line);
         validate(&event, &limits).map_err(|error| error.to_string())?;
         Ok(event)
     }
 
-    fn from_line(&self, line: Line) -> Event {
+    fn complete(&self, line: Line) -> Event {
         let or = |own: Option<String>, general: &Option<String>| {
             own.or_else(|| general.clone()).unwrap_or_default()
         };

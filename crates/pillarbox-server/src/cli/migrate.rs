@@ -20,9 +20,6 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Migrate {
-    #[command(flatten)]
-    target: target::Target,
-
     /// Print the SQL of all migrations instead of running them; no database is touched
     #[arg(long, conflicts_with = "json")]
     print: bool,
@@ -38,6 +35,9 @@ pub(crate) struct Migrate {
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    target: target::Target,
 }
 
 /// A database's own SQL.

@@ -33,7 +33,7 @@ Commands that touch a database take --database URL, PILLARBOX_DATABASE_URL, or p
 
 /// A transactional outbox: what commits is delivered, at least once, and never lost
 #[derive(Debug, Parser)]
-#[command(name = "pillarbox", version, about, after_help = EXAMPLES, arg_required_else_help = true)]
+#[command(name = "pillarbox", version, after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -52,7 +52,7 @@ pub(crate) enum Command {
     /// Create the outbox in a database, or bring it up to date
     Migrate(migrate::Migrate),
     /// Put events into the outbox by hand
-    Enqueue(enqueue::Enqueue),
+    Enqueue(Box<enqueue::Enqueue>),
     /// Look at events, retry or delete them
     #[command(subcommand)]
     Events(events::Events),

@@ -15,8 +15,8 @@ Examples:
   pillarbox run --migrate --listen 127.0.0.1:8080
   PILLARBOX_DATABASE_URL=postgres://… pillarbox run --log-format json
 
-SIGTERM and SIGINT stop it: what is in flight is finished within `dispatch.grace`, the rest is given back, and it
-exits with 0. A second signal exits at once with 130.
+SIGTERM and SIGINT stop it: what is in flight is finished within `dispatch.grace`, the rest is
+given back, and it exits with 0. A second signal exits at once with 130.
 A database that is not there yet is waited for; /readyz says 503 meanwhile.";
 
 /// The daemon.

@@ -16,9 +16,6 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Stats {
-    #[command(flatten)]
-    target: Target,
-
     /// Only this namespace; may be given again
     #[arg(long, value_name = "NAME")]
     namespace: Vec<String>,
@@ -26,6 +23,9 @@ pub(crate) struct Stats {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    target: Target,
 }
 
 impl Stats {

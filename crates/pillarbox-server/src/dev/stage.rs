@@ -82,15 +82,17 @@ impl Stage {
     async fn summary(&self) -> Result<(), Failure> {
         let stats = self.stats().await?;
         let Self { file, address, .. } = self;
+        // As it was called: a newcomer who typed `cargo run` has no `pillarbox` on the path.
+        let pillarbox = std::env::args().next().unwrap_or_else(|| "pillarbox".to_owned());
         say(&format!(
             "\nSo far: {} events delivered, {} dead, and nothing of orders that were rolled back.\n\
              Try in another terminal:\n  \
              curl http://{address}/api/v1/stats\n  \
-             pillarbox events ls --database {file}\n  \
-             pillarbox events ls --database {file} --status dead\n  \
-             pillarbox events retry --database {file} --dead\n  \
-             pillarbox enqueue shop orders '{{\"order\": 1000}}' --database {file}\n\
-             Ctrl-C stops. `pillarbox init` writes a configuration for your own database and broker.\n",
+             {pillarbox} events ls --database {file}\n  \
+             {pillarbox} events ls --database {file} --status dead\n  \
+             {pillarbox} events retry --database {file} --dead\n  \
+             {pillarbox} enqueue shop orders '{{\"order\": 1000}}' --database {file}\n\
+             Ctrl-C stops. `{pillarbox} init` writes a configuration for your own database and broker.\n",
             stats.delivered, stats.dead
         ));
         Ok(())

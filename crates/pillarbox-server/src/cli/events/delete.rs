@@ -23,9 +23,6 @@ pub(crate) struct Delete {
     #[arg(required = true)]
     ids: Vec<Uuid>,
 
-    #[command(flatten)]
-    target: Target,
-
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -33,6 +30,9 @@ pub(crate) struct Delete {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    target: Target,
 }
 
 impl Delete {

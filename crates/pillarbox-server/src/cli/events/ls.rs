@@ -22,9 +22,6 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Ls {
     #[command(flatten)]
-    target: Target,
-
-    #[command(flatten)]
     which: Which,
 
     /// Only events in this state
@@ -42,6 +39,9 @@ pub(crate) struct Ls {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    target: Target,
 }
 
 /// A state that can be asked for.

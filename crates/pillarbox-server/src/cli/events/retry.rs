@@ -34,12 +34,12 @@ pub(crate) struct Retry {
     #[command(flatten)]
     which: Which,
 
-    #[command(flatten)]
-    target: Target,
-
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    target: Target,
 }
 
 impl Retry {

@@ -17,12 +17,12 @@ pub(crate) struct Show {
     /// The event's id, from `events ls`
     id: Uuid,
 
-    #[command(flatten)]
-    target: Target,
-
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    target: Target,
 }
 
 impl Show {
