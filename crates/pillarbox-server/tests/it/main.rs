@@ -1,5 +1,7 @@
 //! The real binary, from the outside: what it prints, what it exits with, what it delivers.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 mod binary;
 mod cli;
 mod config;

@@ -30,7 +30,8 @@ pub fn script() -> String {
     let mut script = format!("begin immediate;\n\n{};\n", MIGRATIONS_TABLE.trim_end());
     for Migration { version, name, sql } in migrations() {
         script += &format!("\n-- Migration {version}: {name}\n\n{}\n", sql.trim_end());
-        script += &format!("\ninsert into pillarbox_migrations (version, name) values ({version}, '{name}');\n");
+        script +=
+            &format!("\ninsert into pillarbox_migrations (version, name) values ({version}, '{name}');\n");
     }
     script + "\ncommit;\n"
 }
@@ -76,9 +77,7 @@ impl Sqlite {
 /// Changes nothing where the schema is newer; the caller sees it in `from`.
 async fn migrate(writer: SqlitePool) -> Result<Migrated, sqlx::Error> {
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
-    sqlx::query(MIGRATIONS_TABLE)
-        .execute(&mut *tx)
-        .await?;
+    sqlx::query(MIGRATIONS_TABLE).execute(&mut *tx).await?;
     let from: i32 = sqlx::query_scalar("select coalesce(max(version), 0) from pillarbox_migrations")
         .fetch_one(&mut *tx)
         .await?;
