@@ -108,6 +108,8 @@ impl SinkConfig {
     /// When the configuration cannot be true, or the program was built without the sink.
     pub async fn build(&self, name: &str) -> Result<Arc<dyn Sink>, BuildError> {
         let sink: Result<Arc<dyn Sink>, ConfigError> = match self {
+            #[cfg(feature = "rabbitmq")]
+            Self::RabbitMq(config) => rabbitmq::RabbitMq::new(name, config).map(arc),
             #[cfg(feature = "webhook")]
             Self::Webhook(config) => webhook::Webhook::new(name, config).map(arc),
             Self::Log(config) => Ok(arc(log::Log::new(config))),

@@ -1,0 +1,153 @@
+//! An event as an AMQP message.
+
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use pillarbox::{Delivery, Outcome};
+
+use crate::headers;
+use crate::template::Template;
+
+/// To be written to disk by the broker.
+const PERSISTENT: u8 = 2;
+/// What a table entry costs beside its name and its value: two lengths and a type.
+const ENTRY_OVERHEAD: usize = 6;
+/// What all properties but the headers take at the most, with the frame around them.
+const PROPERTIES: usize = 2048;
+
+/// All of a message but its body, which is the payload as it is.
+pub(super) struct Message {
+    pub(super) routing_key: ShortString,
+    pub(super) properties: BasicProperties,
+    /// How large the frame with the properties gets, at the most.
+    pub(super) header_size: usize,
+}
+
+/// Names longer than AMQP can carry are rejected here: they would cost the connection.
+pub(super) fn message(
+    delivery: &Delivery,
+    destination: &str,
+    routing_key: &Template,
+) -> Result<Message, Outcome> {
+    let routing_key = routing_key
+        .render(delivery, destination)
+        .map_err(|missing| Outcome::reject(missing.to_string()))?;
+    let event = &delivery.event;
+    let mut properties = BasicProperties::default()
+        .with_delivery_mode(PERSISTENT)
+        .with_app_id("pillarbox".into())
+        .with_message_id(short("message id", &event.id.to_string())?)
+        .with_content_type(short("content type", event.media_type())?);
+    if let Some(encoding) = &event.content_encoding {
+        properties = properties.with_content_encoding(short("content encoding", encoding)?);
+    }
+    if let Some(event_type) = &event.event_type {
+        properties = properties.with_type(short("event type", event_type)?);
+    }
+    if let Ok(seconds) = u64::try_from(delivery.created_at.unix_timestamp()) {
+        properties = properties.with_timestamp(seconds);
+    }
+    let (table, header_size) = table(delivery)?;
+    Ok(Message {
+        routing_key: short("routing key", &routing_key)?,
+        properties: properties.with_headers(table),
+        header_size,
+    })
+}
+
+fn table(delivery: &Delivery) -> Result<(FieldTable, usize), Outcome> {
+    let mut table = FieldTable::default();
+    let mut size = PROPERTIES;
+    for (name, value) in headers::of(delivery) {
+        // To RabbitMQ these are lists of further routing keys; a text there costs the channel.
+        if matches!(name, "CC" | "BCC") {
+            return Err(Outcome::reject(format!(
+                "the event has a header `{name}`, which RabbitMQ keeps for itself; rename it"
+            )));
+        }
+        size += ENTRY_OVERHEAD + name.len() + value.len();
+        let value = AMQPValue::LongString(value.into_owned().into());
+        table.insert(short("header name", name)?, value);
+    }
+    Ok((table, size))
+}
+
+fn short(what: &str, text: &str) -> Result<ShortString, Outcome> {
+    ShortString::try_new(text).map_err(|_| {
+        Outcome::reject(format!(
+            "the {what} is {} bytes long; AMQP allows 255",
+            text.len()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::delivery;
+    use pillarbox::Event;
+
+    fn encode(routing_key: &str, event: Event) -> Result<Message, Outcome> {
+        message(&delivery(event), "queue", &Template::parse(routing_key).unwrap())
+    }
+
+    fn event() -> Event {
+        Event::new("shop", "orders").event_type("OrderCreated")
+    }
+
+    #[test]
+    fn properties_say_what_the_event_is() {
+        let event = event().header("traceparent", "00-1");
+        let id = event.id.to_string();
+        let message = encode("arap.{event_type}", event).ok().unwrap();
+        assert_eq!(message.routing_key.as_str(), "arap.OrderCreated");
+        let properties = message.properties;
+        assert_eq!(*properties.delivery_mode(), Some(2));
+        assert_eq!(properties.message_id().as_ref().unwrap().as_str(), id);
+        assert_eq!(properties.kind().as_ref().unwrap().as_str(), "OrderCreated");
+        assert_eq!(
+            properties.content_type().as_ref().unwrap().as_str(),
+            "application/json"
+        );
+        assert_eq!(*properties.timestamp(), Some(1_767_323_045));
+        let headers = properties.headers().as_ref().unwrap().inner();
+        assert_eq!(headers["pillarbox-id"], AMQPValue::LongString(id.into()));
+        assert_eq!(headers["traceparent"], AMQPValue::LongString("00-1".into()));
+    }
+
+    #[test]
+    fn names_over_255_bytes_are_rejected() {
+        // 128 characters, 256 bytes: bytes count.
+        let long = "é".repeat(128);
+        for bad in [
+            encode("{topic}", Event::new("shop", long.as_str())),
+            encode("{topic}", event().event_type(long.as_str())),
+            encode("{topic}", event().header(long.as_str(), "")),
+            encode("{topic}", event().bytes(&b""[..], long.as_str())),
+        ] {
+            let Err(Outcome::Reject { reason }) = bad else {
+                panic!("not rejected")
+            };
+            assert!(reason.contains("256 bytes long; AMQP allows 255"), "{reason}");
+        }
+        assert!(encode("{topic}", Event::new("shop", "x".repeat(255))).is_ok());
+    }
+
+    #[test]
+    fn a_header_that_rabbitmq_keeps_for_itself_is_rejected() {
+        for name in ["CC", "BCC"] {
+            assert!(matches!(
+                encode("{topic}", event().header(name, "x")),
+                Err(Outcome::Reject { .. })
+            ));
+        }
+        assert!(encode("{topic}", event().header("cc", "x")).is_ok());
+    }
+
+    #[test]
+    fn a_missing_value_is_rejected() {
+        let Err(Outcome::Reject { reason }) = encode("{severity}", event()) else {
+            panic!("not rejected")
+        };
+        assert!(reason.contains("no `severity`"), "{reason}");
+    }
+}

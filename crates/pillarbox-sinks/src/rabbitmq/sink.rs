@@ -1,0 +1,117 @@
+//! The sink: one message, one confirmation.
+
+use async_trait::async_trait;
+use lapin::options::BasicPublishOptions;
+use pillarbox::{Delivery, Outcome, Sink};
+use tokio::time::timeout;
+
+use super::classify;
+use super::config::Config;
+use super::encode::{self, Message};
+use super::link::{Link, Links};
+use super::settings::Settings;
+use crate::registry::ConfigError;
+use crate::template::Template;
+
+/// RabbitMQ.
+pub struct RabbitMq {
+    destination: String,
+    routing_key: Template,
+    mandatory: bool,
+    links: Links,
+}
+
+impl RabbitMq {
+    /// The sink of the destination `name`. Connects when it is first needed.
+    ///
+    /// # Errors
+    /// When the configuration cannot be true.
+    pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
+        Ok(Self {
+            destination: name.to_owned(),
+            routing_key: config.routing_key.clone(),
+            mandatory: config.mandatory,
+            links: Links::new(Settings::new(name, config)?),
+        })
+    }
+
+    async fn publish(&self, link: &Link, message: Message, body: &[u8]) -> Outcome {
+        let lane = match link.lane().await {
+            Ok(lane) => lane,
+            Err(error) => {
+                return Outcome::unavailable(format!("RabbitMQ gave no channel: {}", classify::words(&error)));
+            }
+        };
+        let options = BasicPublishOptions {
+            mandatory: self.mandatory,
+            ..BasicPublishOptions::default()
+        };
+        let exchange = self.links.settings().exchange.clone();
+        let sent = lane
+            .channel
+            .basic_publish(exchange, message.routing_key, options, body, message.properties)
+            .await;
+        let confirmed = match sent {
+            Ok(confirm) => confirm.await,
+            Err(error) => Err(error),
+        };
+        match confirmed {
+            Ok(confirmation) => {
+                lane.give_back();
+                classify::confirmation(&confirmation)
+            }
+            Err(error) => classify::lost(&error, body.len()),
+        }
+    }
+
+    async fn look(&self) -> Result<(), String> {
+        let link = self.links.get().await?;
+        if link.is_blocked() {
+            return Err("the broker blocks publishers; look at its memory and disk alarms".to_owned());
+        }
+        let settings = self.links.settings();
+        if settings.exchange.as_str().is_empty() {
+            return Ok(()); // the exchange without a name is always there
+        }
+        link.declare(settings, true).await
+    }
+}
+
+#[async_trait]
+impl Sink for RabbitMq {
+    async fn deliver(&self, delivery: &Delivery) -> Outcome {
+        let message = match encode::message(delivery, &self.destination, &self.routing_key) {
+            Ok(message) => message,
+            Err(outcome) => return outcome,
+        };
+        let link = match self.links.get().await {
+            Ok(link) => link,
+            Err(reason) => return Outcome::unavailable(reason),
+        };
+        if link.is_blocked() {
+            return classify::blocked();
+        }
+        if message.header_size > link.frame_max() {
+            return Outcome::reject(format!(
+                "the headers take up to {} bytes; the broker allows {} in a frame",
+                message.header_size,
+                link.frame_max()
+            ));
+        }
+        self.publish(&link, message, delivery.event.payload.as_bytes())
+            .await
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        let patience = self.links.settings().connect_timeout;
+        timeout(patience, self.look()).await.unwrap_or_else(|_| {
+            // A connection that says nothing is of no use to anybody, even if TCP still believes in it.
+            self.links.forget();
+            Err(format!("RabbitMQ did not answer within {patience:?}"))
+        })
+    }
+
+    async fn close(&self) {
+        self.links.close().await;
+    }
+}
