@@ -1,11 +1,14 @@
 //! What proves that a store is a store and a sink a sink: the suites that every one of them runs, and
-//! the fakes for faults.
+//! the fakes for faults: a clock, a store and a network that can be disturbed.
 //!
 //! The case lists live here, so that no backend can forget a case.
 
 pub mod clock;
 pub mod fakes;
+pub mod proxy;
+pub mod sink_suite;
 pub mod store_suite;
 
 pub use clock::ManualClock;
+pub use proxy::Proxy;
 pub use store_suite::{Capability, Harness, MemoryHarness, Skipped, Tx};

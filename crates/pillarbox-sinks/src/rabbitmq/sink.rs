@@ -39,7 +39,10 @@ impl RabbitMq {
         let lane = match link.lane().await {
             Ok(lane) => lane,
             Err(error) => {
-                return Outcome::unavailable(format!("RabbitMQ gave no channel: {}", classify::words(&error)));
+                return Outcome::unavailable(format!(
+                    "RabbitMQ gave no channel: {}",
+                    classify::words(&error)
+                ));
             }
         };
         let options = BasicPublishOptions {

@@ -1,0 +1,84 @@
+//! The callback sink: the place is a list in this process.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use pillarbox::{Delivery, Event, Sink};
+use pillarbox_sinks::{Callback, CallbackError, headers};
+use pillarbox_testkit::Skipped;
+use pillarbox_testkit::sink_suite::{Arrived, Harness};
+
+#[derive(Default)]
+struct CallbackHarness {
+    taken: Arc<Mutex<Vec<Delivery>>>,
+}
+
+impl CallbackHarness {
+    async fn fresh() -> Self {
+        Self::default()
+    }
+}
+
+#[async_trait]
+impl Harness for CallbackHarness {
+    async fn sink(&self) -> Arc<dyn Sink> {
+        let taken = self.taken.clone();
+        Arc::new(Callback::new(move |delivery: Delivery| {
+            let taken = taken.clone();
+            async move {
+                if delivery.event.event_type.as_deref() == Some("Poison") {
+                    return Err(CallbackError::reject("nobody wants that"));
+                }
+                tokio::task::yield_now().await;
+                taken.lock().unwrap().push(delivery);
+                Ok(())
+            }
+        }))
+    }
+
+    async fn arrived(&self) -> Vec<Arrived> {
+        let taken = self.taken.lock().unwrap().clone();
+        let arrived = |delivery: &Delivery| Arrived {
+            id: delivery.event.id,
+            headers: headers::of(delivery)
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.into_owned()))
+                .collect(),
+            payload: delivery.event.payload.as_bytes().clone(),
+            content_type: delivery.event.media_type().to_owned(),
+        };
+        taken.iter().map(arrived).collect()
+    }
+
+    fn when_gone(&self) -> &'static str {
+        "retry"
+    }
+
+    async fn go_away(&self) -> Result<(), Skipped> {
+        Err(Skipped("a function in the same process cannot go away"))
+    }
+
+    async fn come_back(&self) {}
+
+    async fn fall_silent(&self) -> Result<(), Skipped> {
+        Err(Skipped("a function in the same process has no connection"))
+    }
+
+    async fn cut(&self) {}
+
+    fn poison(&self) -> Result<Event, Skipped> {
+        Ok(Event::new("shop", "orders").event_type("Poison"))
+    }
+
+    async fn with_wrong_password(&self) -> Result<(Arc<dyn Sink>, String), Skipped> {
+        Err(Skipped("a function asks for no password"))
+    }
+
+    async fn with_tls(&self, _: bool) -> Result<Arc<dyn Sink>, Skipped> {
+        Err(Skipped("a function speaks no TLS"))
+    }
+}
+
+mod suite {
+    pillarbox_testkit::sink_suite!(super::CallbackHarness::fresh);
+}

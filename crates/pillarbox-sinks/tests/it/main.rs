@@ -1,0 +1,11 @@
+//! Every sink against the place that it is for: `scripts/test` starts those that need a server.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod callback;
+mod environment;
+mod log;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+#[cfg(feature = "webhook")]
+mod webhook;

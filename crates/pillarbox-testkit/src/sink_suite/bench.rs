@@ -1,0 +1,117 @@
+//! What the cases have in common: making deliveries, and waiting for what should arrive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::{Delivery, Event, Outcome, Sink};
+use serde_json::json;
+use time::OffsetDateTime;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use super::harness::{Arrived, Harness};
+
+/// How long a fact may take to show itself. Only a failing test waits that long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long to wait before looking again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// One place and what the cases do with it.
+#[derive(Clone)]
+pub struct Bench {
+    /// The place.
+    pub harness: Arc<dyn Harness>,
+}
+
+impl Bench {
+    /// A bench for this place.
+    pub fn new(harness: Arc<dyn Harness>) -> Self {
+        Self { harness }
+    }
+
+    /// Waits until `number` events have arrived.
+    ///
+    /// # Panics
+    /// When they do not come.
+    pub async fn arrived(&self, number: usize) -> Vec<Arrived> {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let arrived = self.harness.arrived().await;
+            if arrived.len() >= number {
+                return arrived;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "{} of {number} events arrived within {PATIENCE:?}",
+                arrived.len()
+            );
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Delivers again and again until it is done.
+    ///
+    /// # Panics
+    /// When it never is.
+    pub async fn deliver_until_done(&self, sink: &dyn Sink, delivery: &Delivery) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let outcome = sink.deliver(delivery).await;
+            if outcome == Outcome::Delivered {
+                return;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "still {outcome:?} after {PATIENCE:?}"
+            );
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Delivers all of these at once. Returns what came of each.
+    pub async fn deliver_all(&self, sink: &Arc<dyn Sink>, deliveries: Vec<Delivery>) -> Vec<(Uuid, Outcome)> {
+        let mut tasks = JoinSet::new();
+        for delivery in deliveries {
+            let sink = sink.clone();
+            tasks.spawn(async move { (delivery.event.id, sink.deliver(&delivery).await) });
+        }
+        tasks.join_all().await
+    }
+}
+
+/// The first attempt to deliver an event.
+pub fn delivery(event: Event) -> Delivery {
+    Delivery {
+        id: event.id,
+        seq: 1,
+        event,
+        attempts: 1,
+        max_attempts: None,
+        created_at: OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
+        claim: Uuid::now_v7(),
+        recovered: false,
+    }
+}
+
+/// The first attempt to deliver some order or other.
+pub(super) fn order(number: usize) -> Delivery {
+    let event = Event::new("shop", "orders")
+        .event_type("OrderCreated")
+        .aggregate("order", number.to_string())
+        .ordering_key(format!("order-{number}"))
+        .json(&json!({"order": number, "note": "Grüße"}));
+    delivery(event.expect("a map with text keys has a JSON form"))
+}
+
+/// What went wrong, or nothing.
+pub(super) fn reason(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Delivered => "",
+        Outcome::Retry { reason, .. }
+        | Outcome::Reject { reason }
+        | Outcome::Throttled { reason, .. }
+        | Outcome::Unavailable { reason }
+        | Outcome::Cut { reason }
+        | Outcome::Gone { reason } => reason,
+    }
+}

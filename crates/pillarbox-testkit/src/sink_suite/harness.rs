@@ -1,0 +1,78 @@
+//! What a backend brings to the suite: a place of its own for every case, and eyes that see what
+//! arrived there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use pillarbox::{Event, Sink};
+use uuid::Uuid;
+
+use crate::store_suite::Skipped;
+
+/// Something that arrived, as the place shows it to those who read there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrived {
+    /// The event's id, from where the sink's page says that it is.
+    pub id: Uuid,
+    /// All headers, their names in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// What the event carries.
+    pub payload: Bytes,
+    /// The media type.
+    pub content_type: String,
+}
+
+/// One place that nobody else uses.
+#[async_trait]
+pub trait Harness: Send + Sync + 'static {
+    /// A new sink that delivers there.
+    async fn sink(&self) -> Arc<dyn Sink>;
+
+    /// All that arrived so far, in the order of its arrival. Does not wait.
+    async fn arrived(&self) -> Vec<Arrived>;
+
+    /// What [`Outcome`](pillarbox::Outcome) an event has if nobody is there, by its name.
+    fn when_gone(&self) -> &'static str;
+
+    /// Nobody is there from now on.
+    ///
+    /// # Errors
+    /// When this place cannot go away.
+    async fn go_away(&self) -> Result<(), Skipped>;
+
+    /// Undoes [`go_away`](Self::go_away) and [`fall_silent`](Self::fall_silent).
+    async fn come_back(&self);
+
+    /// What is sent arrives, but no answer comes back.
+    ///
+    /// # Errors
+    /// When this place always answers.
+    async fn fall_silent(&self) -> Result<(), Skipped>;
+
+    /// Closes the connections that are open.
+    async fn cut(&self);
+
+    /// An event that will never be accepted here.
+    ///
+    /// # Errors
+    /// When everything is accepted.
+    fn poison(&self) -> Result<Event, Skipped>;
+
+    /// A sink with a wrong password, and the password.
+    ///
+    /// # Errors
+    /// When there are no passwords here.
+    async fn with_wrong_password(&self) -> Result<(Arc<dyn Sink>, String), Skipped>;
+
+    /// A sink that speaks TLS with the place, which shows a certificate of a private CA; whether the sink
+    /// knows the CA is the question.
+    ///
+    /// # Errors
+    /// When there is no TLS here.
+    async fn with_tls(&self, knows_the_ca: bool) -> Result<Arc<dyn Sink>, Skipped>;
+
+    /// Called after a case that passed; what a failed one leaves is there to be looked at.
+    async fn clean_up(&self) {}
+}
