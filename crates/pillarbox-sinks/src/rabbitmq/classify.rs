@@ -1,7 +1,10 @@
 //! What the broker's answer, or its silence, means.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use lapin::message::BasicReturnMessage;
+use lapin::types::ShortString;
 use lapin::{Confirmation, Error, ErrorKind};
 use pillarbox::Outcome;
 
@@ -15,22 +18,65 @@ const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
 const NOT_ALLOWED: u16 = 530;
 
-/// From a confirmation. `is_ack()` would be true for a returned message too.
-pub(super) fn confirmation(confirmation: &Confirmation) -> Outcome {
-    match confirmation {
-        Confirmation::Ack(None) => Outcome::Delivered,
-        Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)) => Outcome::retry(format!(
-            "returned as unroutable: {} (exchange `{}`, routing key `{}`); bind a queue to it",
-            returned.reply_text, returned.delivery.exchange, returned.delivery.routing_key
-        )),
-        Confirmation::Nack(None) => Outcome::retry("the broker could not take the message (nack)"),
-        Confirmation::NotRequested => Outcome::cut("the channel lost its confirm mode"),
+/// One message of a cohort, and how its publishing ended.
+pub(super) struct Published {
+    /// The `message_id`.
+    pub(super) id: ShortString,
+    /// How large its body is.
+    pub(super) len: usize,
+    /// What came back. A confirmation may carry a returned message, and it may be another one's.
+    pub(super) result: Result<Confirmation, Error>,
+}
+
+/// From a cohort of which every message has ended. In the order of the messages.
+///
+/// Whose a returned message is, only its `message_id` tells. The broker returns a message before it
+/// confirms it, so once all are confirmed every returned message is with one of the confirmations. If
+/// the channel ended before, one may be missing: it is that of somebody whose own confirmation carried
+/// another's.
+pub(super) fn cohort(published: Vec<Published>) -> Vec<Outcome> {
+    let alone = published.len() == 1;
+    let complete = published.iter().all(|message| message.result.is_ok());
+    let returned: HashMap<String, String> = published
+        .iter()
+        .filter_map(|message| carried(&message.result))
+        .map(|returned| (message_id(returned), unroutable(returned)))
+        .collect();
+    let outcome = |message: Published| match (returned.get(message.id.as_str()), message.result) {
+        (Some(reason), _) => Outcome::retry(reason.clone()),
+        (None, Err(error)) => lost(&error, message.len, alone),
+        (None, Ok(Confirmation::Ack(Some(_)))) if !complete => {
+            Outcome::cut("the channel ended before it was clear whether the message was returned")
+        }
+        (None, Ok(Confirmation::Ack(_))) => Outcome::Delivered,
+        (None, Ok(Confirmation::Nack(_))) => Outcome::retry("the broker could not take the message (nack)"),
+        (None, Ok(Confirmation::NotRequested)) => Outcome::cut("the channel lost its confirm mode"),
+    };
+    published.into_iter().map(outcome).collect()
+}
+
+fn carried(result: &Result<Confirmation, Error>) -> Option<&BasicReturnMessage> {
+    match result {
+        Ok(Confirmation::Ack(returned) | Confirmation::Nack(returned)) => returned.as_ref(),
+        Ok(Confirmation::NotRequested) | Err(_) => None,
     }
 }
 
-/// From an error between the first byte and the confirmation. The message was alone on its channel, so
-/// that what the broker says of the channel it says of the message.
-pub(super) fn lost(error: &Error, payload: usize) -> Outcome {
+fn message_id(returned: &BasicReturnMessage) -> String {
+    let id = returned.delivery.properties.message_id();
+    id.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+fn unroutable(returned: &BasicReturnMessage) -> String {
+    format!(
+        "returned as unroutable: {} (exchange `{}`, routing key `{}`); bind a queue to it",
+        returned.reply_text, returned.delivery.exchange, returned.delivery.routing_key
+    )
+}
+
+/// From an error between the first byte and the confirmation. What the broker says of a channel it says
+/// of one message on it; only of one that was alone is it known which.
+fn lost(error: &Error, len: usize, alone: bool) -> Outcome {
     let ErrorKind::ProtocolError(refusal) = error.kind() else {
         return Outcome::cut(format!(
             "the connection was lost before the confirmation: {error}"
@@ -38,11 +84,15 @@ pub(super) fn lost(error: &Error, payload: usize) -> Outcome {
     };
     let text = refusal.get_message().as_str();
     match refusal.get_id() {
-        CONTENT_TOO_LARGE => Outcome::reject(format!("the broker refused the message: {text}")),
-        PRECONDITION_FAILED if size_limit(text).is_some_and(|limit| payload > limit) => {
+        CONTENT_TOO_LARGE if alone => Outcome::reject(format!("the broker refused the message: {text}")),
+        // The broker names the limit, so that the culprit is known in any company.
+        PRECONDITION_FAILED if size_limit(text).is_some_and(|limit| len > limit) => {
             Outcome::reject(format!("the broker refused the message: {text}"))
         }
-        _ if error.is_amqp_soft_error() => Outcome::retry(format!("the broker refused the message: {text}")),
+        _ if alone && error.is_amqp_soft_error() => {
+            Outcome::retry(format!("the broker refused the message: {text}"))
+        }
+        _ if error.is_amqp_soft_error() => Outcome::cut(format!("the broker closed the channel: {text}")),
         _ => Outcome::cut(format!("the broker closed the connection: {text}")),
     }
 }
@@ -119,44 +169,97 @@ pub(super) fn words(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lapin::BasicProperties;
+    use lapin::message::Delivery;
     use lapin::protocol::AMQPError;
 
     fn refusal(code: u16, text: &str) -> Error {
         ErrorKind::ProtocolError(AMQPError::from_id(code, text.into()).unwrap()).into()
     }
 
-    #[test]
-    fn only_a_plain_ack_is_delivered() {
-        assert_eq!(confirmation(&Confirmation::Ack(None)), Outcome::Delivered);
-        assert_eq!(confirmation(&Confirmation::Nack(None)).name(), "retry");
-        assert_eq!(confirmation(&Confirmation::NotRequested).name(), "cut");
+    fn returned(id: &str) -> Option<BasicReturnMessage> {
+        let mut delivery = Delivery::mock(0, "events".into(), "orders".into(), false, Vec::new());
+        delivery.properties = BasicProperties::default().with_message_id(id.into());
+        Some(BasicReturnMessage {
+            delivery,
+            reply_code: 312,
+            reply_text: "NO_ROUTE".into(),
+        })
+    }
+
+    fn names(results: Vec<(&str, Result<Confirmation, Error>)>) -> Vec<&'static str> {
+        let published = results.into_iter().map(|(id, result)| Published {
+            id: id.into(),
+            len: 10,
+            result,
+        });
+        cohort(published.collect()).iter().map(Outcome::name).collect()
     }
 
     #[test]
-    fn a_message_over_the_limit_is_rejected_with_the_brokers_words() {
+    fn only_an_ack_is_delivered() {
+        assert_eq!(names(vec![("a", Ok(Confirmation::Ack(None)))]), ["delivered"]);
+        assert_eq!(names(vec![("a", Ok(Confirmation::Nack(None)))]), ["retry"]);
+        assert_eq!(names(vec![("a", Ok(Confirmation::NotRequested))]), ["cut"]);
+        assert_eq!(
+            names(vec![("a", Ok(Confirmation::Ack(returned("a"))))]),
+            ["retry"]
+        );
+    }
+
+    #[test]
+    fn a_returned_message_is_known_by_its_id_whoever_carries_it() {
+        let results = vec![
+            ("a", Ok(Confirmation::Ack(returned("c")))),
+            ("b", Ok(Confirmation::Ack(None))),
+            ("c", Ok(Confirmation::Ack(None))),
+        ];
+        assert_eq!(names(results), ["delivered", "delivered", "retry"]);
+    }
+
+    #[test]
+    fn a_channel_that_ended_may_have_swallowed_a_returned_message() {
+        let reset = || Error::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        let results = vec![
+            ("a", Ok(Confirmation::Ack(returned("c")))),
+            ("b", Ok(Confirmation::Ack(None))),
+            ("c", Err(reset())),
+            ("d", Err(reset())),
+        ];
+        // a's own return, if there was one, may still have been on its way to c or d; b's was not.
+        assert_eq!(names(results), ["cut", "delivered", "retry", "cut"]);
+    }
+
+    #[test]
+    fn a_message_over_the_limit_is_rejected_in_any_company() {
         let text = "PRECONDITION_FAILED - message size 20971521 is larger than configured max size 20971520";
-        let Outcome::Reject { reason } = lost(&refusal(PRECONDITION_FAILED, text), 20_971_521) else {
-            panic!("not rejected");
-        };
-        assert!(reason.contains("max size 20971520"), "{reason}");
+        for alone in [true, false] {
+            let Outcome::Reject { reason } = lost(&refusal(PRECONDITION_FAILED, text), 20_971_521, alone)
+            else {
+                panic!("not rejected");
+            };
+            assert!(reason.contains("max size 20971520"), "{reason}");
+        }
         // A smaller one cannot have been meant.
-        assert_eq!(lost(&refusal(PRECONDITION_FAILED, text), 10).name(), "retry");
+        assert_eq!(lost(&refusal(PRECONDITION_FAILED, text), 10, false).name(), "cut");
     }
 
     #[test]
-    fn a_refusal_of_the_channel_is_a_failed_attempt() {
+    fn a_refusal_is_a_failed_attempt_of_the_one_that_was_alone() {
         for code in [ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED] {
-            assert_eq!(lost(&refusal(code, "no"), 10).name(), "retry", "{code}");
+            assert_eq!(lost(&refusal(code, "no"), 10, true).name(), "retry", "{code}");
+            assert_eq!(lost(&refusal(code, "no"), 10, false).name(), "cut", "{code}");
         }
     }
 
     #[test]
     fn a_lost_connection_is_uncertain() {
         for code in [320, 501, 541] {
-            assert_eq!(lost(&refusal(code, "bye"), 10).name(), "cut", "{code}");
+            assert_eq!(lost(&refusal(code, "bye"), 10, true).name(), "cut", "{code}");
         }
-        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-        assert_eq!(lost(&reset.into(), 10).name(), "cut");
-        assert_eq!(lost(&ErrorKind::MissingHeartbeatError.into(), 10).name(), "cut");
+        assert_eq!(
+            lost(&ErrorKind::MissingHeartbeatError.into(), 10, true).name(),
+            "cut"
+        );
     }
 }

@@ -4,6 +4,7 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use pillarbox::{Delivery, Outcome};
 
+use super::lane::Message;
 use crate::headers;
 use crate::template::Template;
 
@@ -14,28 +15,22 @@ const ENTRY_OVERHEAD: usize = 6;
 /// What all properties but the headers take at the most, with the frame around them.
 const PROPERTIES: usize = 2048;
 
-/// All of a message but its body, which is the payload as it is.
-pub(super) struct Message {
-    pub(super) routing_key: ShortString,
-    pub(super) properties: BasicProperties,
-    /// How large the frame with the properties gets, at the most.
-    pub(super) header_size: usize,
-}
-
-/// Names longer than AMQP can carry are rejected here: they would cost the connection.
+/// The message, and how large the frame with its properties gets at the most. Names longer than AMQP can
+/// carry are rejected here: they would cost the connection.
 pub(super) fn message(
     delivery: &Delivery,
     destination: &str,
     routing_key: &Template,
-) -> Result<Message, Outcome> {
+) -> Result<(Message, usize), Outcome> {
     let routing_key = routing_key
         .render(delivery, destination)
         .map_err(|missing| Outcome::reject(missing.to_string()))?;
     let event = &delivery.event;
+    let id = short("message id", &event.id.to_string())?;
     let mut properties = BasicProperties::default()
         .with_delivery_mode(PERSISTENT)
         .with_app_id("pillarbox".into())
-        .with_message_id(short("message id", &event.id.to_string())?)
+        .with_message_id(id.clone())
         .with_content_type(short("content type", event.media_type())?);
     if let Some(encoding) = &event.content_encoding {
         properties = properties.with_content_encoding(short("content encoding", encoding)?);
@@ -47,11 +42,13 @@ pub(super) fn message(
         properties = properties.with_timestamp(seconds);
     }
     let (table, header_size) = table(delivery)?;
-    Ok(Message {
+    let message = Message {
+        id,
         routing_key: short("routing key", &routing_key)?,
         properties: properties.with_headers(table),
-        header_size,
-    })
+        body: event.payload.as_bytes().clone(),
+    };
+    Ok((message, header_size))
 }
 
 fn table(delivery: &Delivery) -> Result<(FieldTable, usize), Outcome> {
@@ -87,7 +84,8 @@ mod tests {
     use pillarbox::Event;
 
     fn encode(routing_key: &str, event: Event) -> Result<Message, Outcome> {
-        message(&delivery(event), "queue", &Template::parse(routing_key).unwrap())
+        let template = Template::parse(routing_key).unwrap();
+        message(&delivery(event), "queue", &template).map(|(message, _)| message)
     }
 
     fn event() -> Event {

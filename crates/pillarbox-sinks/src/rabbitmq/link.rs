@@ -3,24 +3,26 @@
 //! Everybody who asks while it is being opened waits for the same attempt and hears the same answer, so
 //! that a thousand deliveries make one connection and a broker that is away is asked once.
 //!
-//! A channel serves one message at a time; the reasons stand in the module above. FIGURES
+//! **If we die here** what was in flight is uncertain, and comes again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use lapin::options::{ConfirmSelectOptions, ExchangeDeclareOptions};
+use lapin::options::ExchangeDeclareOptions;
 use lapin::types::FieldTable;
-use lapin::{Channel, Connection, ConnectionBuilder, ConnectionProperties, Error};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use lapin::{Connection, ConnectionBuilder, ConnectionProperties};
+use pillarbox::Outcome;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::classify;
+use super::lane::{self, Lane, Message};
 use super::settings::Settings;
 
-/// Channels that messages may not take: `check` needs one.
-const RESERVED_CHANNELS: usize = 2;
+/// How many channels carry messages. While one waits for its cohort, the others send.
+const LANES: usize = 4;
 /// How long a farewell may take.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -108,11 +110,15 @@ async fn connect(settings: &Settings) -> Result<Link, String> {
         .connect()
         .await
         .map_err(|error| classify::not_connected(&error, settings))?;
-    let channels = usize::from(connection.configuration().channel_max()).saturating_sub(RESERVED_CHANNELS);
+    let mut tasks = JoinSet::new();
+    let connection = Arc::new(connection);
+    let lanes = (0..LANES)
+        .map(|_| lane::start(&connection, &settings.exchange, settings.mandatory, &mut tasks))
+        .collect();
     let link = Link {
         connection,
-        idle: Mutex::new(Vec::new()),
-        permits: Semaphore::new(channels.max(1)),
+        lanes,
+        _tasks: tasks,
     };
     if settings.declare {
         link.declare(settings, false).await?;
@@ -120,12 +126,12 @@ async fn connect(settings: &Settings) -> Result<Link, String> {
     Ok(link)
 }
 
-/// An open connection and its channels.
+/// An open connection and the lanes on it.
 pub(super) struct Link {
-    connection: Connection,
-    /// Channels in confirm mode with nothing in flight.
-    idle: Mutex<Vec<Channel>>,
-    permits: Semaphore,
+    connection: Arc<Connection>,
+    lanes: Vec<Lane>,
+    /// Dropped with the link, which ends the lanes.
+    _tasks: JoinSet<()>,
 }
 
 impl Link {
@@ -139,30 +145,12 @@ impl Link {
         usize::try_from(self.connection.configuration().frame_max()).unwrap_or(usize::MAX)
     }
 
-    /// A channel of one's own. Dropped with its message unconfirmed it is closed; only one that was
-    /// [given back](Lane::give_back) serves again.
-    pub(super) async fn lane(&self) -> Result<Lane<'_>, Error> {
-        // The semaphore is never closed; without a permit the broker would refuse the channel.
-        let permit = self.permits.acquire().await.ok();
-        let idle = loop {
-            match self.idle().pop() {
-                Some(channel) if !channel.status().connected() => {}
-                found => break found,
-            }
-        };
-        let channel = match idle {
-            Some(channel) => channel,
-            None => {
-                let channel = self.connection.create_channel().await?;
-                channel.confirm_select(ConfirmSelectOptions::default()).await?;
-                channel
-            }
-        };
-        Ok(Lane {
-            link: self,
-            channel,
-            _permit: permit,
-        })
+    /// Sends a message by the lane with the least to do. May be dropped: the lane goes on.
+    pub(super) async fn publish(&self, message: Message) -> Outcome {
+        match self.lanes.iter().min_by_key(|lane| lane.load()) {
+            Some(lane) => lane.publish(message).await,
+            None => Outcome::unavailable("the connection has no lanes"),
+        }
     }
 
     /// Declares the exchange; passively, it only looks whether it is there. On a channel of its own, which
@@ -187,23 +175,5 @@ impl Link {
             )
             .await
             .map_err(|error| classify::no_exchange(&error, settings))
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Channel>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A channel that one message has for itself.
-pub(super) struct Lane<'a> {
-    link: &'a Link,
-    pub(super) channel: Channel,
-    _permit: Option<SemaphorePermit<'a>>,
-}
-
-impl Lane<'_> {
-    /// Lets another message have it. Only after the confirmation.
-    pub(super) fn give_back(self) {
-        self.link.idle().push(self.channel);
     }
 }

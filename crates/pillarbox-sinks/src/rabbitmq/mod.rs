@@ -2,11 +2,8 @@
 //!
 //! Delivered means: the broker confirmed the message and did not return it as unroutable.
 //!
-//! One connection is kept. Each message in flight has a channel of its own out of a pool, for two
-//! reasons. The client hands a returned message to whichever confirmation on that channel comes next, so
-//! that with several in flight an unroutable message can pass for delivered. And what the broker refuses
-//! costs the channel: alone on it, a bad message harms no neighbour and is known by name. Confirms are
-//! still pipelined over the connection; how fast that is stands in `link.rs`.
+//! One connection is kept, with a few channels. A channel takes messages in cohorts and begins the next
+//! when the last confirmation of the one before is in; `lane.rs` says why that is not pedantry.
 //!
 //! Automatic recovery of the client stays off: what was in flight when a connection went away is
 //! uncertain, and the dispatcher must hear that.
@@ -18,6 +15,8 @@ mod classify;
 mod config;
 #[cfg(feature = "rabbitmq")]
 mod encode;
+#[cfg(feature = "rabbitmq")]
+mod lane;
 #[cfg(feature = "rabbitmq")]
 mod link;
 #[cfg(feature = "rabbitmq")]

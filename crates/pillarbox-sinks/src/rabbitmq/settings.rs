@@ -19,6 +19,7 @@ pub(super) struct Settings {
     pub(super) exchange: ShortString,
     pub(super) kind: ExchangeKind,
     pub(super) declare: bool,
+    pub(super) mandatory: bool,
     pub(super) connect_timeout: Duration,
 }
 
@@ -50,6 +51,7 @@ impl Settings {
             // The exchange without a name is always there and cannot be declared.
             declare: config.declare && !config.exchange.is_empty(),
             exchange,
+            mandatory: config.mandatory,
             kind: exchange_kind(&config.kind)?,
             connect_timeout: config.connect_timeout,
         })

@@ -1,14 +1,13 @@
 //! The sink: one message, one confirmation.
 
 use async_trait::async_trait;
-use lapin::options::BasicPublishOptions;
 use pillarbox::{Delivery, Outcome, Sink};
 use tokio::time::timeout;
 
 use super::classify;
 use super::config::Config;
-use super::encode::{self, Message};
-use super::link::{Link, Links};
+use super::encode;
+use super::link::Links;
 use super::settings::Settings;
 use crate::registry::ConfigError;
 use crate::template::Template;
@@ -17,7 +16,6 @@ use crate::template::Template;
 pub struct RabbitMq {
     destination: String,
     routing_key: Template,
-    mandatory: bool,
     links: Links,
 }
 
@@ -30,41 +28,8 @@ impl RabbitMq {
         Ok(Self {
             destination: name.to_owned(),
             routing_key: config.routing_key.clone(),
-            mandatory: config.mandatory,
             links: Links::new(Settings::new(name, config)?),
         })
-    }
-
-    async fn publish(&self, link: &Link, message: Message, body: &[u8]) -> Outcome {
-        let lane = match link.lane().await {
-            Ok(lane) => lane,
-            Err(error) => {
-                return Outcome::unavailable(format!(
-                    "RabbitMQ gave no channel: {}",
-                    classify::words(&error)
-                ));
-            }
-        };
-        let options = BasicPublishOptions {
-            mandatory: self.mandatory,
-            ..BasicPublishOptions::default()
-        };
-        let exchange = self.links.settings().exchange.clone();
-        let sent = lane
-            .channel
-            .basic_publish(exchange, message.routing_key, options, body, message.properties)
-            .await;
-        let confirmed = match sent {
-            Ok(confirm) => confirm.await,
-            Err(error) => Err(error),
-        };
-        match confirmed {
-            Ok(confirmation) => {
-                lane.give_back();
-                classify::confirmation(&confirmation)
-            }
-            Err(error) => classify::lost(&error, body.len()),
-        }
     }
 
     async fn look(&self) -> Result<(), String> {
@@ -83,8 +48,8 @@ impl RabbitMq {
 #[async_trait]
 impl Sink for RabbitMq {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let message = match encode::message(delivery, &self.destination, &self.routing_key) {
-            Ok(message) => message,
+        let (message, header_size) = match encode::message(delivery, &self.destination, &self.routing_key) {
+            Ok(encoded) => encoded,
             Err(outcome) => return outcome,
         };
         let link = match self.links.get().await {
@@ -94,15 +59,14 @@ impl Sink for RabbitMq {
         if link.is_blocked() {
             return classify::blocked();
         }
-        if message.header_size > link.frame_max() {
+        if header_size > link.frame_max() {
             return Outcome::reject(format!(
                 "the headers take up to {} bytes; the broker allows {} in a frame",
-                message.header_size,
+                header_size,
                 link.frame_max()
             ));
         }
-        self.publish(&link, message, delivery.event.payload.as_bytes())
-            .await
+        link.publish(message).await
     }
 
     async fn check(&self) -> Result<(), String> {
