@@ -7,7 +7,7 @@ use pillarbox_testkit::fakes::FakeSink;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::world::{World, event, ms, s, until};
+use crate::world::{World, event, ms, until};
 
 /// A broker with one connection: when it is closed, everything in flight is cut.
 #[derive(Clone)]
@@ -149,16 +149,29 @@ async fn an_event_that_the_broker_cannot_bear_ends_dead_and_alone() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_while_it_is_not_known_whether_anybody_is_there() {
     let world = World::new();
-    let broker = Broker::new();
-    let sink = broker.sink(None);
-    world.enqueue_many(40);
-    let worker = world.start(&sink);
-    until("all are under way", || sink.under_way() == 40).await;
+    let cut = world.enqueue(event());
+    let long = world.enqueue(event());
+    let sink = FakeSink::scripted(move |delivery| async move {
+        if delivery.event.id == cut {
+            tokio::time::sleep(ms(2)).await;
+            return Outcome::cut("the broker closed the connection");
+        }
+        // Still under way while the cuts are collected.
+        tokio::time::sleep(ms(40)).await;
+        Outcome::Delivered
+    });
     sink.set_away(true);
-    broker.cut();
-    world.enqueue_many(40);
+    let worker = world.start(&sink);
+    until("both are under way", || sink.under_way() == 2).await;
+    until("one is cut", || sink.under_way() == 1).await;
+    world.enqueue_many(10);
     world.wake.ring();
-    tokio::time::sleep(s(20)).await;
-    assert_eq!(sink.ledger().len(), 40);
+    until("the cut one is given back", || {
+        worker.counters.snapshot().released >= 1
+    })
+    .await;
+    assert_eq!(sink.ledger().len(), 2);
+    assert_eq!(sink.delivered(), [long]);
+    assert_eq!(worker.counters.snapshot().claimed, 12, "the others waited here");
     worker.stop().await;
 }

@@ -36,14 +36,21 @@ async fn a_store_that_is_away_at_first_is_waited_for() {
     assert_eq!((done.store_errors, done.delivered), (5, 1));
 }
 
-#[tokio::test(start_paused = true)]
-async fn when_the_store_is_gone_settlements_are_kept() {
+/// A world in which, while the switch is on, calls of `method` fail, or all calls if there is none.
+fn switched(method: Option<&'static str>) -> (World, Arc<AtomicBool>) {
     let gone = Arc::new(AtomicBool::new(false));
     let plan = Arc::clone(&gone);
-    let world = World::failing(move |_| match plan.load(Ordering::SeqCst) {
+    let fails = move |called| plan.load(Ordering::SeqCst) && method.is_none_or(|method| method == called);
+    let world = World::failing(move |called| match fails(called) {
         true => Fault::Before,
         false => Fault::None,
     });
+    (world, gone)
+}
+
+/// Sends 50 events while settling fails for far longer than a lease; each arrives once.
+async fn outlast(method: Option<&'static str>) {
+    let (world, gone) = switched(method);
     let ids = world.enqueue_many(50);
     let sink = FakeSink::scripted(|_| async {
         tokio::time::sleep(s(1)).await;
@@ -52,7 +59,6 @@ async fn when_the_store_is_gone_settlements_are_kept() {
     let worker = world.start(&sink);
     until("all are under way", || sink.under_way() == 50).await;
     gone.store(true, Ordering::SeqCst);
-    // Far longer than a lease.
     tokio::time::sleep(s(600)).await;
     assert_eq!(world.count("processing").await, 50);
     gone.store(false, Ordering::SeqCst);
@@ -60,6 +66,16 @@ async fn when_the_store_is_gone_settlements_are_kept() {
     let done = worker.stop().await;
     assert_eq!((done.delivered, done.lost), (50, 0));
     assert_eq!(sink.delivered(), ids, "nothing was sent twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_store_is_gone_settlements_are_kept() {
+    outlast(None).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_to_be_settled_is_not_claimed_again_by_the_same_worker() {
+    outlast(Some("settle")).await;
 }
 
 #[tokio::test(start_paused = true)]
