@@ -87,3 +87,15 @@ fn connect_asks_whether_everything_is_there() {
     );
     there.good();
 }
+
+#[test]
+fn the_configuration_in_the_readme_is_good() {
+    let readme = include_str!("../../../../README.md");
+    let (_, rest) = readme.split_once("```toml\n").expect("the block begins");
+    let (text, _) = rest.split_once("```").expect("the block ends");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("p.toml"), text).unwrap();
+    let mut command = pillarbox(folder.path(), &["config", "check", "p.toml"]);
+    command.env("DATABASE_URL", "postgres://localhost/app");
+    Ended::from(command.output().unwrap()).good();
+}
