@@ -13,10 +13,12 @@
 //! | [`clock`] | where time comes from |
 //! | [`store`], [`operate`], [`sink`] | the ports |
 //! | [`stores`] | memory, PostgreSQL, SQLite |
+//! | [`failpoint`] | where a test may end the process |
 
 pub mod clock;
 pub mod enqueue;
 pub mod event;
+pub mod failpoint;
 pub mod operate;
 pub mod outcome;
 pub mod payload;
