@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use pillarbox::{Clock, Outcome, Sink};
+use pillarbox::{Clock, Outcome, Sink, failpoint};
 
 use crate::turns::Row;
 
@@ -34,6 +34,8 @@ pub(crate) async fn attempt(row: Row, sink: Arc<dyn Sink>, timeout: Duration, cl
     if row.ticket.left(clock.boot()).is_zero() {
         return End::Unsent;
     }
+    failpoint::hit("before_send");
+    failpoint::about_to_send(row.delivery.event.event_type.as_deref());
     let deliver = AssertUnwindSafe(sink.deliver(&row.delivery)).catch_unwind();
     tokio::pin!(deliver);
     let mut time = timeout;
@@ -47,7 +49,12 @@ pub(crate) async fn attempt(row: Row, sink: Arc<dyn Sink>, timeout: Duration, cl
         }
         let look = time.min(left).min(LOOK);
         match tokio::time::timeout(look, &mut deliver).await {
-            Ok(Ok(outcome)) => return End::Answered(outcome),
+            Ok(Ok(outcome)) => {
+                if outcome == Outcome::Delivered {
+                    failpoint::hit("after_send");
+                }
+                return End::Answered(outcome);
+            }
             Ok(Err(panic)) => return End::Answered(Outcome::retry(describe(panic.as_ref()))),
             Err(_) => time = time.saturating_sub(look),
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::store::{ClaimRequest, Settlement, Take};
-use pillarbox::{Delivery, StoreError, Verdict, Wake};
+use pillarbox::{Delivery, StoreError, Verdict, Wake, failpoint};
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
@@ -190,11 +190,13 @@ impl Claimer {
             max_attempts: settings.max_attempts,
         };
         let asked = self.worker.now();
+        failpoint::hit("before_claim");
         let deliveries = self.worker.store.claim(&request).await?;
         self.worked();
         if deliveries.is_empty() {
             return Ok(Found::Nothing);
         }
+        failpoint::hit("after_claim");
         self.worker.counters.claimed(deliveries.len());
         let lease = Arc::new(Lease::new(request.claim, asked, request.lease));
         self.worker.held.take(&lease, asked, &deliveries);
@@ -213,6 +215,7 @@ impl Claimer {
                 Err(reason) => given_back.push(self.hold(&Row::new(delivery, lease, now), reason)),
             }
         }
+        failpoint::hit("after_route");
         for (entrance, rows) in self.entrances.iter().zip(bundles) {
             if !rows.is_empty() {
                 given_back.extend(entrance.admit(rows, now));

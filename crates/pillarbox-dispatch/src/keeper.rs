@@ -9,6 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pillarbox::failpoint;
+
 use crate::outage::Backoff;
 use crate::task::{Next, Task};
 use crate::worker::Worker;
@@ -44,6 +46,7 @@ impl Task for Keeper {
             let asked = worker.now();
             match worker.store.renew(worker.id, rows, self.lease()).await {
                 Ok(lost) => {
+                    failpoint::hit("after_renew");
                     let gone = worker.held.renewed(rows, &lost, asked, self.lease());
                     if gone > 0 {
                         tracing::warn!(

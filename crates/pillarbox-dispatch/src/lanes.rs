@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use pillarbox::outcome::decide;
 use pillarbox::store::Settlement;
-use pillarbox::{Outcome, Verdict};
+use pillarbox::{Outcome, Verdict, failpoint};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
@@ -221,7 +221,11 @@ impl Lanes {
         } else {
             self.closed_for(now)
         };
-        for row in self.turns.drain() {
+        let rows = self.turns.drain();
+        if self.give_up.is_some() && !rows.is_empty() {
+            failpoint::hit("on_release");
+        }
+        for row in rows {
             self.push(row.ticket, release(wait));
         }
     }

@@ -15,6 +15,7 @@ use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pillarbox::failpoint;
 use pillarbox::store::Settlement;
 use tokio::sync::mpsc::UnboundedReceiver;
 use uuid::Uuid;
@@ -96,8 +97,10 @@ impl Settler {
     async fn write(&mut self) -> Next {
         let most = self.settlements.len().min(MOST);
         let batch = &self.settlements.make_contiguous()[..most];
+        failpoint::hit("before_settle");
         match self.worker.store.settle(self.worker.id, batch).await {
             Ok(lost) => {
+                failpoint::hit("after_settle");
                 self.written(most, &lost);
                 Next::Again
             }

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use pillarbox::failpoint;
+
 use crate::outage::Backoff;
 use crate::recovery::Asked;
 use crate::task::{Next, Task};
@@ -36,7 +38,10 @@ impl Task for Sweeper {
             .store
             .sweep(&settings.scope, settings.max_attempts, settings.lease);
         let swept = match swept.await {
-            Ok(swept) => swept,
+            Ok(swept) => {
+                failpoint::hit("after_sweep");
+                swept
+            }
             Err(error) => {
                 worker.store_failed("sweeper", &error);
                 return Next::Wait(self.backoff.failed(fastrand::f64()));

@@ -9,6 +9,7 @@ use sqlx::Row;
 use super::decode::delivery;
 use super::{Inner, attempts, interval, store_error};
 use crate::event::Delivery;
+use crate::failpoint;
 use crate::store::{ClaimRequest, Scope, StoreError, Take};
 
 pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
@@ -37,6 +38,7 @@ pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Ve
         .fetch_all(&mut *transaction)
         .await
         .map_err(store_error)?;
+    failpoint::hit("in_claim");
     transaction.commit().await.map_err(store_error)?;
     let mut claimed = rows
         .iter()

@@ -10,6 +10,7 @@ use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
 use super::{Inner, attempts, interval, store_error};
+use crate::failpoint;
 use crate::outcome::Verdict;
 use crate::store::{Settlement, StoreError};
 use crate::text::error_text;
@@ -124,6 +125,7 @@ pub(super) async fn settle(
             .persistent(false);
         lost.extend(query.fetch_all(&mut *transaction).await.map_err(store_error)?);
     }
+    failpoint::hit("in_settle");
     transaction.commit().await.map_err(store_error)?;
     Ok(lost)
 }
