@@ -5,6 +5,7 @@
 mod binary;
 mod cli;
 mod config;
+mod crash;
 mod dev;
 mod events;
 mod postgres;

@@ -1,0 +1,145 @@
+//! The consumer's side: a durable queue, which is the ledger of what the broker really took.
+//!
+//! It is read once, at the end, when nobody publishes any more: a consumer that reads along would be cut
+//! off with the broker and see messages again that were sent once.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lapin::options::{
+    BasicConsumeOptions, ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions,
+    QueueDeclareOptions, QueueDeleteOptions,
+};
+use lapin::types::FieldTable;
+use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// One message as the consumer sees it.
+pub(super) struct Message {
+    pub(super) id: Uuid,
+    pub(super) payload: Value,
+}
+
+/// A durable queue that everything sent to its exchange ends in. Both have the same name.
+pub(super) struct Queue {
+    url: String,
+    pub(super) name: String,
+}
+
+impl Queue {
+    pub(super) async fn declare(url: &str, name: &str) -> Self {
+        let queue = Self {
+            url: url.to_owned(),
+            name: name.to_owned(),
+        };
+        let (connection, channel) = queue.open().await;
+        let exchange = ExchangeDeclareOptions {
+            durable: true,
+            ..ExchangeDeclareOptions::default()
+        };
+        let none = FieldTable::default;
+        channel
+            .exchange_declare(name.into(), ExchangeKind::Topic, exchange, none())
+            .await
+            .expect("an exchange");
+        channel
+            .queue_declare(name.into(), QueueDeclareOptions::durable(), none())
+            .await
+            .expect("a queue");
+        channel
+            .queue_bind(
+                name.into(),
+                name.into(),
+                "#".into(),
+                QueueBindOptions::default(),
+                none(),
+            )
+            .await
+            .expect("a binding");
+        connection.close(200, "done".into()).await.expect("closes");
+        queue
+    }
+
+    /// How many messages wait in the queue.
+    pub(super) async fn len(&self) -> u32 {
+        let (connection, channel) = self.open().await;
+        let count = self.count(&channel).await;
+        connection.close(200, "done".into()).await.expect("closes");
+        count
+    }
+
+    /// Takes everything out of the queue.
+    pub(super) async fn read(&self) -> Vec<Message> {
+        let (connection, channel) = self.open().await;
+        let options = BasicConsumeOptions {
+            no_ack: true,
+            ..BasicConsumeOptions::default()
+        };
+        let mut messages = Vec::new();
+        let mut left = self.count(&channel).await;
+        let name = self.name.as_str();
+        let mut consumer = channel
+            .basic_consume(name.into(), "ledger".into(), options, FieldTable::default())
+            .await
+            .expect("a consumer");
+        while left > 0 {
+            let next = tokio::time::timeout(Duration::from_secs(10), consumer.next()).await;
+            let delivery = next.expect("the queue says that there is more");
+            let delivery = delivery
+                .expect("the consumer is not cancelled")
+                .expect("a message");
+            messages.push(read(&delivery));
+            left -= 1;
+            if left == 0 {
+                left = self.count(&channel).await;
+            }
+        }
+        connection.close(200, "done".into()).await.expect("closes");
+        messages
+    }
+
+    pub(super) async fn delete(&self) {
+        let (connection, channel) = self.open().await;
+        let name = self.name.as_str();
+        channel
+            .queue_delete(name.into(), QueueDeleteOptions::default())
+            .await
+            .expect("the queue is there");
+        channel
+            .exchange_delete(name.into(), ExchangeDeleteOptions::default())
+            .await
+            .expect("the exchange is there");
+        connection.close(200, "done".into()).await.expect("closes");
+    }
+
+    async fn count(&self, channel: &Channel) -> u32 {
+        let passive = QueueDeclareOptions {
+            passive: true,
+            ..QueueDeclareOptions::default()
+        };
+        let name = self.name.as_str();
+        let queue = channel.queue_declare(name.into(), passive, FieldTable::default());
+        queue.await.expect("the queue is there").message_count()
+    }
+
+    async fn open(&self) -> (Connection, Channel) {
+        let connection = Connection::connect(&self.url, ConnectionProperties::default())
+            .await
+            .expect("RabbitMQ answers; run the tests by scripts/test");
+        let channel = connection.create_channel().await.expect("a channel");
+        (connection, channel)
+    }
+}
+
+fn read(delivery: &lapin::message::Delivery) -> Message {
+    let id = delivery
+        .properties
+        .message_id()
+        .as_ref()
+        .expect("every message has an id");
+    Message {
+        id: id.as_str().parse().expect("the id is the event's"),
+        payload: serde_json::from_slice(&delivery.data).expect("the payload is JSON"),
+    }
+}

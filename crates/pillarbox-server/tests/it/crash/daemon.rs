@@ -1,0 +1,96 @@
+//! One running `pillarbox run`: started, stopped, frozen and killed.
+
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+/// Long enough for a debug build on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A daemon. Killed when it is dropped.
+pub(super) struct Daemon {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts one with this configuration; what it says goes to `log`.
+    pub(super) fn start(config: &Path, log: PathBuf, variables: &[(&str, &str)]) -> Self {
+        let said = File::create(&log).expect("the log can be written");
+        let child = Command::new(env!("CARGO_BIN_EXE_pillarbox"))
+            .arg("run")
+            .arg("--config")
+            .arg(config)
+            .env_clear()
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(said.try_clone().expect("a second handle"))
+            .stderr(said)
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the binary runs");
+        Self { child, log }
+    }
+
+    /// Asks it to stop, expects that it does so in good order, and returns all it has said.
+    pub(super) async fn stop(mut self) -> String {
+        self.signal(Signal::TERM);
+        let status = self.ends().await;
+        let said = self.said();
+        assert_eq!(status.code(), Some(0), "{status}, and it said: {said}");
+        said
+    }
+
+    /// `kill -9`.
+    pub(super) async fn kill(mut self) {
+        self.signal(Signal::KILL);
+        let status = self.ends().await;
+        assert_eq!(
+            status.signal(),
+            Some(Signal::KILL.as_raw()),
+            "it ended before: {status}"
+        );
+    }
+
+    /// Waits until it ends at a failpoint.
+    pub(super) async fn aborts_at(mut self, failpoint: &str) {
+        let status = self.ends().await;
+        let said = self.said();
+        assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "{status}: {said}");
+        assert!(
+            said.contains(&format!("failpoint {failpoint}:")),
+            "died elsewhere: {said}"
+        );
+    }
+
+    /// Did it end already?
+    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("our own child")
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        let id = self.child.id().expect("nobody has waited for it yet");
+        let pid = i32::try_from(id)
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a process id");
+        kill_process(pid, signal).expect("the process is there");
+    }
+
+    /// Everything it has said.
+    pub(super) fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("the log is there")
+    }
+
+    async fn ends(&mut self) -> ExitStatus {
+        match tokio::time::timeout(PATIENCE, self.child.wait()).await {
+            Ok(status) => status.expect("our own child"),
+            Err(_) => panic!("it does not end: {}", self.said()),
+        }
+    }
+}

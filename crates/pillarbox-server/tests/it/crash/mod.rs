@@ -1,0 +1,26 @@
+//! The real binary, killed at every step, on real PostgreSQL and RabbitMQ.
+//!
+//! Every test has a database, an exchange and a durable queue of its own. A producer commits orders, each
+//! with its event in one transaction, and rolls some back. At the end the queue is read from outside and
+//! held against the orders: every committed event is there at least once with its payload, none that
+//! rolled back is, and there are no more duplicates than the faults explain. Our own tables are asked only
+//! whether everything has ended.
+//!
+//! Tests that need a failpoint want the cargo feature `failpoints`; without it they say so and are ignored.
+
+mod broker;
+mod daemon;
+mod door;
+mod patience;
+mod producer;
+mod services;
+mod world;
+
+mod kills;
+mod leases;
+mod outages;
+mod poison;
+mod pooler;
+mod rights;
+mod shutdown;
+mod steps;

@@ -1,0 +1,64 @@
+//! The broker or the database goes away under load, and comes back.
+
+use std::time::Duration;
+
+use super::patience::{Turn, Weight, eventually};
+use super::services::{Private, Services};
+use super::world::{Tuning, World};
+
+const CUTS: usize = 2;
+/// Enough to know that everything is at work again.
+const BETWEEN_CUTS: i64 = 300;
+
+/// Cuts the service off twice under load. The daemon says so once for every cut, says that it is back,
+/// and no attempt is used up by the outage.
+async fn survives(world: World, test: &str, says: [&str; 2], cut: impl Fn()) {
+    let tuning = Tuning::hasty();
+    let load = world.producer.keep_busy();
+    let daemon = world.start(&tuning);
+    world.more_than(BETWEEN_CUTS, "delivered").await;
+    for n in 1..=CUTS {
+        // Blocks this thread; the load has another.
+        tokio::task::block_in_place(&cut);
+        eventually("the daemon goes on", Duration::from_secs(60), || async {
+            (daemon.said().matches(says[1]).count() >= n).then_some(())
+        })
+        .await;
+        let delivered = world.count("delivered").await;
+        world.more_than(delivered + BETWEEN_CUTS, "delivered").await;
+    }
+    load.stop().await;
+    world.done().await;
+    let said = daemon.stop().await;
+    assert_eq!(said.matches(says[0]).count(), CUTS, "once for every cut: {said}");
+    let report = world.reckon(test, &[]).await;
+    assert!(report.duplicates <= CUTS * tuning.in_flight, "{report}");
+    let most = i32::try_from(1 + CUTS).expect("a small number");
+    assert!(report.attempts <= most, "an outage used up attempts: {report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_broker_that_is_killed_and_comes_back_loses_nothing() {
+    let turn = Turn::take(Weight::Heavy).await;
+    let broker = Private::start("rabbitmq");
+    let services = Services {
+        amqp: broker.url("PILLARBOX_TEST_AMQP_URL"),
+        ..Services::shared()
+    };
+    let world = World::on(services, turn).await;
+    let says = ["the destination is closed for a while", "the destination is back"];
+    survives(world, "broker killed", says, || broker.kill_and_start()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_database_that_is_killed_and_comes_back_loses_nothing() {
+    let turn = Turn::take(Weight::Heavy).await;
+    let database = Private::start("postgres");
+    let services = Services {
+        postgres: database.url("PILLARBOX_TEST_POSTGRES_URL"),
+        ..Services::shared()
+    };
+    let world = World::on(services, turn).await;
+    let says = ["the store does not answer; trying", "the store answers again"];
+    survives(world, "database killed", says, || database.restart_immediately()).await;
+}
