@@ -110,9 +110,12 @@ impl SinkConfig {
         let sink: Result<Arc<dyn Sink>, ConfigError> = match self {
             #[cfg(feature = "rabbitmq")]
             Self::RabbitMq(config) => rabbitmq::RabbitMq::new(name, config).map(arc),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(config) => kafka::Kafka::new(name, config).map(arc),
             #[cfg(feature = "webhook")]
             Self::Webhook(config) => webhook::Webhook::new(name, config).map(arc),
             Self::Log(config) => Ok(arc(log::Log::new(config))),
+            #[cfg(not(all(feature = "rabbitmq", feature = "kafka", feature = "webhook")))]
             other => {
                 return Err(BuildError::NotBuilt {
                     destination: name.to_owned(),

@@ -1,3 +1,23 @@
-//! Delivers to Kafka.
+//! Delivers to Kafka: acks=all, idempotent.
+//!
+//! Delivered means: a delivery report without error, so all in-sync replicas have the record. Records go
+//! in batches and some answers are given to a whole batch; `classify.rs` says what follows from that.
+//!
+//! **If we die here** the record may be written: it comes again, with the same `pillarbox-id`. The
+//! idempotence of the producer ends with its process.
+
+#[cfg(feature = "kafka")]
+mod classify;
 mod config;
+#[cfg(feature = "kafka")]
+mod encode;
+#[cfg(feature = "kafka")]
+mod producer;
+#[cfg(feature = "kafka")]
+mod settings;
+#[cfg(feature = "kafka")]
+mod sink;
+
 pub use config::{Compression, Config, Mechanism, Sasl};
+#[cfg(feature = "kafka")]
+pub use sink::Kafka;

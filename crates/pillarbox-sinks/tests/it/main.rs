@@ -4,6 +4,8 @@
 
 mod callback;
 mod environment;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod log;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;

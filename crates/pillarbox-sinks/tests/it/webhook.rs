@@ -32,7 +32,13 @@ use crate::environment::variable;
 #[derive(Clone, Default)]
 struct Receiver {
     arrived: Arc<Mutex<Vec<(String, Arrived)>>>,
-    answers: Arc<Mutex<BTreeMap<&'static str, (u16, &'static [(&'static str, &'static str)], String)>>>,
+    answers: Arc<Mutex<BTreeMap<&'static str, Answer>>>,
+}
+
+struct Answer {
+    status: u16,
+    headers: &'static [(&'static str, &'static str)],
+    body: String,
 }
 
 const TOKEN: &str = "Bearer right";
@@ -49,17 +55,23 @@ impl Receiver {
         headers: &'static [(&'static str, &'static str)],
         body: &str,
     ) {
-        self.answers
-            .lock()
-            .unwrap()
-            .insert(path, (status, headers, body.to_owned()));
+        let body = body.to_owned();
+        self.answers.lock().unwrap().insert(
+            path,
+            Answer {
+                status,
+                headers,
+                body,
+            },
+        );
     }
 }
 
 async fn receive(State(receiver): State<Receiver>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
-    if let Some((status, headers, body)) = receiver.answers.lock().unwrap().get(uri.path()) {
-        let mut response = (StatusCode::from_u16(*status).unwrap(), body.clone()).into_response();
-        for (name, value) in *headers {
+    if let Some(answer) = receiver.answers.lock().unwrap().get(uri.path()) {
+        let status = StatusCode::from_u16(answer.status).unwrap();
+        let mut response = (status, answer.body.clone()).into_response();
+        for (name, value) in answer.headers {
             response.headers_mut().insert(*name, value.parse().unwrap());
         }
         return response;

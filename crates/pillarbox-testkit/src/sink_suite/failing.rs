@@ -16,8 +16,8 @@ pub async fn check_says_yes_when_there(bench: Bench) -> Ran {
 }
 
 pub async fn check_says_no_when_gone(bench: Bench) -> Ran {
-    let sink = bench.harness.sink().await;
     bench.harness.go_away().await?;
+    let sink = bench.harness.sink().await;
     let said = sink.check().await.expect_err("nobody is there");
     assert!(!said.trim().is_empty());
     bench.harness.come_back().await;
@@ -37,8 +37,8 @@ pub async fn check_sends_nothing(bench: Bench) -> Ran {
 }
 
 pub async fn an_unreachable_place_is_not_delivered(bench: Bench) -> Ran {
-    let sink = bench.harness.sink().await;
     bench.harness.go_away().await?;
+    let sink = bench.harness.sink().await;
     for (_, outcome) in bench.deliver_all(&sink, (0..20).map(order).collect()).await {
         assert_eq!(outcome.name(), bench.harness.when_gone(), "{outcome:?}");
         assert!(!reason(&outcome).trim().is_empty(), "{outcome:?}");
@@ -49,8 +49,8 @@ pub async fn an_unreachable_place_is_not_delivered(bench: Bench) -> Ran {
 }
 
 pub async fn it_recovers_when_the_place_is_back(bench: Bench) -> Ran {
-    let sink = bench.harness.sink().await;
     bench.harness.go_away().await?;
+    let sink = bench.harness.sink().await;
     let first = order(1);
     assert_ne!(sink.deliver(&first).await, Outcome::Delivered);
     bench.harness.come_back().await;

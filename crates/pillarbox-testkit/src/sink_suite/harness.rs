@@ -36,7 +36,7 @@ pub trait Harness: Send + Sync + 'static {
     /// What [`Outcome`](pillarbox::Outcome) an event has if nobody is there, by its name.
     fn when_gone(&self) -> &'static str;
 
-    /// Nobody is there from now on.
+    /// Nobody is there from now on, at least not for sinks that are made afterwards.
     ///
     /// # Errors
     /// When this place cannot go away.

@@ -1,0 +1,201 @@
+//! The configuration as librdkafka takes it, every secret read.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::KafkaError;
+
+use super::config::{Compression, Config, Mechanism};
+use crate::registry::{ConfigError, reveal};
+
+/// Options that `options` may not set, and why.
+const RESERVED: [(&str, &str); 12] = [
+    ("acks", PROMISE),
+    ("request.required.acks", PROMISE),
+    ("enable.idempotence", PROMISE),
+    ("enable.gapless.guarantee", PROMISE),
+    ("delivery.report.only.error", PROMISE),
+    (
+        "transactional.id",
+        "is not used: a record is confirmed by its delivery report",
+    ),
+    ("message.timeout.ms", "has a key of its own: `timeout`"),
+    ("delivery.timeout.ms", "has a key of its own: `timeout`"),
+    ("bootstrap.servers", "has a key of its own: `brokers`"),
+    ("metadata.broker.list", "has a key of its own: `brokers`"),
+    ("message.max.bytes", "has a key of its own: `max_message_bytes`"),
+    ("sasl.password", "has a key of its own: `sasl.password`"),
+];
+const PROMISE: &str = "cannot be changed: a confirmed record would not be safe any more";
+
+/// How long a topic that was just asked for may take to show itself. Longer than an attempt, an unknown
+/// topic would look like a timeout.
+const TOPIC_APPEARS: Duration = Duration::from_secs(5);
+
+/// What a producer is made from. Holds the password, so it must not be printed.
+pub(super) fn client_config(name: &str, config: &Config) -> Result<ClientConfig, ConfigError> {
+    if config.brokers.trim().is_empty() {
+        return Err(ConfigError::at(
+            "brokers",
+            "is empty; write for example \"kafka-1:9092,kafka-2:9092\"",
+        ));
+    }
+    if config.timeout <= config.linger {
+        return Err(ConfigError::at("timeout", "must be longer than `linger`"));
+    }
+    let mut client = ClientConfig::new();
+    client
+        .set("bootstrap.servers", &config.brokers)
+        .set("client.id", format!("pillarbox-{name}"))
+        .set("acks", "all")
+        .set("enable.idempotence", "true")
+        .set("message.timeout.ms", config.timeout.as_millis().to_string())
+        .set("linger.ms", config.linger.as_millis().to_string())
+        .set("message.max.bytes", config.max_message_bytes.to_string())
+        .set("compression.type", compression(config.compression))
+        .set(
+            "topic.metadata.propagation.max.ms",
+            TOPIC_APPEARS.min(config.timeout / 2).as_millis().to_string(),
+        )
+        // A broker that is back is noticed within a second instead of ten.
+        .set("reconnect.backoff.max.ms", "1000")
+        .set_log_level(RDKafkaLogLevel::Info);
+    security(config, &mut client)?;
+    for (option, value) in &config.options {
+        if let Some((_, why)) = RESERVED.iter().find(|(reserved, _)| reserved == option) {
+            return Err(ConfigError::at("options", format!("`{option}` {why}")));
+        }
+        let value = value
+            .reveal()
+            .map_err(|error| ConfigError::at("options", format!("`{option}` {error}")))?;
+        client.set(option, value);
+    }
+    Ok(client)
+}
+
+fn security(config: &Config, client: &mut ClientConfig) -> Result<(), ConfigError> {
+    let protocol = match (&config.tls, &config.sasl) {
+        (None, None) => "plaintext",
+        (Some(_), None) => "ssl",
+        (None, Some(_)) => "sasl_plaintext",
+        (Some(_), Some(_)) => "sasl_ssl",
+    };
+    client.set("security.protocol", protocol);
+    if let Some(sasl) = &config.sasl {
+        client
+            .set("sasl.mechanism", mechanism(sasl.mechanism))
+            .set("sasl.username", &sasl.user)
+            .set("sasl.password", reveal("sasl.password", &sasl.password)?);
+    }
+    if let Some(tls) = &config.tls {
+        tls.load()?; // says at the start, and in our words, what cannot be read
+        for (option, path) in [
+            ("ssl.ca.location", &tls.ca_file),
+            ("ssl.certificate.location", &tls.cert_file),
+            ("ssl.key.location", &tls.key_file),
+        ] {
+            if let Some(path) = path {
+                client.set(option, text(path)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn text(path: &Path) -> Result<&str, ConfigError> {
+    path.to_str()
+        .ok_or_else(|| ConfigError::at("tls", format!("names {}, which is not UTF-8", path.display())))
+}
+
+fn compression(compression: Compression) -> &'static str {
+    match compression {
+        Compression::None => "none",
+        Compression::Gzip => "gzip",
+        Compression::Snappy => "snappy",
+        Compression::Lz4 => "lz4",
+        Compression::Zstd => "zstd",
+    }
+}
+
+fn mechanism(mechanism: Mechanism) -> &'static str {
+    match mechanism {
+        Mechanism::Plain => "PLAIN",
+        Mechanism::ScramSha256 => "SCRAM-SHA-256",
+        Mechanism::ScramSha512 => "SCRAM-SHA-512",
+    }
+}
+
+/// Why librdkafka does not take the configuration. Its own words would repeat the value.
+pub(super) fn refused(error: &KafkaError) -> ConfigError {
+    match error {
+        KafkaError::ClientConfig(_, why, option, _) => {
+            ConfigError::at("options", format!("`{option}` is refused by librdkafka: {why}"))
+        }
+        other => ConfigError::at("options", format!("is refused by librdkafka: {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<ClientConfig, ConfigError> {
+        let config: Config = toml::from_str(&format!("brokers = \"127.0.0.1:9092\"\n{text}")).unwrap();
+        client_config("stream", &config)
+    }
+
+    #[test]
+    fn what_makes_a_confirmation_safe_is_always_on() {
+        let client = parse("").unwrap();
+        assert_eq!(client.get("acks"), Some("all"));
+        assert_eq!(client.get("enable.idempotence"), Some("true"));
+        assert_eq!(client.get("linger.ms"), Some("5"));
+        assert_eq!(client.get("message.timeout.ms"), Some("20000"));
+        assert_eq!(client.get("security.protocol"), Some("plaintext"));
+    }
+
+    #[test]
+    fn what_would_break_a_promise_is_refused() {
+        for (option, _) in RESERVED {
+            let error = parse(&format!("[options]\n\"{option}\" = \"1\"")).unwrap_err();
+            assert!(error.problem.starts_with(&format!("`{option}` ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn any_other_option_is_handed_on() {
+        let client = parse("[options]\n\"batch.size\" = \"4096\"").unwrap();
+        assert_eq!(client.get("batch.size"), Some("4096"));
+    }
+
+    #[test]
+    fn a_user_and_tls_choose_the_protocol() {
+        let sasl = "sasl = { mechanism = \"SCRAM-SHA-256\", user = \"shop\", password = \"hunter2\" }";
+        let client = parse(sasl).unwrap();
+        assert_eq!(client.get("security.protocol"), Some("sasl_plaintext"));
+        assert_eq!(client.get("sasl.mechanism"), Some("SCRAM-SHA-256"));
+        assert_eq!(client.get("sasl.password"), Some("hunter2"));
+        let client = parse(&format!("tls = {{}}\n{sasl}")).unwrap();
+        assert_eq!(client.get("security.protocol"), Some("sasl_ssl"));
+    }
+
+    #[test]
+    fn what_cannot_be_true_is_refused_at_its_key() {
+        for (text, key) in [
+            ("timeout = \"5ms\"", "timeout"),
+            ("tls = { ca_file = \"/no/such/file\" }", "tls.ca_file"),
+            (
+                "sasl = { user = \"a\", password = { env = \"PILLARBOX_NO_SUCH_VARIABLE\" } }",
+                "sasl.password",
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap_err().key, key, "{text}");
+        }
+        assert_eq!(
+            client_config("stream", &Config::new(" ")).unwrap_err().key,
+            "brokers"
+        );
+    }
+}

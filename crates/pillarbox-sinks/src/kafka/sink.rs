@@ -1,0 +1,131 @@
+//! The sink: one record, one report.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use pillarbox::{Delivery, Outcome, Sink};
+use rdkafka::ClientConfig;
+use tokio::time::Instant;
+
+use super::config::Config;
+use super::encode;
+use super::producer::Producer;
+use super::settings;
+use crate::registry::ConfigError;
+use crate::template::Template;
+
+/// How long the brokers may take to say that they are there.
+const CHECK: Duration = Duration::from_secs(5);
+
+/// Kafka.
+pub struct Kafka {
+    destination: String,
+    topic: Template,
+    key: Option<Template>,
+    timeout: Duration,
+    client_config: ClientConfig,
+    current: Mutex<Current>,
+}
+
+struct Current {
+    producer: Arc<Producer>,
+    /// Whoever is in doubt asks; all who are in doubt meanwhile wait for the same answer.
+    asking: Option<Asking>,
+}
+
+type Asking = Shared<BoxFuture<'static, Result<(), String>>>;
+
+impl Kafka {
+    /// The sink of the destination `name`. Connects in the background.
+    ///
+    /// # Errors
+    /// When the configuration cannot be true.
+    pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
+        let client_config = settings::client_config(name, config)?;
+        let producer = Producer::new(&client_config).map_err(|error| settings::refused(&error))?;
+        Ok(Self {
+            destination: name.to_owned(),
+            topic: config.topic.clone(),
+            key: config.key.clone(),
+            timeout: config.timeout,
+            client_config,
+            current: Mutex::new(Current {
+                producer: Arc::new(producer),
+                asking: None,
+            }),
+        })
+    }
+
+    /// The producer; a new one if the old one met a fatal error.
+    fn producer(&self) -> Result<Arc<Producer>, String> {
+        let mut current = self.current();
+        if current.producer.is_broken() {
+            let producer = Producer::new(&self.client_config).map_err(|error| {
+                format!(
+                    "no Kafka client after a fatal error: {}",
+                    settings::refused(&error)
+                )
+            })?;
+            current.producer = Arc::new(producer);
+            current.asking = None;
+        }
+        Ok(current.producer.clone())
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is anybody there? One question at a time, however many want to know.
+    async fn ask(&self, producer: &Arc<Producer>) -> Result<(), String> {
+        let asking = {
+            let mut current = self.current();
+            match current.asking.as_ref().filter(|asking| asking.peek().is_none()) {
+                Some(asking) => asking.clone(),
+                None => {
+                    let topic = self.topic.is_constant().then(|| self.topic.source().to_owned());
+                    let asking = producer.clone().look(topic, CHECK.min(self.timeout));
+                    current.asking.insert(asking.boxed().shared()).clone()
+                }
+            }
+        };
+        asking.await
+    }
+}
+
+#[async_trait]
+impl Sink for Kafka {
+    /// A record that was handed to the client is sent even if the call is dropped.
+    async fn deliver(&self, delivery: &Delivery) -> Outcome {
+        let record = match encode::record(delivery, &self.destination, &self.topic, self.key.as_ref()) {
+            Ok(record) => record,
+            Err(outcome) => return outcome,
+        };
+        let producer = match self.producer() {
+            Ok(producer) => producer,
+            Err(reason) => return Outcome::unavailable(reason),
+        };
+        let deadline = Instant::now() + self.timeout;
+        // Handed over to a client without brokers, the record would wait there and its attempt be lost.
+        if producer.is_in_doubt()
+            && let Err(reason) = self.ask(&producer).await
+            && producer.is_in_doubt()
+        {
+            return Outcome::unavailable(reason);
+        }
+        producer.send(&record, deadline).await
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        let producer = self.producer()?;
+        self.ask(&producer).await
+    }
+
+    async fn close(&self) {
+        let producer = self.current().producer.clone();
+        producer.flush(self.timeout).await;
+    }
+}

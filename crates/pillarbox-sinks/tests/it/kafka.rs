@@ -1,0 +1,375 @@
+//! The Kafka sink against a real broker. Answers that a healthy broker does not give come from the mock
+//! cluster in librdkafka.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use pillarbox::{Event, Outcome, Sink};
+use pillarbox_sinks::kafka::{Compression, Config, Kafka, Mechanism, Sasl};
+use pillarbox_sinks::{Secret, Template, Tls};
+use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
+use pillarbox_testkit::{Proxy, Skipped};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{Consumer, StreamConsumer};
+use rdkafka::message::{Headers, Message};
+use rdkafka::mocking::MockCluster;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use tokio::task::JoinSet;
+
+use crate::environment::{fresh_name, variable};
+
+/// What a topic of these tests takes: room for a megabyte with its headers.
+const MAX_MESSAGE: u32 = 2 * 1024 * 1024;
+
+/// A topic with one partition, and a consumer that reads it past the proxy.
+struct KafkaHarness {
+    topic: String,
+    /// Only in front of the address that a sink asks first: it goes on to what the broker says itself.
+    proxy: Proxy,
+    arrived: Arc<Mutex<Vec<Arrived>>>,
+    _consumer: JoinSet<()>,
+}
+
+impl KafkaHarness {
+    async fn fresh() -> Self {
+        let brokers = variable("PILLARBOX_TEST_KAFKA_BROKERS");
+        let topic = fresh_name("orders");
+        create_topic(&brokers, &topic, MAX_MESSAGE).await;
+        let arrived = Arc::new(Mutex::new(Vec::new()));
+        let mut consumer = JoinSet::new();
+        consumer.spawn(consume(reader(&brokers, &topic), arrived.clone()));
+        Self {
+            topic,
+            proxy: Proxy::start(brokers).await,
+            arrived,
+            _consumer: consumer,
+        }
+    }
+
+    fn config(&self, brokers: String) -> Config {
+        Config {
+            topic: Template::parse(&self.topic).unwrap(),
+            max_message_bytes: MAX_MESSAGE,
+            ..Config::new(brokers)
+        }
+    }
+
+    fn ids(&self) -> BTreeSet<uuid::Uuid> {
+        self.arrived.lock().unwrap().iter().map(|one| one.id).collect()
+    }
+
+    async fn until_arrived(&self, id: uuid::Uuid) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        while !self.ids().contains(&id) {
+            assert!(tokio::time::Instant::now() < deadline, "{id} did not arrive");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+async fn create_topic(brokers: &str, topic: &str, max_message: u32) {
+    let admin: AdminClient<DefaultClientContext> = client(brokers).create().unwrap();
+    let limit = max_message.to_string();
+    let new = NewTopic::new(topic, 1, TopicReplication::Fixed(1)).set("max.message.bytes", &limit);
+    let results = admin.create_topics([&new], &AdminOptions::new()).await.unwrap();
+    results.into_iter().next().unwrap().unwrap();
+}
+
+fn client(brokers: &str) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", brokers);
+    config
+}
+
+fn reader(brokers: &str, topic: &str) -> StreamConsumer {
+    let mut config = client(brokers);
+    config
+        .set("group.id", topic)
+        .set("enable.auto.commit", "false")
+        .set("fetch.wait.max.ms", "50");
+    let consumer: StreamConsumer = config.create().unwrap();
+    let mut partitions = TopicPartitionList::new();
+    partitions
+        .add_partition_offset(topic, 0, Offset::Beginning)
+        .unwrap();
+    consumer.assign(&partitions).unwrap();
+    consumer
+}
+
+async fn consume(consumer: StreamConsumer, arrived: Arc<Mutex<Vec<Arrived>>>) {
+    loop {
+        // A broker that is away for a while is not the end of the story.
+        if let Ok(message) = consumer.recv().await {
+            let one = read(&message);
+            arrived.lock().unwrap().push(one);
+        }
+    }
+}
+
+fn read(message: &impl Message) -> Arrived {
+    let headers: BTreeMap<String, String> = message
+        .headers()
+        .unwrap()
+        .iter()
+        .map(|header| {
+            (
+                header.key.to_lowercase(),
+                String::from_utf8(header.value.unwrap().to_vec()).unwrap(),
+            )
+        })
+        .collect();
+    Arrived {
+        id: headers["pillarbox-id"].parse().unwrap(),
+        payload: Bytes::copy_from_slice(message.payload().unwrap()),
+        content_type: headers["content-type"].clone(),
+        headers,
+    }
+}
+
+#[async_trait]
+impl Harness for KafkaHarness {
+    async fn sink(&self) -> Arc<dyn Sink> {
+        Arc::new(Kafka::new("stream", &self.config(self.proxy.address().to_string())).unwrap())
+    }
+
+    async fn arrived(&self) -> Vec<Arrived> {
+        self.arrived.lock().unwrap().clone()
+    }
+
+    fn when_gone(&self) -> &'static str {
+        "unavailable"
+    }
+
+    async fn go_away(&self) -> Result<(), Skipped> {
+        self.proxy.refuse().await;
+        Ok(())
+    }
+
+    async fn come_back(&self) {
+        self.proxy.restore().await;
+    }
+
+    async fn fall_silent(&self) -> Result<(), Skipped> {
+        Err(Skipped(
+            "a Kafka client connects to what the broker advertises, past the proxy",
+        ))
+    }
+
+    async fn cut(&self) {}
+
+    fn poison(&self) -> Result<Event, Skipped> {
+        let limit = usize::try_from(MAX_MESSAGE).unwrap();
+        Ok(Event::new("shop", "orders").bytes(vec![0; limit], "application/octet-stream"))
+    }
+
+    async fn with_wrong_password(&self) -> Result<(Arc<dyn Sink>, String), Skipped> {
+        let config = Config {
+            sasl: Some(sasl(Mechanism::Plain, "hunter2")),
+            ..self.config(variable("PILLARBOX_TEST_KAFKA_SASL_BROKERS"))
+        };
+        Ok((
+            Arc::new(Kafka::new("stream", &config).unwrap()),
+            "hunter2".to_owned(),
+        ))
+    }
+
+    async fn with_tls(&self, knows_the_ca: bool) -> Result<Arc<dyn Sink>, Skipped> {
+        let ca_file = knows_the_ca.then(|| variable("PILLARBOX_TEST_CA_FILE").into());
+        let config = Config {
+            tls: Some(Tls {
+                ca_file,
+                ..Tls::default()
+            }),
+            ..self.config(variable("PILLARBOX_TEST_KAFKA_SSL_BROKERS"))
+        };
+        Ok(Arc::new(Kafka::new("stream", &config).unwrap()))
+    }
+}
+
+mod suite {
+    pillarbox_testkit::sink_suite!(super::KafkaHarness::fresh);
+}
+
+fn sasl(mechanism: Mechanism, password: &str) -> Sasl {
+    Sasl {
+        mechanism,
+        user: "pillarbox".to_owned(),
+        password: password.into(),
+    }
+}
+
+fn order() -> Event {
+    Event::new("shop", "orders").event_type("OrderCreated")
+}
+
+#[tokio::test]
+async fn a_right_password_is_let_in_by_plain_and_by_scram() {
+    let harness = KafkaHarness::fresh().await;
+    for mechanism in [Mechanism::Plain, Mechanism::ScramSha256] {
+        let config = Config {
+            sasl: Some(sasl(mechanism, "secret")),
+            ..harness.config(variable("PILLARBOX_TEST_KAFKA_SASL_BROKERS"))
+        };
+        let sink = Kafka::new("stream", &config).unwrap();
+        assert_eq!(sink.check().await, Ok(()), "{mechanism:?}");
+        let sent = delivery(order());
+        assert_eq!(sink.deliver(&sent).await, Outcome::Delivered, "{mechanism:?}");
+        harness.until_arrived(sent.event.id).await;
+    }
+}
+
+#[tokio::test]
+async fn every_compression_can_be_read_again() {
+    let harness = KafkaHarness::fresh().await;
+    for compression in [
+        Compression::Gzip,
+        Compression::Snappy,
+        Compression::Lz4,
+        Compression::Zstd,
+    ] {
+        let config = Config {
+            compression,
+            ..harness.config(variable("PILLARBOX_TEST_KAFKA_BROKERS"))
+        };
+        let sink = Kafka::new("stream", &config).unwrap();
+        let sent = delivery(order().bytes(vec![b'x'; 10_000], "text/plain"));
+        assert_eq!(sink.deliver(&sent).await, Outcome::Delivered, "{compression:?}");
+        harness.until_arrived(sent.event.id).await;
+    }
+}
+
+#[tokio::test]
+async fn a_topic_that_does_not_exist_is_tried_again_and_named_by_check() {
+    // The real broker of these tests makes topics as they are asked for.
+    let cluster = MockCluster::new(1).unwrap();
+    let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+    cluster.topic_error("missing", unknown).unwrap();
+    let config = Config {
+        topic: Template::parse("missing").unwrap(),
+        timeout: Duration::from_secs(6),
+        ..Config::new(cluster.bootstrap_servers())
+    };
+    let sink = Kafka::new("stream", &config).unwrap();
+    let said = sink.check().await.unwrap_err();
+    assert!(said.contains("the topic `missing` cannot be used"), "{said}");
+    let outcome = sink.deliver(&delivery(order())).await;
+    let Outcome::Retry { reason, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(reason.contains("the topic does not exist"), "{reason}");
+}
+
+/// The broker answers for the batch, in which nobody but one is to blame.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_over_the_topics_limit_is_rejected_only_when_it_was_alone() {
+    let brokers = variable("PILLARBOX_TEST_KAFKA_BROKERS");
+    let topic = fresh_name("narrow");
+    create_topic(&brokers, &topic, 2000).await;
+    let config = Config {
+        topic: Template::parse(&topic).unwrap(),
+        linger: Duration::from_millis(200),
+        ..Config::new(brokers)
+    };
+    let sink = Arc::new(Kafka::new("stream", &config).unwrap());
+    assert_eq!(sink.check().await, Ok(()));
+    let large = || delivery(order().bytes(vec![0; 5000], "application/octet-stream"));
+    let mut tasks = JoinSet::new();
+    for delivery in [large(), delivery(order()), delivery(order())] {
+        let sink = sink.clone();
+        tasks.spawn(async move { sink.deliver(&delivery).await });
+    }
+    for outcome in tasks.join_all().await {
+        assert_ne!(
+            outcome.name(),
+            "reject",
+            "in company nobody is known: {outcome:?}"
+        );
+    }
+    assert_eq!(sink.deliver(&large()).await.name(), "reject");
+    assert_eq!(sink.deliver(&delivery(order())).await, Outcome::Delivered);
+}
+
+#[tokio::test]
+async fn an_illegal_topic_is_rejected() {
+    let config = Config {
+        topic: Template::parse("{aggregate_id}").unwrap(),
+        ..Config::new(variable("PILLARBOX_TEST_KAFKA_BROKERS"))
+    };
+    let sink = Kafka::new("stream", &config).unwrap();
+    let outcome = sink
+        .deliver(&delivery(order().aggregate("order", "no topic")))
+        .await;
+    assert_eq!(outcome.name(), "reject", "{outcome:?}");
+}
+
+#[tokio::test]
+async fn an_option_that_librdkafka_does_not_know_is_refused_without_its_value() {
+    let mut config = Config::new("127.0.0.1:1");
+    config
+        .options
+        .insert("no.such.option".to_owned(), Secret::inline("hunter2"));
+    let error = Kafka::new("stream", &config).err().unwrap();
+    assert!(
+        error.problem.contains("`no.such.option`") && !error.problem.contains("hunter2"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_the_user_may_not_write_is_tried_again() {
+    let cluster = MockCluster::new(1).unwrap();
+    let topic = "guarded";
+    cluster.create_topic(topic, 1, 1).unwrap();
+    let config = Config {
+        topic: Template::parse(topic).unwrap(),
+        ..Config::new(cluster.bootstrap_servers())
+    };
+    let sink = Kafka::new("stream", &config).unwrap();
+    assert_eq!(sink.check().await, Ok(()));
+    let denied = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED];
+    cluster.request_errors(RDKafkaApiKey::Produce, &denied);
+    let outcome = sink.deliver(&delivery(order())).await;
+    let Outcome::Retry { reason, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(reason.contains("may not write"), "{reason}");
+    until_delivered(&sink).await;
+}
+
+#[tokio::test]
+async fn a_broker_that_goes_away_is_noticed_and_found_again() {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic("orders", 1, 1).unwrap();
+    let config = Config {
+        timeout: Duration::from_secs(2),
+        ..Config::new(cluster.bootstrap_servers())
+    };
+    let sink = Kafka::new("stream", &config).unwrap();
+    assert_eq!(sink.deliver(&delivery(order())).await, Outcome::Delivered);
+    cluster.broker_down(-1).unwrap();
+    // The first may still be handed over; then the client knows.
+    let first = sink.deliver(&delivery(order())).await;
+    assert!(matches!(first.name(), "retry" | "unavailable"), "{first:?}");
+    let second = sink.deliver(&delivery(order())).await;
+    assert_eq!(second.name(), "unavailable", "{second:?}");
+    assert!(sink.check().await.is_err());
+    cluster.broker_up(-1).unwrap();
+    until_delivered(&sink).await;
+}
+
+async fn until_delivered(sink: &Kafka) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let outcome = sink.deliver(&delivery(order())).await;
+        if outcome == Outcome::Delivered {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "still {outcome:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
