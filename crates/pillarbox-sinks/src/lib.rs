@@ -26,7 +26,10 @@ pub mod secret;
 pub mod template;
 #[cfg_attr(
     not(all(feature = "rabbitmq", feature = "webhook")),
-    allow(dead_code, reason = "what of the files is read depends on the sinks that are built")
+    allow(
+        dead_code,
+        reason = "what of the files is read depends on the sinks that are built"
+    )
 )]
 pub mod tls;
 pub mod webhook;
