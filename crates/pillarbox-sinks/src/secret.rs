@@ -9,8 +9,7 @@
 //! ```
 //!
 //! It prints as `***` wherever it is printed. The environment and the file are read when the sink is
-//! built, not when the configuration is parsed, so that a configuration can be checked where its
-//! secrets are not.
+//! built, so that the configuration itself never holds what they hold.
 
 use std::fmt;
 use std::path::PathBuf;
