@@ -41,10 +41,14 @@ enum Format {
     Json,
 }
 
+/// The AMQP client logs the whole of every message that comes back, as a warning. Payloads are not for logs, and the
+/// sink says what happened. Whoever names `lapin` in a filter gets it all the same.
+const QUIET: &str = "lapin=error";
+
 /// Starts logging. `default` holds where nobody said otherwise.
 pub(crate) fn start(telemetry: &Telemetry, default: &str) -> Result<(), Failure> {
     let text = telemetry.log.as_deref().unwrap_or(default);
-    let filter = EnvFilter::try_new(text).map_err(|error| {
+    let filter = EnvFilter::try_new(format!("{QUIET},{text}")).map_err(|error| {
         Failure::usage(format!(
             "--log `{text}` is no filter: {error}; write for example `info` or `debug`"
         ))

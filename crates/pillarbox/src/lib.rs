@@ -3,7 +3,7 @@
 //! at least once, and never loses one.
 //!
 //! This crate is what an application links: the event and how to enqueue it, the state machine,
-//! the [stores](stores) that hold an outbox, and the two ports between which the engine works:
+//! the [stores] that hold an outbox, and the two ports between which the engine works:
 //! [`Store`] and [`Sink`].
 //!
 //! | module | what it holds |
