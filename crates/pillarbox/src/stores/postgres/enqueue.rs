@@ -37,6 +37,7 @@ const LOOKS: usize = 3;
 pub struct Outbox {
     sql: Sql,
     limits: Limits,
+    prepared: bool,
 }
 
 impl Default for Outbox {
@@ -58,6 +59,7 @@ impl Outbox {
         Self {
             sql,
             limits: Limits::default(),
+            prepared: false,
         }
     }
 
@@ -65,6 +67,16 @@ impl Outbox {
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Keeps its statements prepared on the connection, under a name: one round trip less for every call.
+    ///
+    /// Not behind a pooler in transaction mode, where the name may be another program's statement by the next
+    /// transaction. Without this, nothing here depends on how the connection came about.
+    #[must_use]
+    pub fn prepared(mut self) -> Self {
+        self.prepared = true;
         self
     }
 
@@ -156,6 +168,7 @@ impl Outbox {
             .bind(&event.content_encoding)
             .bind(sqlx::types::Json(&event.headers))
             .bind(&event.destination)
+            .persistent(self.prepared)
             .fetch_optional(connection)
             .await
             .map_err(|error| enqueue_error(error, event.id))
@@ -190,6 +203,7 @@ impl Outbox {
             .bind(column(events, |event| event.content_encoding.as_deref()))
             .bind(headers)
             .bind(column(events, |event| event.destination.as_deref()))
+            .persistent(self.prepared)
             .fetch_all(connection)
             .await
             .map_err(|error| enqueue_error(error, events.first().map_or_else(Uuid::nil, |event| event.id)))?;
@@ -207,6 +221,7 @@ impl Outbox {
             .bind(column(|event| &event.namespace))
             .bind(column(|event| &event.topic))
             .bind(column(|event| event.dedupe_key.as_deref().unwrap_or_default()))
+            .persistent(self.prepared)
             .fetch_all(connection)
             .await
             .map_err(store_error)?;

@@ -177,3 +177,61 @@ async fn a_payload_that_shrinks_in_the_table_still_counts_at_its_full_size() {
     assert_eq!(claimed.len(), 3, "of 1 MiB each");
     harness.clean_up().await;
 }
+
+#[tokio::test]
+async fn producers_behind_pgbouncer_need_no_setting() {
+    let harness = PostgresHarness::direct().await;
+    let pool = sqlx::PgPool::connect_lazy(&super::service("PILLARBOX_TEST_PGBOUNCER_URL")).expect("a URL");
+    let producers = (0..8).map(|producer| {
+        let (pool, outbox) = (pool.clone(), harness.outbox());
+        tokio::spawn(async move {
+            for n in 0..10 {
+                // Each takes another number of statements, so that their names would not agree.
+                let mut transaction = pool.begin().await.expect("begins");
+                let event = || Event::new("shop", "orders").dedupe_key(format!("{producer}-{n}"));
+                if producer % 2 == 0 {
+                    outbox
+                        .enqueue(&mut transaction, &event())
+                        .await
+                        .expect("enqueues");
+                }
+                outbox
+                    .enqueue_all(&mut transaction, &[event(), event()])
+                    .await
+                    .expect("enqueues");
+                transaction.commit().await.expect("commits");
+            }
+        })
+    });
+    for producer in producers.collect::<Vec<_>>() {
+        producer.await.expect("no statement of another");
+    }
+    assert_eq!(
+        harness.store.claim(&request(1000)).await.expect("claims").len(),
+        80
+    );
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_producer_may_keep_its_statements_prepared() {
+    let harness = PostgresHarness::direct().await;
+    let outbox = harness.outbox().prepared();
+    let mut connection = harness.pool.acquire().await.expect("connects");
+    for _ in 0..3 {
+        outbox
+            .enqueue(&mut connection, &Event::new("shop", "orders"))
+            .await
+            .expect("enqueues");
+    }
+    let named: i64 = sqlx::query_scalar(
+        "select count(*) from pg_prepared_statements where statement like '%outbox_events%'",
+    )
+    .persistent(false)
+    .fetch_one(&mut *connection)
+    .await
+    .expect("counts");
+    assert_eq!(named, 1);
+    drop(connection);
+    harness.clean_up().await;
+}
