@@ -1,0 +1,101 @@
+//! A database of our own on the server that is measured: nothing of anybody else's is touched, and
+//! what the server counts for it is ours.
+//!
+//! **If we die here** a database called `pillarbox_bench_…` stays behind; it can be dropped.
+
+use std::str::FromStr;
+
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection};
+use uuid::Uuid;
+
+use crate::failure::Failure;
+
+/// A database that is dropped at the end.
+#[derive(Debug)]
+pub(crate) struct Database {
+    /// In the database that the URL names, for what must not count here.
+    outside: PgPool,
+    inside: PgPool,
+    options: PgConnectOptions,
+    name: String,
+}
+
+impl Database {
+    /// Creates one on the server at `url`.
+    pub(crate) async fn create(url: &str) -> Result<Self, Failure> {
+        let options = PgConnectOptions::from_str(url)?.application_name("pillarbox-bench");
+        let name = format!("pillarbox_bench_{}", Uuid::new_v4().simple());
+        let outside = PgPoolOptions::new()
+            .max_connections(2)
+            .connect_with(options.clone())
+            .await?;
+        run(&outside, &format!("create database {name}")).await?;
+        let options = options.database(&name);
+        let inside = PgPoolOptions::new()
+            .max_connections(2)
+            .connect_lazy_with(options.clone());
+        Ok(Self {
+            outside,
+            inside,
+            options,
+            name,
+        })
+    }
+
+    /// Another one on the same server.
+    pub(crate) async fn sibling(&self) -> Result<Self, Failure> {
+        Self::create(self.options.to_url_lossy().as_str()).await
+    }
+
+    pub(crate) async fn remove(self) -> Result<(), Failure> {
+        self.inside.close().await;
+        run(
+            &self.outside,
+            &format!("drop database {} with (force)", self.name),
+        )
+        .await?;
+        self.outside.close().await;
+        Ok(())
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.options.to_url_lossy().to_string()
+    }
+
+    pub(crate) fn outside(&self) -> &PgPool {
+        &self.outside
+    }
+
+    /// A connection that nobody else uses, as a bare client has it.
+    pub(crate) async fn connection(&self) -> Result<PgConnection, Failure> {
+        Ok(self.options.connect().await?)
+    }
+
+    /// Runs a statement that we made ourselves.
+    pub(crate) async fn run(&self, sql: &str) -> Result<(), Failure> {
+        run(&self.inside, sql).await
+    }
+
+    /// One number.
+    pub(crate) async fn count(&self, sql: &str) -> Result<i64, Failure> {
+        Ok(sqlx::query_scalar(AssertSqlSafe(sql.to_owned()))
+            .fetch_one(&self.inside)
+            .await?)
+    }
+
+    /// Leaves the server as it is for every run: statistics known, no dirty pages of the filling.
+    pub(crate) async fn calm(&self, table: &str) -> Result<(), Failure> {
+        self.run(&format!("vacuum (analyze) {table}")).await?;
+        self.run("checkpoint").await
+    }
+}
+
+async fn run(pool: &PgPool, sql: &str) -> Result<(), Failure> {
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(pool).await?;
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! Why something could not be measured.
+
+/// A sentence, with whatever caused it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// What we found out ourselves.
+    #[error("{0}")]
+    Said(String),
+    #[error("the database: {0}")]
+    Sql(#[from] sqlx::Error),
+    #[error("{0}")]
+    Store(#[from] pillarbox::StoreError),
+    #[error("{0}")]
+    Settings(#[from] pillarbox_dispatch::SettingsError),
+    #[error("{0}")]
+    Sink(#[from] pillarbox_sinks::BuildError),
+    #[error("RabbitMQ: {0}")]
+    Amqp(#[from] lapin::Error),
+    #[cfg(feature = "kafka")]
+    #[error("Kafka: {0}")]
+    Kafka(#[from] rdkafka::error::KafkaError),
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl Failure {
+    pub(crate) fn said(sentence: impl Into<String>) -> Self {
+        Self::Said(sentence.into())
+    }
+}

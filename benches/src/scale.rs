@@ -1,0 +1,57 @@
+//! How much of everything.
+
+/// How long a run may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// Seconds: shows that everything runs.
+    Smoke,
+    /// Minutes.
+    Quick,
+    /// As long as a figure for the books needs.
+    Full,
+}
+
+impl Scale {
+    fn pick<T>(self, smoke: T, quick: T, full: T) -> T {
+        match self {
+            Self::Smoke => smoke,
+            Self::Quick => quick,
+            Self::Full => full,
+        }
+    }
+
+    /// How often peer and Pillarbox take turns. Three is the least that has a median.
+    pub(crate) fn pairs(self) -> usize {
+        self.pick(1, 3, 5)
+    }
+
+    /// The backlog that is drained into nothing.
+    pub(crate) fn drained(self) -> u32 {
+        self.pick(3_000, 100_000, 600_000)
+    }
+
+    /// The backlog that goes to a broker, which takes about as long per event again.
+    pub(crate) fn relayed(self) -> u32 {
+        self.pick(2_000, 60_000, 300_000)
+    }
+
+    /// Small events that pass through the daemon while its memory is watched.
+    pub(crate) fn small(self) -> u32 {
+        self.pick(3_000, 200_000, 1_000_000)
+    }
+
+    /// Events of 1 MiB that do; in all more than the daemon may hold, or it would show nothing.
+    pub(crate) fn large(self) -> u32 {
+        self.pick(40, 400, 1_000)
+    }
+
+    /// Seconds for which an idle daemon is watched.
+    pub(crate) fn idle_seconds(self) -> u32 {
+        self.pick(2, 20, 60)
+    }
+
+    /// Single events whose way is timed.
+    pub(crate) fn samples(self) -> usize {
+        self.pick(3, 40, 100)
+    }
+}

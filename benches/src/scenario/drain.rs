@@ -1,0 +1,41 @@
+//! A backlog into a sink that does nothing, against a bare SQL loop.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Context, rate, tell};
+use crate::failure::Failure;
+use crate::ours::{Nothing, Ours};
+use crate::plain::Plain;
+use crate::report::{Measurement, Pairs};
+
+/// As many as a broker's default: what the engine costs when nothing else does.
+const CONCURRENCY: usize = 1024;
+
+pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
+    let rows = context.scale.drained();
+    let ours = Ours::new(context.database).await?;
+    let mut plain = Plain::new(context.database).await?;
+    let mut pairs = Pairs::default();
+    for _ in 0..context.scale.pairs() {
+        plain.backlog().refill(rows, "drain").await?;
+        let began = Instant::now();
+        plain.drain().await?;
+        pairs.peer.push(rate(rows, began.elapsed()));
+        plain.backlog().verify(rows).await?;
+        tell("bare SQL", pairs.peer[pairs.peer.len() - 1]);
+
+        ours.backlog().refill(rows, "drain").await?;
+        let took = ours.drain(rows, Arc::new(Nothing), CONCURRENCY).await?;
+        pairs.ours.push(rate(rows, took));
+        ours.backlog().verify(rows).await?;
+        tell("pillarbox", pairs.ours[pairs.ours.len() - 1]);
+    }
+    let found = Measurement::speeds(
+        "drain",
+        "a bare SQL loop on a plain table, 1,000 rows per round trip",
+        &pairs,
+        0.60,
+    );
+    Ok(vec![found.detail("rows", rows)])
+}

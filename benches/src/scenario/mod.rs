@@ -1,0 +1,88 @@
+//! What is measured: one file each.
+
+mod drain;
+mod idle;
+mod kafka;
+mod latency;
+mod memory;
+mod rabbitmq;
+
+use std::fmt;
+use std::path::Path;
+
+use clap::ValueEnum;
+
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::report::Measurement;
+use crate::scale::Scale;
+
+/// What can be asked for by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scenario {
+    /// A backlog into nothing, against a bare SQL loop
+    Drain,
+    /// A backlog into RabbitMQ, against a bare relay
+    Rabbitmq,
+    /// A backlog into Kafka, against a bare relay
+    Kafka,
+    /// Peak memory of the daemon
+    Memory,
+    /// Queries per second of a daemon that has nothing to do
+    Idle,
+    /// From the commit of a plain INSERT to its delivery
+    Latency,
+}
+
+/// What a scenario works with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) database: &'a Database,
+    pub(crate) scale: Scale,
+    pub(crate) amqp: Option<&'a str>,
+    #[cfg_attr(
+        not(feature = "kafka"),
+        allow(dead_code, reason = "only the scenario with Kafka needs brokers")
+    )]
+    pub(crate) kafka: Option<&'a str>,
+    pub(crate) daemon: Option<&'a Path>,
+}
+
+impl Scenario {
+    pub(crate) fn all() -> Vec<Self> {
+        Self::value_variants().to_vec()
+    }
+
+    pub(crate) async fn measure(self, context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
+        match self {
+            Self::Drain => drain::measure(context).await,
+            Self::Rabbitmq => rabbitmq::measure(context).await,
+            Self::Kafka => kafka::measure(context).await,
+            Self::Memory => memory::measure(context).await,
+            Self::Idle => idle::measure(context).await,
+            Self::Latency => latency::measure(context).await,
+        }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Drain => "drain",
+            Self::Rabbitmq => "rabbitmq",
+            Self::Kafka => "kafka",
+            Self::Memory => "memory",
+            Self::Idle => "idle",
+            Self::Latency => "latency",
+        })
+    }
+}
+
+/// Says how a run went while the others are still to come.
+fn tell(who: &str, rate: f64) {
+    eprintln!("  {who:<10} {rate:>9.0} rows/s");
+}
+
+fn rate(rows: u32, took: std::time::Duration) -> f64 {
+    f64::from(rows) / took.as_secs_f64()
+}
