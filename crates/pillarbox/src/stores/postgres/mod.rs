@@ -156,10 +156,11 @@ impl Inner {
     /// Begins a transaction whose plans do not depend on what the statistics believe: a table that was
     /// empty at the last look must not be read from end to end.
     async fn begin(&self) -> Result<Transaction, StoreError> {
+        // One statement for all settings: an idle worker is judged by the number of its queries too.
         const BEGIN: &str = "begin isolation level read committed; \
-             set local statement_timeout = '25s'; set local lock_timeout = '10s'; \
-             set local jit = off; set local enable_seqscan = off; set local enable_bitmapscan = off; \
-             set local enable_mergejoin = off";
+             select set_config(name, value, true) from (values \
+             ('statement_timeout', '25s'), ('lock_timeout', '10s'), ('jit', 'off'), ('enable_seqscan', 'off'), \
+             ('enable_bitmapscan', 'off'), ('enable_mergejoin', 'off')) as setting (name, value)";
         self.pool().begin_with(BEGIN).await.map_err(store_error)
     }
 }

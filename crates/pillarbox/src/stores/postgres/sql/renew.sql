@@ -1,13 +1,13 @@
 -- Extends the leases of rows that are still held under their claim, and returns those that are not.
 -- $1 worker   $2 ids   $3 claim ids   $4 lease
 -- Locks: the rows; one that a settle is writing at this moment is skipped, for it is about to be done with.
--- Index: the primary key, for the same reason by `status || ''` as in settle_delivered.sql.
+-- Index: the primary key, by the same words as in settle_delivered.sql and for the same reason.
 with given as materialized (
   select * from unnest($2::uuid[], $3::uuid[]) as g (id, claim_id)
 ), held as materialized (
   select e.id
   from pillarbox.outbox_events e join given g on e.id = g.id and e.claim_id = g.claim_id
-  where e.locked_by = $1 and e.status || '' = 'processing'
+  where e.id = any(array(select id from given)) and e.locked_by = $1 and e.status || '' = 'processing'
   for update of e skip locked
 ), renewed as (
   update pillarbox.outbox_events e
@@ -19,5 +19,6 @@ select g.id
 from given g
 where not exists (
   select from pillarbox.outbox_events e
-  where e.id = g.id and e.claim_id = g.claim_id and e.locked_by = $1 and e.status || '' = 'processing'
+  where e.id = any(array(select id from given)) and e.id = g.id and e.claim_id = g.claim_id
+    and e.locked_by = $1 and e.status || '' = 'processing'
 )

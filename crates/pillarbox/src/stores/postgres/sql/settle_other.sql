@@ -1,7 +1,7 @@
 -- Writes every other outcome on rows that are still held under their claim, and returns those that are not.
 -- $1 worker   $2 ids   $3 claim ids   $4 verdicts: retry, release, suspect or dead
 -- $5 waits    $6 reasons   $7 destinations   $8 attempts in all
--- Locks and index as in settle_delivered.sql, and the same reason for `status || ''`.
+-- Locks and index as in settle_delivered.sql, and written in the same way for the same reason.
 --
 -- A suspect stays in processing under a lease of nobody: nothing can settle it, and the end of the
 -- lease makes it claimable like a row whose worker died.
@@ -21,7 +21,8 @@ with given as materialized (
       max_attempts = coalesce(g.max_attempts, e.max_attempts),
       updated_at = now()
   from given g
-  where e.id = g.id and e.claim_id = g.claim_id and e.locked_by = $1 and e.status || '' = 'processing'
+  where e.id = any(array(select id from given)) and e.id = g.id and e.claim_id = g.claim_id
+    and e.locked_by = $1 and e.status || '' = 'processing'
   returning e.id
 )
 select g.id from given g where not exists (select from settled s where s.id = g.id)
