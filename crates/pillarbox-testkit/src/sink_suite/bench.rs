@@ -1,5 +1,6 @@
 //! What the cases have in common: making deliveries, and waiting for what should arrive.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,27 @@ impl Bench {
                 tokio::time::Instant::now() < deadline,
                 "{} of {number} events arrived within {PATIENCE:?}",
                 arrived.len()
+            );
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Waits until each of these events has arrived, whatever else does.
+    ///
+    /// # Panics
+    /// When one does not come: it was confirmed and lost.
+    pub async fn arrived_all(&self, ids: &BTreeSet<Uuid>) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let arrived: BTreeSet<Uuid> = self.harness.arrived().await.iter().map(|one| one.id).collect();
+            let missing = ids.difference(&arrived).count();
+            if missing == 0 {
+                return;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "{missing} of {} events were confirmed and lost",
+                ids.len()
             );
             tokio::time::sleep(AGAIN).await;
         }
