@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use futures_util::TryStreamExt;
 use sqlx::Row;
 
 use super::decode::delivery;
@@ -33,18 +34,15 @@ pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Ve
             .bind(attempts(request.max_attempts))
             .bind(names),
     };
-    let rows = query
-        .persistent(false)
-        .fetch_all(&mut *transaction)
-        .await
-        .map_err(store_error)?;
+    // Each row is let go of as soon as it is a delivery: a batch of large ones is never held twice.
+    let mut rows = query.persistent(false).fetch(&mut *transaction);
+    let mut claimed = Vec::new();
+    while let Some(row) = rows.try_next().await.map_err(store_error)? {
+        claimed.push(delivery(&row, request.claim).map_err(store_error)?);
+    }
+    drop(rows);
     failpoint::hit("in_claim");
     transaction.commit().await.map_err(store_error)?;
-    let mut claimed = rows
-        .iter()
-        .map(|row| delivery(row, request.claim))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(store_error)?;
     // RETURNING has no order.
     claimed.sort_unstable_by_key(|delivery| delivery.seq);
     Ok(claimed)
