@@ -63,6 +63,8 @@ pub struct Event {
     pub headers: BTreeMap<String, String>,
     /// Where it goes, if the producer knows better than the routes.
     pub destination: Option<String>,
+    /// Not sent before this. Refused together with an ordering key, which it would hold up.
+    pub deliver_at: Option<OffsetDateTime>,
 }
 
 impl Event {
@@ -85,6 +87,7 @@ impl Event {
             content_encoding: None,
             headers: BTreeMap::new(),
             destination: None,
+            deliver_at: None,
         }
     }
 
@@ -160,6 +163,13 @@ impl Event {
         self
     }
 
+    /// Sets when it may be sent. A time in the past is now.
+    #[must_use]
+    pub fn deliver_at(mut self, time: OffsetDateTime) -> Self {
+        self.deliver_at = Some(time);
+        self
+    }
+
     /// Sets the payload to anything that serialises to JSON.
     ///
     /// # Errors
@@ -203,6 +213,8 @@ pub struct Delivery {
     pub seq: i64,
     /// What is to be delivered.
     pub event: Event,
+    /// The lane of its ordering key, if it keeps to its place among the others of that key.
+    pub lane: Option<u16>,
     /// How many attempts there were, this one included.
     pub attempts: u32,
     /// After how many attempts the row is dead, if the row knows.

@@ -21,6 +21,8 @@ pub struct Stats {
     pub dead: u64,
     /// With a status that somebody else wrote.
     pub unknown: u64,
+    /// Of the pending, those that no route leads anywhere.
+    pub unrouted: u64,
     /// Are these counts exact? A large table is not counted: `delivered` is then an estimate, and the
     /// others stop at a cap.
     pub exact: bool,
@@ -61,6 +63,8 @@ pub struct Record {
     pub destination: Option<String>,
     /// Where it stands, in the table's own word.
     pub status: String,
+    /// Has it left its lane? Then it neither waits for others of its key nor holds them up.
+    pub unordered: bool,
     /// How many attempts there were.
     pub attempts: i32,
     /// How many there can be, if the row knows.
@@ -106,10 +110,103 @@ pub struct Filter {
     pub status: Option<Status>,
     /// Of which topic.
     pub topic: Option<String>,
+    /// On their way to which destination.
+    pub destination: Option<String>,
+    /// Of which event: all rows of its family.
+    pub event: Option<Uuid>,
     /// Only rows before this `seq`: the next page.
     pub before: Option<i64>,
     /// How many at the most; 50 if zero.
     pub limit: usize,
+}
+
+/// A key that does not go on because its first unfinished row failed or is dead.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BlockedKey {
+    /// Who published.
+    pub namespace: String,
+    /// Where to, if the row knows.
+    pub destination: Option<String>,
+    /// The key.
+    pub ordering_key: String,
+    /// The row that holds the others up.
+    pub head: Uuid,
+    /// Its place in the order of insertion.
+    pub seq: i64,
+    /// Where it stands: dead, or pending after a failed attempt.
+    pub status: String,
+    /// How many attempts it had.
+    pub attempts: i32,
+    /// What went wrong last.
+    pub reason: Option<String>,
+    /// How long ago the row was written, in seconds.
+    pub age_seconds: f64,
+    /// When it is tried again, if it is pending.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub next_attempt_at: Option<OffsetDateTime>,
+    /// How many rows wait behind it; stops at [`MOST_BEHIND`].
+    pub behind: u64,
+}
+
+/// Why a pending row is dead that a person let the others of its key go past.
+pub const SKIPPED: &str = "skipped by a person";
+
+/// Up to how many rows behind a blocked head are counted.
+pub const MOST_BEHIND: u64 = 1000;
+
+/// What the outbox knows of a destination.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DestinationRecord {
+    /// Its name.
+    pub name: String,
+    /// Is it paused, since when and why?
+    pub paused: Option<Paused>,
+    /// How many rows wait for it; stops at [`MOST_WAITING`].
+    pub pending: u64,
+    /// How many rows on their way to it are dead; stops at [`MOST_WAITING`].
+    pub dead: u64,
+}
+
+/// Up to how many rows of a destination are counted.
+pub const MOST_WAITING: u64 = 10_000;
+
+/// Why nothing is sent to a destination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Paused {
+    /// Since when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub since: OffsetDateTime,
+    /// Why.
+    pub reason: String,
+}
+
+/// What a worker said of itself last.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkerRecord {
+    /// Who: a fresh id per start.
+    pub id: Uuid,
+    /// On which machine.
+    pub host: String,
+    /// Which version of Pillarbox.
+    pub version: String,
+    /// For which namespaces; all if there are none.
+    pub scope: Option<Vec<String>>,
+    /// Since when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub started_at: OffsetDateTime,
+    /// When it was heard of last.
+    #[serde(with = "time::serde::rfc3339")]
+    pub seen_at: OffsetDateTime,
+    /// Is it alive, as far as one can tell?
+    pub alive: bool,
+    /// How many lanes it takes care of.
+    pub lanes: u32,
+    /// Rows taken since its start.
+    pub claimed: u64,
+    /// Rows delivered.
+    pub delivered: u64,
+    /// Attempts that failed.
+    pub failed: u64,
 }
 
 /// What a person may do to an outbox.
@@ -147,4 +244,42 @@ pub trait Operate: Send + Sync + 'static {
     /// # Errors
     /// When the database does not answer.
     async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
+
+    /// Keys that do not go on, oldest head first.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError>;
+
+    /// Lets the others of their keys go past these rows. A pending one is dead afterwards; a dead one stays dead.
+    /// Returns the ids that it changed; rows without a lane, delivered ones and ones in somebody's hands are left
+    /// alone.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
+
+    /// Destinations that are paused or have pending or dead rows, in the order of their names.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError>;
+
+    /// Pauses a destination: nothing is claimed for it until it is resumed, whoever restarts.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError>;
+
+    /// Ends a pause. Says whether there was one.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn resume(&self, destination: &str) -> Result<bool, StoreError>;
+
+    /// The workers that were heard of in the last day, the latest start first.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError>;
 }

@@ -116,6 +116,8 @@ pub enum Verdict {
         /// Why, if there is something to say; otherwise the last error stays.
         reason: Option<String>,
     },
+    /// Taken out of the outbox: the configuration says that nobody wants it.
+    Discard,
     /// Left in processing with a lease that ends after the delay, so that the row comes back as one
     /// whose lease ran out: in a small group, then alone. The attempt counts.
     Suspect {

@@ -219,7 +219,7 @@ impl State {
     }
 
     /// A settle is good however late, as long as nobody touched the row: the end of the lease is not asked.
-    fn is_held(&self, worker: Uuid, claim: Uuid) -> bool {
+    pub(crate) fn is_held(&self, worker: Uuid, claim: Uuid) -> bool {
         self.status == Status::Processing
             && self
                 .lease
@@ -249,6 +249,11 @@ impl State {
             Verdict::Dead { reason } => Self {
                 status: Status::Dead,
                 last_error: Some(error_text(&reason)),
+                ..free
+            },
+            // The last that is known of a row which its store removes.
+            Verdict::Discard => Self {
+                status: Status::Dead,
                 ..free
             },
             Verdict::Retry { after, reason } => Self {

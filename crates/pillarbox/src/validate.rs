@@ -7,11 +7,14 @@ use uuid::Uuid;
 
 use crate::event::Event;
 use crate::payload::Payload;
+use crate::store::UNROUTED;
 
 /// The longest namespace, topic, type, key or header name, in bytes.
 pub const MAX_NAME: usize = 1024;
 /// How much all headers may hold together, in bytes.
 pub const MAX_HEADERS: usize = 64 * 1024;
+/// How far ahead an event can be scheduled, in days.
+pub const MAX_DAYS_AHEAD: i64 = 400;
 
 /// What an outbox accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +74,19 @@ pub enum InvalidEvent {
         /// The event's tenant.
         tenant: Uuid,
     },
+    /// The destination's name is taken.
+    #[error(
+        "`destination` is \"{UNROUTED}\", which is where events wait that no route leads anywhere; name another"
+    )]
+    Reserved,
+    /// An event that is sent later would hold up all others of its key.
+    #[error(
+        "`deliver_at` and `ordering_key` exclude each other: the key's other events would wait for this one"
+    )]
+    ScheduledWithKey,
+    /// The time to deliver is out of reach.
+    #[error("`deliver_at` is {0}; the latest is {MAX_DAYS_AHEAD} days from now")]
+    TooFarAhead(time::OffsetDateTime),
     /// Versions count from 1.
     #[error("`event_version` is {0}; versions count from 1")]
     Version(i32),
@@ -101,6 +117,10 @@ pub fn validate(event: &Event, limits: &Limits) -> Result<(), InvalidEvent> {
     if event.event_version < 1 {
         return Err(InvalidEvent::Version(event.event_version));
     }
+    if event.destination.as_deref() == Some(UNROUTED) {
+        return Err(InvalidEvent::Reserved);
+    }
+    schedule(event)?;
     headers(event)?;
     tenant(event)?;
     payload(event, limits)
@@ -126,6 +146,18 @@ fn no_nul(field: &'static str, value: &str) -> Result<(), InvalidEvent> {
     } else {
         Ok(())
     }
+}
+
+fn schedule(event: &Event) -> Result<(), InvalidEvent> {
+    let Some(at) = event.deliver_at else { return Ok(()) };
+    if event.ordering_key.is_some() {
+        return Err(InvalidEvent::ScheduledWithKey);
+    }
+    // The application's clock is good enough to tell a typing error from a plan.
+    if at > time::OffsetDateTime::now_utc() + time::Duration::days(MAX_DAYS_AHEAD) {
+        return Err(InvalidEvent::TooFarAhead(at));
+    }
+    Ok(())
 }
 
 fn headers(event: &Event) -> Result<(), InvalidEvent> {

@@ -2,12 +2,15 @@
 //!
 //! **If we die here** the lease ends and the next claim takes the rows. The attempt stays counted.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 use super::{Row, Table};
 use crate::event::Delivery;
-use crate::state::{Change, Lease, Status};
-use crate::store::{ClaimRequest, Scope, Take};
+use crate::state::{Change, Lease};
+use crate::store::{ClaimRequest, LANES, Share, Take};
 
 impl Table {
     pub(super) fn claim(&mut self, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Delivery> {
@@ -22,10 +25,8 @@ impl Table {
         };
         let mut room = request.max_bytes;
         let mut claimed = Vec::new();
-        for seq in self.candidates(request, now) {
-            let Some(row) = self.rows.get_mut(&seq) else {
-                continue;
-            };
+        for id in self.candidates(request, now) {
+            let Some(row) = self.find(id) else { continue };
             let recovered = row.state.is_expired(now);
             let Ok(state) = row.state.clone().step(change.clone(), now) else {
                 continue;
@@ -43,53 +44,146 @@ impl Table {
         claimed
     }
 
-    /// In the order in which they are taken: rows whose lease ran out, rows tried before by the time
-    /// they are due (at most half of what is asked for, so that they cannot starve fresh ones), fresh rows.
-    fn candidates(&self, request: &ClaimRequest, now: OffsetDateTime) -> Vec<i64> {
-        let ours = || {
-            self.rows.values().filter(|row| {
-                request.scope.contains(&row.event.namespace) && !row.state.is_exhausted(request.max_attempts)
-            })
-        };
-        let mut expired: Vec<&Row> = ours().filter(|row| row.state.is_expired(now)).collect();
-        expired.sort_by_key(|row| (row.state.lease.map(|lease| lease.until), row.seq));
-        let seqs = |rows: Vec<&Row>, most: usize| rows.into_iter().take(most).map(|row| row.seq).collect();
-        match request.take {
-            Take::Alone => {
-                expired.retain(|row| row.state.attempts >= 2);
-                seqs(expired, 1)
-            }
-            Take::Due { limit, recovered } => {
-                expired.retain(|row| row.state.attempts < 2);
-                let due = |row: &&Row| row.state.status == Status::Pending && row.state.due <= now;
-                let (fresh, mut waited): (Vec<&Row>, Vec<&Row>) = ours()
-                    .filter(due)
-                    .partition(|row| row.state.due <= row.created_at);
-                waited.sort_by_key(|row| (row.state.due, row.seq));
-                let mut taken: Vec<i64> = seqs(expired, recovered);
-                let waited: Vec<i64> = seqs(waited, limit.div_ceil(2));
-                let rest = limit.saturating_sub(waited.len());
-                taken.extend(waited);
-                taken.extend(seqs(fresh, rest) as Vec<i64>);
-                taken
-            }
+    /// In the order in which they are taken.
+    fn candidates(&self, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
+        match &request.take {
+            Take::Free(shares) => shares
+                .iter()
+                .flat_map(|share| self.free(share, request, now))
+                .collect(),
+            Take::Keyed(shares) => shares
+                .iter()
+                .flat_map(|share| self.keyed(share, request, now))
+                .collect(),
+            Take::Recovered(limit) => self.expired(request, now, |row| row.state.attempts < 2, *limit),
+            Take::Alone => self.expired(request, now, |row| row.state.attempts >= 2, 1),
         }
     }
 
-    pub(super) fn is_due(&self, scope: &Scope, now: OffsetDateTime) -> bool {
-        self.rows.values().any(|row| {
-            let due = row.state.status == Status::Pending && row.state.due <= now;
-            scope.contains(&row.event.namespace) && (due || row.state.is_expired(now))
-        })
+    /// Rows that have waited by the time they are due, at most half of what is asked for; then fresh ones.
+    fn free(&self, share: &Share, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
+        let due: Vec<&Row> = self
+            .rows
+            .values()
+            .filter(|row| row.lane.is_none() && row.is_from(&share.source) && row.is_due(now))
+            .filter(|row| request.scope.contains(&row.event.namespace))
+            .filter(|row| !row.state.is_exhausted(request.max_attempts))
+            .collect();
+        let (mut fresh, mut waited): (Vec<&Row>, Vec<&Row>) = due.into_iter().partition(|row| row.is_fresh());
+        fresh.retain(|row| row.seq >= share.floor);
+        waited.sort_by_key(|row| (row.state.due, row.seq));
+        if share.fair {
+            waited.append(&mut fresh);
+            return in_turns(waited, share.limit);
+        }
+        waited.truncate(share.limit.div_ceil(2));
+        fresh.truncate(share.limit - waited.len());
+        waited.into_iter().chain(fresh).map(|row| row.id).collect()
     }
+
+    /// The beginnings of as many keys as there are, within the limit and from the first lane on.
+    fn keyed(&self, share: &Share, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
+        let mut keys: BTreeMap<(u16, &str), Vec<&Row>> = BTreeMap::new();
+        let theirs = |row: &&Row| row.is_from(&share.source) && row.is_unfinished();
+        for row in self.rows.values().filter(theirs) {
+            let (Some(lane), Some(key)) = (row.lane, &row.event.ordering_key) else {
+                continue;
+            };
+            if self.owns(request.worker, &row.event.namespace, lane, now) {
+                let turn = (lane + LANES - request.first_lane) % LANES;
+                keys.entry((turn, key)).or_default().push(row);
+            }
+        }
+        let mut runs: Vec<Vec<Uuid>> = keys
+            .into_values()
+            .map(|rows| self.beginning(&rows, request, now))
+            .collect();
+        runs.retain(|run| !run.is_empty());
+        runs.truncate((share.limit / 4).max(1));
+        let each = share.limit.div_ceil(runs.len().max(1));
+        runs.into_iter()
+            .flat_map(|run| run.into_iter().take(each))
+            .take(share.limit)
+            .collect()
+    }
+
+    /// The rows of a key up to the first that cannot be taken.
+    fn beginning(&self, rows: &[&Row], request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
+        let before = |row: &Row| {
+            let unrouted = |other: &&Row| other.event.destination.is_none() && !row.is_from(&other.source());
+            self.rows
+                .values()
+                .filter(unrouted)
+                .any(|other| row.waits_for(other, None))
+        };
+        rows.iter()
+            .take_while(|row| {
+                row.is_due(now) && !row.state.is_exhausted(request.max_attempts) && !before(row)
+            })
+            .map(|row| row.id)
+            .collect()
+    }
+
+    /// Rows whose lease ran out, lowest `seq` first, and no row of a key without those before it.
+    fn expired(
+        &self,
+        request: &ClaimRequest,
+        now: OffsetDateTime,
+        wanted: impl Fn(&Row) -> bool,
+        limit: usize,
+    ) -> Vec<Uuid> {
+        let mut taken: BTreeSet<Uuid> = BTreeSet::new();
+        for row in self.rows.values().filter(|row| row.state.is_expired(now)) {
+            let ours = request.scope.contains(&row.event.namespace)
+                && !row.state.is_exhausted(request.max_attempts)
+                && !row
+                    .event
+                    .destination
+                    .as_ref()
+                    .is_some_and(|name| request.closed.contains(name));
+            let in_turn = row.lane.is_none_or(|lane| {
+                let destination = row.event.destination.as_deref();
+                let mut others = self.rows.values();
+                self.owns(request.worker, &row.event.namespace, lane, now)
+                    && !others.any(|other| row.waits_for(other, destination) && !taken.contains(&other.id))
+            });
+            if taken.len() < limit && ours && in_turn && wanted(row) {
+                taken.insert(row.id);
+            }
+        }
+        self.rows
+            .values()
+            .map(|row| row.id)
+            .filter(|id| taken.contains(id))
+            .collect()
+    }
+
+    /// Is there a row whose lease ran out that this claim could take?
+    pub(super) fn is_claimable(&self, request: &ClaimRequest, now: OffsetDateTime) -> bool {
+        !self.candidates(request, now).is_empty()
+    }
+}
+
+/// One row of each tenant after another.
+fn in_turns(rows: Vec<&Row>, limit: usize) -> Vec<Uuid> {
+    let mut taken: BTreeMap<Option<Uuid>, usize> = BTreeMap::new();
+    let mut turns: Vec<(usize, &Row)> = Vec::new();
+    for row in rows {
+        let turn = taken.entry(row.event.tenant_id).or_default();
+        turns.push((*turn, row));
+        *turn += 1;
+    }
+    turns.sort_by_key(|(turn, _)| *turn);
+    turns.into_iter().take(limit).map(|(_, row)| row.id).collect()
 }
 
 impl Row {
     fn delivery(&self, lease: &Lease, recovered: bool) -> Delivery {
         Delivery {
-            id: self.event.id,
+            id: self.id,
             seq: self.seq,
             event: self.event.clone(),
+            lane: self.lane,
             attempts: self.state.attempts,
             max_attempts: self.state.max_attempts,
             created_at: self.created_at,

@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Memory, Row, Table};
+use super::{Memory, Row, Table, lane};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
 use crate::state::State;
@@ -97,15 +97,18 @@ fn is_duplicate(a: &Event, b: &Event) -> bool {
 
 impl Table {
     fn insert(&mut self, seq: i64, event: Event, now: OffsetDateTime) {
-        let state = State::new(now);
+        let mut state = State::new(now);
+        state.due = event.deliver_at.map_or(now, |at| at.max(now));
         let row = Row {
+            id: event.id,
             seq,
+            lane: event.ordering_key.as_deref().map(lane),
             event,
             state,
             created_at: now,
             updated_at: now,
             delivered_at: None,
         };
-        self.rows.insert(seq, row);
+        self.rows.insert((seq, 0), row);
     }
 }

@@ -5,11 +5,15 @@
 
 mod claim;
 mod enqueue;
+mod look;
 mod operate;
+mod route;
 mod settle;
 mod sweep;
+mod workers;
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,10 +22,15 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 pub use self::enqueue::Transaction;
+use self::workers::{Lanes, Worker};
 use crate::clock::{Clock, SystemClock};
 use crate::event::{Delivery, Event};
-use crate::state::State;
-use crate::store::{ClaimRequest, Scope, Settlement, Store, StoreError, Swept};
+use crate::operate::Paused;
+use crate::state::{State, Status};
+use crate::store::{
+    Aside, ClaimRequest, Heartbeat, LANES, LaneRequest, Look, Range, Routed, Routing, Scope, Settlement,
+    Source, Store, StoreError, Stub, SweepRequest, Swept,
+};
 use crate::validate::Limits;
 
 /// An outbox in memory. Clones share it.
@@ -32,21 +41,67 @@ pub struct Memory {
     limits: Limits,
 }
 
-/// The rows in the order of `seq`, and the next `seq`, which is never given twice.
+/// The rows in the order of `seq`, each before its siblings, and the last `seq`, which is never given twice.
 #[derive(Debug, Default)]
 struct Table {
-    rows: BTreeMap<i64, Row>,
+    rows: BTreeMap<(i64, usize), Row>,
     last_seq: i64,
+    lanes: BTreeMap<String, Lanes>,
+    workers: BTreeMap<Uuid, Worker>,
+    paused: BTreeMap<String, Paused>,
 }
 
 #[derive(Debug, Clone)]
 struct Row {
+    /// Differs from the event's for siblings.
+    id: Uuid,
     seq: i64,
     event: Event,
+    lane: Option<u16>,
     state: State,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
     delivered_at: Option<OffsetDateTime>,
+}
+
+impl Row {
+    /// Neither delivered nor out of the way.
+    fn is_unfinished(&self) -> bool {
+        match self.state.status {
+            Status::Pending | Status::Processing | Status::Dead => true,
+            Status::Delivered | Status::Unknown(_) => false,
+        }
+    }
+
+    fn is_due(&self, now: OffsetDateTime) -> bool {
+        self.state.status == Status::Pending && self.state.due <= now
+    }
+
+    /// Was it never made to wait?
+    fn is_fresh(&self) -> bool {
+        self.state.due <= self.created_at
+    }
+
+    fn is_from(&self, source: &Source) -> bool {
+        self.event.destination == source.destination && self.event.namespace == source.namespace
+    }
+
+    /// Do the two have a key in common, and keep to it?
+    fn shares_key(&self, other: &Self) -> bool {
+        let ordered = self.lane.is_some() && other.lane.is_some();
+        ordered
+            && self.event.namespace == other.event.namespace
+            && self.event.ordering_key == other.event.ordering_key
+    }
+
+    /// Must `other` be done with before this row may go to `destination`?
+    fn waits_for(&self, other: &Self, destination: Option<&str>) -> bool {
+        let there = other.event.destination.as_deref();
+        other.seq < self.seq
+            && self.shares_key(other)
+            && other.is_unfinished()
+            && (there.is_none() || there == destination)
+    }
 }
 
 impl Default for Memory {
@@ -87,14 +142,37 @@ impl Memory {
 
 impl Table {
     fn find(&mut self, id: Uuid) -> Option<&mut Row> {
-        self.rows.values_mut().find(|row| row.event.id == id)
+        self.rows.values_mut().find(|row| row.id == id)
     }
+
+    /// Where a row stands among the others.
+    fn place(&self, id: Uuid) -> Option<(i64, usize)> {
+        self.rows
+            .iter()
+            .find(|(_, row)| row.id == id)
+            .map(|(place, _)| *place)
+    }
+}
+
+/// The lane of a key. Any hash does here: it is gone with the process.
+fn lane(key: &str) -> u16 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    u16::try_from(hasher.finish() % u64::from(LANES)).unwrap_or_default()
 }
 
 #[async_trait]
 impl Store for Memory {
+    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
+        Ok(self.table().look(scope, after, limit, self.clock.wall()))
+    }
+
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
         Ok(self.table().claim(request, self.clock.wall()))
+    }
+
+    async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError> {
+        Ok(self.table().route(worker, routings, self.clock.wall()))
     }
 
     async fn settle(&self, worker: Uuid, settlements: &[Settlement]) -> Result<Vec<Uuid>, StoreError> {
@@ -110,12 +188,41 @@ impl Store for Memory {
         Ok(self.table().renew(worker, held, lease, self.clock.wall()))
     }
 
-    async fn sweep(&self, scope: &Scope, max_attempts: u32, grace: Duration) -> Result<Swept, StoreError> {
-        Ok(self.table().sweep(scope, max_attempts, grace, self.clock.wall()))
+    async fn sweep(&self, request: &SweepRequest) -> Result<Swept, StoreError> {
+        Ok(self.table().sweep(request, self.clock.wall()))
     }
 
-    async fn is_due(&self, scope: &Scope) -> Result<bool, StoreError> {
-        Ok(self.table().is_due(scope, self.clock.wall()))
+    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+        Ok(self.table().share_lanes(request, self.clock.wall()))
+    }
+
+    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        self.table().beat(heartbeat, self.clock.wall());
+        Ok(())
+    }
+
+    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
+        self.table().leave(worker);
+        Ok(())
+    }
+
+    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.table().pause(destination, reason, self.clock.wall());
+        Ok(())
+    }
+
+    async fn aside(
+        &self,
+        what: Aside,
+        scope: &Scope,
+        after: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<Stub>, StoreError> {
+        Ok(self.table().aside(what, scope, after, limit))
+    }
+
+    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        Ok(self.table().let_go(what, ids, self.clock.wall()))
     }
 
     async fn check(&self) -> Result<(), StoreError> {

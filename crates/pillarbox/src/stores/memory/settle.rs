@@ -7,7 +7,8 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::Table;
+use super::{Row, Table};
+use crate::outcome::Verdict;
 use crate::state::{Change, Status};
 use crate::store::Settlement;
 
@@ -25,8 +26,18 @@ impl Table {
             verdict,
             destination,
             max_attempts,
+            unordered,
         } in settlements
         {
+            if *verdict == Verdict::Discard {
+                let held = |row: &&Row| row.state.is_held(worker, *claim);
+                let place = self.place(*id);
+                match place.filter(|place| self.rows.get(place).filter(held).is_some()) {
+                    Some(place) => drop(self.rows.remove(&place)),
+                    None => lost.push(*id),
+                }
+                continue;
+            }
             let change = Change::Settle {
                 worker,
                 claim: *claim,
@@ -39,6 +50,7 @@ impl Table {
             let Some(row) = self.find(*id) else { continue };
             row.event.destination = destination.clone().or_else(|| row.event.destination.take());
             row.state.max_attempts = max_attempts.or(row.state.max_attempts);
+            row.lane = row.lane.filter(|_| !unordered);
             if row.state.status == Status::Delivered {
                 row.delivered_at = Some(now);
             }

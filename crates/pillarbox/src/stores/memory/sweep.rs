@@ -9,36 +9,42 @@ use uuid::Uuid;
 
 use super::Table;
 use crate::state::Change;
-use crate::store::{Scope, Swept};
+use crate::store::{ClaimRequest, SweepRequest, Swept, Take};
 
 impl Table {
-    pub(super) fn sweep(
-        &mut self,
-        scope: &Scope,
-        max_attempts: u32,
-        grace: Duration,
-        now: OffsetDateTime,
-    ) -> Swept {
+    pub(super) fn sweep(&mut self, request: &SweepRequest, now: OffsetDateTime) -> Swept {
         let ours: Vec<Uuid> = self
             .rows
             .values()
-            .filter(|row| scope.contains(&row.event.namespace))
-            .map(|row| row.event.id)
+            .filter(|row| request.scope.contains(&row.event.namespace))
+            .map(|row| row.id)
             .collect();
         let sweep = Change::Sweep {
-            limit: max_attempts,
-            grace,
+            limit: request.max_attempts,
+            grace: request.grace,
         };
         let dead = ours
             .into_iter()
             .filter(|id| self.change(*id, sweep.clone(), now))
             .collect();
-        let alone = self.rows.values().any(|row| {
-            scope.contains(&row.event.namespace)
-                && row.state.is_expired(now)
-                && row.state.attempts >= 2
-                && !row.state.is_exhausted(max_attempts)
-        });
-        Swept { dead, alone }
+        let could_take = |take: Take| {
+            let claim = ClaimRequest {
+                worker: request.worker,
+                claim: Uuid::nil(),
+                lease: Duration::ZERO,
+                take,
+                closed: request.closed.clone(),
+                first_lane: 0,
+                max_bytes: usize::MAX,
+                scope: request.scope.clone(),
+                max_attempts: request.max_attempts,
+            };
+            self.is_claimable(&claim, now)
+        };
+        Swept {
+            recovered: could_take(Take::Recovered(1)),
+            alone: could_take(Take::Alone),
+            dead,
+        }
     }
 }
