@@ -47,21 +47,23 @@ pub struct Destination {
     pub name: String,
     /// Delivers.
     pub sink: Arc<dyn Sink>,
-    /// When to try again, and when to give up.
-    pub retry: RetryPolicy,
-    /// How long one attempt may take.
-    pub timeout: Duration,
+    /// How rows are treated, unless their route says otherwise.
+    pub policy: Policy,
     /// How many attempts may be under way at once.
     pub concurrency: usize,
+    /// How many may begin in a while, if that is limited. Each worker has its own count.
+    pub rate: Option<Rate>,
+    /// Does every tenant get its turn? Otherwise whoever came first.
+    pub fair_by_tenant: bool,
 }
 
 impl fmt::Debug for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Destination")
             .field("name", &self.name)
-            .field("retry", &self.retry)
-            .field("timeout", &self.timeout)
+            .field("policy", &self.policy)
             .field("concurrency", &self.concurrency)
+            .field("rate", &self.rate)
             .finish_non_exhaustive()
     }
 }

@@ -39,6 +39,7 @@ mod keeper;
 mod lanes;
 mod outage;
 mod pace;
+pub mod policy;
 mod recovery;
 pub mod router;
 pub mod settings;
@@ -50,5 +51,6 @@ mod worker;
 
 pub use counters::{Counters, Snapshot};
 pub use dispatcher::{Builder, Destination, Dispatcher};
-pub use router::{Pattern, Route};
-pub use settings::{Settings, SettingsError};
+pub use policy::{OnDead, Overrides, Policy, Rate};
+pub use router::{OneOf, Pattern, Route};
+pub use settings::{Settings, SettingsError, Unrouted};

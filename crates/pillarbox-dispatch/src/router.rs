@@ -1,13 +1,18 @@
-//! Which destination an event goes to. Pure.
+//! Which destinations an event goes to. Pure.
 //!
-//! The event's own wish comes first, then the first route that matches; where there are no routes and
-//! one destination, everything goes there. What leads nowhere is held, never dropped.
+//! The row's own destination comes first, then every route that matches; where there are no routes and
+//! one destination, everything goes there. Several routes may lead to one place: one row goes there, and the
+//! first of them says how. What leads nowhere is the caller's concern, never dropped here.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use pillarbox::Event;
+use uuid::Uuid;
+
+use crate::policy::{Overrides, Policy};
 
 /// What a route wants of one field: `*` is anything, `orders.*` is anything that begins with
 /// `orders.`, everything else is itself.
@@ -51,33 +56,83 @@ impl Pattern {
     }
 }
 
-/// A rule from event to destination. The first that matches wins.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One of these; anything if there are none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OneOf(pub Vec<Pattern>);
+
+impl OneOf {
+    /// Does the field have what the route wants?
+    pub fn matches(&self, text: Option<&str>) -> bool {
+        self.0.is_empty() || self.0.iter().any(|pattern| pattern.matches(text))
+    }
+}
+
+impl From<&str> for OneOf {
+    fn from(text: &str) -> Self {
+        Self(vec![text.into()])
+    }
+}
+
+impl<'a> FromIterator<&'a str> for OneOf {
+    fn from_iter<I: IntoIterator<Item = &'a str>>(patterns: I) -> Self {
+        Self(patterns.into_iter().map(Pattern::from).collect())
+    }
+}
+
+/// A rule from event to destination. All of its conditions must hold.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Route {
     /// Who publishes.
-    pub namespace: Pattern,
+    pub namespace: OneOf,
     /// What.
-    pub topic: Pattern,
+    pub topic: OneOf,
     /// What happened.
-    pub event_type: Pattern,
+    pub event_type: OneOf,
+    /// What kind of thing it happened to.
+    pub aggregate_type: OneOf,
+    /// Whose it is; anybody's, and nobody's, if there are none.
+    pub tenant: Vec<Uuid>,
+    /// How bad it is.
+    pub severity: OneOf,
     /// Where it goes: the name of a destination.
     pub destination: String,
+    /// How it is treated there, where that differs from what the destination says.
+    pub overrides: Overrides,
 }
 
 impl Route {
+    /// Everything, to this destination.
+    pub fn to(destination: impl Into<String>) -> Self {
+        Self {
+            destination: destination.into(),
+            ..Self::default()
+        }
+    }
+
     fn matches(&self, event: &Event) -> bool {
         self.namespace.matches(Some(&event.namespace))
             && self.topic.matches(Some(&event.topic))
             && self.event_type.matches(event.event_type.as_deref())
+            && self.aggregate_type.matches(event.aggregate_type.as_deref())
+            && self.severity.matches(event.severity.as_deref())
+            && (self.tenant.is_empty() || event.tenant_id.is_some_and(|tenant| self.tenant.contains(&tenant)))
     }
 }
 
-/// The routes, each with the number of its destination.
+/// Where one row goes, and how it is treated there.
+#[derive(Debug, Clone)]
+pub(crate) struct Way {
+    /// The destination's place in the list.
+    pub(crate) number: usize,
+    pub(crate) policy: Arc<Policy>,
+}
+
+/// The routes, each with the number of its destination and its policy.
 #[derive(Debug)]
 pub(crate) struct Router {
     numbers: HashMap<String, usize>,
-    routes: Vec<(Route, usize)>,
-    everything: Option<usize>,
+    policies: Vec<Arc<Policy>>,
+    routes: Vec<(Route, Way)>,
 }
 
 impl Router {
@@ -85,68 +140,115 @@ impl Router {
     ///
     /// # Errors
     /// The name of a destination that a route names and that is not there.
-    pub(crate) fn new<'a>(
-        destinations: impl IntoIterator<Item = &'a str>,
-        routes: Vec<Route>,
-    ) -> Result<Self, String> {
-        let numbers: HashMap<String, usize> = destinations
-            .into_iter()
-            .enumerate()
-            .map(|(number, name)| (name.to_owned(), number))
-            .collect();
-        let everything = (routes.is_empty() && numbers.len() == 1).then_some(0);
-        let number = |route: Route| match numbers.get(&route.destination) {
-            Some(number) => Ok((route, *number)),
-            None => Err(route.destination),
+    pub(crate) fn new(destinations: Vec<(String, Policy)>, routes: Vec<Route>) -> Result<Self, String> {
+        let mut numbers = HashMap::new();
+        let mut policies = Vec::new();
+        for (number, (name, policy)) in destinations.into_iter().enumerate() {
+            numbers.insert(name, number);
+            policies.push(Arc::new(policy));
+        }
+        let routes = if routes.is_empty() && numbers.len() == 1 {
+            numbers.keys().map(Route::to).collect()
+        } else {
+            routes
         };
-        let routes = routes.into_iter().map(number).collect::<Result<_, _>>()?;
+        let routes = routes
+            .into_iter()
+            .map(|route| {
+                let number = *numbers.get(&route.destination).ok_or(&route.destination)?;
+                let policy = if route.overrides == Overrides::default() {
+                    Arc::clone(&policies[number])
+                } else {
+                    Arc::new(policies[number].with(&route.overrides))
+                };
+                Ok((route, Way { number, policy }))
+            })
+            .collect::<Result<_, &String>>()
+            .map_err(String::clone)?;
         Ok(Self {
             numbers,
+            policies,
             routes,
-            everything,
         })
     }
 
-    /// The number of the event's destination.
-    ///
-    /// # Errors
-    /// A sentence that says why there is none and what to do.
-    pub(crate) fn route(&self, event: &Event) -> Result<usize, String> {
-        if let Some(name) = &event.destination {
-            return self.numbers.get(name).copied().ok_or_else(|| {
-                format!("the destination \"{name}\" is not configured; configure it, or change the row's")
-            });
+    /// Where an event goes that knows no destination: to each place once. Empty if it leads nowhere.
+    pub(crate) fn ways(&self, event: &Event) -> Vec<Way> {
+        let mut ways: Vec<Way> = Vec::new();
+        for (_, way) in self.routes.iter().filter(|(route, _)| route.matches(event)) {
+            if ways.iter().all(|known| known.number != way.number) {
+                ways.push(way.clone());
+            }
         }
-        let first = self.routes.iter().find(|(route, _)| route.matches(event));
-        match first {
-            Some((_, number)) => Ok(*number),
-            None => self.everything.ok_or_else(|| {
-                format!(
-                    "no route matches namespace \"{}\" topic \"{}\" event type \"{}\"; add a route",
-                    event.namespace,
-                    event.topic,
-                    event.event_type.as_deref().unwrap_or_default()
-                )
-            }),
-        }
+        ways
     }
+
+    /// How a row is treated that is on its way to a destination: as the first route says that leads there, or as
+    /// the destination itself. `None` if the destination is not configured.
+    pub(crate) fn way_to(&self, destination: &str, event: &Event) -> Option<Way> {
+        let number = *self.numbers.get(destination)?;
+        let route = self
+            .routes
+            .iter()
+            .find(|(route, way)| way.number == number && route.matches(event));
+        Some(match route {
+            Some((_, way)) => way.clone(),
+            None => Way {
+                number,
+                policy: Arc::clone(&self.policies[number]),
+            },
+        })
+    }
+
+    /// The number of a destination, if it is configured.
+    pub(crate) fn number(&self, destination: &str) -> Option<usize> {
+        self.numbers.get(destination).copied()
+    }
+}
+
+/// Why an event is held, and what to do.
+pub(crate) fn leads_nowhere(event: &Event) -> String {
+    format!(
+        "no route matches namespace \"{}\" topic \"{}\" event type \"{}\"; add a route",
+        event.namespace,
+        event.topic,
+        event.event_type.as_deref().unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use pillarbox::RetryPolicy;
+
     use super::*;
+
+    fn policy() -> Policy {
+        Policy {
+            retry: RetryPolicy::default(),
+            timeout: Duration::from_secs(20),
+            on_dead: crate::OnDead::Block,
+            pipelined: false,
+        }
+    }
 
     fn route(namespace: &str, topic: &str, event_type: &str, destination: &str) -> Route {
         Route {
             namespace: namespace.into(),
             topic: topic.into(),
             event_type: event_type.into(),
-            destination: destination.into(),
+            ..Route::to(destination)
         }
     }
 
     fn router(routes: Vec<Route>) -> Router {
-        Router::new(["a", "b"], routes).expect("the destinations are there")
+        let destinations = ["a", "b"].map(|name| (name.to_owned(), policy()));
+        Router::new(destinations.into(), routes).expect("the destinations are there")
+    }
+
+    fn numbers(router: &Router, event: &Event) -> Vec<usize> {
+        router.ways(event).iter().map(|way| way.number).collect()
     }
 
     #[test]
@@ -161,52 +263,92 @@ mod tests {
     }
 
     #[test]
-    fn the_first_route_that_matches_wins() {
+    fn one_of_a_list_is_enough_and_an_empty_list_is_anything() {
+        let list: OneOf = ["orders", "carts.*"].into_iter().collect();
+        assert!(list.matches(Some("orders")) && list.matches(Some("carts.full")));
+        assert!(!list.matches(Some("bills")) && !list.matches(None));
+        assert!(OneOf::default().matches(None));
+    }
+
+    #[test]
+    fn an_event_goes_wherever_a_route_leads_and_to_each_place_once() {
         let router = router(vec![
             route("shop", "orders", "*", "b"),
             route("shop", "*", "*", "a"),
             route("*", "*", "Paid", "b"),
         ]);
-        assert_eq!(router.route(&Event::new("shop", "orders")), Ok(1));
         assert_eq!(
-            router.route(&Event::new("shop", "carts").event_type("Paid")),
-            Ok(0)
+            numbers(&router, &Event::new("shop", "orders").event_type("Paid")),
+            [1, 0]
         );
+        assert_eq!(numbers(&router, &Event::new("shop", "carts")), [0]);
         assert_eq!(
-            router.route(&Event::new("bank", "carts").event_type("Paid")),
-            Ok(1)
+            numbers(&router, &Event::new("bank", "carts").event_type("Paid")),
+            [1]
         );
+        assert!(numbers(&router, &Event::new("bank", "carts")).is_empty());
     }
 
     #[test]
-    fn the_events_own_destination_goes_past_the_routes() {
+    fn every_condition_of_a_route_must_hold() {
+        let tenant = Uuid::from_u128(7);
+        let router = router(vec![Route {
+            aggregate_type: "order".into(),
+            tenant: vec![tenant],
+            severity: ["high", "critical"].into_iter().collect(),
+            ..Route::to("a")
+        }]);
+        let event = Event::new("n", "t")
+            .aggregate("order", "1")
+            .tenant(tenant)
+            .severity("high");
+        assert_eq!(numbers(&router, &event), [0]);
+        assert!(numbers(&router, &event.clone().severity("low")).is_empty());
+        assert!(numbers(&router, &event.clone().tenant(Uuid::from_u128(8))).is_empty());
+        assert!(numbers(&router, &event.aggregate("cart", "1")).is_empty());
+    }
+
+    #[test]
+    fn the_first_route_that_leads_to_a_place_says_how() {
+        let quick = Overrides {
+            timeout: Some(Duration::from_secs(1)),
+            ..Overrides::default()
+        };
+        let mut first = route("shop", "*", "*", "b");
+        first.overrides = quick;
+        let router = router(vec![first, route("*", "*", "*", "b")]);
+        let timeout = |event: &Event| router.ways(event)[0].policy.timeout.as_secs();
+        assert_eq!(timeout(&Event::new("shop", "orders")), 1);
+        assert_eq!(timeout(&Event::new("bank", "orders")), 20);
+        let way = router.way_to("b", &Event::new("shop", "orders")).expect("there");
+        assert_eq!(way.policy.timeout.as_secs(), 1);
+    }
+
+    #[test]
+    fn a_rows_own_destination_needs_no_route() {
         let router = router(vec![route("*", "*", "*", "a")]);
-        assert_eq!(router.route(&Event::new("n", "t").destination("b")), Ok(1));
-        let refused = router
-            .route(&Event::new("n", "t").destination("c"))
-            .expect_err("not there");
-        assert!(refused.contains("\"c\" is not configured"), "{refused}");
+        let event = Event::new("n", "t");
+        assert_eq!(router.way_to("b", &event).map(|way| way.number), Some(1));
+        assert!(router.way_to("c", &event).is_none());
     }
 
     #[test]
     fn one_destination_and_no_routes_take_everything() {
-        let router = Router::new(["only"], vec![]).expect("no routes");
-        assert_eq!(router.route(&Event::new("n", "t")), Ok(0));
+        let router = Router::new(vec![("only".to_owned(), policy())], vec![]).expect("no routes");
+        assert_eq!(numbers(&router, &Event::new("n", "t")), [0]);
     }
 
     #[test]
     fn what_leads_nowhere_says_what_to_do() {
-        let refused = router(vec![])
-            .route(&Event::new("n", "t"))
-            .expect_err("two to choose from");
-        assert!(refused.contains("namespace \"n\" topic \"t\"") && refused.ends_with("add a route"));
+        let event = Event::new("n", "t");
+        assert!(numbers(&router(vec![]), &event).is_empty());
+        let reason = leads_nowhere(&event);
+        assert!(reason.contains("namespace \"n\" topic \"t\"") && reason.ends_with("add a route"));
     }
 
     #[test]
     fn a_route_to_nowhere_is_refused() {
-        assert_eq!(
-            Router::new(["a"], vec![route("*", "*", "*", "z")]).expect_err("no z"),
-            "z"
-        );
+        let refused = Router::new(vec![("a".to_owned(), policy())], vec![Route::to("z")]);
+        assert_eq!(refused.expect_err("no z"), "z");
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::Scope;
+use pillarbox::store::LANES;
 
 /// How a dispatcher works. The defaults suit most; [`validate`](Self::validate) refuses what cannot work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,25 @@ pub struct Settings {
     pub scope: Scope,
     /// How many attempts a row has that does not know its destination yet.
     pub max_attempts: u32,
+    /// Into how many ranges the lanes of a namespace are divided, among which workers share: at least as many as
+    /// there are workers.
+    pub lane_ranges: u16,
+    /// What becomes of events that no route leads anywhere.
+    pub unrouted: Unrouted,
+    /// How often this worker says that it is alive.
+    pub heartbeat: Duration,
+}
+
+/// What becomes of events that no route leads anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unrouted {
+    /// They wait, visibly, until there is a route.
+    #[default]
+    Hold,
+    /// They are deleted: nobody wants them.
+    Discard,
+    /// They are dead, with a reason.
+    Dead,
 }
 
 impl Default for Settings {
@@ -43,6 +63,9 @@ impl Default for Settings {
             sweep_interval: Duration::from_secs(10),
             scope: Scope::All,
             max_attempts: 25,
+            lane_ranges: 32,
+            unrouted: Unrouted::Hold,
+            heartbeat: Duration::from_secs(5),
         }
     }
 }
@@ -102,6 +125,12 @@ impl Settings {
         if self.max_attempts == 0 {
             return refuse("max_attempts", "must be at least 1: nothing could be tried");
         }
+        if self.lane_ranges == 0 || self.lane_ranges > LANES {
+            return refuse("lane_ranges", "must be at least 1 and at most 4096");
+        }
+        if self.heartbeat.is_zero() {
+            return refuse("heartbeat", "must not be zero: the worker would do nothing else");
+        }
         Ok(())
     }
 
@@ -152,6 +181,9 @@ mod tests {
         assert_eq!(refused(|s| s.max_in_flight = 0), "max_in_flight");
         assert_eq!(refused(|s| s.max_bytes = 0), "max_bytes");
         assert_eq!(refused(|s| s.max_attempts = 0), "max_attempts");
+        assert_eq!(refused(|s| s.lane_ranges = 0), "lane_ranges");
+        assert_eq!(refused(|s| s.lane_ranges = 4097), "lane_ranges");
+        assert_eq!(refused(|s| s.heartbeat = Duration::ZERO), "heartbeat");
     }
 
     #[test]
