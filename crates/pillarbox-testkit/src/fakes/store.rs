@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use pillarbox::store::{ClaimRequest, Settlement, Swept};
+use pillarbox::store::{
+    Aside, ClaimRequest, Heartbeat, LaneRequest, Look, Range, Routed, Routing, Settlement, Source, Stub,
+    SweepRequest, Swept,
+};
 use pillarbox::{Delivery, Scope, Store, StoreError};
 use uuid::Uuid;
 
@@ -80,8 +83,16 @@ impl FlakyStore {
 
 #[async_trait]
 impl Store for FlakyStore {
+    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
+        self.call("look", self.under.look(scope, after, limit)).await
+    }
+
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
         self.call("claim", self.under.claim(request)).await
+    }
+
+    async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError> {
+        self.call("route", self.under.route(worker, routings)).await
     }
 
     async fn settle(&self, worker: Uuid, settlements: &[Settlement]) -> Result<Vec<Uuid>, StoreError> {
@@ -97,13 +108,40 @@ impl Store for FlakyStore {
         self.call("renew", self.under.renew(worker, held, lease)).await
     }
 
-    async fn sweep(&self, scope: &Scope, max_attempts: u32, grace: Duration) -> Result<Swept, StoreError> {
-        self.call("sweep", self.under.sweep(scope, max_attempts, grace))
+    async fn sweep(&self, request: &SweepRequest) -> Result<Swept, StoreError> {
+        self.call("sweep", self.under.sweep(request)).await
+    }
+
+    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+        self.call("share_lanes", self.under.share_lanes(request)).await
+    }
+
+    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        self.call("beat", self.under.beat(heartbeat)).await
+    }
+
+    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
+        self.call("leave", self.under.leave(worker)).await
+    }
+
+    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.call("disable", self.under.disable(destination, reason))
             .await
     }
 
-    async fn is_due(&self, scope: &Scope) -> Result<bool, StoreError> {
-        self.call("is_due", self.under.is_due(scope)).await
+    async fn aside(
+        &self,
+        what: Aside,
+        scope: &Scope,
+        after: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<Stub>, StoreError> {
+        self.call("aside", self.under.aside(what, scope, after, limit))
+            .await
+    }
+
+    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.call("let_go", self.under.let_go(what, ids)).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

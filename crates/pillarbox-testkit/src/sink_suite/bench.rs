@@ -107,6 +107,7 @@ pub fn delivery(event: Event) -> Delivery {
         id: event.id,
         seq: 1,
         event,
+        lane: None,
         attempts: 1,
         max_attempts: None,
         created_at: OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),

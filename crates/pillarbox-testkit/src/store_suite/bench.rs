@@ -1,10 +1,14 @@
 //! What the cases say often, in few words.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::operate::{Filter, Record};
-use pillarbox::store::{ClaimRequest, Settlement, Swept, Take};
+use pillarbox::store::{
+    ClaimRequest, Due, Heartbeat, LaneRequest, Look, Range, Settlement, Share, Source, SweepRequest, Swept,
+    Take,
+};
 use pillarbox::{Delivery, Event, Operate, Scope, Store, Verdict};
 use uuid::Uuid;
 
@@ -62,15 +66,14 @@ impl Bench {
         self.put_all(&events).await
     }
 
-    pub(super) fn request(&self, limit: usize) -> ClaimRequest {
+    pub(super) fn request(&self, take: Take) -> ClaimRequest {
         ClaimRequest {
             worker: self.worker,
             claim: Uuid::new_v4(),
             lease: LEASE,
-            take: Take::Due {
-                limit,
-                recovered: limit,
-            },
+            take,
+            closed: Vec::new(),
+            first_lane: 0,
             max_bytes: usize::MAX,
             scope: Scope::All,
             max_attempts: LIMIT,
@@ -81,16 +84,93 @@ impl Bench {
         self.store.claim(&request).await.expect("a claim")
     }
 
+    /// Rows without a lane, as a dispatcher takes them: looks, takes from each source that it sees, and then
+    /// as many whose first lease ran out.
     pub(super) async fn claim(&self, limit: usize) -> Vec<Delivery> {
-        self.claim_as(self.request(limit)).await
+        self.claim_changed(limit, |request| request).await
+    }
+
+    /// The same with another request.
+    pub(super) async fn claim_changed(
+        &self,
+        limit: usize,
+        change: impl Fn(ClaimRequest) -> ClaimRequest,
+    ) -> Vec<Delivery> {
+        let mut claimed = self.claim_free(limit, &change).await;
+        let recovered = change(self.request(Take::Recovered(limit)));
+        claimed.extend(self.claim_as(recovered).await);
+        claimed.sort_by_key(|delivery| delivery.seq);
+        claimed
+    }
+
+    /// Rows without a lane that are due, within the limit in all.
+    pub(super) async fn claim_free(
+        &self,
+        limit: usize,
+        change: impl Fn(ClaimRequest) -> ClaimRequest,
+    ) -> Vec<Delivery> {
+        let mut claimed = Vec::new();
+        let scope = change(self.request(Take::Alone)).scope;
+        for due in self.look_in(&scope).await.due {
+            let share = share(due.source, limit - claimed.len());
+            let request = change(self.request(Take::Free(vec![share])));
+            claimed.extend(self.claim_as(request).await);
+        }
+        claimed
+    }
+
+    /// Rows with a lane, of every source that is seen, with all lanes that this worker can get.
+    pub(super) async fn claim_keyed(&self, limit: usize) -> Vec<Delivery> {
+        let due = self.look().await.due;
+        let keyed = || due.iter().filter(|due| due.keyed).map(|due| due.source.clone());
+        let namespaces: BTreeSet<String> = keyed().map(|source| source.namespace).collect();
+        self.beat().await;
+        self.share_lanes(namespaces).await;
+        self.claim_as(self.request(keyed_from(keyed(), limit))).await
     }
 
     pub(super) async fn claim_alone(&self) -> Vec<Delivery> {
-        self.claim_as(ClaimRequest {
-            take: Take::Alone,
-            ..self.request(1)
-        })
-        .await
+        self.claim_as(self.request(Take::Alone)).await
+    }
+
+    /// Says that this worker is alive.
+    pub(super) async fn beat(&self) {
+        let heartbeat = Heartbeat {
+            worker: self.worker,
+            host: "bench".into(),
+            version: "1.2.3".into(),
+            scope: Scope::All,
+            ttl: LEASE,
+            claimed: 3,
+            delivered: 2,
+            failed: 1,
+        };
+        self.store.beat(&heartbeat).await.expect("a heartbeat");
+    }
+
+    pub(super) fn lane_request<S: Into<String>>(
+        &self,
+        namespaces: impl IntoIterator<Item = S>,
+    ) -> LaneRequest {
+        LaneRequest {
+            worker: self.worker,
+            namespaces: namespaces.into_iter().map(Into::into).collect(),
+            ranges: None,
+            lease: LEASE,
+            give_up: Vec::new(),
+        }
+    }
+
+    /// Asks for lanes.
+    pub(super) async fn share_lanes_as(&self, request: LaneRequest) -> Vec<Range> {
+        self.store.share_lanes(&request).await.expect("lanes")
+    }
+
+    pub(super) async fn share_lanes<S: Into<String>>(
+        &self,
+        namespaces: impl IntoIterator<Item = S>,
+    ) -> Vec<Range> {
+        self.share_lanes_as(self.lane_request(namespaces)).await
     }
 
     /// The one row that can be claimed.
@@ -138,15 +218,35 @@ impl Bench {
         );
     }
 
-    pub(super) async fn sweep(&self) -> Swept {
-        self.store
-            .sweep(&Scope::All, LIMIT, LEASE)
-            .await
-            .expect("a sweep")
+    pub(super) fn sweep_request(&self) -> SweepRequest {
+        SweepRequest {
+            worker: self.worker,
+            scope: Scope::All,
+            max_attempts: LIMIT,
+            grace: LEASE,
+            closed: Vec::new(),
+        }
     }
 
+    pub(super) async fn sweep_as(&self, request: SweepRequest) -> Swept {
+        self.store.sweep(&request).await.expect("a sweep")
+    }
+
+    pub(super) async fn sweep(&self) -> Swept {
+        self.sweep_as(self.sweep_request()).await
+    }
+
+    pub(super) async fn look_in(&self, scope: &Scope) -> Look {
+        self.store.look(scope, None, 1_000).await.expect("a look")
+    }
+
+    pub(super) async fn look(&self) -> Look {
+        self.look_in(&Scope::All).await
+    }
+
+    /// Is anything to be seen by a look?
     pub(super) async fn is_due(&self) -> bool {
-        self.store.is_due(&Scope::All).await.expect("a look")
+        self.look().await.due.iter().any(has_work)
     }
 
     pub(super) async fn show(&self, id: Uuid) -> Record {
@@ -185,6 +285,36 @@ impl Bench {
     }
 }
 
+/// May something be taken from it?
+pub(super) fn has_work(due: &Due) -> bool {
+    due.lowest.is_some() || due.waited || due.keyed
+}
+
+/// What goes to a destination, or to none yet.
+pub(super) fn source(destination: Option<&str>) -> Source {
+    Source {
+        destination: destination.map(str::to_owned),
+        namespace: "shop".into(),
+    }
+}
+
+pub(super) fn share(source: Source, limit: usize) -> Share {
+    Share {
+        source,
+        limit,
+        floor: 0,
+        fair: false,
+    }
+}
+
+pub(super) fn free_from(sources: impl IntoIterator<Item = Source>, limit: usize) -> Take {
+    Take::Free(sources.into_iter().map(|source| share(source, limit)).collect())
+}
+
+pub(super) fn keyed_from(sources: impl IntoIterator<Item = Source>, limit: usize) -> Take {
+    Take::Keyed(sources.into_iter().map(|source| share(source, limit)).collect())
+}
+
 pub(super) fn event() -> Event {
     Event::new("shop", "orders")
 }
@@ -200,6 +330,7 @@ pub(super) fn settlement(delivery: &Delivery, verdict: Verdict) -> Settlement {
         verdict,
         destination: None,
         max_attempts: None,
+        unordered: false,
     }
 }
 

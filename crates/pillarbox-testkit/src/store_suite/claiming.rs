@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use pillarbox::Verdict;
-use pillarbox::store::{ClaimRequest, Settlement, Take};
+use pillarbox::store::{ClaimRequest, Settlement, SweepRequest, Take};
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, LIMIT, NOBODY, dead, event, ids, retry, settlement};
+use super::bench::{Bench, LIMIT, NOBODY, dead, event, free_from, ids, retry, settlement, source};
 
 /// Counted when it is taken, so that a crash counts.
 pub async fn a_claim_counts_an_attempt(bench: Bench) -> Ran {
@@ -29,14 +29,10 @@ pub async fn a_claim_takes_no_more_than_its_limit(bench: Bench) -> Ran {
     assert_eq!(ids(&bench.claim(2).await), put[..2]);
     assert_eq!(ids(&bench.claim(2).await), put[2..4]);
     bench.age(100).await;
-    let request = ClaimRequest {
-        take: Take::Due {
-            limit: 3,
-            recovered: 1,
-        },
-        ..bench.request(0)
-    };
-    assert_eq!(ids(&bench.claim_as(request).await), [put[0], put[4]]);
+    let recovered = bench.request(Take::Recovered(1));
+    assert_eq!(ids(&bench.claim_as(recovered).await), [put[0]]);
+    let free = bench.request(free_from([source(None)], 3));
+    assert_eq!(ids(&bench.claim_as(free).await), [put[4]]);
     Ok(())
 }
 
@@ -61,9 +57,9 @@ pub async fn a_claim_takes_no_more_bytes_than_asked_but_always_one_row(bench: Be
         .await;
     let claim = async || {
         ids(&bench
-            .claim_as(ClaimRequest {
+            .claim_free(10, |request| ClaimRequest {
                 max_bytes: 1_000,
-                ..bench.request(10)
+                ..request
             })
             .await)
     };
@@ -197,22 +193,18 @@ pub async fn unlimited_attempts_have_no_end(bench: Bench) -> Ran {
     assert_eq!(bench.show(delivery.id).await.max_attempts, Some(i32::MAX));
     for _ in 0..LIMIT + 3 {
         let delivery = bench
-            .claim_as(ClaimRequest {
+            .claim_free(1, |request| ClaimRequest {
                 max_attempts: u32::MAX,
-                ..bench.request(1)
+                ..request
             })
             .await;
         bench.settle(&delivery[0], retry(0)).await;
     }
-    assert_eq!(
-        bench
-            .store
-            .sweep(&pillarbox::Scope::All, u32::MAX, super::bench::LEASE)
-            .await
-            .expect("a sweep")
-            .dead,
-        NOBODY
-    );
+    let sweep = SweepRequest {
+        max_attempts: u32::MAX,
+        ..bench.sweep_request()
+    };
+    assert_eq!(bench.sweep_as(sweep).await.dead, NOBODY);
     Ok(())
 }
 

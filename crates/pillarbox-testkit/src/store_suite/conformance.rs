@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use pillarbox::operate::{Filter, Record};
-use pillarbox::store::{ClaimRequest, Settlement, Take};
+use pillarbox::store::{ClaimRequest, Settlement, Share, Source, SweepRequest, Swept, Take};
 use pillarbox::{Event, Scope, Verdict};
 use proptest::prelude::{Just, Strategy, any};
 use proptest::prop_oneof;
@@ -97,7 +97,8 @@ fn ops() -> impl Strategy<Value = Op> {
         .prop_map(|(shop, key, bytes)| NewEvent { shop, key, bytes });
     let worker = 1u128..3;
     let take = prop_oneof![
-        4 => (1usize..6, 0usize..4).prop_map(|(limit, recovered)| Take::Due { limit, recovered }),
+        4 => (1usize..6).prop_map(free),
+        2 => (0usize..4).prop_map(Take::Recovered),
         1 => Just(Take::Alone),
     ];
     let max_bytes = prop_oneof![Just(40usize), Just(100), Just(usize::MAX)];
@@ -208,7 +209,9 @@ impl<'a> Pair<'a> {
                 worker: Uuid::from_u128(*worker),
                 claim: Uuid::new_v4(),
                 lease: *lease,
-                take: *take,
+                take: take.clone(),
+                closed: Vec::new(),
+                first_lane: 0,
                 max_bytes: *max_bytes,
                 scope: scope(*shop_only),
                 max_attempts: LIMIT,
@@ -226,6 +229,7 @@ impl<'a> Pair<'a> {
                     verdict: verdict.clone(),
                     destination: routed.then(|| "broker".to_owned()),
                     max_attempts: *limit,
+                    unordered: false,
                 };
                 Call::Settle(
                     Uuid::from_u128(*worker),
@@ -237,7 +241,13 @@ impl<'a> Pair<'a> {
                 claims: numbers,
                 lease,
             } => Call::Renew(Uuid::from_u128(*worker), claims(numbers), *lease),
-            Op::Sweep { grace, shop_only } => Call::Sweep(*grace, scope(*shop_only)),
+            Op::Sweep { grace, shop_only } => Call::Sweep(SweepRequest {
+                worker: Uuid::from_u128(1),
+                scope: scope(*shop_only),
+                max_attempts: LIMIT,
+                grace: *grace,
+                closed: Vec::new(),
+            }),
             Op::Retry(numbers) => Call::Retry(numbers.iter().filter_map(|n| pick(&self.rows, *n)).collect()),
             Op::Delete(number) => Call::Delete(pick(&self.rows, *number).into_iter().collect()),
         }
@@ -260,6 +270,26 @@ impl<'a> Pair<'a> {
             ) => {}
         }
     }
+}
+
+/// From every source that these histories know.
+fn free(limit: usize) -> Take {
+    let sources = [
+        (None, "shop"),
+        (None, "till"),
+        (Some("broker"), "shop"),
+        (Some("broker"), "till"),
+    ];
+    let share = |(destination, namespace): (Option<&str>, &str)| Share {
+        source: Source {
+            destination: destination.map(str::to_owned),
+            namespace: namespace.to_owned(),
+        },
+        limit,
+        floor: 0,
+        fair: false,
+    };
+    Take::Free(sources.into_iter().map(share).collect())
 }
 
 /// The latest more often than the first.
@@ -293,7 +323,7 @@ enum Call {
     Claim(ClaimRequest),
     Settle(Uuid, Vec<Settlement>),
     Renew(Uuid, Vec<(Uuid, Uuid)>, Duration),
-    Sweep(Duration, Scope),
+    Sweep(SweepRequest),
     Retry(Vec<Uuid>),
     Delete(Vec<Uuid>),
 }
@@ -305,7 +335,7 @@ enum Said {
     /// Row, attempts, own limit, recovered.
     Claimed(Vec<(Uuid, u32, Option<u32>, bool)>),
     Rows(Vec<Uuid>),
-    Swept(Vec<Uuid>, bool),
+    Swept(Swept),
 }
 
 async fn perform(harness: &dyn Harness, call: &Call) -> Said {
@@ -328,10 +358,10 @@ async fn perform(harness: &dyn Harness, call: &Call) -> Said {
         Call::Renew(worker, held, lease) => {
             rows(store.renew(*worker, held, *lease).await.expect("a renewal"))
         }
-        Call::Sweep(grace, scope) => {
-            let mut swept = store.sweep(scope, LIMIT, *grace).await.expect("a sweep");
+        Call::Sweep(request) => {
+            let mut swept = store.sweep(request).await.expect("a sweep");
             swept.dead.sort();
-            Said::Swept(swept.dead, swept.alone)
+            Said::Swept(swept)
         }
         Call::Retry(ids) => rows(operate.retry(ids).await.expect("a retry")),
         Call::Delete(ids) => rows(operate.delete(ids).await.expect("a delete")),

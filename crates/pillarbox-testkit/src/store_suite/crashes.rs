@@ -1,7 +1,7 @@
 //! A crash must not kill its neighbours.
 
 use pillarbox::Verdict;
-use pillarbox::store::{ClaimRequest, Take};
+use pillarbox::store::Take;
 
 use super::Ran;
 use super::bench::{Bench, ids, suspect};
@@ -12,19 +12,17 @@ pub async fn a_second_attempt_after_a_crash_comes_in_a_small_group(bench: Bench)
     assert_eq!(bench.claim(10).await.len(), 10);
     bench.age(100).await;
     let fresh = bench.put_many(2).await;
-    let claimed = bench
-        .claim_as(ClaimRequest {
-            take: Take::Due {
-                limit: 100,
-                recovered: 3,
-            },
-            ..bench.request(0)
-        })
-        .await;
-    assert_eq!(ids(&claimed), [&put[..3], &fresh].concat());
-    let recovered: Vec<bool> = claimed.iter().map(|delivery| delivery.recovered).collect();
-    assert_eq!(recovered, [true, true, true, false, false]);
-    assert!(claimed[..3].iter().all(|delivery| delivery.attempts == 2));
+    assert!(bench.sweep().await.recovered);
+    let recovered = bench.claim_as(bench.request(Take::Recovered(3))).await;
+    assert_eq!(ids(&recovered), put[..3]);
+    assert!(
+        recovered
+            .iter()
+            .all(|delivery| delivery.recovered && delivery.attempts == 2)
+    );
+    let free = bench.claim_free(100, |request| request).await;
+    assert_eq!(ids(&free), fresh, "an ordinary claim takes none of them");
+    assert!(free.iter().all(|delivery| !delivery.recovered));
     Ok(())
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use pillarbox::store::{ClaimRequest, Take};
 use pillarbox::validate::InvalidEvent;
 use pillarbox::{EnqueueError, Enqueued, Event, Payload, Verdict};
 use serde_json::json;
@@ -415,9 +414,12 @@ pub async fn all_columns_survive_the_round_trip(bench: Bench) -> Ran {
     );
     assert_eq!(shown.headers, json!(full.headers));
 
-    let claimed = bench.claim(10).await;
-    assert_eq!(claimed[0].event, full);
-    assert_eq!(claimed[1].event, plain);
+    let keyed = bench.claim_keyed(10).await;
+    assert_eq!(keyed[0].event, full);
+    assert!(keyed[0].lane.is_some());
+    let free = bench.claim(10).await;
+    assert_eq!(free[0].event, plain);
+    assert_eq!(free[0].lane, None);
     Ok(())
 }
 
@@ -425,14 +427,7 @@ pub async fn all_columns_survive_the_round_trip(bench: Bench) -> Ran {
 pub async fn a_large_batch_goes_through(bench: Bench) -> Ran {
     let events: Vec<Event> = (0..5_000).map(|n| event().dedupe_key(format!("k{n}"))).collect();
     let put = bench.put_all(&events).await;
-    let request = ClaimRequest {
-        take: Take::Due {
-            limit: 10_000,
-            recovered: 0,
-        },
-        ..bench.request(0)
-    };
-    let claimed = ids(&bench.claim_as(request).await);
+    let claimed = ids(&bench.claim(10_000).await);
     assert_eq!(claimed.iter().collect::<BTreeSet<_>>().len(), 5_000);
     assert_eq!(claimed, put);
     Ok(())

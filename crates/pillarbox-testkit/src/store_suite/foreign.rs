@@ -1,10 +1,11 @@
 //! What somebody else wrote into the table.
 
 use pillarbox::operate::Filter;
+use pillarbox::store::SweepRequest;
 use pillarbox::{Status, Verdict};
 
 use super::Ran;
-use super::bench::{Bench, LEASE, LIMIT, NOBODY, event, ids};
+use super::bench::{Bench, LIMIT, NOBODY, event, ids};
 use super::harness::{Capability, Corruption};
 
 /// It is not ours to touch, and not ours to hide.
@@ -22,15 +23,11 @@ pub async fn an_unknown_status_is_left_alone_counted_and_shown(bench: Bench) -> 
     assert!(!bench.is_due().await);
     assert_eq!(bench.claim(10).await, []);
     assert_eq!(bench.claim_alone().await, []);
-    assert_eq!(
-        bench
-            .store
-            .sweep(&pillarbox::Scope::All, 0, LEASE)
-            .await
-            .expect("a sweep")
-            .dead,
-        NOBODY
-    );
+    let sweep = SweepRequest {
+        max_attempts: 0,
+        ..bench.sweep_request()
+    };
+    assert_eq!(bench.sweep_as(sweep).await.dead, NOBODY);
     assert_eq!(bench.try_settle(&held, Verdict::Delivered).await, [held.id]);
     assert_eq!(
         bench.operate.retry(&[id, held.id]).await.expect("a retry"),
@@ -87,7 +84,7 @@ pub async fn a_lease_without_an_end_has_ended(bench: Bench) -> Ran {
         .can(Capability::Corrupt(Corruption::LeaseWithoutEnd))?;
     let held = bench.put_and_claim().await;
     bench.harness.corrupt(held.id, Corruption::LeaseWithoutEnd).await;
-    assert!(bench.is_due().await);
+    assert!(bench.sweep().await.recovered);
     assert_eq!(bench.try_settle(&held, Verdict::Delivered).await, [held.id]);
     let again = bench.claim_one().await;
     assert_eq!((again.id, again.attempts, again.recovered), (held.id, 2, true));
@@ -95,15 +92,11 @@ pub async fn a_lease_without_an_end_has_ended(bench: Bench) -> Ran {
     bench.harness.corrupt(held.id, Corruption::LeaseWithoutEnd).await;
     assert_eq!(ids(&bench.claim_alone().await), [held.id]);
     bench.harness.corrupt(held.id, Corruption::LeaseWithoutEnd).await;
-    assert_eq!(
-        bench
-            .store
-            .sweep(&pillarbox::Scope::All, 3, LEASE)
-            .await
-            .expect("a sweep")
-            .dead,
-        [held.id]
-    );
+    let sweep = SweepRequest {
+        max_attempts: 3,
+        ..bench.sweep_request()
+    };
+    assert_eq!(bench.sweep_as(sweep).await.dead, [held.id]);
     Ok(())
 }
 

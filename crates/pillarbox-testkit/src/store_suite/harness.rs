@@ -19,8 +19,9 @@ pub trait Harness: Send + Sync + 'static {
     /// Begins a transaction of an application.
     async fn begin(&self) -> Box<dyn Tx>;
 
-    /// Lets time pass: makes every time in every row (due, lease, created, updated, delivered) older by
-    /// `by`, or moves the clock. Negative: the clock goes backwards.
+    /// Lets time pass: makes every time in every row older by `by` (of events: due, lease, created, updated,
+    /// delivered; of lanes, workers and paused destinations too), or moves the clock. Negative: the clock goes
+    /// backwards.
     async fn age(&self, by: time::Duration);
 
     /// Can the backend do this, and if not, why not? What it cannot is printed as skipped.

@@ -25,10 +25,10 @@ pub async fn a_lost_lease_cannot_settle(bench: Bench) -> Ran {
 pub async fn an_expired_lease_is_claimed_again(bench: Bench) -> Ran {
     let first = bench.put_and_claim().await;
     bench.age(30).await;
-    assert!(!bench.is_due().await);
+    assert!(!bench.sweep().await.recovered);
     assert_eq!(bench.claim(10).await, []);
     bench.age(70).await;
-    assert!(bench.is_due().await);
+    assert!(bench.sweep().await.recovered);
     let second = bench.claim_one().await;
     assert_eq!(
         (second.id, second.attempts, second.recovered),

@@ -1,11 +1,11 @@
 //! Two modules share one table without seeing each other.
 
-use pillarbox::store::{ClaimRequest, Take};
+use pillarbox::store::{ClaimRequest, Source, SweepRequest, Take};
 use pillarbox::{Event, Scope};
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, LEASE, LIMIT, ids};
+use super::bench::{Bench, LIMIT, free_from, has_work, ids};
 
 async fn put_two(bench: &Bench) -> (Uuid, Uuid) {
     let ours = bench.put(Event::new("shop", "orders")).await;
@@ -13,58 +13,49 @@ async fn put_two(bench: &Bench) -> (Uuid, Uuid) {
     (ours, theirs)
 }
 
-fn shop(bench: &Bench, take: Take) -> ClaimRequest {
+fn shop(request: ClaimRequest) -> ClaimRequest {
     ClaimRequest {
         scope: Scope::of(["shop", "kiosk"]),
-        take,
-        ..bench.request(0)
+        ..request
     }
 }
 
 /// Neither when it is fresh nor when its lease ran out.
 pub async fn a_row_outside_the_scope_is_not_claimed(bench: Bench) -> Ran {
     let (ours, theirs) = put_two(&bench).await;
-    let due = Take::Due {
-        limit: 10,
-        recovered: 10,
+    let foreign = Source {
+        destination: None,
+        namespace: "till".into(),
     };
-    assert_eq!(ids(&bench.claim_as(shop(&bench, due)).await), [ours]);
-    assert_eq!(ids(&bench.claim(10).await), [theirs]);
-    bench.age(100).await;
-    assert_eq!(ids(&bench.claim_as(shop(&bench, due)).await), [ours]);
-    assert_eq!(ids(&bench.claim(10).await), [theirs]);
-    bench.age(100).await;
-    assert_eq!(ids(&bench.claim_as(shop(&bench, Take::Alone)).await), [ours]);
-    assert_eq!(bench.claim_as(shop(&bench, Take::Alone)).await, []);
+    let outside = shop(bench.request(free_from([foreign], 10)));
+    assert_eq!(bench.claim_as(outside).await, []);
+    for _ in 0..2 {
+        assert_eq!(ids(&bench.claim_changed(10, shop).await), [ours]);
+        assert_eq!(ids(&bench.claim(10).await), [theirs]);
+        bench.age(100).await;
+    }
+    let alone = async || bench.claim_as(shop(bench.request(Take::Alone))).await;
+    assert_eq!(ids(&alone().await), [ours]);
+    assert_eq!(alone().await, []);
     Ok(())
 }
 
 /// And does not ask to be alone.
 pub async fn a_row_outside_the_scope_is_not_swept(bench: Bench) -> Ran {
     let (ours, theirs) = put_two(&bench).await;
-    let claim = ClaimRequest {
-        max_attempts: 1,
-        ..bench.request(10)
-    };
-    assert_eq!(bench.claim_as(claim).await.len(), 2);
+    assert_eq!(bench.claim(10).await.len(), 2);
     bench.age(300).await;
-    let scope = Scope::of(["shop"]);
-    assert_eq!(
-        bench.store.sweep(&scope, 1, LEASE).await.expect("a sweep").dead,
-        [ours]
-    );
+    let sweep = |max_attempts| SweepRequest {
+        scope: Scope::of(["shop"]),
+        max_attempts,
+        ..bench.sweep_request()
+    };
+    assert_eq!(bench.sweep_as(sweep(1)).await.dead, [ours]);
     assert_eq!(bench.show(theirs).await.status, "processing");
 
     assert_eq!(ids(&bench.claim(10).await), [theirs]);
     bench.age(300).await;
-    assert!(
-        !bench
-            .store
-            .sweep(&scope, LIMIT, LEASE)
-            .await
-            .expect("a sweep")
-            .alone
-    );
+    assert!(!bench.sweep_as(sweep(LIMIT)).await.alone);
     assert!(bench.sweep().await.alone);
     Ok(())
 }
@@ -72,13 +63,20 @@ pub async fn a_row_outside_the_scope_is_not_swept(bench: Bench) -> Ran {
 /// Nobody is woken for somebody else's rows.
 pub async fn a_row_outside_the_scope_is_not_due(bench: Bench) -> Ran {
     bench.put(Event::new("till", "orders")).await;
-    let due = async |scope: Scope| bench.store.is_due(&scope).await.expect("a look");
+    let due = async |scope: Scope| bench.look_in(&scope).await.due.iter().any(has_work);
     assert!(!due(Scope::of(["shop"])).await);
     assert!(due(Scope::of(["till"])).await);
     assert!(due(Scope::All).await);
     bench.claim_one().await;
     bench.age(100).await;
-    assert!(!due(Scope::of(["shop"])).await);
-    assert!(due(Scope::of(["till"])).await);
+    let recovered = async |scope: Scope| {
+        let sweep = SweepRequest {
+            scope,
+            ..bench.sweep_request()
+        };
+        bench.sweep_as(sweep).await.recovered
+    };
+    assert!(!recovered(Scope::of(["shop"])).await);
+    assert!(recovered(Scope::of(["till"])).await);
     Ok(())
 }

@@ -211,6 +211,7 @@ pub async fn an_unknown_id_is_reported_as_lost(bench: Bench) -> Ran {
         verdict: Verdict::Delivered,
         destination: None,
         max_attempts: None,
+        unordered: false,
     };
     let lost = bench
         .store

@@ -22,7 +22,8 @@ impl Table {
         let due = |row: &&Row| row.is_due(now) && scope.contains(&row.event.namespace);
         for row in self.rows.values().filter(due) {
             let source = row.source();
-            if after.is_some_and(|after| source <= *after) {
+            let held = source.destination.as_deref() == Some(UNROUTED);
+            if held || after.is_some_and(|after| source <= *after) {
                 continue;
             }
             let due = found.entry(source.clone()).or_insert(Due {
