@@ -30,7 +30,8 @@ pub(crate) enum End {
 }
 
 /// Makes one attempt. Safe to cancel, as far as the sink is.
-pub(crate) async fn attempt(row: Row, sink: Arc<dyn Sink>, timeout: Duration, clock: Arc<dyn Clock>) -> End {
+pub(crate) async fn attempt(row: Row, sink: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> End {
+    let timeout = row.ticket.policy.timeout;
     if row.ticket.left(clock.boot()).is_zero() {
         return End::Unsent;
     }

@@ -15,6 +15,7 @@ pub struct Counters {
     released: AtomicU64,
     suspected: AtomicU64,
     unrouted: AtomicU64,
+    discarded: AtomicU64,
     lost: AtomicU64,
     store_errors: AtomicU64,
 }
@@ -34,12 +35,21 @@ pub struct Snapshot {
     pub released: u64,
     /// Rows under which a connection was closed.
     pub suspected: u64,
-    /// Rows held because no route leads anywhere. Each is counted again whenever it comes back.
+    /// Rows that no route led anywhere.
     pub unrouted: u64,
+    /// Of those, the ones that were deleted because the configuration says so.
+    pub discarded: u64,
     /// Rows that were no longer ours when we wanted to send or settle them.
     pub lost: u64,
     /// Calls to the store that failed.
     pub store_errors: u64,
+}
+
+impl Snapshot {
+    /// Attempts that failed.
+    pub fn failed(&self) -> u64 {
+        self.retried + self.suspected + self.dead
+    }
 }
 
 impl Counters {
@@ -54,6 +64,7 @@ impl Counters {
             released: read(&self.released),
             suspected: read(&self.suspected),
             unrouted: read(&self.unrouted),
+            discarded: read(&self.discarded),
             lost: read(&self.lost),
             store_errors: read(&self.store_errors),
         }
@@ -85,6 +96,7 @@ impl Counters {
             Verdict::Retry { .. } => &self.retried,
             Verdict::Dead { .. } => &self.dead,
             Verdict::Release { .. } => &self.released,
+            Verdict::Discard => &self.discarded,
             Verdict::Suspect { .. } => &self.suspected,
         };
         add(counter, 1);

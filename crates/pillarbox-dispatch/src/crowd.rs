@@ -1,11 +1,8 @@
 //! Whether so many rows wait for one destination, for so long, that they take the room of the others.
 //!
-//! A claim takes what is due, whichever destination it goes to; a destination that hangs would in time
-//! fill all the room there is. So a destination that has more than its share and cannot get rid of it
-//! hands back what it cannot send soon, unsent, and takes no more until half of its share is free.
-//! A destination that is merely busy keeps what it has, and one that is alone may have it all.
-//!
-//! Rows with a key stay: handed back, they could be overtaken by younger ones.
+//! Many destinations that hang would in time fill all the room there is. So a destination that has more than its
+//! share and cannot get rid of it hands back what it cannot send soon, unsent, and takes no more until half of its
+//! share is free. A destination that is merely busy keeps what it has, and one that is alone may have it all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Notice(Arc<AtomicBool>);
 
 impl Notice {
-    /// Should rows without a key be turned away?
+    /// Should rows be turned away?
     pub(crate) fn is_crowded(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

@@ -8,31 +8,40 @@
 //! was under way may be sent again.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use pillarbox::{Clock, RetryPolicy, Sink, Store, SystemClock, Wake};
+use pillarbox::store::UNROUTED;
+use pillarbox::{Clock, Sink, Store, SystemClock, Wake};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use crate::claimer::{Claimer, Entrance};
+use crate::claimer::{Claimer, Signals};
 use crate::counters::{Counters, Snapshot};
 use crate::crowd::Crowd;
+use crate::entrance::{Entrance, Queue};
 use crate::gate::Gate;
+use crate::heart::Heart;
 use crate::held::Held;
 use crate::keeper::Keeper;
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Station};
 use crate::outage::Outage;
+use crate::policy::{Policy, Rate};
 use crate::recovery::Asked;
 use crate::router::{Route, Router};
+use crate::scout::Scout;
 use crate::settings::{Settings, SettingsError};
 use crate::settler::{FLUSH, SETTLER, Settler};
+use crate::sorter::Sorter;
+use crate::sources::Sources;
+use crate::steward::{Namespaces, Steward};
 use crate::sweeper::Sweeper;
 use crate::task::{self, Task};
+use crate::usher::Usher;
 use crate::worker::Worker;
 
 /// How long a sink may take to say goodbye, and a task to end when its time is over.
@@ -77,6 +86,7 @@ pub struct Builder {
     wake: Wake,
     clock: Arc<dyn Clock>,
     worker: Option<Uuid>,
+    host: String,
 }
 
 impl Builder {
@@ -94,7 +104,7 @@ impl Builder {
         self
     }
 
-    /// Adds a route. The first that matches wins.
+    /// Adds a route. An event goes wherever one leads.
     #[must_use]
     pub fn route(mut self, route: Route) -> Self {
         self.routes.push(route);
@@ -122,6 +132,13 @@ impl Builder {
         self
     }
 
+    /// Sets the name of the machine, for people who look at the list of workers.
+    #[must_use]
+    pub fn host(mut self, host: impl Into<String>) -> Self {
+        self.host = host.into();
+        self
+    }
+
     /// The dispatcher, if it can work.
     ///
     /// # Errors
@@ -129,11 +146,12 @@ impl Builder {
     pub fn build(self) -> Result<Dispatcher, SettingsError> {
         self.settings.validate()?;
         self.validate_destinations()?;
-        let names = self
+        self.validate_routes()?;
+        let policies = self
             .destinations
             .iter()
-            .map(|destination| destination.name.as_str());
-        let router = Router::new(names, self.routes).map_err(|name| {
+            .map(|to| (to.name.clone(), to.policy.clone()));
+        let router = Router::new(policies.collect(), self.routes).map_err(|name| {
             let message = format!("a route leads to \"{name}\", and there is no such destination");
             SettingsError::new("routes", message)
         })?;
@@ -145,12 +163,15 @@ impl Builder {
             counters: Arc::default(),
             outage: Outage::default(),
             held: Held::default(),
+            sources: Sources::default(),
+            gone: Mutex::default(),
         };
         Ok(Dispatcher {
             worker: Arc::new(worker),
-            router,
+            router: Arc::new(router),
             destinations: self.destinations,
             wake: self.wake,
+            host: self.host,
         })
     }
 
@@ -164,26 +185,49 @@ impl Builder {
                 let message = format!("there are two called \"{name}\"; give one another name");
                 return Err(SettingsError::new("destinations", message));
             }
+            if name.is_empty() || name == UNROUTED {
+                let message = format!("\"{name}\" cannot be a destination's name; choose another");
+                return Err(SettingsError::new("destinations", message));
+            }
             if destination.concurrency == 0 {
                 let message = format!("must be at least 1 for the destination \"{name}\"");
                 return Err(SettingsError::new("concurrency", message));
             }
-            self.settings
-                .validate_timeout(destination.timeout)
-                .map_err(|error| {
-                    let message = format!("for the destination \"{name}\": {}", error.message);
-                    SettingsError::new(error.field, message)
-                })?;
-            if destination
-                .retry
-                .limit()
-                .is_some_and(|limit| limit < FEWEST_ATTEMPTS)
-            {
-                tracing::warn!(
-                    destination = name,
-                    "fewer than three attempts: an event may end dead because of a crash that another caused"
-                );
+            let sound = |rate: Rate| rate.per_second.is_finite() && rate.per_second > 0.0 && rate.burst > 0;
+            if destination.rate.is_some_and(|rate| !sound(rate)) {
+                let message = format!("must let something through, for the destination \"{name}\"");
+                return Err(SettingsError::new("rate", message));
             }
+            self.validate_policy(destination, &destination.policy)?;
+        }
+        Ok(())
+    }
+
+    fn validate_routes(&self) -> Result<(), SettingsError> {
+        for route in &self.routes {
+            let to = |destination: &&Destination| destination.name == route.destination;
+            if let Some(destination) = self.destinations.iter().find(to) {
+                self.validate_policy(destination, &destination.policy.with(&route.overrides))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_policy(&self, destination: &Destination, policy: &Policy) -> Result<(), SettingsError> {
+        let name = &destination.name;
+        self.settings.validate_timeout(policy.timeout).map_err(|error| {
+            let message = format!("for the destination \"{name}\": {}", error.message);
+            SettingsError::new(error.field, message)
+        })?;
+        if policy.pipelined && !destination.sink.keeps_order() {
+            let message = format!("the sink of \"{name}\" does not keep the order in which it is called");
+            return Err(SettingsError::new("pipelined", message));
+        }
+        if policy.retry.limit().is_some_and(|limit| limit < FEWEST_ATTEMPTS) {
+            tracing::warn!(
+                destination = name,
+                "fewer than three attempts: an event may end dead because of a crash that another caused"
+            );
         }
         Ok(())
     }
@@ -192,9 +236,10 @@ impl Builder {
 /// One worker. See the [module](self).
 pub struct Dispatcher {
     worker: Arc<Worker>,
-    router: Router,
+    router: Arc<Router>,
     destinations: Vec<Destination>,
     wake: Wake,
+    host: String,
 }
 
 impl fmt::Debug for Dispatcher {
@@ -218,6 +263,7 @@ impl Dispatcher {
             wake: Wake::default(),
             clock: Arc::new(SystemClock),
             worker: None,
+            host: "localhost".to_owned(),
         }
     }
 
@@ -250,6 +296,7 @@ impl Dispatcher {
         let crew = self.start(&shutdown, &drained);
         let limit = worker.settings.grace + FLUSH + GOODBYE;
         oversee(crew, &shutdown, &drained, limit).await;
+        leave(&worker).await;
         close(sinks).await;
         let snapshot = worker.counters.snapshot();
         tracing::info!(worker = %worker.id, ?snapshot, "the dispatcher has stopped");
@@ -259,7 +306,6 @@ impl Dispatcher {
     fn start(self, shutdown: &CancellationToken, drained: &CancellationToken) -> JoinSet<&'static str> {
         let mut crew = JoinSet::new();
         let never = CancellationToken::new();
-        let asked = Arc::new(Asked::default());
         let (settler, settled) = unbounded_channel();
         let mut entrances = Vec::new();
         let destinations = self.destinations.len();
@@ -267,39 +313,81 @@ impl Dispatcher {
             let (rows, inbox) = unbounded_channel();
             let gate = Gate::new(destination.name.clone());
             let crowd = Crowd::new(self.worker.settings.max_in_flight, destinations);
-            entrances.push(Entrance {
+            let entrance = Entrance {
                 name: destination.name.clone(),
                 sign: gate.sign(),
                 crowd: crowd.notice(),
-                patience: destination.timeout,
+                queue: Queue::default(),
+                capacity: capacity(&destination, &self.worker.settings, destinations),
+                fair: destination.fair_by_tenant,
                 rows,
-            });
-            let worker = Arc::clone(&self.worker);
-            let lanes = Lanes::new(
-                worker,
-                destination,
+            };
+            let station = Station {
                 gate,
                 crowd,
+                queue: entrance.queue.clone(),
                 inbox,
+            };
+            let lanes = Lanes::new(
+                Arc::clone(&self.worker),
+                destination,
+                station,
                 settler.clone(),
                 shutdown.clone(),
             );
+            entrances.push(entrance);
             spawn(&mut crew, "lanes", lanes, &never);
         }
+        let entrances: Arc<[Entrance]> = entrances.into();
         let worker = || Arc::clone(&self.worker);
-        let claimer = Claimer::new(
-            worker(),
-            self.router,
-            entrances,
-            settler,
-            self.wake,
-            Arc::clone(&asked),
-        );
+        let (router, doors) = (|| Arc::clone(&self.router), || Arc::clone(&entrances));
+        let signals = Arc::new(Signals::default());
+        let namespaces = Arc::new(Namespaces::default());
+        let asked = Arc::new(Asked::default());
+        let sorter = Sorter::new(worker(), router(), doors(), settler);
+        let claimer = Claimer::new(worker(), router(), doors(), sorter, Arc::clone(&signals));
+        let scout = Scout::new(worker(), doors(), Arc::clone(&namespaces), self.wake);
+        let sweeper = Sweeper::new(worker(), doors(), signals, Arc::clone(&asked));
         spawn(&mut crew, "claimer", claimer, shutdown);
+        spawn(&mut crew, "scout", scout, shutdown);
+        spawn(&mut crew, "steward", Steward::new(worker(), namespaces), shutdown);
         spawn(&mut crew, SETTLER, Settler::new(worker(), settled), &never);
         spawn(&mut crew, "keeper", Keeper::new(worker()), drained);
-        spawn(&mut crew, "sweeper", Sweeper::new(worker(), asked), shutdown);
+        spawn(&mut crew, "sweeper", sweeper, shutdown);
+        spawn(
+            &mut crew,
+            "usher",
+            Usher::new(worker(), router(), asked),
+            shutdown,
+        );
+        spawn(&mut crew, "heart", Heart::new(worker(), self.host), drained);
         crew
+    }
+}
+
+/// How many rows may wait for a destination: twice what it sends at once or twice its part of the room, and where
+/// its rate is limited no more than it sends in a second.
+fn capacity(destination: &Destination, settings: &Settings, destinations: usize) -> usize {
+    let part = (settings.max_in_flight / destinations).max(destination.concurrency);
+    let most = part.saturating_mul(2).clamp(1, settings.max_in_flight.max(1));
+    match destination.rate {
+        None => most,
+        Some(rate) => {
+            // A float that is too large for the type is cut to its largest value.
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let second = rate.per_second.ceil() as usize;
+            most.min(second.max(rate.burst as usize).max(1))
+        }
+    }
+}
+
+/// Says goodbye to the store: our lanes are free at once.
+async fn leave(worker: &Worker) {
+    let goodbye = worker.store.leave(worker.id);
+    match tokio::time::timeout(GOODBYE, goodbye).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the store was not told that this worker leaves"),
+        Err(_) => tracing::warn!("the store did not answer a goodbye within {GOODBYE:?}"),
     }
 }
 

@@ -2,15 +2,19 @@
 //!
 //! Closed by what a sink says of the place, not of the event: nobody is there, or not now. While it is
 //! closed nothing is sent and no attempt is used up. When the time is over `check()` is the probe, not
-//! an event. A destination that is gone stays disabled until a person changes it and starts again.
+//! an event. A destination that is gone is paused in the store, and stays so until a person resumes it.
+//!
+//! A person may pause a destination at any time; that is written in the store, and every worker sees it.
 //!
 //! Says so once when it closes and once when it opens.
 //!
 //! **If we die here** the next worker finds out for itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::outage::Backoff;
 
@@ -29,14 +33,25 @@ const SHORTEST_RELEASE: Duration = Duration::from_secs(1);
 const OPEN: u64 = 0;
 const NEVER: u64 = u64::MAX;
 
-/// What the gate shows to the claimer, who does not own it.
+/// What the gate shows to those who do not own it, and where they hang a pause.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sign(Arc<AtomicU64>);
+pub(crate) struct Sign(Arc<Board>);
+
+#[derive(Debug, Default)]
+struct Board {
+    until: AtomicU64,
+    paused: AtomicBool,
+    resumed: AtomicBool,
+    changed: Notify,
+}
 
 impl Sign {
     /// How long a row that comes to the gate now has to wait; `None` if it is open.
     pub(crate) fn closed(&self, now: Duration) -> Option<Duration> {
-        match self.0.load(Ordering::Acquire) {
+        if self.is_paused() {
+            return Some(DISABLED);
+        }
+        match self.0.until.load(Ordering::Acquire) {
             OPEN => None,
             NEVER => Some(DISABLED),
             until => Some(
@@ -45,6 +60,23 @@ impl Sign {
                     .max(SHORTEST_RELEASE),
             ),
         }
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.0.paused.load(Ordering::Acquire)
+    }
+
+    /// The store says whether it is paused.
+    pub(crate) fn pause(&self, paused: bool) {
+        if self.0.paused.swap(paused, Ordering::AcqRel) != paused {
+            self.0.resumed.store(!paused, Ordering::Release);
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// Waits until a pause begins or ends. Safe to cancel.
+    pub(crate) async fn changed(&self) {
+        self.0.changed.notified().await;
     }
 }
 
@@ -79,20 +111,30 @@ impl Gate {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.state == State::Open
+        self.state == State::Open && !self.sign.is_paused()
     }
 
     /// When the next check is due, if one is wanted.
     pub(crate) fn check_at(&self) -> Option<Duration> {
         match self.state {
-            State::Closed { until } => Some(until),
-            State::Open | State::Disabled => None,
+            State::Closed { until } if !self.sign.is_paused() => Some(until),
+            State::Closed { .. } | State::Open | State::Disabled => None,
+        }
+    }
+
+    /// A pause may have ended, and with it what led to it.
+    pub(crate) fn look_at_sign(&mut self) {
+        if self.sign.0.resumed.swap(false, Ordering::AcqRel) {
+            tracing::info!(destination = self.name, "the destination is resumed");
+            if self.state == State::Disabled {
+                self.show(State::Open);
+            }
         }
     }
 
     /// Nobody is there. Those who were under way when it closed say the same, and are not news.
     pub(crate) fn unavailable(&mut self, reason: &str, now: Duration, random: f64) {
-        if self.is_open() {
+        if self.state == State::Open {
             let wait = self.backoff.failed(random);
             self.close(now + wait, reason, now);
         }
@@ -106,16 +148,18 @@ impl Gate {
         }
     }
 
-    /// It is no more.
-    pub(crate) fn gone(&mut self, reason: &str) {
-        if self.state != State::Disabled {
+    /// It is no more. Says whether that is news.
+    pub(crate) fn gone(&mut self, reason: &str) -> bool {
+        let news = self.state != State::Disabled;
+        if news {
             tracing::error!(
                 destination = self.name,
                 reason,
-                "the destination is gone and is disabled; change its configuration and start again"
+                "the destination is gone and is paused; change its configuration, then `pillarbox destinations resume`"
             );
             self.show(State::Disabled);
         }
+        news
     }
 
     /// A check that the gate asked for was answered.
@@ -173,7 +217,7 @@ impl Gate {
             State::Disabled => NEVER,
             State::Closed { until } => u64::try_from(until.as_nanos()).unwrap_or(NEVER - 1).max(1),
         };
-        self.sign.0.store(shown, Ordering::Release);
+        self.sign.0.until.store(shown, Ordering::Release);
     }
 }
 
@@ -258,5 +302,28 @@ mod tests {
             (gate.is_open(), gate.check_at(), sign.closed(s(9))),
             (false, None, Some(DISABLED))
         );
+    }
+
+    #[test]
+    fn a_pause_closes_it_and_asks_for_no_check() {
+        let (mut gate, sign) = gate();
+        gate.unavailable("refused", s(0), 1.0);
+        sign.pause(true);
+        assert!(!gate.is_open() && gate.check_at().is_none());
+        sign.pause(false);
+        gate.look_at_sign();
+        assert_eq!(gate.check_at(), Some(s(1)), "what it was closed for is not over");
+    }
+
+    #[test]
+    fn what_is_gone_is_open_again_when_a_person_resumes_it() {
+        let (mut gate, sign) = gate();
+        assert!(gate.gone("410") && !gate.gone("410"));
+        sign.pause(true);
+        gate.look_at_sign();
+        assert!(!gate.is_open());
+        sign.pause(false);
+        gate.look_at_sign();
+        assert!(gate.is_open());
     }
 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pillarbox::Delivery;
+use pillarbox::store::Range;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -82,6 +83,8 @@ pub(crate) struct Room {
     pub(crate) bytes: usize,
     /// How many of the rows came back because a lease ran out.
     pub(crate) recovered: usize,
+    /// How many of the rows have a lane.
+    pub(crate) keyed: usize,
 }
 
 impl Room {
@@ -90,6 +93,7 @@ impl Room {
             rows: 1,
             bytes: delivery.event.payload.len(),
             recovered: usize::from(delivery.recovered),
+            keyed: usize::from(delivery.lane.is_some()),
         }
     }
 }
@@ -102,6 +106,7 @@ impl Add for Room {
             rows: self.rows + other.rows,
             bytes: self.bytes + other.bytes,
             recovered: self.recovered + other.recovered,
+            keyed: self.keyed + other.keyed,
         }
     }
 }
@@ -114,6 +119,7 @@ impl Sub for Room {
             rows: self.rows.saturating_sub(other.rows),
             bytes: self.bytes.saturating_sub(other.bytes),
             recovered: self.recovered.saturating_sub(other.recovered),
+            keyed: self.keyed.saturating_sub(other.keyed),
         }
     }
 }
@@ -135,15 +141,22 @@ struct Book {
 struct Claim {
     lease: Arc<Lease>,
     renewed: Duration,
-    /// Rows that have no verdict yet; the others no longer need the lease.
-    open: HashSet<Uuid>,
+    /// Rows that have no verdict yet, with their lanes; the others no longer need the lease.
+    open: HashMap<Uuid, Option<Lane>>,
+}
+
+/// A namespace and a lane in it.
+type Lane = (String, u16);
+
+fn lane(row: &Delivery) -> Option<Lane> {
+    row.lane.map(|lane| (row.event.namespace.clone(), lane))
 }
 
 impl Book {
     /// We claimed a row again whose earlier lease, which was ours too, has ended: the earlier attempt
     /// must not go on beside the new one.
     fn lose_own(&self, row: Uuid) {
-        for claim in self.claims.values().filter(|claim| claim.open.contains(&row)) {
+        for claim in self.claims.values().filter(|claim| claim.open.contains_key(&row)) {
             claim.lease.lose(row);
         }
     }
@@ -152,7 +165,7 @@ impl Book {
 impl Held {
     /// Takes room for the rows of a claim.
     pub(crate) fn take(&self, lease: &Arc<Lease>, asked: Duration, rows: &[Delivery]) {
-        let open = rows.iter().map(|row| row.id).collect();
+        let open = rows.iter().map(|row| (row.id, lane(row))).collect();
         let mut book = self.book();
         book.taken = rows.iter().map(Room::of).fold(book.taken, Room::add);
         for row in rows.iter().filter(|row| row.recovered) {
@@ -164,6 +177,28 @@ impl Held {
             open,
         };
         book.claims.insert(lease.claim, claim);
+    }
+
+    /// Takes room for a sibling that was born in a claim.
+    pub(crate) fn join(&self, lease: &Lease, sibling: &Delivery) {
+        let mut book = self.book();
+        book.taken = book.taken + Room::of(sibling);
+        if let Some(claim) = book.claims.get_mut(&lease.claim) {
+            claim.open.insert(sibling.id, lane(sibling));
+        }
+    }
+
+    /// Is a row of these lanes without a verdict?
+    pub(crate) fn holds(&self, range: &Range) -> bool {
+        let book = self.book();
+        let mut lanes = book
+            .claims
+            .values()
+            .flat_map(|claim| claim.open.values())
+            .flatten();
+        lanes.any(|(namespace, lane)| {
+            *namespace == range.namespace && (range.first..=range.last).contains(lane)
+        })
     }
 
     /// These rows, given as (claim, row), have a verdict: their leases are not renewed any more.
@@ -202,7 +237,7 @@ impl Held {
     pub(crate) fn older_than(&self, before: Duration) -> Vec<(Uuid, Uuid)> {
         let book = self.book();
         let old = book.claims.iter().filter(|(_, claim)| claim.renewed <= before);
-        old.flat_map(|(id, claim)| claim.open.iter().map(|row| (*row, *id)))
+        old.flat_map(|(id, claim)| claim.open.keys().map(|row| (*row, *id)))
             .collect()
     }
 
@@ -223,7 +258,7 @@ impl Held {
                 continue;
             };
             if lost.contains(row) {
-                gone += usize::from(held.open.contains(row));
+                gone += usize::from(held.open.contains_key(row));
                 held.lease.lose(*row);
             } else if held.renewed < asked {
                 held.renewed = asked;
@@ -252,6 +287,7 @@ mod tests {
             event: pillarbox::Event::new("n", "t")
                 .id(id)
                 .bytes(vec![0; 10], "text/plain"),
+            lane: row.is_multiple_of(3).then_some(7),
             attempts: 1,
             max_attempts: None,
             created_at: time::OffsetDateTime::UNIX_EPOCH,
@@ -260,11 +296,12 @@ mod tests {
         }
     }
 
-    fn room(rows: usize, bytes: usize, recovered: usize) -> Room {
+    fn room(rows: usize, bytes: usize, recovered: usize, keyed: usize) -> Room {
         Room {
             rows,
             bytes,
             recovered,
+            keyed,
         }
     }
 
@@ -289,9 +326,33 @@ mod tests {
         let held = Held::default();
         claim(&held, 1, &[11, 12], Duration::ZERO);
         held.answered([(Uuid::from_u128(1), Uuid::from_u128(11))].into_iter());
-        assert_eq!(held.taken(), room(2, 20, 1));
-        held.free(room(1, 10, 1));
-        assert_eq!(held.taken(), room(1, 10, 0));
+        assert_eq!(held.taken(), room(2, 20, 1, 1));
+        held.free(room(1, 10, 1, 1));
+        assert_eq!(held.taken(), room(1, 10, 0, 0));
+    }
+
+    #[test]
+    fn a_lane_is_held_until_its_rows_have_a_verdict() {
+        let held = Held::default();
+        claim(&held, 1, &[12, 13], Duration::ZERO);
+        let range = |first, last| Range {
+            namespace: "n".to_owned(),
+            first,
+            last,
+            leaving: true,
+        };
+        assert!(held.holds(&range(0, 7)) && !held.holds(&range(8, 4095)));
+        held.answered([(Uuid::from_u128(1), Uuid::from_u128(12))].into_iter());
+        assert!(!held.holds(&range(0, 7)));
+    }
+
+    #[test]
+    fn a_sibling_takes_room_in_the_claim_that_it_was_born_in() {
+        let held = Held::default();
+        let lease = claim(&held, 1, &[11], Duration::ZERO);
+        held.join(&lease, &delivery(13));
+        assert_eq!(held.taken().rows, 2);
+        assert_eq!(held.older_than(Duration::ZERO).len(), 2);
     }
 
     #[test]

@@ -27,8 +27,10 @@ use crate::attempt::{End, attempt, check};
 use crate::crowd::Crowd;
 use crate::cuts::{Cut, Cuts};
 use crate::dispatcher::Destination;
-use crate::gate::{Gate, LONGEST_THROTTLE, SHORTEST_THROTTLE};
-use crate::held::margin;
+use crate::entrance::Queue;
+use crate::gate::{Gate, LONGEST_THROTTLE, SHORTEST_THROTTLE, Sign};
+use crate::policy::OnDead;
+use crate::rate::Bucket;
 use crate::settler::Settled;
 use crate::task::{LONG, Next, Task};
 use crate::turns::{Key, Row, Ticket, Turns};
@@ -54,7 +56,10 @@ pub(crate) struct Lanes {
     is_fed: bool,
     turns: Turns,
     gate: Gate,
+    sign: Sign,
     crowd: Crowd,
+    queue: Queue,
+    bucket: Option<Bucket>,
 
     running: FuturesUnordered<BoxFuture<'static, (u64, End)>>,
     under_way: HashMap<u64, UnderWay>,
@@ -76,6 +81,14 @@ struct Heard {
     checked: Option<Result<(), String>>,
 }
 
+/// What belongs to one destination beside its sink.
+pub(crate) struct Station {
+    pub(crate) gate: Gate,
+    pub(crate) crowd: Crowd,
+    pub(crate) queue: Queue,
+    pub(crate) inbox: UnboundedReceiver<Vec<Row>>,
+}
+
 struct UnderWay {
     ticket: Ticket,
     /// Was nothing else under way when it began?
@@ -86,12 +99,18 @@ impl Lanes {
     pub(crate) fn new(
         worker: Arc<Worker>,
         destination: Destination,
-        gate: Gate,
-        crowd: Crowd,
-        inbox: UnboundedReceiver<Vec<Row>>,
+        station: Station,
         settler: UnboundedSender<Vec<Settled>>,
         shutdown: CancellationToken,
     ) -> Self {
+        let Station {
+            gate,
+            crowd,
+            queue,
+            inbox,
+        } = station;
+        let bucket = destination.rate.map(|rate| Bucket::new(rate, worker.now()));
+        let sign = gate.sign();
         Self {
             worker,
             destination,
@@ -101,7 +120,10 @@ impl Lanes {
             is_fed: true,
             turns: Turns::default(),
             gate,
+            sign,
             crowd,
+            queue,
+            bucket,
             running: FuturesUnordered::new(),
             under_way: HashMap::new(),
             started: 0,
@@ -142,10 +164,7 @@ impl Lanes {
             }
             End::Answered(outcome) => self.conclude(ticket, outcome, now),
             End::Unsent => self.settle(ticket, release(Duration::ZERO)),
-            End::Lost => {
-                let wait = margin(self.worker.settings.lease);
-                self.lose(ticket, wait);
-            }
+            End::Lost => self.lose(&ticket),
         }
     }
 
@@ -163,7 +182,9 @@ impl Lanes {
                 Outcome::Unavailable { reason }
             }
             Outcome::Gone { reason } => {
-                self.gate.gone(&reason);
+                if self.gate.gone(&reason) {
+                    self.worker.is_gone(&self.destination.name, &reason);
+                }
                 Outcome::Gone { reason }
             }
             Outcome::Delivered => {
@@ -173,7 +194,7 @@ impl Lanes {
             other @ (Outcome::Retry { .. } | Outcome::Reject { .. } | Outcome::Cut { .. }) => other,
         };
         let closed = self.closed_for(now);
-        let verdict = decide(outcome, ticket.attempts, &self.destination.retry, closed, random);
+        let verdict = decide(outcome, ticket.attempts, &ticket.policy.retry, closed, random);
         self.settle(ticket, verdict);
     }
 
@@ -202,7 +223,7 @@ impl Lanes {
     fn ask(&mut self, now: Duration) {
         let wanted = self.check_at().is_some_and(|at| at <= now);
         if wanted && self.checking.is_none() {
-            let timeout = self.destination.timeout.min(CHECK);
+            let timeout = self.destination.policy.timeout.min(CHECK);
             self.checking = Some(Box::pin(check(Arc::clone(&self.destination.sink), timeout)));
         }
     }
@@ -212,21 +233,19 @@ impl Lanes {
         cut.into_iter().chain(self.gate.check_at()).min()
     }
 
-    /// Gives back what waits if it cannot be sent: the gate is closed, or we are leaving.
-    fn give_back(&mut self, now: Duration) {
-        let wait = if self.give_up.is_some() {
-            Duration::ZERO
-        } else if self.gate.is_open() {
+    /// Gives back what waits if it cannot be sent: the gate is closed, or we are leaving. Nobody claims it while
+    /// the gate is closed, so that it need not wait for a time.
+    fn give_back(&mut self) {
+        if self.give_up.is_none() && self.gate.is_open() {
             return;
-        } else {
-            self.closed_for(now)
-        };
+        }
         let rows = self.turns.drain();
         if self.give_up.is_some() && !rows.is_empty() {
             failpoint::hit("on_release");
         }
+        self.queue.went(rows.len());
         for row in rows {
-            self.push(row.ticket, release(wait));
+            self.push(row.ticket, release(Duration::ZERO));
         }
     }
 
@@ -236,14 +255,15 @@ impl Lanes {
         if !self.crowd.is_crowded(rows, self.turns.oldest(), now) {
             return;
         }
-        for row in self.turns.surplus(self.destination.concurrency) {
-            // By then those that hang have timed out.
-            self.push(row.ticket, release(self.destination.timeout));
+        let surplus = self.turns.surplus(self.destination.concurrency);
+        self.queue.went(surplus.len());
+        for row in surplus {
+            self.push(row.ticket, release(Duration::ZERO));
         }
     }
 
-    /// How long what is given back has to wait, with a little jitter so that not everything comes
-    /// back in the same moment; the same for all rows of a moment, so that keys keep their order.
+    /// How long a row has to wait that was sent for nothing, with a little jitter so that not everything comes
+    /// back in the same moment.
     fn closed_for(&self, now: Duration) -> Duration {
         match self.gate.sign().closed(now) {
             Some(wait) => wait + (wait / 10).min(Duration::from_secs(5)).mul_f64(fastrand::f64()),
@@ -252,13 +272,17 @@ impl Lanes {
     }
 
     /// Starts what may be started.
-    fn start(&mut self) {
+    fn start(&mut self, now: Duration) {
         // After a cut nothing is sent until it is known whether anybody is there.
         if !self.gate.is_open() || !self.cuts.is_empty() || self.give_up.is_some() {
             return;
         }
-        while self.running.len() < self.destination.concurrency {
+        while self.running.len() < self.destination.concurrency && self.turns.has_ready() {
+            if self.bucket.as_mut().is_some_and(|bucket| !bucket.take(now)) {
+                return;
+            }
             let Some(row) = self.turns.next() else { return };
+            self.queue.went(1);
             self.started += 1;
             let number = self.started;
             let under_way = UnderWay {
@@ -269,7 +293,6 @@ impl Lanes {
             let attempt = attempt(
                 row,
                 Arc::clone(&self.destination.sink),
-                self.destination.timeout,
                 Arc::clone(&self.worker.clock),
             );
             self.running
@@ -296,22 +319,21 @@ impl Lanes {
     /// Writes a verdict, and gives back what waits behind the row if it comes again.
     fn settle(&mut self, ticket: Ticket, verdict: Verdict) {
         let key = ticket.key.clone();
-        let again = match &verdict {
-            Verdict::Delivered | Verdict::Dead { .. } => None,
-            Verdict::Retry { after, .. }
-            | Verdict::Release { after, .. }
-            | Verdict::Suspect { after, .. } => Some(*after),
+        let blocks = match &verdict {
+            Verdict::Delivered | Verdict::Discard => false,
+            Verdict::Dead { .. } => ticket.policy.on_dead == OnDead::Block,
+            Verdict::Retry { .. } | Verdict::Release { .. } | Verdict::Suspect { .. } => true,
         };
         self.push(ticket, verdict);
-        match (key, again) {
-            (None, _) => {}
-            (Some(key), None) => self.turns.done(&key),
-            (Some(key), Some(after)) => self.give_back_behind(&key, after),
+        match key {
+            None => {}
+            Some(key) if blocks => self.give_back_behind(&key),
+            Some(key) => self.turns.done(&key),
         }
     }
 
     /// The row is somebody else's now: nothing is settled.
-    fn lose(&mut self, ticket: Ticket, wait: Duration) {
+    fn lose(&mut self, ticket: &Ticket) {
         tracing::debug!(row = %ticket.id, "the lease ended while the row was being sent");
         self.worker.counters.lost(1);
         self.worker
@@ -319,22 +341,26 @@ impl Lanes {
             .answered(std::iter::once((ticket.lease.claim, ticket.id)));
         self.worker.held.free(ticket.room);
         if let Some(key) = &ticket.key {
-            self.give_back_behind(key, wait);
+            self.give_back_behind(key);
         }
     }
 
-    fn give_back_behind(&mut self, key: &Key, wait: Duration) {
-        for row in self.turns.blocked(key) {
-            self.push(row.ticket, release(wait));
+    /// What waits behind a row that comes again, or blocks its key. The store sees to it that none overtakes it.
+    fn give_back_behind(&mut self, key: &Key) {
+        let behind = self.turns.blocked(key);
+        self.queue.went(behind.len());
+        for row in behind {
+            self.push(row.ticket, release(Duration::ZERO));
         }
     }
 
     fn push(&mut self, ticket: Ticket, verdict: Verdict) {
-        let limit = self.destination.retry.limit().unwrap_or(u32::MAX);
+        let goes_on = ticket.policy.on_dead == OnDead::Continue;
         let settlement = Settlement {
             id: ticket.id,
             claim: ticket.lease.claim,
-            max_attempts: (verdict != Verdict::Delivered).then_some(limit),
+            max_attempts: (verdict != Verdict::Delivered).then(|| ticket.policy.limit()),
+            unordered: goes_on && matches!(verdict, Verdict::Dead { .. }),
             destination: (!ticket.knows_destination).then(|| self.destination.name.clone()),
             verdict,
         };
@@ -368,9 +394,18 @@ impl Lanes {
         let check = self.check_at().filter(|_| self.checking.is_none());
         // Time makes a crowd, also where nothing else happens.
         let crowd = (self.turns.len() > 0).then(|| now + LOOK);
-        let wake = check.into_iter().chain(self.give_up).chain(crowd).min();
+        let limited = self.gate.is_open() && self.turns.has_ready();
+        let token = self.bucket.as_ref().filter(|_| limited).map(Bucket::next);
+        let wake = check
+            .into_iter()
+            .chain(self.give_up)
+            .chain(crowd)
+            .chain(token)
+            .min();
         match wake.map(|at| at.saturating_sub(now)) {
-            Some(Duration::ZERO) if self.give_up.is_none() => Next::Again,
+            Some(Duration::ZERO) if self.give_up.is_none() && check.is_some_and(|at| at <= now) => {
+                Next::Again
+            }
             Some(wait) => Next::Wait(wait.max(Duration::from_millis(1))),
             None => Next::Wait(LONG),
         }
@@ -383,13 +418,19 @@ impl Task for Lanes {
         if self.give_up.is_none() && self.shutdown.is_cancelled() {
             self.give_up = Some(now + self.worker.settings.grace);
         }
+        let was_open = self.gate.is_open();
+        self.gate.look_at_sign();
         self.take_in(now);
         self.drop_late(now);
         self.ask(now);
-        self.give_back(now);
+        self.give_back();
         self.make_room(now);
-        self.start();
+        self.start(now);
         self.hand_over();
+        if !was_open && self.gate.is_open() {
+            // What was left where it is may be claimed again.
+            self.worker.sources.stir(false);
+        }
         self.next(now)
     }
 
@@ -403,6 +444,7 @@ impl Task for Lanes {
                 Some(rows) => heard.rows = rows,
                 None => self.is_fed = false,
             },
+            () = self.sign.changed() => {}
             answer = answered(&mut self.checking) => {
                 self.checking = None;
                 heard.checked = Some(answer);

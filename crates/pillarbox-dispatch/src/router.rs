@@ -115,7 +115,10 @@ impl Route {
             && self.event_type.matches(event.event_type.as_deref())
             && self.aggregate_type.matches(event.aggregate_type.as_deref())
             && self.severity.matches(event.severity.as_deref())
-            && (self.tenant.is_empty() || event.tenant_id.is_some_and(|tenant| self.tenant.contains(&tenant)))
+            && (self.tenant.is_empty()
+                || event
+                    .tenant_id
+                    .is_some_and(|tenant| self.tenant.contains(&tenant)))
     }
 }
 
@@ -155,7 +158,9 @@ impl Router {
         let routes = routes
             .into_iter()
             .map(|route| {
-                let number = *numbers.get(&route.destination).ok_or(&route.destination)?;
+                let Some(&number) = numbers.get(&route.destination) else {
+                    return Err(route.destination);
+                };
                 let policy = if route.overrides == Overrides::default() {
                     Arc::clone(&policies[number])
                 } else {
@@ -163,8 +168,7 @@ impl Router {
                 };
                 Ok((route, Way { number, policy }))
             })
-            .collect::<Result<_, &String>>()
-            .map_err(String::clone)?;
+            .collect::<Result<_, _>>()?;
         Ok(Self {
             numbers,
             policies,

@@ -125,6 +125,7 @@ impl Settler {
         }
         let room = self.rooms.drain(..most).fold(Room::default(), Room::add);
         self.worker.held.free(room);
+        self.worker.sources.stir(room.keyed > 0);
         self.first = self.worker.now();
     }
 

@@ -1,12 +1,14 @@
-//! Buries rows whose attempts are used up and that nobody will settle, and finds rows that want to be
-//! taken alone.
+//! Buries rows whose attempts are used up and that nobody will settle, and finds rows whose lease ran out.
 //!
 //! **If we die here** the next sweep finds them again, whoever makes it.
 
 use std::sync::Arc;
 
 use pillarbox::failpoint;
+use pillarbox::store::SweepRequest;
 
+use crate::claimer::Signals;
+use crate::entrance::Entrance;
 use crate::outage::Backoff;
 use crate::recovery::Asked;
 use crate::task::{Next, Task};
@@ -15,17 +17,38 @@ use crate::worker::Worker;
 /// See the module.
 pub(crate) struct Sweeper {
     worker: Arc<Worker>,
-    alone: Arc<Asked>,
+    entrances: Arc<[Entrance]>,
+    signals: Arc<Signals>,
+    usher: Arc<Asked>,
     backoff: Backoff,
 }
 
 impl Sweeper {
-    pub(crate) fn new(worker: Arc<Worker>, alone: Arc<Asked>) -> Self {
-        let backoff = Backoff::for_store();
+    pub(crate) fn new(
+        worker: Arc<Worker>,
+        entrances: Arc<[Entrance]>,
+        signals: Arc<Signals>,
+        usher: Arc<Asked>,
+    ) -> Self {
         Self {
             worker,
-            alone,
-            backoff,
+            entrances,
+            signals,
+            usher,
+            backoff: Backoff::for_store(),
+        }
+    }
+
+    fn request(&self) -> SweepRequest {
+        let settings = &self.worker.settings;
+        let now = self.worker.now();
+        let closed = self.entrances.iter().filter(|entrance| !entrance.is_open(now));
+        SweepRequest {
+            worker: self.worker.id,
+            scope: settings.scope.clone(),
+            max_attempts: settings.max_attempts,
+            grace: settings.lease,
+            closed: closed.map(|entrance| entrance.name.clone()).collect(),
         }
     }
 }
@@ -33,11 +56,7 @@ impl Sweeper {
 impl Task for Sweeper {
     async fn tick(&mut self) -> Next {
         let worker = &self.worker;
-        let settings = &worker.settings;
-        let swept = worker
-            .store
-            .sweep(&settings.scope, settings.max_attempts, settings.lease);
-        let swept = match swept.await {
+        let swept = match worker.store.sweep(&self.request()).await {
             Ok(swept) => {
                 failpoint::hit("after_sweep");
                 swept
@@ -49,11 +68,16 @@ impl Task for Sweeper {
         };
         worker.outage.worked("sweeper");
         self.backoff.worked();
+        if swept.recovered {
+            self.signals.recovered.ask();
+        }
         if swept.alone {
-            self.alone.ask();
+            self.signals.alone.ask();
         }
         if swept.dead.is_empty() {
-            return Next::Wait(settings.sweep_interval);
+            // What a dead worker held should not wait much longer than its lease.
+            let settings = &worker.settings;
+            return Next::Wait(settings.sweep_interval.min(settings.lease / 4));
         }
         worker.counters.swept(swept.dead.len());
         tracing::warn!(
@@ -61,6 +85,7 @@ impl Task for Sweeper {
             "rows are dead: their attempts are used up"
         );
         tracing::debug!(dead = ?swept.dead, "rows that are dead");
+        self.usher.ask();
         // A sweep is bounded; there may be more.
         Next::Again
     }

@@ -2,7 +2,8 @@
 //!
 //! Rows without a key go as they come. Rows of one key go one at a time, lowest `seq` first; the next
 //! one's turn comes when the one before is [done](Turns::done), and if that was not delivered, what
-//! waits behind it is handed back, so that nothing overtakes it here.
+//! waits behind it is handed back, so that nothing overtakes it here. Where the destination keeps order
+//! itself (`pipelined`) the next one's turn comes when the one before has begun.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use pillarbox::Delivery;
 use uuid::Uuid;
 
 use crate::held::{Lease, Room};
+use crate::policy::Policy;
 
 /// Namespace and ordering key.
 pub(crate) type Key = Arc<(String, String)>;
@@ -22,6 +24,7 @@ pub(crate) struct Ticket {
     pub(crate) id: Uuid,
     pub(crate) lease: Arc<Lease>,
     pub(crate) attempts: u32,
+    pub(crate) policy: Arc<Policy>,
     pub(crate) key: Option<Key>,
     pub(crate) room: Room,
     /// Does the row itself say where it goes?
@@ -45,13 +48,15 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn new(delivery: Delivery, lease: &Arc<Lease>, came: Duration) -> Self {
+    pub(crate) fn new(delivery: Delivery, lease: &Arc<Lease>, policy: Arc<Policy>, came: Duration) -> Self {
         let event = &delivery.event;
-        let key = event.ordering_key.as_ref();
+        // A row that has left its lane keeps its key, and goes when it can.
+        let key = event.ordering_key.as_ref().filter(|_| delivery.lane.is_some());
         let ticket = Ticket {
             id: delivery.id,
             lease: Arc::clone(lease),
             attempts: delivery.attempts,
+            policy,
             key: key.map(|key| Arc::new((event.namespace.clone(), key.clone()))),
             room: Room::of(&delivery),
             knows_destination: event.destination.is_some(),
@@ -68,8 +73,8 @@ impl Row {
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     ready: VecDeque<Turn>,
-    /// Every key that has a turn or a row under way, and the rows that wait behind.
-    keys: HashMap<Key, VecDeque<Row>>,
+    /// Every key that has a turn or rows under way.
+    keys: HashMap<Key, Queue>,
     waiting: usize,
 }
 
@@ -77,6 +82,29 @@ pub(crate) struct Turns {
 enum Turn {
     Free(Box<Row>),
     Key(Key),
+}
+
+/// The rows of one key.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Row>,
+    under_way: usize,
+    /// Is there a turn for it?
+    has_turn: bool,
+}
+
+impl Queue {
+    /// May the next row begin?
+    fn may_go(&self) -> bool {
+        match self.waiting.front() {
+            Some(row) => self.under_way == 0 || row.ticket.policy.pipelined,
+            None => false,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.under_way == 0
+    }
 }
 
 impl Turns {
@@ -87,14 +115,13 @@ impl Turns {
             self.ready.push_back(Turn::Free(Box::new(row)));
             return;
         };
-        if let Some(behind) = self.keys.get_mut(&key) {
-            // Almost always the end; a row that comes back from a retry goes before younger ones.
-            let place = behind.partition_point(|other| other.delivery.seq < row.delivery.seq);
-            behind.insert(place, row);
-            return;
-        }
-        self.keys.insert(Arc::clone(&key), VecDeque::from([row]));
-        self.ready.push_back(Turn::Key(key));
+        let queue = self.keys.entry(Arc::clone(&key)).or_default();
+        // Almost always the end; a row that comes back from a retry goes before younger ones.
+        let place = queue
+            .waiting
+            .partition_point(|other| other.delivery.seq < row.delivery.seq);
+        queue.waiting.insert(place, row);
+        self.give_turn(&key);
     }
 
     /// The next row to be sent, if any may be.
@@ -102,47 +129,63 @@ impl Turns {
         loop {
             let row = match self.ready.pop_front()? {
                 Turn::Free(row) => *row,
-                Turn::Key(key) => match self.keys.get_mut(&key).and_then(VecDeque::pop_front) {
-                    Some(row) => row,
-                    None => continue,
-                },
+                Turn::Key(key) => {
+                    let Some(queue) = self.keys.get_mut(&key) else {
+                        continue;
+                    };
+                    queue.has_turn = false;
+                    let Some(row) = queue.waiting.pop_front() else {
+                        continue;
+                    };
+                    queue.under_way += 1;
+                    self.give_turn(&key);
+                    row
+                }
             };
             self.waiting -= 1;
             return Some(row);
         }
     }
 
-    /// The row of this key that was under way has ended, and does not hold the others up.
+    /// A row of this key that was under way has ended, and does not hold the others up.
     pub(crate) fn done(&mut self, key: &Key) {
-        match self.keys.get(key) {
-            Some(behind) if !behind.is_empty() => self.ready.push_back(Turn::Key(Arc::clone(key))),
-            Some(_) => {
-                self.keys.remove(key);
-            }
-            None => {}
-        }
+        self.end(key);
+        self.give_turn(key);
     }
 
-    /// The row of this key that was under way comes back later: the rows behind it.
+    /// A row of this key that was under way comes back later, or blocks its key: the rows behind it.
     pub(crate) fn blocked(&mut self, key: &Key) -> Vec<Row> {
-        let behind: Vec<Row> = self.keys.remove(key).unwrap_or_default().into();
+        let behind: Vec<Row> = match self.keys.get_mut(key) {
+            Some(queue) => queue.waiting.drain(..).collect(),
+            None => Vec::new(),
+        };
         self.waiting -= behind.len();
+        self.end(key);
         behind
     }
 
-    /// The rows without a key that wait, all but the first `keep`.
+    /// What would wait longest: all but the first `keep` turns, and of every key all but the row whose turn it is.
     pub(crate) fn surplus(&mut self, keep: usize) -> Vec<Row> {
         let mut surplus = Vec::new();
-        let mut kept = 0;
+        let mut kept = VecDeque::new();
         for turn in std::mem::take(&mut self.ready) {
+            let keeps = kept.len() < keep;
             match turn {
-                Turn::Free(row) if kept >= keep => surplus.push(*row),
-                turn @ (Turn::Free(_) | Turn::Key(_)) => {
-                    kept += usize::from(matches!(turn, Turn::Free(_)));
-                    self.ready.push_back(turn);
+                Turn::Free(row) if !keeps => surplus.push(*row),
+                Turn::Key(key) if !keeps => {
+                    if let Some(queue) = self.keys.get_mut(&key) {
+                        queue.has_turn = false;
+                    }
                 }
+                turn @ (Turn::Free(_) | Turn::Key(_)) => kept.push_back(turn),
             }
         }
+        for queue in self.keys.values_mut() {
+            let front = usize::from(queue.has_turn).min(queue.waiting.len());
+            surplus.extend(queue.waiting.drain(front..));
+        }
+        self.keys.retain(|_, queue| !queue.is_idle());
+        self.ready = kept;
         self.waiting -= surplus.len();
         surplus
     }
@@ -151,8 +194,13 @@ impl Turns {
     pub(crate) fn oldest(&self) -> Option<Duration> {
         match self.ready.front()? {
             Turn::Free(row) => Some(row.came),
-            Turn::Key(key) => self.keys.get(key)?.front().map(|row| row.came),
+            Turn::Key(key) => self.keys.get(key)?.waiting.front().map(|row| row.came),
         }
+    }
+
+    /// May a row be sent?
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     /// How many rows wait.
@@ -164,25 +212,56 @@ impl Turns {
     pub(crate) fn drain(&mut self) -> Vec<Row> {
         let mut rows = Vec::with_capacity(self.waiting);
         for turn in std::mem::take(&mut self.ready) {
-            match turn {
-                Turn::Free(row) => rows.push(*row),
-                Turn::Key(key) => rows.extend(self.keys.remove(&key).unwrap_or_default()),
+            if let Turn::Free(row) = turn {
+                rows.push(*row);
             }
         }
-        for behind in self.keys.values_mut() {
-            rows.extend(behind.drain(..));
+        for queue in self.keys.values_mut() {
+            queue.has_turn = false;
+            rows.extend(queue.waiting.drain(..));
         }
+        self.keys.retain(|_, queue| !queue.is_idle());
         self.waiting = 0;
         rows
+    }
+
+    fn end(&mut self, key: &Key) {
+        let Some(queue) = self.keys.get_mut(key) else {
+            return;
+        };
+        queue.under_way = queue.under_way.saturating_sub(1);
+        if queue.is_idle() {
+            self.keys.remove(key);
+        }
+    }
+
+    fn give_turn(&mut self, key: &Key) {
+        if let Some(queue) = self.keys.get_mut(key)
+            && !queue.has_turn
+            && queue.may_go()
+        {
+            queue.has_turn = true;
+            self.ready.push_back(Turn::Key(Arc::clone(key)));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pillarbox::Event;
+    use crate::policy::OnDead;
+    use pillarbox::{Event, RetryPolicy};
 
-    fn row(seq: i64, key: Option<&str>) -> Row {
+    fn policy(pipelined: bool) -> Arc<Policy> {
+        Arc::new(Policy {
+            retry: RetryPolicy::default(),
+            timeout: Duration::from_secs(20),
+            on_dead: OnDead::Block,
+            pipelined,
+        })
+    }
+
+    fn row(seq: i64, key: Option<&str>, pipelined: bool) -> Row {
         let mut event = Event::new("n", "t");
         event.ordering_key = key.map(str::to_owned);
         let lease = Arc::new(Lease::new(Uuid::nil(), Duration::ZERO, Duration::from_secs(60)));
@@ -190,27 +269,30 @@ mod tests {
             id: event.id,
             seq,
             event,
+            lane: key.map(|_| 7),
             attempts: 1,
             max_attempts: None,
             created_at: time::OffsetDateTime::UNIX_EPOCH,
             claim: Uuid::nil(),
             recovered: false,
         };
-        Row::new(delivery, &lease, Duration::ZERO)
+        Row::new(delivery, &lease, policy(pipelined), Duration::ZERO)
     }
 
     fn turns(rows: &[(i64, Option<&str>)]) -> Turns {
         let mut turns = Turns::default();
         for (seq, key) in rows {
-            turns.push(row(*seq, *key));
+            turns.push(row(*seq, *key, false));
         }
         turns
     }
 
+    fn seqs(rows: impl IntoIterator<Item = Row>) -> Vec<i64> {
+        rows.into_iter().map(|row| row.delivery.seq).collect()
+    }
+
     fn all(turns: &mut Turns) -> Vec<i64> {
-        std::iter::from_fn(|| turns.next())
-            .map(|row| row.delivery.seq)
-            .collect()
+        seqs(std::iter::from_fn(|| turns.next()))
     }
 
     fn key(name: &str) -> Key {
@@ -220,6 +302,16 @@ mod tests {
     #[test]
     fn rows_without_a_key_go_as_they_come() {
         assert_eq!(all(&mut turns(&[(3, None), (1, None), (2, None)])), [3, 1, 2]);
+    }
+
+    #[test]
+    fn a_row_that_has_left_its_lane_goes_as_it_comes() {
+        let mut turns = turns(&[(1, Some("k"))]);
+        let mut free = row(2, Some("k"), false);
+        free.delivery.lane = None;
+        let free = Row::new(free.delivery, &free.ticket.lease, policy(false), Duration::ZERO);
+        turns.push(free);
+        assert_eq!(all(&mut turns), [1, 2]);
     }
 
     #[test]
@@ -235,35 +327,55 @@ mod tests {
     }
 
     #[test]
+    fn pipelined_rows_of_a_key_go_one_after_another_without_waiting() {
+        let mut turns = Turns::default();
+        for (seq, key) in [(2, "k"), (1, "k"), (9, "l"), (3, "k")] {
+            turns.push(row(seq, Some(key), true));
+        }
+        let went = all(&mut turns);
+        let of_key: Vec<i64> = went.iter().copied().filter(|seq| *seq < 9).collect();
+        assert_eq!((of_key, went.len()), (vec![1, 2, 3], 4));
+        for _ in 0..3 {
+            turns.done(&key("k"));
+        }
+        assert_eq!(turns.keys.len(), 1);
+    }
+
+    #[test]
     fn what_waits_behind_a_row_that_comes_back_is_handed_back() {
         let mut turns = turns(&[(1, Some("k")), (2, Some("k")), (3, Some("k")), (4, None)]);
         assert_eq!(all(&mut turns), [1, 4]);
-        let behind: Vec<i64> = turns
-            .blocked(&key("k"))
-            .iter()
-            .map(|row| row.delivery.seq)
-            .collect();
-        assert_eq!(behind, [2, 3]);
-        turns.push(row(5, Some("k")));
+        assert_eq!(seqs(turns.blocked(&key("k"))), [2, 3]);
+        turns.push(row(5, Some("k"), false));
         assert_eq!(all(&mut turns), [5]);
     }
 
     #[test]
-    fn the_surplus_is_what_has_no_key_and_would_wait_longest() {
+    fn the_surplus_is_what_would_wait_longest_and_never_a_row_before_one_that_stays() {
         let mut turns = turns(&[(1, None), (2, Some("k")), (3, None), (4, Some("k")), (5, None)]);
-        let surplus: Vec<i64> = turns.surplus(1).iter().map(|row| row.delivery.seq).collect();
-        assert_eq!((surplus, turns.len()), (vec![3, 5], 3));
-        assert_eq!(all(&mut turns), [1, 2]);
+        assert_eq!(seqs(turns.surplus(2)), [3, 5, 4]);
+        assert_eq!((turns.len(), all(&mut turns)), (2, vec![1, 2]));
+    }
+
+    #[test]
+    fn a_surplus_takes_what_waits_behind_a_row_under_way() {
+        let mut turns = turns(&[(1, Some("k")), (2, Some("k")), (3, Some("l"))]);
+        assert_eq!(turns.next().map(|row| row.delivery.seq), Some(1));
+        let mut surplus = seqs(turns.surplus(0));
+        surplus.sort_unstable();
+        assert_eq!((surplus, turns.len()), (vec![2, 3], 0));
+        turns.done(&key("k"));
+        assert!(turns.keys.is_empty());
     }
 
     #[test]
     fn a_drain_hands_back_everything_and_forgets_no_row_under_way() {
         let mut turns = turns(&[(1, Some("k")), (2, Some("k")), (3, None), (4, Some("l"))]);
         assert_eq!(turns.next().map(|row| row.delivery.seq), Some(1));
-        let mut drained: Vec<i64> = turns.drain().iter().map(|row| row.delivery.seq).collect();
+        let mut drained = seqs(turns.drain());
         drained.sort_unstable();
         assert_eq!((drained, turns.len()), (vec![2, 3, 4], 0));
-        turns.push(row(5, Some("k")));
+        turns.push(row(5, Some("k"), false));
         assert!(
             all(&mut turns).is_empty(),
             "the first of the key is still under way"

@@ -1,6 +1,6 @@
 //! What all tasks of one worker share: who it is, and what it works with.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pillarbox::{Clock, Store};
@@ -10,6 +10,7 @@ use crate::counters::Counters;
 use crate::held::Held;
 use crate::outage::Outage;
 use crate::settings::Settings;
+use crate::sources::Sources;
 
 /// One running dispatcher.
 pub(crate) struct Worker {
@@ -21,12 +22,28 @@ pub(crate) struct Worker {
     pub(crate) counters: Arc<Counters>,
     pub(crate) outage: Outage,
     pub(crate) held: Held,
+    pub(crate) sources: Sources,
+    /// Destinations that are gone, with the reason, until the store knows.
+    pub(crate) gone: Mutex<Vec<(String, String)>>,
 }
 
 impl Worker {
     /// The time that leases are measured in.
     pub(crate) fn now(&self) -> Duration {
         self.clock.boot()
+    }
+
+    /// A destination asked never to be called again: the store is told soon.
+    pub(crate) fn is_gone(&self, destination: &str, reason: &str) {
+        self.gone
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((destination.to_owned(), reason.to_owned()));
+    }
+
+    /// Destinations that the store has to be told of.
+    pub(crate) fn take_gone(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A call to the store failed.

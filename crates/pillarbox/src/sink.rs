@@ -22,6 +22,12 @@ pub trait Sink: Send + Sync + 'static {
     /// Makes one attempt.
     async fn deliver(&self, delivery: &Delivery) -> Outcome;
 
+    /// Do events arrive in the order in which `deliver` was first polled, also while earlier calls wait for their
+    /// confirmation? Then rows of one key may be sent without waiting for the one before.
+    fn keeps_order(&self) -> bool {
+        false
+    }
+
     /// Is the place there and willing? Sends no event. Also the probe after an outage.
     ///
     /// # Errors

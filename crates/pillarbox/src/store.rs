@@ -77,7 +77,8 @@ pub struct Due {
     pub lowest: Option<i64>,
     /// Are there rows without a key that have waited for their time, and is it over?
     pub waited: bool,
-    /// Are there rows with a key? Whether one of them may be taken, the claim finds out.
+    /// Are there rows with a lane that are pending, or whose lease ran out? Whether one of them may be taken, the
+    /// claim finds out.
     pub keyed: bool,
 }
 

@@ -5,6 +5,7 @@
 
 use uuid::Uuid;
 
+use crate::clock::{Clock, SystemClock};
 use crate::event::Event;
 use crate::payload::Payload;
 use crate::store::UNROUTED;
@@ -154,7 +155,7 @@ fn schedule(event: &Event) -> Result<(), InvalidEvent> {
         return Err(InvalidEvent::ScheduledWithKey);
     }
     // The application's clock is good enough to tell a typing error from a plan.
-    if at > time::OffsetDateTime::now_utc() + time::Duration::days(MAX_DAYS_AHEAD) {
+    if at > SystemClock.wall() + time::Duration::days(MAX_DAYS_AHEAD) {
         return Err(InvalidEvent::TooFarAhead(at));
     }
     Ok(())

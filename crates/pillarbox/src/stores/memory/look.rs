@@ -19,7 +19,9 @@ impl Table {
         now: OffsetDateTime,
     ) -> Look {
         let mut found: BTreeMap<Source, Due> = BTreeMap::new();
-        let due = |row: &&Row| row.is_due(now) && scope.contains(&row.event.namespace);
+        // A row with a lane and without a worker needs an owner, who has to know of it.
+        let orphan = |row: &Row| row.lane.is_some() && row.state.is_expired(now);
+        let due = |row: &&Row| (row.is_due(now) || orphan(row)) && scope.contains(&row.event.namespace);
         for row in self.rows.values().filter(due) {
             let source = row.source();
             let held = source.destination.as_deref() == Some(UNROUTED);

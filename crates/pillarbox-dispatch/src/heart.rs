@@ -1,0 +1,59 @@
+//! Says that this worker is alive, and what it has done.
+//!
+//! **If we die here** others count us out when we have not been heard of for three beats.
+
+use std::sync::Arc;
+
+use pillarbox::store::Heartbeat;
+
+use crate::outage::Backoff;
+use crate::task::{Next, Task};
+use crate::worker::Worker;
+
+/// How many beats may be missed before a worker counts as gone.
+const MISSED: u32 = 3;
+
+/// See the module.
+pub(crate) struct Heart {
+    worker: Arc<Worker>,
+    host: String,
+    backoff: Backoff,
+}
+
+impl Heart {
+    pub(crate) fn new(worker: Arc<Worker>, host: String) -> Self {
+        Self {
+            worker,
+            host,
+            backoff: Backoff::for_store(),
+        }
+    }
+}
+
+impl Task for Heart {
+    async fn tick(&mut self) -> Next {
+        let worker = &self.worker;
+        let done = worker.counters.snapshot();
+        let heartbeat = Heartbeat {
+            worker: worker.id,
+            host: self.host.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            scope: worker.settings.scope.clone(),
+            ttl: worker.settings.heartbeat * MISSED,
+            claimed: done.claimed,
+            delivered: done.delivered,
+            failed: done.failed(),
+        };
+        match worker.store.beat(&heartbeat).await {
+            Ok(()) => {
+                worker.outage.worked("heart");
+                self.backoff.worked();
+                Next::Wait(worker.settings.heartbeat)
+            }
+            Err(error) => {
+                worker.store_failed("heart", &error);
+                Next::Wait(self.backoff.failed(fastrand::f64()))
+            }
+        }
+    }
+}

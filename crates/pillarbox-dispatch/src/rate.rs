@@ -1,0 +1,93 @@
+//! How many attempts may begin: a bucket of tokens that fills steadily. Pure.
+
+use std::time::Duration;
+
+use crate::policy::Rate;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    rate: Rate,
+    tokens: f64,
+    filled: Duration,
+}
+
+impl Bucket {
+    /// A full bucket.
+    pub(crate) fn new(rate: Rate, now: Duration) -> Self {
+        Self {
+            rate,
+            tokens: f64::from(rate.burst),
+            filled: now,
+        }
+    }
+
+    /// Takes a token if there is one.
+    pub(crate) fn take(&mut self, now: Duration) -> bool {
+        self.fill(now);
+        let taken = self.tokens >= 1.0;
+        if taken {
+            self.tokens -= 1.0;
+        }
+        taken
+    }
+
+    /// When there will be a token.
+    pub(crate) fn next(&self) -> Duration {
+        let missing = (1.0 - self.tokens).max(0.0);
+        // A nanosecond more than it takes, so that the token is there whatever was rounded.
+        let wait = Duration::try_from_secs_f64(missing / self.rate.per_second).unwrap_or(Duration::MAX);
+        self.filled
+            .saturating_add(wait)
+            .saturating_add(Duration::from_nanos(1))
+    }
+
+    fn fill(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.filled).as_secs_f64();
+        self.tokens = (self.tokens + passed * self.rate.per_second).min(f64::from(self.rate.burst));
+        self.filled = self.filled.max(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bucket(per_second: f64, burst: u32) -> Bucket {
+        Bucket::new(Rate { per_second, burst }, Duration::ZERO)
+    }
+
+    #[test]
+    fn a_burst_and_then_one_after_another() {
+        let mut bucket = bucket(10.0, 3);
+        let at = |ms| Duration::from_millis(ms);
+        let taken: Vec<bool> = (0..4).map(|_| bucket.take(at(0))).collect();
+        assert_eq!(taken, [true, true, true, false]);
+        assert!(!bucket.take(at(99)) && bucket.take(at(101)) && !bucket.take(at(102)));
+    }
+
+    #[test]
+    fn a_token_is_there_when_it_says_so() {
+        let mut bucket = bucket(3.0, 1);
+        assert!(bucket.take(Duration::ZERO) && !bucket.take(Duration::ZERO));
+        let next = bucket.next();
+        assert!(bucket.take(next));
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_burst_and_the_rate_allow(
+            per_second in 0.1f64..1000.0, burst in 1u32..50, steps in prop::collection::vec(0u64..500, 1..200)
+        ) {
+            let mut bucket = bucket(per_second, burst);
+            let mut now = Duration::ZERO;
+            let mut taken = 0u32;
+            for step in steps {
+                now += Duration::from_millis(step);
+                taken += u32::from(bucket.take(now));
+                prop_assert!(f64::from(taken) <= f64::from(burst) + now.as_secs_f64() * per_second + 1e-6);
+            }
+        }
+    }
+}

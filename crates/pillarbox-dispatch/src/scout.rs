@@ -1,0 +1,174 @@
+//! Looks where there is work: twice a second when there is none, at once after a wake, and never in the way of
+//! those who work.
+//!
+//! What it sees are hints for the claimer; the look also finds what was committed late, behind the claimer's back,
+//! and which destinations a person has paused. Because a look reads past what is done with, it may take a while
+//! where the database cannot clean up; it then rests four times as long.
+//!
+//! A wake is only a hint. Correctness comes from looking again when patience runs out.
+//!
+//! **If we die here** nothing is lost: the next look sees the same.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::store::Source;
+use pillarbox::{StoreError, Wake};
+
+use crate::entrance::Entrance;
+use crate::outage::Backoff;
+use crate::pace::Pace;
+use crate::steward::Namespaces;
+use crate::task::{Next, Task};
+use crate::worker::Worker;
+
+/// How many sources a look names at the most.
+const PAGE: usize = 256;
+/// How many pages are looked at before a rest; the next look goes on from there.
+const PAGES: usize = 8;
+
+/// See the module.
+pub(crate) struct Scout {
+    worker: Arc<Worker>,
+    entrances: Arc<[Entrance]>,
+    namespaces: Arc<Namespaces>,
+    wake: Wake,
+    pace: Pace,
+    backoff: Backoff,
+    /// Where the next look begins.
+    after: Option<Source>,
+    /// When it is due.
+    at: Duration,
+    heard: Heard,
+}
+
+/// What ended a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    /// Somebody says that there is something.
+    Wake,
+    /// Everything that was seen is taken.
+    Dry,
+}
+
+impl Scout {
+    pub(crate) fn new(
+        worker: Arc<Worker>,
+        entrances: Arc<[Entrance]>,
+        namespaces: Arc<Namespaces>,
+        wake: Wake,
+    ) -> Self {
+        let pace = Pace::new(worker.settings.poll_interval);
+        Self {
+            worker,
+            entrances,
+            namespaces,
+            wake,
+            pace,
+            backoff: Backoff::for_store(),
+            after: None,
+            at: Duration::ZERO,
+            heard: Heard::Nothing,
+        }
+    }
+
+    /// One round, or as much of it as fits.
+    async fn look(&mut self) -> Result<(), StoreError> {
+        self.tell_who_is_gone().await?;
+        for _ in 0..PAGES {
+            let scope = &self.worker.settings.scope;
+            let look = self.worker.store.look(scope, self.after.as_ref(), PAGE).await?;
+            self.see_paused(&look.paused);
+            let keyed = look.due.iter().filter(|due| due.keyed);
+            self.namespaces
+                .saw(keyed.map(|due| due.source.namespace.as_str()), self.worker.now());
+            let last = look.due.last().map(|due| due.source.clone());
+            self.worker.sources.saw(self.after.as_ref(), look.due, look.more);
+            self.after = last.filter(|_| look.more);
+            if self.after.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn see_paused(&self, paused: &[String]) {
+        let paused: HashSet<&str> = paused.iter().map(String::as_str).collect();
+        for entrance in self.entrances.iter() {
+            entrance.sign.pause(paused.contains(entrance.name.as_str()));
+        }
+    }
+
+    /// Destinations that asked never to be called again are paused for everybody.
+    async fn tell_who_is_gone(&self) -> Result<(), StoreError> {
+        let mut gone = self.worker.take_gone();
+        while let Some((name, reason)) = gone.pop() {
+            if let Err(error) = self.worker.store.disable(&name, &reason).await {
+                gone.push((name, reason));
+                for (name, reason) in &gone {
+                    self.worker.is_gone(name, reason);
+                }
+                return Err(error);
+            }
+            if let Some(entrance) = self.entrances.iter().find(|entrance| entrance.name == name) {
+                entrance.sign.pause(true);
+            }
+        }
+        Ok(())
+    }
+
+    /// When to look again after a look that took so long.
+    fn rest(&mut self, took: Duration) -> Duration {
+        let rest = if self.worker.sources.has_work() {
+            self.worker.settings.poll_interval
+        } else {
+            self.pace.nothing()
+        };
+        rest.max(took * 4)
+    }
+}
+
+impl Task for Scout {
+    async fn tick(&mut self) -> Next {
+        let now = self.worker.now();
+        match std::mem::replace(&mut self.heard, Heard::Nothing) {
+            Heard::Nothing => {}
+            Heard::Wake => {
+                self.pace.found();
+                self.at = now;
+            }
+            Heard::Dry => {
+                if self.worker.sources.found() {
+                    self.pace.found();
+                }
+                self.at = now + self.pace.nothing();
+            }
+        }
+        if let Some(wait) = self.at.checked_sub(now).filter(|wait| !wait.is_zero()) {
+            return Next::Wait(wait);
+        }
+        let wait = match self.look().await {
+            Ok(()) => {
+                self.worker.outage.worked("scout");
+                self.backoff.worked();
+                let took = self.worker.now().saturating_sub(now);
+                self.rest(took)
+            }
+            Err(error) => {
+                self.worker.store_failed("scout", &error);
+                self.backoff.failed(fastrand::f64())
+            }
+        };
+        self.at = self.worker.now() + wait;
+        Next::Wait(wait)
+    }
+
+    async fn listen(&mut self) {
+        self.heard = tokio::select! {
+            () = self.wake.rung() => Heard::Wake,
+            () = self.worker.sources.dry() => Heard::Dry,
+        };
+    }
+}

@@ -1,0 +1,299 @@
+//! Sorts claimed rows: which destinations each goes to, which are siblings, and which cannot go now.
+//!
+//! **If we die here** leases end. A family that was written is whole, and every member has its own destination.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::store::{Member, Routing, Settlement, UNROUTED};
+use pillarbox::{Delivery, StoreError, Verdict, failpoint};
+use tokio::sync::mpsc::UnboundedSender;
+use uuid::Uuid;
+
+use crate::entrance::Entrance;
+use crate::held::{Lease, Room};
+use crate::outage::Backoff;
+use crate::router::{Router, Way, leads_nowhere};
+use crate::settings::Unrouted;
+use crate::settler::Settled;
+use crate::turns::Row;
+use crate::worker::Worker;
+
+/// About how many (namespace, topic) without a route a warning is remembered.
+const MOST_WARNINGS: usize = 1000;
+/// How often to try to write families down before they are left to their leases.
+const TRIES: usize = 5;
+
+/// See the module.
+pub(crate) struct Sorter {
+    worker: Arc<Worker>,
+    router: Arc<Router>,
+    entrances: Arc<[Entrance]>,
+    settler: UnboundedSender<Vec<Settled>>,
+    warned: HashSet<(String, String)>,
+}
+
+/// Rows by destination, and what is given back at once.
+struct Sorted {
+    bundles: HashMap<usize, Vec<Row>>,
+    given_back: Vec<Settled>,
+}
+
+impl Sorted {
+    fn put(&mut self, way: Way, delivery: Delivery, lease: &Arc<Lease>, now: Duration) {
+        let row = Row::new(delivery, lease, way.policy, now);
+        self.bundles.entry(way.number).or_default().push(row);
+    }
+}
+
+/// A row that goes to several places, or has to ask whether it may go.
+struct Family {
+    delivery: Delivery,
+    members: Vec<(Member, Way)>,
+}
+
+impl Sorter {
+    pub(crate) fn new(
+        worker: Arc<Worker>,
+        router: Arc<Router>,
+        entrances: Arc<[Entrance]>,
+        settler: UnboundedSender<Vec<Settled>>,
+    ) -> Self {
+        Self {
+            worker,
+            router,
+            entrances,
+            settler,
+            warned: HashSet::new(),
+        }
+    }
+
+    /// Hands each row to its destinations, and gives back what cannot go there now.
+    pub(crate) async fn sort(&mut self, deliveries: Vec<Delivery>, lease: &Arc<Lease>) {
+        let now = self.worker.now();
+        let mut sorted = Sorted {
+            bundles: HashMap::new(),
+            given_back: Vec::new(),
+        };
+        let mut families = Vec::new();
+        for delivery in deliveries {
+            if let Some(name) = &delivery.event.destination {
+                match self.router.way_to(name, &delivery.event) {
+                    Some(way) => sorted.put(way, delivery, lease, now),
+                    None => sorted.given_back.push(unknown(&delivery)),
+                }
+                continue;
+            }
+            let mut ways = self.router.ways(&delivery.event);
+            match (ways.pop(), ways.is_empty(), delivery.lane) {
+                (None, ..) => sorted.given_back.push(self.leads_nowhere(&delivery)),
+                (Some(way), true, None) => sorted.put(way, delivery, lease, now),
+                (Some(way), ..) => {
+                    ways.push(way);
+                    families.push(self.family(delivery, ways));
+                }
+            }
+        }
+        self.route(families, lease, &mut sorted, now).await;
+        failpoint::hit("after_route");
+        self.hand_out(sorted, now);
+    }
+
+    fn family(&self, delivery: Delivery, ways: Vec<Way>) -> Family {
+        let members = ways.into_iter().enumerate().map(|(number, way)| {
+            let member = Member {
+                id: if number == 0 { delivery.id } else { Uuid::now_v7() },
+                destination: self.entrances[way.number].name.clone(),
+                max_attempts: Some(way.policy.limit()),
+            };
+            (member, way)
+        });
+        Family {
+            members: members.collect(),
+            delivery,
+        }
+    }
+
+    /// Writes families down, and puts the members that may go now where they belong.
+    async fn route(&mut self, families: Vec<Family>, lease: &Arc<Lease>, sorted: &mut Sorted, now: Duration) {
+        if families.is_empty() {
+            return;
+        }
+        let routings: Vec<Routing> = families
+            .iter()
+            .map(|family| Routing {
+                id: family.delivery.id,
+                claim: lease.claim,
+                members: family.members.iter().map(|(member, _)| member.clone()).collect(),
+            })
+            .collect();
+        let routed = match self.write(&routings).await {
+            Ok(routed) => routed,
+            Err(error) => {
+                tracing::warn!(%error, rows = routings.len(), "routes could not be written; the rows are given back");
+                for family in families {
+                    sorted.given_back.extend(give_back_family(&family));
+                }
+                return;
+            }
+        };
+        let lost: HashSet<Uuid> = routed.lost.into_iter().collect();
+        let waiting: HashSet<Uuid> = routed.waiting.into_iter().collect();
+        self.worker.counters.lost(lost.len());
+        for Family { delivery, members } in families {
+            let alone = members.len() == 1;
+            if lost.contains(&delivery.id) || waiting.contains(&delivery.id) {
+                self.forget(&delivery);
+            }
+            if lost.contains(&delivery.id) {
+                continue;
+            }
+            for (member, way) in members {
+                if waiting.contains(&member.id) {
+                    continue;
+                }
+                let mut delivery = delivery.clone();
+                if member.id != delivery.id {
+                    delivery.id = member.id;
+                    self.worker.held.join(lease, &delivery);
+                }
+                if !alone {
+                    delivery.event.destination = Some(member.destination);
+                    delivery.max_attempts = member.max_attempts;
+                }
+                sorted.put(way, delivery, lease, now);
+            }
+        }
+    }
+
+    /// Tries a few times: a store that is gone for a moment should not cost these rows a lease.
+    async fn write(&self, routings: &[Routing]) -> Result<pillarbox::store::Routed, StoreError> {
+        let mut backoff = Backoff::for_store();
+        let mut tries = 0;
+        loop {
+            failpoint::hit("before_route");
+            match self.worker.store.route(self.worker.id, routings).await {
+                Ok(routed) => {
+                    self.worker.outage.worked("sorter");
+                    return Ok(routed);
+                }
+                Err(error) => {
+                    self.worker.store_failed("sorter", &error);
+                    tries += 1;
+                    if tries == TRIES {
+                        // The others will say when the store is back.
+                        self.worker.outage.worked("sorter");
+                        return Err(error);
+                    }
+                    tokio::time::sleep(backoff.failed(fastrand::f64())).await;
+                }
+            }
+        }
+    }
+
+    /// The row is not ours any more, or not now.
+    fn forget(&self, delivery: &Delivery) {
+        self.worker
+            .held
+            .answered(std::iter::once((delivery.claim, delivery.id)));
+        self.worker.held.free(Room::of(delivery));
+    }
+
+    fn hand_out(&self, sorted: Sorted, now: Duration) {
+        let Sorted {
+            bundles,
+            mut given_back,
+        } = sorted;
+        for (number, rows) in bundles {
+            let entrance = &self.entrances[number];
+            for row in entrance.admit(rows, now) {
+                given_back.push(turn_away(&row, &entrance.name));
+            }
+        }
+        if given_back.is_empty() {
+            return;
+        }
+        let ids = given_back
+            .iter()
+            .map(|row| (row.settlement.claim, row.settlement.id));
+        self.worker.held.answered(ids);
+        if self.settler.send(given_back).is_err() {
+            tracing::error!("the settler is gone; rows wait for their leases to end");
+        }
+    }
+
+    /// No route leads anywhere: the configuration says what becomes of it.
+    fn leads_nowhere(&mut self, delivery: &Delivery) -> Settled {
+        self.worker.counters.unrouted(1);
+        let event = &delivery.event;
+        let reason = leads_nowhere(event);
+        let what = self.worker.settings.unrouted;
+        let about = (event.namespace.clone(), event.topic.clone());
+        if self.warned.len() < MOST_WARNINGS && self.warned.insert(about) {
+            tracing::warn!(reason, ?what, "events lead nowhere");
+        }
+        let verdict = match what {
+            Unrouted::Hold => Verdict::Release {
+                after: Duration::ZERO,
+                reason: Some(reason),
+            },
+            Unrouted::Discard => Verdict::Discard,
+            Unrouted::Dead => Verdict::Dead { reason },
+        };
+        let held = what == Unrouted::Hold;
+        let mut settled = settled(delivery, verdict);
+        settled.settlement.destination = held.then(|| UNROUTED.to_owned());
+        settled.settlement.unordered = true;
+        settled
+    }
+}
+
+/// A row whose destination takes nothing now: it waits there, not in the way of the others.
+fn turn_away(row: &Row, destination: &str) -> Settled {
+    let mut settled = settled(&row.delivery, release());
+    if !row.ticket.knows_destination {
+        settled.settlement.destination = Some(destination.to_owned());
+        settled.settlement.max_attempts = Some(row.ticket.policy.limit());
+    }
+    settled
+}
+
+/// A row that came back because its lease ran out, and whose destination is not configured.
+fn unknown(delivery: &Delivery) -> Settled {
+    settled(delivery, release())
+}
+
+/// It is not known which of them were written: those that were not are nobody's concern.
+fn give_back_family(family: &Family) -> Vec<Settled> {
+    let members = family.members.iter().map(|(member, _)| {
+        let mut settled = settled(&family.delivery, release());
+        settled.settlement.id = member.id;
+        if member.id != family.delivery.id {
+            settled.room = Room::default();
+        }
+        settled
+    });
+    members.collect()
+}
+
+fn release() -> Verdict {
+    Verdict::Release {
+        after: Duration::ZERO,
+        reason: None,
+    }
+}
+
+fn settled(delivery: &Delivery, verdict: Verdict) -> Settled {
+    Settled {
+        settlement: Settlement {
+            id: delivery.id,
+            claim: delivery.claim,
+            verdict,
+            destination: None,
+            max_attempts: None,
+            unordered: false,
+        },
+        room: Room::of(delivery),
+    }
+}

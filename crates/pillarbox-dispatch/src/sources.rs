@@ -1,0 +1,347 @@
+//! Where there is work: what the scout saw and the claimer has not used up. Locked briefly, never across an await.
+//!
+//! Everything here is a hint. A source that is missing is found by the next look; one that is named for nothing
+//! costs an empty claim.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pillarbox::store::{Due, Share, Source};
+use tokio::sync::Notify;
+
+/// With or without a key: they are claimed in different ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Free,
+    Keyed,
+}
+
+impl Kind {
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Free => Self::Keyed,
+            Self::Keyed => Self::Free,
+        }
+    }
+}
+
+/// Is there anything to take?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Work {
+    #[default]
+    None,
+    Ready,
+    /// A claim took what it could. For keys, there is more when what was taken is done with.
+    Taken,
+    /// Its destination takes nothing now.
+    Closed,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// From which `seq` on fresh rows are looked for.
+    floor: i64,
+    free: Work,
+    keyed: Work,
+}
+
+impl Entry {
+    fn work(&mut self, kind: Kind) -> &mut Work {
+        match kind {
+            Kind::Free => &mut self.free,
+            Kind::Keyed => &mut self.keyed,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    book: Mutex<Book>,
+    ready: Notify,
+    dry: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    entries: BTreeMap<Source, Entry>,
+    /// The source that was served last: the next comes first.
+    served: Option<Source>,
+    /// Did a claim find something since the scout looked last?
+    found: bool,
+}
+
+/// What a claim took from one source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) rows: usize,
+    /// From where to look for fresh rows the next time.
+    pub(crate) floor: Option<i64>,
+}
+
+impl Sources {
+    /// The scout saw these, in the part that begins after `after` and goes on to the end unless there is `more`.
+    pub(crate) fn saw(&self, after: Option<&Source>, due: Vec<Due>, more: bool) {
+        let mut book = self.book();
+        let begin = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
+        let end = match (more, due.last()) {
+            (true, Some(last)) => Bound::Included(last.source.clone()),
+            (true, None) | (false, _) => Bound::Unbounded,
+        };
+        let looked_at: Vec<Source> = book
+            .entries
+            .range((begin, end))
+            .map(|(source, _)| source.clone())
+            .collect();
+        let mut before: BTreeMap<Source, Entry> = looked_at
+            .into_iter()
+            .filter_map(|source| book.entries.remove_entry(&source))
+            .collect();
+        for due in due {
+            let mut entry = before.remove(&due.source).unwrap_or_default();
+            entry.floor = due.lowest.unwrap_or(entry.floor);
+            entry.free = if due.lowest.is_some() || due.waited {
+                Work::Ready
+            } else {
+                Work::None
+            };
+            entry.keyed = if due.keyed { Work::Ready } else { Work::None };
+            book.entries.insert(due.source, entry);
+        }
+        drop(book);
+        self.ready.notify_one();
+    }
+
+    /// What to take: from `most` sources at the most, beginning after the one served last, of each as much as
+    /// `room` says and all together about `rows`.
+    pub(crate) fn shares(
+        &self,
+        kind: Kind,
+        most: usize,
+        rows: usize,
+        room: impl Fn(&Source) -> Option<(usize, bool)>,
+    ) -> Vec<Share> {
+        let mut book = self.book();
+        let served = book.served.clone();
+        let later = |source: &Source| served.as_ref().is_none_or(|served| source > served);
+        let mut shares: Vec<Share> = Vec::new();
+        for (source, entry) in &mut book.entries {
+            if *entry.work(kind) != Work::Ready {
+                continue;
+            }
+            match room(source) {
+                Some((limit, fair)) if limit > 0 => shares.push(Share {
+                    source: source.clone(),
+                    limit,
+                    floor: entry.floor,
+                    fair,
+                }),
+                Some(_) | None => *entry.work(kind) = Work::Closed,
+            }
+        }
+        shares.sort_by_key(|share| !later(&share.source));
+        shares.truncate(most.min(rows));
+        let each = rows / shares.len().max(1);
+        for share in &mut shares {
+            share.limit = share.limit.min(each.max(1));
+        }
+        match shares.last() {
+            Some(last) => book.served = Some(last.source.clone()),
+            None => self.is_dry(book),
+        }
+        shares
+    }
+
+    /// A claim took this from these shares.
+    pub(crate) fn took(&self, kind: Kind, shares: &[Share], taken: &BTreeMap<&Source, Taken>) {
+        let mut book = self.book();
+        for share in shares {
+            let taken = taken.get(&share.source);
+            let rows = taken.map_or(0, |taken| taken.rows);
+            book.found |= rows > 0;
+            let Some(entry) = book.entries.get_mut(&share.source) else {
+                continue;
+            };
+            if rows < share.limit {
+                *entry.work(kind) = Work::Taken;
+            }
+            if let Some(floor) = taken.and_then(|taken| taken.floor) {
+                entry.floor = floor;
+            }
+        }
+        self.is_dry(book);
+    }
+
+    /// Something has ended: a destination may take more, and if it had a `key`, so may the next of that key.
+    pub(crate) fn stir(&self, key: bool) {
+        let mut book = self.book();
+        let mut stirred = false;
+        for entry in book.entries.values_mut() {
+            for kind in [Kind::Free, Kind::Keyed] {
+                let work = entry.work(kind);
+                let again = *work == Work::Closed || (key && kind == Kind::Keyed && *work == Work::Taken);
+                if again {
+                    *work = Work::Ready;
+                    stirred = true;
+                }
+            }
+        }
+        drop(book);
+        if stirred {
+            self.ready.notify_one();
+        }
+    }
+
+    /// Is there anything left to take?
+    pub(crate) fn has_work(&self) -> bool {
+        self.book().has_work()
+    }
+
+    /// Did a claim find something since this was asked last?
+    pub(crate) fn found(&self) -> bool {
+        std::mem::take(&mut self.book().found)
+    }
+
+    /// Waits until there may be work. Safe to cancel.
+    pub(crate) async fn ready(&self) {
+        self.ready.notified().await;
+    }
+
+    /// Waits until everything is taken. Safe to cancel.
+    pub(crate) async fn dry(&self) {
+        self.dry.notified().await;
+    }
+
+    fn is_dry(&self, book: MutexGuard<'_, Book>) {
+        let dry = !book.has_work();
+        drop(book);
+        if dry {
+            self.dry.notify_one();
+        }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    fn has_work(&self) -> bool {
+        self.entries
+            .values()
+            .any(|entry| entry.free == Work::Ready || entry.keyed == Work::Ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(name: &str) -> Source {
+        Source {
+            destination: Some(name.to_owned()),
+            namespace: "n".to_owned(),
+        }
+    }
+
+    fn due(name: &str, lowest: i64) -> Due {
+        Due {
+            source: source(name),
+            lowest: Some(lowest),
+            waited: false,
+            keyed: true,
+        }
+    }
+
+    fn names(shares: &[Share]) -> Vec<&str> {
+        shares
+            .iter()
+            .filter_map(|share| share.source.destination.as_deref())
+            .collect()
+    }
+
+    fn seen(names: &[&str]) -> Sources {
+        let sources = Sources::default();
+        sources.saw(None, names.iter().map(|name| due(name, 1)).collect(), false);
+        sources
+    }
+
+    #[test]
+    fn sources_are_served_in_rotation() {
+        let sources = seen(&["a", "b", "c", "d", "e"]);
+        let mut served = Vec::new();
+        for _ in 0..3 {
+            let shares = sources.shares(Kind::Free, 2, 100, |_| Some((10, false)));
+            served.extend(names(&shares).into_iter().map(str::to_owned));
+        }
+        assert_eq!(served, ["a", "b", "c", "d", "e", "a"]);
+    }
+
+    #[test]
+    fn one_without_room_is_passed_over_and_the_others_share_the_rows() {
+        let sources = seen(&["a", "b", "c"]);
+        let room = |source: &Source| (source.destination.as_deref() != Some("b")).then_some((50, false));
+        let shares = sources.shares(Kind::Free, 10, 60, room);
+        assert_eq!(names(&shares), ["a", "c"]);
+        assert!(shares.iter().all(|share| share.limit == 30));
+    }
+
+    #[test]
+    fn what_gave_less_than_asked_is_left_until_it_is_seen_again() {
+        let sources = seen(&["a"]);
+        let ask = || sources.shares(Kind::Free, 10, 5, |_| Some((5, false)));
+        let shares = ask();
+        let a = source("a");
+        let took = |rows, floor| BTreeMap::from([(&a, Taken { rows, floor })]);
+        sources.took(Kind::Free, &shares, &took(5, Some(40)));
+        assert_eq!(ask()[0].floor, 40);
+        sources.took(Kind::Free, &shares, &took(4, None));
+        assert!(ask().is_empty() && sources.found() && !sources.found());
+        sources.saw(None, vec![due("a", 7)], false);
+        assert_eq!(ask()[0].floor, 7, "a late commit is found below the floor");
+    }
+
+    #[test]
+    fn keys_go_on_when_what_was_taken_is_done_with() {
+        let sources = seen(&["a"]);
+        let shares = sources.shares(Kind::Keyed, 10, 5, |_| Some((5, false)));
+        sources.took(Kind::Keyed, &shares, &BTreeMap::new());
+        assert!(
+            sources
+                .shares(Kind::Keyed, 10, 5, |_| Some((5, false)))
+                .is_empty()
+        );
+        sources.stir(false);
+        assert!(
+            sources
+                .shares(Kind::Keyed, 10, 5, |_| Some((5, false)))
+                .is_empty()
+        );
+        sources.stir(true);
+        assert_eq!(sources.shares(Kind::Keyed, 10, 5, |_| Some((5, false))).len(), 1);
+    }
+
+    #[test]
+    fn a_destination_that_takes_nothing_is_no_work_until_something_has_ended() {
+        let sources = seen(&["a"]);
+        assert!(sources.shares(Kind::Free, 10, 5, |_| None).is_empty());
+        assert!(
+            sources
+                .shares(Kind::Keyed, 10, 5, |_| Some((0, false)))
+                .is_empty()
+        );
+        assert!(!sources.has_work());
+        sources.stir(false);
+        assert!(sources.has_work());
+    }
+
+    #[test]
+    fn a_page_of_a_look_says_nothing_of_other_pages() {
+        let sources = seen(&["a", "b", "c"]);
+        sources.saw(Some(&source("a")), vec![due("b", 1)], true);
+        sources.saw(Some(&source("b")), vec![], false);
+        let shares = sources.shares(Kind::Free, 10, 100, |_| Some((5, false)));
+        assert_eq!(names(&shares), ["a", "b"]);
+    }
+}
