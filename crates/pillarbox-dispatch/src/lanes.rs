@@ -321,7 +321,9 @@ impl Lanes {
         let key = ticket.key.clone();
         let blocks = match &verdict {
             Verdict::Delivered | Verdict::Discard => false,
-            Verdict::Dead { .. } => ticket.policy.on_dead == OnDead::Block,
+            // Also where the others go on without it: not before it is written, or a crash could bring it back
+            // after them.
+            Verdict::Dead { .. } => true,
             Verdict::Retry { .. } | Verdict::Release { .. } | Verdict::Suspect { .. } => true,
         };
         self.push(ticket, verdict);

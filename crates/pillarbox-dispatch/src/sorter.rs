@@ -141,12 +141,24 @@ impl Sorter {
         let lost: HashSet<Uuid> = routed.lost.into_iter().collect();
         let waiting: HashSet<Uuid> = routed.waiting.into_iter().collect();
         self.worker.counters.lost(lost.len());
-        for Family { delivery, members } in families {
+        // What comes after a lost row of its key must not go before it.
+        let torn: HashSet<(String, String)> = families
+            .iter()
+            .filter(|family| lost.contains(&family.delivery.id))
+            .filter_map(|family| key(&family.delivery))
+            .collect();
+        for family in families {
+            let is_lost = lost.contains(&family.delivery.id);
+            if !is_lost && key(&family.delivery).is_some_and(|key| torn.contains(&key)) {
+                sorted.given_back.extend(give_back_family(&family));
+                continue;
+            }
+            let Family { delivery, members } = family;
             let alone = members.len() == 1;
-            if lost.contains(&delivery.id) || waiting.contains(&delivery.id) {
+            if is_lost || waiting.contains(&delivery.id) {
                 self.forget(&delivery);
             }
-            if lost.contains(&delivery.id) {
+            if is_lost {
                 continue;
             }
             for (member, way) in members {
@@ -275,6 +287,16 @@ fn give_back_family(family: &Family) -> Vec<Settled> {
         settled
     });
     members.collect()
+}
+
+/// The key that a row keeps to.
+fn key(delivery: &Delivery) -> Option<(String, String)> {
+    let key = delivery
+        .event
+        .ordering_key
+        .as_ref()
+        .filter(|_| delivery.lane.is_some())?;
+    Some((delivery.event.namespace.clone(), key.clone()))
 }
 
 fn release() -> Verdict {

@@ -95,10 +95,10 @@ async fn the_receivers_own_wish_makes_a_retry_later_never_earlier() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejected_event_is_dead_at_once_and_blocks_nobody() {
+async fn a_rejected_event_is_dead_at_once_and_blocks_nobody_else() {
     let world = World::new();
-    let bad = world.enqueue(keyed("k").header("bad", "yes"));
-    let good = world.enqueue(keyed("k"));
+    let bad = world.enqueue(event().header("bad", "yes"));
+    let good = world.enqueue(event());
     let sink = FakeSink::answering(|delivery| {
         if delivery.event.headers.contains_key("bad") {
             Outcome::reject("too ugly")
@@ -199,7 +199,7 @@ async fn a_hung_sink_times_out() {
     let world = World::new();
     let sink = FakeSink::hanging();
     let mut there = destination("there", &sink);
-    there.retry = retries(1);
+    there.policy.retry = retries(1);
     let worker = world.start_with(vec![there], vec![]);
     let id = world.enqueue(event());
     world.until(1, "dead").await;
@@ -293,42 +293,6 @@ async fn routes_lead_to_destinations() {
     assert_eq!(world.row(invoice).await.destination.as_deref(), Some("b"));
     worker.stop().await;
 }
-
-#[tokio::test(start_paused = true)]
-async fn what_leads_nowhere_is_held_with_a_reason_and_its_attempt() {
-    let world = World::new();
-    let sink = FakeSink::willing();
-    let lost = world.enqueue(pillarbox::Event::new("shop", "elsewhere"));
-    let unknown = world.enqueue(event().destination("nowhere"));
-    let worker = world.start_with(vec![destination("a", &sink)], vec![route("orders", "a")]);
-    until("both are given back", || worker.counters.snapshot().released == 2).await;
-    let row = world.row(lost).await;
-    assert_eq!(
-        (row.status.as_str(), row.attempts, row.destination.as_deref()),
-        ("pending", 0, None)
-    );
-    assert!(row.last_error.expect("a reason").ends_with("add a route"));
-    assert!(row.next_attempt_at >= EPOCH_PLUS_MINUTE);
-    let row = world.row(unknown).await;
-    assert!(
-        row.last_error
-            .expect("a reason")
-            .contains("\"nowhere\" is not configured")
-    );
-    let stopped = worker.stop().await;
-    assert_eq!((stopped.unrouted, sink.ledger().len()), (2, 0));
-
-    let sink = FakeSink::willing();
-    let worker = world.start_with(
-        vec![destination("a", &sink)],
-        vec![route("orders", "a"), route("elsewhere", "a")],
-    );
-    world.until(1, "delivered").await;
-    assert_eq!(sink.delivered(), [lost]);
-    worker.stop().await;
-}
-
-const EPOCH_PLUS_MINUTE: time::OffsetDateTime = time::macros::datetime!(2026-01-01 00:01 UTC);
 
 #[tokio::test(start_paused = true)]
 async fn a_row_outside_the_scope_is_left_alone() {

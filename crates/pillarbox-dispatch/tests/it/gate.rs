@@ -42,15 +42,17 @@ async fn when_a_destination_is_unavailable_attempts_are_given_back_and_a_check_r
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_everything_is_closed_nothing_is_claimed() {
+async fn what_waits_for_a_closed_destination_is_not_claimed() {
     let world = World::new();
     let sink = reachable_or_not();
     sink.set_away(true);
     let worker = world.start(&sink);
     world.enqueue_many(100);
     until("it is closed", || worker.counters.snapshot().released == 100).await;
-    let before = world.store.calls()["claim"];
+    // Those that know no destination yet are routed once, and then wait with the others.
     world.enqueue_many(100);
+    until("they know", || worker.counters.snapshot().released == 200).await;
+    let before = world.store.calls()["claim"];
     tokio::time::sleep(s(120)).await;
     assert_eq!(world.store.calls()["claim"], before);
     worker.stop().await;

@@ -23,10 +23,9 @@ async fn steal(world: &World) -> Vec<Delivery> {
         worker: Uuid::from_u128(0xBAD),
         claim: Uuid::now_v7(),
         lease: s(1_000),
-        take: Take::Due {
-            limit: 100,
-            recovered: 100,
-        },
+        take: Take::Recovered(100),
+        closed: vec![],
+        first_lane: 0,
         max_bytes: usize::MAX,
         scope: Scope::All,
         max_attempts: 25,

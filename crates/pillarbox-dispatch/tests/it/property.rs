@@ -11,19 +11,28 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fastrand::Rng;
 use pillarbox::clock::TokioClock;
-use pillarbox::store::{ClaimRequest, Settlement, Swept};
+use pillarbox::operate::{Filter, Record};
+use pillarbox::store::{
+    Aside, ClaimRequest, Heartbeat, LaneRequest, Look, Range, Routed, Routing, Settlement, Source, Stub,
+    SweepRequest, Swept,
+};
 use pillarbox::stores::memory::Memory;
-use pillarbox::{Clock, Delivery, Event, Outcome, Scope, Sink, Store, StoreError};
-use pillarbox_dispatch::{Destination, Dispatcher, Settings};
+use pillarbox::{Clock, Delivery, Event, Operate, Outcome, Scope, Sink, Store, StoreError};
+use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings};
 use pillarbox_testkit::fakes::{Fault, FlakyStore, JumpingClock};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::world::{EPOCH, ms, retries, s};
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 30;
 const LIMIT: u32 = 6;
 const LEASE: Duration = Duration::from_secs(12);
+/// Everything goes here; a dead row blocks its key until a person skips it.
+const STRICT: &str = "strict";
+/// Orders go here too; a dead row is passed by the others.
+const EASY: &str = "easy";
+const DESTINATIONS: [&str; 2] = [STRICT, EASY];
 
 /// What a run may suffer.
 #[derive(Debug, Clone, Copy)]
@@ -32,12 +41,18 @@ struct Weather {
     faults: bool,
 }
 
+/// An event at a destination.
+type Visit = (&'static str, Uuid);
+
 /// What the outside saw: every send, and every claim.
 #[derive(Default)]
 struct Ledger {
-    confirmed: HashMap<Uuid, usize>,
-    sent: HashMap<Uuid, usize>,
-    order: Vec<(String, i64)>,
+    confirmed: HashMap<Visit, usize>,
+    sent: HashMap<Visit, usize>,
+    /// What was committed for a key, in its order.
+    keys: HashMap<String, Vec<Uuid>>,
+    /// Visits that need not be waited for any more: confirmed, or dead and passed.
+    over: HashSet<Visit>,
     /// Row to (worker, when the lease ends).
     leases: HashMap<Uuid, (Uuid, Duration)>,
     broken: Vec<String>,
@@ -60,11 +75,13 @@ impl Watch {
 struct WatchedStore {
     under: Memory,
     watch: Watch,
+    rng: Mutex<Rng>,
 }
 
 #[async_trait]
 impl Store for WatchedStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
+        self.dawdle().await;
         let rows = self.under.claim(request).await?;
         let now = self.watch.clock.boot();
         self.watch.with(|ledger| {
@@ -86,10 +103,43 @@ impl Store for WatchedStore {
                 }
             }
         });
+        self.dawdle().await;
         Ok(rows)
     }
 
+    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
+        self.dawdle().await;
+        let look = self.under.look(scope, after, limit).await;
+        self.dawdle().await;
+        look
+    }
+
+    async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError> {
+        self.dawdle().await;
+        let routed = self.under.route(worker, routings).await?;
+        self.watch.with(|ledger| {
+            for routing in routings
+                .iter()
+                .filter(|routing| !routed.lost.contains(&routing.id))
+            {
+                let Some(lease) = ledger.leases.get(&routing.id).copied() else {
+                    continue;
+                };
+                for member in &routing.members {
+                    if routed.waiting.contains(&member.id) {
+                        ledger.leases.remove(&member.id);
+                    } else {
+                        ledger.leases.insert(member.id, lease);
+                    }
+                }
+            }
+        });
+        self.dawdle().await;
+        Ok(routed)
+    }
+
     async fn settle(&self, worker: Uuid, settlements: &[Settlement]) -> Result<Vec<Uuid>, StoreError> {
+        self.dawdle().await;
         let lost = self.under.settle(worker, settlements).await?;
         // A row can be in a batch twice, under an old claim and under the one that holds.
         let count = |ids: &mut dyn Iterator<Item = Uuid>, id| ids.filter(|other| *other == id).count();
@@ -120,12 +170,42 @@ impl Store for WatchedStore {
         Ok(lost)
     }
 
-    async fn sweep(&self, scope: &Scope, max_attempts: u32, grace: Duration) -> Result<Swept, StoreError> {
-        self.under.sweep(scope, max_attempts, grace).await
+    async fn sweep(&self, request: &SweepRequest) -> Result<Swept, StoreError> {
+        self.dawdle().await;
+        self.under.sweep(request).await
     }
 
-    async fn is_due(&self, scope: &Scope) -> Result<bool, StoreError> {
-        self.under.is_due(scope).await
+    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+        self.dawdle().await;
+        let ranges = self.under.share_lanes(request).await;
+        self.dawdle().await;
+        ranges
+    }
+
+    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        self.under.beat(heartbeat).await
+    }
+
+    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
+        self.under.leave(worker).await
+    }
+
+    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.under.disable(destination, reason).await
+    }
+
+    async fn aside(
+        &self,
+        what: Aside,
+        scope: &Scope,
+        after: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<Stub>, StoreError> {
+        self.under.aside(what, scope, after, limit).await
+    }
+
+    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.under.let_go(what, ids).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
@@ -133,8 +213,22 @@ impl Store for WatchedStore {
     }
 }
 
+impl WatchedStore {
+    /// Lets the other workers in between any two statements.
+    async fn dawdle(&self) {
+        let wait = self.rng.lock().unwrap_or_else(PoisonError::into_inner).u64(..4);
+        match wait {
+            0 => {}
+            1 => tokio::task::yield_now().await,
+            wait => tokio::time::sleep(ms(wait)).await,
+        }
+    }
+}
+
 /// A destination in bad company.
 struct MoodySink {
+    name: &'static str,
+    outbox: Memory,
     watch: Watch,
     rng: Mutex<Rng>,
     is_moody: bool,
@@ -166,16 +260,71 @@ impl MoodySink {
     }
 }
 
+impl MoodySink {
+    /// First deliveries of a key follow its order: whatever was committed before has arrived here, or is dead and
+    /// the others were let past.
+    async fn is_in_order(&self, delivery: &Delivery) {
+        let id = delivery.event.id;
+        let Some(key) = &delivery.event.ordering_key else {
+            return;
+        };
+        let open: Vec<Uuid> = self.watch.with(|ledger| {
+            if ledger.sent.contains_key(&(self.name, id)) {
+                return Vec::new();
+            }
+            let before = ledger.keys[key].iter().take_while(|other| **other != id);
+            before
+                .filter(|other| !ledger.over.contains(&(self.name, **other)))
+                .copied()
+                .collect()
+        });
+        for other in open {
+            let filter = Filter {
+                event: Some(other),
+                ..Filter::default()
+            };
+            let family = self.outbox.list(&filter).await.expect("memory answers");
+            let passed = family.iter().any(|row| {
+                row.status == "dead" && row.unordered && row.destination.as_deref() == Some(self.name)
+            });
+            self.watch.with(|ledger| {
+                if passed {
+                    ledger.over.insert((self.name, other));
+                } else {
+                    let rows: Vec<String> = family.iter().map(describe).collect();
+                    ledger.broken.push(format!(
+                        "{}: {key}: {id} (row {}, attempt {}) went before {other}: {rows:#?}",
+                        self.name, delivery.id, delivery.attempts
+                    ));
+                }
+            });
+        }
+    }
+}
+
+/// A row in one line.
+fn describe(row: &Record) -> String {
+    format!(
+        "{} at {:?}: {}, {} attempts, unordered {}, held by {:?} until {:?}, updated {}, {:?}",
+        row.seq,
+        row.destination,
+        row.status,
+        row.attempts,
+        row.unordered,
+        row.locked_by,
+        row.locked_until,
+        row.updated_at,
+        row.last_error
+    )
+}
+
 #[async_trait]
 impl Sink for MoodySink {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
         let id = delivery.event.id;
-        self.watch.with(|ledger| {
-            *ledger.sent.entry(id).or_default() += 1;
-            if let Some(key) = &delivery.event.ordering_key {
-                ledger.order.push((key.clone(), delivery.seq));
-            }
-        });
+        self.is_in_order(delivery).await;
+        self.watch
+            .with(|ledger| *ledger.sent.entry((self.name, id)).or_default() += 1);
         let wait = match self.roll(50) {
             // Longer than the timeout: the attempt is dropped.
             0 if self.is_moody => s(30),
@@ -184,8 +333,10 @@ impl Sink for MoodySink {
         tokio::time::sleep(wait).await;
         let outcome = self.mood();
         if outcome == Outcome::Delivered {
-            self.watch
-                .with(|ledger| *ledger.confirmed.entry(id).or_default() += 1);
+            self.watch.with(|ledger| {
+                *ledger.confirmed.entry((self.name, id)).or_default() += 1;
+                ledger.over.insert((self.name, id));
+            });
         }
         outcome
     }
@@ -206,7 +357,7 @@ struct Run {
     outbox: Memory,
     store: FlakyStore,
     watch: Watch,
-    committed: Vec<Uuid>,
+    committed: Vec<(Uuid, &'static str)>,
     rolled_back: HashSet<Uuid>,
 }
 
@@ -221,6 +372,7 @@ impl Run {
         let watched = WatchedStore {
             under: outbox.clone(),
             watch: watch.clone(),
+            rng: Mutex::new(Rng::with_seed(seed ^ 0xDA3D1E)),
         };
         let dice = Mutex::new(Rng::with_seed(seed ^ 0xF00D));
         let counted = watch.clone();
@@ -249,11 +401,6 @@ impl Run {
     }
 
     fn dispatcher(&mut self) -> Dispatcher {
-        let sink = MoodySink {
-            watch: self.watch.clone(),
-            rng: Mutex::new(self.rng.fork()),
-            is_moody: self.weather.faults,
-        };
         let settings = Settings {
             lease: LEASE,
             timeout: s(5),
@@ -264,19 +411,48 @@ impl Run {
             max_attempts: LIMIT,
             ..Settings::default()
         };
-        let destination = Destination {
-            name: "there".into(),
-            sink: Arc::new(sink),
-            retry: retries(LIMIT),
-            timeout: s(5),
-            concurrency: 8,
-        };
-        Dispatcher::builder(Arc::new(self.store.clone()))
+        let builder = Dispatcher::builder(Arc::new(self.store.clone()))
             .settings(settings)
-            .destination(destination)
             .clock(Arc::new(self.clock.clone()))
+            .route(Route::to(STRICT))
+            .route(Route {
+                topic: "orders".into(),
+                ..Route::to(EASY)
+            });
+        DESTINATIONS
+            .iter()
+            .fold(builder, |builder, name| {
+                builder.destination(self.destination(name))
+            })
             .build()
             .expect("settings that work")
+    }
+
+    fn destination(&mut self, name: &'static str) -> Destination {
+        let sink = MoodySink {
+            name,
+            outbox: self.outbox.clone(),
+            watch: self.watch.clone(),
+            rng: Mutex::new(self.rng.fork()),
+            is_moody: self.weather.faults,
+        };
+        Destination {
+            name: name.into(),
+            sink: Arc::new(sink),
+            policy: Policy {
+                retry: retries(LIMIT),
+                timeout: s(5),
+                on_dead: if name == STRICT {
+                    OnDead::Block
+                } else {
+                    OnDead::Continue
+                },
+                pipelined: false,
+            },
+            concurrency: 8,
+            rate: None,
+            fair_by_tenant: false,
+        }
     }
 
     /// A transaction with a few events, which may roll back.
@@ -284,19 +460,30 @@ impl Run {
         let mut transaction = self.outbox.begin();
         let mut ids = Vec::new();
         for _ in 0..self.rng.usize(1..12) {
-            let mut event = Event::new("shop", "orders");
-            if self.rng.bool() {
+            let topic = if self.rng.bool() { "orders" } else { "carts" };
+            let mut event = Event::new("shop", topic);
+            if self.rng.u32(..3) > 0 {
                 event = event.ordering_key(format!("key-{}", self.rng.u32(..4)));
             }
-            ids.push(event.id);
+            ids.push((event.id, event.ordering_key.clone(), topic));
             transaction.enqueue(event).expect("valid");
         }
         if self.rng.u32(..5) == 0 {
-            self.rolled_back.extend(ids);
-        } else {
-            transaction.commit();
-            self.committed.extend(ids);
+            self.rolled_back.extend(ids.iter().map(|(id, ..)| *id));
+            return;
         }
+        transaction.commit();
+        self.watch.with(|ledger| {
+            for (id, key, topic) in ids {
+                self.committed.push((id, topic));
+                if topic == "carts" {
+                    ledger.over.insert((EASY, id));
+                }
+                if let Some(key) = key {
+                    ledger.keys.entry(key).or_default().push(id);
+                }
+            }
+        });
     }
 
     /// Life: transactions, time, crashes, suspensions, orderly restarts; then calm until all is done.
@@ -333,55 +520,69 @@ impl Run {
         }
     }
 
-    /// Waits until every row has ended.
+    /// Waits until every row has ended, with a person who skips what blocks a key.
     async fn settle_down(&self) {
-        use pillarbox::Operate;
         let began = tokio::time::Instant::now();
         loop {
             let stats = self.outbox.stats(&Scope::All).await.expect("memory answers");
             if stats.pending + stats.processing == 0 {
                 return;
             }
-            assert!(began.elapsed() < s(3600), "rows have not ended: {stats:?}");
+            assert!(
+                began.elapsed() < s(3600),
+                "rows have not ended: {stats:?} {:#?}",
+                self.outbox.blocked(&Scope::All, 10).await
+            );
             tokio::time::sleep(ms(250)).await;
+            let blocked = self
+                .outbox
+                .blocked(&Scope::All, 100)
+                .await
+                .expect("memory answers");
+            let dead: Vec<Uuid> = blocked
+                .iter()
+                .filter(|key| key.status == "dead")
+                .map(|key| key.head)
+                .collect();
+            self.outbox.skip(&dead).await.expect("memory answers");
         }
     }
 
     async fn judge(&self) {
-        use pillarbox::Operate;
         let mut duplicates = 0;
-        for id in &self.committed {
-            let row = self
-                .outbox
-                .show(*id)
-                .await
-                .expect("memory answers")
-                .expect("no row is lost");
-            let confirmed = self
-                .watch
-                .with(|ledger| ledger.confirmed.get(id).copied().unwrap_or(0));
-            match row.status.as_str() {
-                "delivered" => assert!(confirmed >= 1, "{id} was never confirmed"),
-                "dead" => assert!(
-                    row.last_error.is_some_and(|error| !error.is_empty()),
-                    "{id} has no reason"
-                ),
-                other => panic!("{id} is {other}"),
+        for (id, topic) in &self.committed {
+            let filter = Filter {
+                event: Some(*id),
+                ..Filter::default()
+            };
+            let family = self.outbox.list(&filter).await.expect("memory answers");
+            assert!(!family.is_empty(), "no row is lost");
+            let all: usize = if *topic == "orders" { 2 } else { 1 };
+            let places: HashSet<&str> = family
+                .iter()
+                .filter_map(|row| row.destination.as_deref())
+                .collect();
+            // A row may be dead before it was known where it goes.
+            let unrouted = family.len() == 1 && family[0].destination.is_none();
+            assert!(
+                unrouted || (family.len() == all && places.len() == all),
+                "one row for each destination: {family:#?}"
+            );
+            for row in &family {
+                duplicates += self.judge_row(*id, row);
             }
-            assert!(u32::try_from(row.attempts).expect("not negative") <= LIMIT);
-            duplicates += confirmed.saturating_sub(1);
         }
         self.watch.with(|ledger| {
             assert!(ledger.broken.is_empty(), "{:#?}", ledger.broken);
             let ghosts = ledger
                 .sent
                 .keys()
-                .filter(|id| self.rolled_back.contains(id))
+                .filter(|(_, id)| self.rolled_back.contains(id))
                 .count();
             assert_eq!(ghosts, 0, "what rolled back was sent");
             // At most what was in flight at each fault; without one, none.
             assert!(
-                duplicates <= ledger.faults * 8 * self.weather.workers,
+                duplicates <= ledger.faults * 16 * self.weather.workers,
                 "{duplicates} duplicates"
             );
             if !self.weather.faults {
@@ -390,15 +591,25 @@ impl Run {
         });
     }
 
-    fn judge_order(&self) {
-        self.watch.with(|ledger| {
-            let mut last: HashMap<&str, i64> = HashMap::new();
-            for (key, seq) in &ledger.order {
-                let before = last.insert(key, *seq).unwrap_or(0);
-                assert!(before < *seq, "{key}: {seq} was sent after {before}");
-            }
-            assert!(!last.is_empty());
+    /// A row has ended as it should. Returns how often too often it arrived.
+    fn judge_row(&self, event: Uuid, row: &Record) -> usize {
+        let to = DESTINATIONS
+            .into_iter()
+            .find(|name| row.destination.as_deref() == Some(*name));
+        let confirmed = self.watch.with(|ledger| {
+            to.and_then(|to| ledger.confirmed.get(&(to, event)).copied())
+                .unwrap_or(0)
         });
+        match row.status.as_str() {
+            "delivered" => assert!(confirmed >= 1, "{event} was never confirmed: {row:#?}"),
+            "dead" => assert!(
+                row.last_error.as_ref().is_some_and(|error| !error.is_empty()),
+                "{event} has no reason"
+            ),
+            other => panic!("{event} is {other}"),
+        }
+        assert!(u32::try_from(row.attempts).expect("not negative") <= LIMIT);
+        confirmed.saturating_sub(1)
     }
 }
 
@@ -454,7 +665,7 @@ fn run(seed: u64, weather: Weather) -> Run {
 }
 
 #[test]
-fn whatever_happens_every_event_is_delivered_or_dead_with_a_reason() {
+fn whatever_happens_every_event_is_delivered_in_its_keys_order_or_dead_with_a_reason() {
     for seed in seeds() {
         let workers = usize::try_from(seed % 3).expect("small") + 1;
         run(
@@ -477,16 +688,5 @@ fn without_faults_nothing_is_sent_twice_by_any_number_of_workers() {
                 faults: false,
             },
         );
-    }
-}
-
-#[test]
-fn without_faults_one_worker_keeps_the_order_of_every_key() {
-    for seed in seeds().into_iter().take(10) {
-        let weather = Weather {
-            workers: 1,
-            faults: false,
-        };
-        run(seed, weather).judge_order();
     }
 }

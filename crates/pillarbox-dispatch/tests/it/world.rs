@@ -8,7 +8,9 @@ use pillarbox::operate::{Filter, Record};
 use pillarbox::retry::Jitter;
 use pillarbox::stores::memory::Memory;
 use pillarbox::{Clock, Event, Operate, RetryPolicy, Scope, Store, Wake};
-use pillarbox_dispatch::{Builder, Counters, Destination, Dispatcher, Route, Settings, Snapshot};
+use pillarbox_dispatch::{
+    Builder, Counters, Destination, Dispatcher, OnDead, Policy, Route, Settings, Snapshot,
+};
 use pillarbox_testkit::fakes::{FakeSink, Fault, FlakyStore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -157,9 +159,20 @@ pub(crate) fn destination(name: &str, sink: &FakeSink) -> Destination {
     Destination {
         name: name.to_owned(),
         sink: Arc::new(sink.clone()),
-        retry: retries(5),
-        timeout: s(20),
+        policy: policy(5),
         concurrency: 64,
+        rate: None,
+        fair_by_tenant: false,
+    }
+}
+
+/// So many attempts of twenty seconds each.
+pub(crate) fn policy(attempts: u32) -> Policy {
+    Policy {
+        retry: retries(attempts),
+        timeout: s(20),
+        on_dead: OnDead::Block,
+        pipelined: false,
     }
 }
 
@@ -172,10 +185,8 @@ pub(crate) fn retries(attempts: u32) -> RetryPolicy {
 
 pub(crate) fn route(topic: &str, destination: &str) -> Route {
     Route {
-        namespace: "*".into(),
         topic: topic.into(),
-        event_type: "*".into(),
-        destination: destination.to_owned(),
+        ..Route::to(destination)
     }
 }
 
