@@ -28,15 +28,17 @@ CREATE TABLE outbox_events (
   aggregate_id     text,
   tenant_id        text,
   dedupe_key       text,
-  ordering_key     text,
-  lane             integer, -- SQLite has one, 0, for the rows that have a key
+  ordering_key     text check (ordering_key <> ''),
+  unordered        integer not null default 0, -- has it left its lane?
+  -- SQLite has one lane, 0, for the rows that keep to their place among the others of their key.
+  lane             integer generated always as (iif(ordering_key is not null and not unordered, 0, null)) virtual,
   severity         text,
   payload          text not null,
   body             blob,
   content_type     text,
   content_encoding text,
   headers          text not null default '{}',
-  destination      text,
+  destination      text check (destination <> ''), -- null until routing knows
   status           text not null default 'pending',
   attempts         integer not null default 0,
   max_attempts     integer,
@@ -69,16 +71,17 @@ CREATE TABLE outbox_events (
 CREATE TRIGGER outbox_events_takes_its_place after insert on outbox_events
 when new.seq is null
 begin
-  update outbox_events
-  set seq = new.rowno, lane = case when new.ordering_key is not null then 0 end
-  where rowno = new.rowno;
+  update outbox_events set seq = new.rowno where rowno = new.rowno;
 end;
 
-CREATE INDEX outbox_events_fresh on outbox_events (seq)
+CREATE INDEX outbox_events_fresh on outbox_events (coalesce(destination, ''), namespace, lane, seq)
   where status = 'pending' and next_attempt_at <= created_at and seq is not null;
 
-CREATE INDEX outbox_events_waiting on outbox_events (next_attempt_at, seq)
-  where status = 'pending' and next_attempt_at > created_at;
+CREATE INDEX outbox_events_waiting on outbox_events (coalesce(destination, ''), namespace, lane, next_attempt_at, seq)
+  where status = 'pending' and next_attempt_at > created_at and seq is not null;
+
+CREATE INDEX outbox_events_keyed on outbox_events (coalesce(destination, ''), namespace, ordering_key, seq)
+  where lane = 0 and status in ('pending', 'processing', 'dead') and seq is not null;
 
 CREATE INDEX outbox_events_leased on outbox_events (coalesce(locked_until, ''))
   where status = 'processing';
@@ -89,14 +92,55 @@ CREATE INDEX outbox_events_tried on outbox_events (attempts)
 CREATE INDEX outbox_events_exhausted on outbox_events (seq)
   where status = 'pending' and attempts >= max_attempts;
 
+CREATE INDEX outbox_events_unrouted on outbox_events (seq)
+  where status = 'pending' and destination = 'unrouted';
+
+CREATE INDEX outbox_events_blocking on outbox_events (seq)
+  where status = 'dead' and lane = 0;
+
+CREATE INDEX outbox_events_failing on outbox_events (seq)
+  where status = 'pending' and attempts > 0 and lane = 0;
+
 CREATE INDEX outbox_events_newest on outbox_events (seq)
   where seq is not null;
 
 CREATE INDEX outbox_events_dead on outbox_events (seq)
   where status = 'dead';
 
+CREATE INDEX outbox_events_dead_there on outbox_events (coalesce(destination, ''), namespace)
+  where status = 'dead';
+
 CREATE INDEX outbox_events_unknown on outbox_events (seq)
   where status not in ('pending', 'processing', 'delivered', 'dead');
 
+CREATE INDEX outbox_events_family on outbox_events (parent_id)
+  where parent_id is not null;
+
 CREATE UNIQUE INDEX outbox_events_dedupe on outbox_events (namespace, topic, dedupe_key)
   where dedupe_key is not null;
+
+CREATE TABLE pillarbox_lanes (
+  namespace    text primary key,
+  owner        text not null,
+  leased_until text not null,
+  leaving      integer not null default 0 -- is it somebody else's turn?
+) strict;
+
+CREATE TABLE pillarbox_workers (
+  id         text primary key,
+  host       text not null,
+  version    text not null,
+  scope      text, -- namespaces as a JSON array; null for all
+  ttl        text not null, -- after how long without a word it counts as gone, such as '+10.000 seconds'
+  started_at text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
+  seen_at    text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
+  claimed    integer not null default 0,
+  delivered  integer not null default 0,
+  failed     integer not null default 0
+) strict;
+
+CREATE TABLE pillarbox_paused (
+  destination text primary key,
+  since       text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
+  reason      text not null
+) strict;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection, Row, Sqlite, SqlitePool, Transaction};
+use time::{OffsetDateTime, UtcOffset};
 use uuid::Uuid;
 
 use super::{BUSY, decode, ids_json, primary_code, store_error};
@@ -15,11 +16,14 @@ use crate::event::Event;
 use crate::payload::Payload;
 use crate::validate::{InvalidEvent, Limits, validate};
 
-/// How many events go in one statement: 17 values each, and SQLite takes 32,766 in all.
+/// How many events go in one statement: 18 values each, and SQLite takes 32,766 in all.
 const CHUNK: usize = 1_000;
 
 const INSERT: &str = include_str!("sql/enqueue.sql");
-const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+/// The last value is when the row is due: never before it was written, which is now if nothing is said.
+const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
+    max(coalesce(?, ''), strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')))";
 
 /// Begins a transaction that may write from its first moment on: it waits for its turn here, up to the
 /// busy timeout, and not in the middle.
@@ -190,13 +194,29 @@ async fn insert(connection: &mut SqliteConnection, events: &[Event]) -> Result<B
             .bind(&event.content_type)
             .bind(&event.content_encoding)
             .bind(json!(event.headers).to_string())
-            .bind(&event.destination);
+            .bind(&event.destination)
+            .bind(event.deliver_at.map(timestamp));
     }
     let mut new = BTreeSet::new();
     for row in query.fetch_all(connection).await? {
         new.extend(decode::uuid(&row, "id")?);
     }
     Ok(new)
+}
+
+/// A time as the columns hold it, rounded up: due times hold.
+fn timestamp(at: OffsetDateTime) -> String {
+    let at = (at + time::Duration::nanoseconds(999)).to_offset(UtcOffset::UTC);
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",
+        at.year().max(0), // what is so long ago is due now
+        u8::from(at.month()),
+        at.day(),
+        at.hour(),
+        at.minute(),
+        at.second(),
+        at.microsecond()
+    )
 }
 
 /// The two columns of a payload.

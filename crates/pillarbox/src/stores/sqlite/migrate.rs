@@ -13,11 +13,18 @@ use crate::stores::migration::{Migrated, Migration};
 
 const MIGRATIONS_TABLE: &str = include_str!("sql/migrations_table.sql");
 
-const MIGRATIONS: [Migration; 1] = [Migration {
-    version: 1,
-    name: "outbox",
-    sql: include_str!("migrations/0001_outbox.sql"),
-}];
+const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        version: 1,
+        name: "outbox",
+        sql: include_str!("migrations/0001_outbox.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "workers",
+        sql: include_str!("migrations/0002_workers.sql"),
+    },
+];
 
 /// All migrations, in their order: what `migrate` runs, to be read before.
 pub fn migrations() -> &'static [Migration] {

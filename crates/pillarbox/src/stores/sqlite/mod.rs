@@ -15,14 +15,18 @@
 //!
 //! **If we die here** SQLite rolls back what was not committed, and leases run out.
 
+mod choose;
 mod claim;
 mod decode;
 mod enqueue;
+mod look;
 mod migrate;
 mod open;
 mod operate;
+mod route;
 mod settle;
 mod sweep;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,13 +34,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::SqlitePool;
 use sqlx::error::DatabaseError;
+use sqlx::query::Query;
+use sqlx::sqlite::SqliteArguments;
 use uuid::Uuid;
 
+use self::choose::Turns;
 pub use self::enqueue::{Outbox, begin, begin_on};
 pub use self::migrate::{migrations, script};
 pub use self::open::{Options, connect_options};
 use crate::event::Delivery;
-use crate::store::{ClaimRequest, Scope, Settlement, Store, StoreError, Swept};
+use crate::operate::Operate;
+use crate::store::{
+    Aside, ClaimRequest, Heartbeat, LaneRequest, Look, Range, Routed, Routing, Scope, Settlement, Source,
+    Store, StoreError, Stub, SweepRequest, Swept,
+};
 
 /// The longest lease that is given, whatever is asked for.
 pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -50,6 +61,7 @@ pub struct Sqlite {
     writer: SqlitePool,
     readers: SqlitePool,
     path: Arc<str>,
+    turns: Turns,
 }
 
 impl Sqlite {
@@ -69,6 +81,25 @@ impl Sqlite {
         }
     }
 
+    /// Runs a statement that returns the ids of the rows that it changed.
+    async fn change(
+        &self,
+        query: Query<'static, sqlx::Sqlite, SqliteArguments>,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let writer = self.writer.clone();
+        self.apart(async move {
+            let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
+            let rows = query.fetch_all(&mut *tx).await?;
+            tx.commit().await?;
+            let mut changed = Vec::new();
+            for row in &rows {
+                changed.extend(decode::uuid(row, "id")?);
+            }
+            Ok(changed)
+        })
+        .await
+    }
+
     fn error(&self, error: sqlx::Error) -> StoreError {
         store_error(error, &self.path)
     }
@@ -76,8 +107,19 @@ impl Sqlite {
 
 #[async_trait]
 impl Store for Sqlite {
+    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
+        let (readers, scope, after) = (self.readers.clone(), scope.clone(), after.cloned());
+        self.apart(look::look(readers, scope, after, limit)).await
+    }
+
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
-        self.apart(claim::claim(self.writer.clone(), request.clone()))
+        let turns = self.turns.clone();
+        self.apart(claim::claim(self.writer.clone(), request.clone(), turns))
+            .await
+    }
+
+    async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError> {
+        self.apart(route::route(self.writer.clone(), worker, routings.to_vec()))
             .await
     }
 
@@ -97,18 +139,42 @@ impl Store for Sqlite {
             .await
     }
 
-    async fn sweep(&self, scope: &Scope, max_attempts: u32, grace: Duration) -> Result<Swept, StoreError> {
-        self.apart(sweep::sweep(
-            self.writer.clone(),
-            scope.clone(),
-            max_attempts,
-            grace,
-        ))
-        .await
+    async fn sweep(&self, request: &SweepRequest) -> Result<Swept, StoreError> {
+        self.apart(sweep::sweep(self.writer.clone(), request.clone()))
+            .await
     }
 
-    async fn is_due(&self, scope: &Scope) -> Result<bool, StoreError> {
-        self.apart(claim::is_due(self.readers.clone(), scope.clone()))
+    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+        self.apart(workers::share_lanes(self.writer.clone(), request.clone()))
+            .await
+    }
+
+    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        self.apart(workers::beat(self.writer.clone(), heartbeat.clone()))
+            .await
+    }
+
+    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
+        self.apart(workers::leave(self.writer.clone(), worker)).await
+    }
+
+    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.pause(destination, reason).await
+    }
+
+    async fn aside(
+        &self,
+        what: Aside,
+        scope: &Scope,
+        after: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<Stub>, StoreError> {
+        let (readers, scope) = (self.readers.clone(), scope.clone());
+        self.apart(look::aside(readers, what, scope, after, limit)).await
+    }
+
+    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.change(sqlx::query(look::let_go(what)).bind(ids_json(ids)))
             .await
     }
 
@@ -133,7 +199,10 @@ fn store_error(error: sqlx::Error, path: &str) -> StoreError {
             _ => StoreError::Unavailable(error.to_string()), // the pool, its worker thread, the disk
         };
     };
-    if refused.message().contains("no such table: outbox_events") {
+    if ["outbox_events", "pillarbox_"]
+        .iter()
+        .any(|table| refused.message().contains(&format!("no such table: {table}")))
+    {
         return StoreError::Missing(path.to_owned());
     }
     match primary_code(refused.as_ref()) {
@@ -173,6 +242,11 @@ fn scope_json(scope: &Scope) -> Option<String> {
 /// Ids as a JSON array.
 fn ids_json(ids: &[Uuid]) -> String {
     serde_json::json!(ids).to_string()
+}
+
+/// A number of rows as a LIMIT, with room for sums.
+fn row_limit(rows: usize) -> i32 {
+    i32::try_from(rows).unwrap_or(i32::MAX)
 }
 
 /// A count as the column holds it; the largest stands for no limit.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
 
+use super::choose::Turns;
 use super::{Sqlite, store_error};
 use crate::store::StoreError;
 
@@ -82,6 +83,7 @@ impl Sqlite {
             writer,
             readers,
             path: path.into(),
+            turns: Turns::default(),
         })
     }
 

@@ -20,12 +20,24 @@ pub(super) async fn settle(
     worker: Uuid,
     settlements: Vec<Settlement>,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
-    let given: Vec<Value> = settlements.iter().map(as_json).collect();
-    let query = sqlx::query(include_str!("sql/settle.sql"))
-        .bind(worker.to_string())
-        .bind(Value::Array(given).to_string());
+    let (discarded, written): (Vec<&Settlement>, Vec<&Settlement>) = settlements
+        .iter()
+        .partition(|settlement| settlement.verdict == Verdict::Discard);
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
-    let held = query.fetch_all(&mut *tx).await?;
+    let mut held = Vec::new();
+    for (sql, given) in [
+        (include_str!("sql/settle.sql"), written),
+        (include_str!("sql/discard.sql"), discarded),
+    ] {
+        if given.is_empty() {
+            continue;
+        }
+        let given: Vec<Value> = given.into_iter().map(as_json).collect();
+        let query = sqlx::query(sql)
+            .bind(worker.to_string())
+            .bind(Value::Array(given).to_string());
+        held.extend(query.fetch_all(&mut *tx).await?);
+    }
     tx.commit().await?;
     lost(settlements.iter().map(|settlement| settlement.id), &held)
 }
@@ -61,6 +73,7 @@ fn as_json(settlement: &Settlement) -> Value {
         Verdict::Dead { reason } => ("dead", Duration::ZERO, Some(error_text(reason))),
         Verdict::Retry { after, reason } => ("retry", *after, Some(error_text(reason))),
         Verdict::Release { after, reason } => ("release", *after, reason.as_deref().map(error_text)),
+        Verdict::Discard => ("discard", Duration::ZERO, None),
         // A lease of nobody, and so no longer than a lease can be.
         Verdict::Suspect { after, reason } => ("suspect", (*after).min(MAX_LEASE), Some(error_text(reason))),
     };
@@ -72,5 +85,6 @@ fn as_json(settlement: &Settlement) -> Value {
         "reason": reason,
         "destination": settlement.destination,
         "max_attempts": settlement.max_attempts.map(column_limit),
+        "unordered": settlement.unordered,
     })
 }

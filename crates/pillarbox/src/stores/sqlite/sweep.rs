@@ -1,47 +1,47 @@
 //! Makes rows dead that have no attempts left and whose worker did not come back.
 //!
-//! Also ends leases that last too long, because the clock was put back after they were given.
+//! Says whether there are rows whose lease ran out, so that nobody takes the write lock for nothing. Also ends leases that last too long, because the clock was put back after they were given.
 //!
 //! **If we die here** the next sweep finds them again.
 
-use std::time::Duration;
-
 use sqlx::SqlitePool;
 
+use super::choose::{Search, expired};
 use super::{column_limit, decode, earlier, later, scope_json};
 use crate::state::SWEPT;
-use crate::store::{Scope, Swept};
+use crate::store::{SweepRequest, Swept};
 
-pub(super) async fn sweep(
-    writer: SqlitePool,
-    scope: Scope,
-    max_attempts: u32,
-    grace: Duration,
-) -> Result<Swept, sqlx::Error> {
-    let limit = column_limit(max_attempts);
-    let scope = scope_json(&scope);
+pub(super) async fn sweep(writer: SqlitePool, request: SweepRequest) -> Result<Swept, sqlx::Error> {
+    let scope = scope_json(&request.scope);
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
     sqlx::query(include_str!("sql/mend_leases.sql"))
-        .bind(later(grace))
+        .bind(later(request.grace))
         .bind(&scope)
         .execute(&mut *tx)
         .await?;
     let rows = sqlx::query(include_str!("sql/sweep.sql"))
-        .bind(limit)
-        .bind(earlier(grace))
+        .bind(column_limit(request.max_attempts))
+        .bind(earlier(request.grace))
         .bind(&scope)
         .bind(SWEPT)
         .fetch_all(&mut *tx)
         .await?;
-    let alone = sqlx::query_scalar(include_str!("sql/is_alone.sql"))
-        .bind(limit)
-        .bind(&scope)
-        .fetch_one(&mut *tx)
-        .await?;
+    let search = Search {
+        worker: request.worker,
+        scope: &request.scope,
+        closed: &request.closed,
+        max_attempts: request.max_attempts,
+    };
+    let recovered = !expired(&mut tx, &search, false, 1).await?.is_empty();
+    let alone = !expired(&mut tx, &search, true, 1).await?.is_empty();
     tx.commit().await?;
     let mut dead = Vec::new();
     for row in &rows {
         dead.extend(decode::uuid(row, "id")?);
     }
-    Ok(Swept { dead, alone })
+    Ok(Swept {
+        dead,
+        recovered,
+        alone,
+    })
 }

@@ -2,31 +2,40 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{ClaimRequest, Take};
+use pillarbox::store::{ClaimRequest, SweepRequest, Take};
 use pillarbox::{Event, Scope, Store};
 use pillarbox_testkit::Harness;
 use uuid::Uuid;
 
 use super::SqliteHarness;
+use super::harness::request;
 
 const NOBODY: [Uuid; 0] = [];
 const LEASE: Duration = Duration::from_secs(60);
 
+/// What is due, and what came back.
 async fn claim(outbox: &SqliteHarness, lease: Duration) -> Vec<Uuid> {
-    let request = ClaimRequest {
+    let mut ids = Vec::new();
+    for take in [outbox.free(10).await, Take::Recovered(10)] {
+        let request = ClaimRequest {
+            lease,
+            ..request(take)
+        };
+        let claimed = outbox.store.claim(&request).await.expect("a claim");
+        ids.extend(claimed.iter().map(|delivery| delivery.id));
+    }
+    ids
+}
+
+async fn sweep(outbox: &SqliteHarness, scope: Scope) {
+    let request = SweepRequest {
         worker: Uuid::new_v4(),
-        claim: Uuid::new_v4(),
-        lease,
-        take: Take::Due {
-            limit: 10,
-            recovered: 10,
-        },
-        max_bytes: usize::MAX,
-        scope: Scope::All,
+        scope,
         max_attempts: 5,
+        grace: LEASE,
+        closed: Vec::new(),
     };
-    let claimed = outbox.store.claim(&request).await.expect("a claim");
-    claimed.iter().map(|delivery| delivery.id).collect()
+    outbox.store.sweep(&request).await.expect("a sweep");
 }
 
 #[tokio::test]
@@ -38,7 +47,7 @@ async fn what_is_fresh_does_not_wait_for_a_clock_that_was_put_back() {
         .await
         .expect("accepted");
     outbox.age(time::Duration::days(-2)).await;
-    assert!(outbox.store.is_due(&Scope::All).await.expect("a look"));
+    assert!(outbox.is_due().await);
     assert_eq!(claim(&outbox, LEASE).await, [event.id]);
 }
 
@@ -54,11 +63,7 @@ async fn a_lease_longer_than_any_is_ended_by_the_sweep() {
     outbox.age(time::Duration::days(-2)).await;
     assert_eq!(claim(&outbox, LEASE).await, NOBODY, "it is still leased");
 
-    outbox
-        .store
-        .sweep(&Scope::of(["till"]), 5, LEASE)
-        .await
-        .expect("a sweep");
+    sweep(&outbox, Scope::of(["till"])).await;
     outbox.age(time::Duration::seconds(90)).await;
     assert_eq!(
         claim(&outbox, LEASE).await,
@@ -66,7 +71,7 @@ async fn a_lease_longer_than_any_is_ended_by_the_sweep() {
         "it is not the till's to mend"
     );
 
-    outbox.store.sweep(&Scope::All, 5, LEASE).await.expect("a sweep");
+    sweep(&outbox, Scope::All).await;
     assert_eq!(claim(&outbox, LEASE).await, NOBODY, "it lasts one lease more");
     outbox.age(time::Duration::seconds(90)).await;
     assert_eq!(claim(&outbox, LEASE).await, [event.id]);
@@ -80,7 +85,7 @@ async fn the_longest_lease_that_is_given_is_not_mended() {
         .await
         .expect("accepted");
     assert_eq!(claim(&outbox, Duration::from_secs(10_000_000)).await.len(), 1);
-    outbox.store.sweep(&Scope::All, 5, LEASE).await.expect("a sweep");
+    sweep(&outbox, Scope::All).await;
     outbox.age(time::Duration::hours(23)).await;
     assert_eq!(claim(&outbox, LEASE).await, NOBODY);
     outbox.age(time::Duration::hours(2)).await;

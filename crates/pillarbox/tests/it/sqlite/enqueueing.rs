@@ -4,7 +4,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use pillarbox::operate::Filter;
-use pillarbox::store::{ClaimRequest, Take};
 use pillarbox::stores::sqlite::{Options, Outbox, Sqlite, begin, begin_on, connect_options};
 use pillarbox::{Delivery, EnqueueError, Enqueued, Event, Operate, Payload, Scope, Store, StoreError};
 use pillarbox_testkit::Harness;
@@ -12,28 +11,15 @@ use sqlx::{Connection, SqliteConnection, SqlitePool};
 use uuid::Uuid;
 
 use super::SqliteHarness;
+use super::harness::request;
 
 fn event() -> Event {
     Event::new("shop", "orders")
 }
 
-fn request() -> ClaimRequest {
-    ClaimRequest {
-        worker: Uuid::new_v4(),
-        claim: Uuid::new_v4(),
-        lease: Duration::from_secs(60),
-        take: Take::Due {
-            limit: 10,
-            recovered: 10,
-        },
-        max_bytes: usize::MAX,
-        scope: Scope::All,
-        max_attempts: 5,
-    }
-}
-
 async fn claim(outbox: &SqliteHarness) -> Vec<Delivery> {
-    outbox.store.claim(&request()).await.expect("a claim")
+    let request = request(outbox.free(10).await);
+    outbox.store.claim(&request).await.expect("a claim")
 }
 
 /// A connection that soon gives up waiting for its turn.
@@ -207,11 +193,13 @@ async fn a_worker_whose_turn_does_not_come_may_try_again() {
         .await
         .expect("it opens");
     let writer = begin(&outbox.application).await.expect("its turn");
-    let refused = worker.claim(&request()).await;
+    let request = request(outbox.free(10).await);
+    let refused = worker.claim(&request).await;
     assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
-    assert!(worker.is_due(&Scope::All).await.expect("readers do not wait"));
+    let look = worker.look(&Scope::All, None, 1).await;
+    assert_eq!(look.expect("readers do not wait").due.len(), 1);
     writer.rollback().await.expect("a rollback");
-    assert_eq!(worker.claim(&request()).await.expect("a claim").len(), 1);
+    assert_eq!(worker.claim(&request).await.expect("a claim").len(), 1);
 }
 
 #[tokio::test]
@@ -261,7 +249,7 @@ async fn json_that_sqlite_cannot_hold_is_refused_and_said_so() {
 async fn a_caller_that_goes_away_does_not_stop_the_call() {
     let outbox = SqliteHarness::fresh().await;
     outbox.enqueue(&[event()]).await.expect("accepted");
-    let request = request();
+    let request = request(outbox.free(10).await);
     let mut claim = outbox.store.claim(&request);
     assert!(futures_poll_once(&mut claim).await, "it is under way");
     drop(claim);
@@ -293,7 +281,7 @@ async fn produce() {
     let pool = SqlitePool::connect_with(options).await.expect("it opens");
     let mut tx = begin(&pool).await.expect("its turn");
     Outbox::new()
-        .enqueue(&mut tx, &event().ordering_key("from afar"))
+        .enqueue(&mut tx, &event().event_type("FromAfar"))
         .await
         .expect("accepted");
     tx.commit().await.expect("a commit");
@@ -302,7 +290,7 @@ async fn produce() {
 #[tokio::test]
 async fn a_producer_in_another_process_is_seen() {
     let outbox = SqliteHarness::fresh().await;
-    assert!(!outbox.store.is_due(&Scope::All).await.expect("a look"));
+    assert!(!outbox.is_due().await);
     let produced = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "sqlite::enqueueing::produce", "--ignored"])
         .env("PILLARBOX_TEST_SQLITE_FILE", outbox.path())
@@ -313,9 +301,9 @@ async fn a_producer_in_another_process_is_seen() {
         "{}",
         String::from_utf8_lossy(&produced.stdout)
     );
-    assert!(outbox.store.is_due(&Scope::All).await.expect("a look"));
+    assert!(outbox.is_due().await);
     assert_eq!(
-        claim(&outbox).await[0].event.ordering_key.as_deref(),
-        Some("from afar")
+        claim(&outbox).await[0].event.event_type.as_deref(),
+        Some("FromAfar")
     );
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use pillarbox::store::{ClaimRequest, Due, Share, Take};
 use pillarbox::stores::sqlite::{Options, Outbox, Sqlite, begin, connect_options};
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Store};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Scope, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use sqlx::{SqlitePool, Transaction};
 use tempfile::TempDir;
@@ -44,6 +45,24 @@ impl SqliteHarness {
         }
     }
 
+    /// What a worker could take that has no lane, from every source that it sees.
+    pub(super) async fn free(&self, limit: usize) -> Take {
+        let look = self.store.look(&Scope::All, None, 1_000).await.expect("a look");
+        let share = |due: Due| Share {
+            source: due.source,
+            limit,
+            floor: 0,
+            fair: false,
+        };
+        Take::Free(look.due.into_iter().map(share).collect())
+    }
+
+    /// May anything be due?
+    pub(super) async fn is_due(&self) -> bool {
+        let look = self.store.look(&Scope::All, None, 1).await.expect("a look");
+        !look.due.is_empty()
+    }
+
     pub(super) fn path(&self) -> PathBuf {
         self.directory.path().join("outbox.db")
     }
@@ -55,6 +74,36 @@ impl SqliteHarness {
             .expect("it runs");
     }
 }
+
+/// A worker that asks for rows, with a lease of a minute.
+pub(super) fn request(take: Take) -> ClaimRequest {
+    ClaimRequest {
+        worker: Uuid::new_v4(),
+        claim: Uuid::new_v4(),
+        lease: Duration::from_secs(60),
+        take,
+        closed: Vec::new(),
+        first_lane: 0,
+        max_bytes: usize::MAX,
+        scope: Scope::All,
+        max_attempts: 5,
+    }
+}
+
+/// Every time in every table.
+const OLDER: &str = "begin immediate;
+  update outbox_events set
+    next_attempt_at = strftime('%Y-%m-%dT%H:%M:%f000Z', next_attempt_at, ?1),
+    locked_until = strftime('%Y-%m-%dT%H:%M:%f000Z', locked_until, ?1),
+    created_at = strftime('%Y-%m-%dT%H:%M:%f000Z', created_at, ?1),
+    updated_at = strftime('%Y-%m-%dT%H:%M:%f000Z', updated_at, ?1),
+    delivered_at = strftime('%Y-%m-%dT%H:%M:%f000Z', delivered_at, ?1);
+  update pillarbox_lanes set leased_until = strftime('%Y-%m-%dT%H:%M:%f000Z', leased_until, ?1);
+  update pillarbox_workers set
+    started_at = strftime('%Y-%m-%dT%H:%M:%f000Z', started_at, ?1),
+    seen_at = strftime('%Y-%m-%dT%H:%M:%f000Z', seen_at, ?1);
+  update pillarbox_paused set since = strftime('%Y-%m-%dT%H:%M:%f000Z', since, ?1);
+  commit";
 
 /// A machine that runs many tests at once may be slow to give everyone a turn.
 fn patient() -> Options {
@@ -86,18 +135,10 @@ impl Harness for SqliteHarness {
 
     async fn age(&self, by: time::Duration) {
         let by = format!("{:+.3} seconds", -by.as_seconds_f64());
-        sqlx::query(
-            "update outbox_events set
-               next_attempt_at = strftime('%Y-%m-%dT%H:%M:%f000Z', next_attempt_at, ?1),
-               locked_until = strftime('%Y-%m-%dT%H:%M:%f000Z', locked_until, ?1),
-               created_at = strftime('%Y-%m-%dT%H:%M:%f000Z', created_at, ?1),
-               updated_at = strftime('%Y-%m-%dT%H:%M:%f000Z', updated_at, ?1),
-               delivered_at = strftime('%Y-%m-%dT%H:%M:%f000Z', delivered_at, ?1)",
-        )
-        .bind(by)
-        .execute(&self.application)
-        .await
-        .expect("older rows");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(OLDER.replace("?1", &format!("'{by}'"))))
+            .execute(&self.application)
+            .await
+            .expect("older rows");
     }
 
     fn can(&self, what: Capability) -> Result<(), Skipped> {

@@ -25,15 +25,17 @@ create table outbox_events (
   aggregate_id     text,
   tenant_id        text,
   dedupe_key       text,
-  ordering_key     text,
-  lane             integer, -- SQLite has one, 0, for the rows that have a key
+  ordering_key     text check (ordering_key <> ''),
+  unordered        integer not null default 0, -- has it left its lane?
+  -- SQLite has one lane, 0, for the rows that keep to their place among the others of their key.
+  lane             integer generated always as (iif(ordering_key is not null and not unordered, 0, null)) virtual,
   severity         text,
   payload          text not null,
   body             blob,
   content_type     text,
   content_encoding text,
   headers          text not null default '{}',
-  destination      text,
+  destination      text check (destination <> ''), -- null until routing knows
   status           text not null default 'pending',
   attempts         integer not null default 0,
   max_attempts     integer,
@@ -67,20 +69,24 @@ create table outbox_events (
 create trigger outbox_events_takes_its_place after insert on outbox_events
 when new.seq is null
 begin
-  update outbox_events
-  set seq = new.rowno, lane = case when new.ordering_key is not null then 0 end
-  where rowno = new.rowno;
+  update outbox_events set seq = new.rowno where rowno = new.rowno;
 end;
 
 -- `seq is not null` keeps a row out of these until it has its place: one write of the index, not three.
+-- What a source is comes first (where to, who), then whether a row keeps to a lane, then the order: a claim reads
+-- what it takes and nothing of another source.
 
--- What was never tried: due since it was written, in the order of insertion.
-create index outbox_events_fresh on outbox_events (seq)
+-- What was never made to wait: due since it was written, in the order of insertion.
+create index outbox_events_fresh on outbox_events (coalesce(destination, ''), namespace, lane, seq)
   where status = 'pending' and next_attempt_at <= created_at and seq is not null;
 
 -- What waits for a later time: tried before, released, scheduled or retried by a person.
-create index outbox_events_waiting on outbox_events (next_attempt_at, seq)
-  where status = 'pending' and next_attempt_at > created_at;
+create index outbox_events_waiting on outbox_events (coalesce(destination, ''), namespace, lane, next_attempt_at, seq)
+  where status = 'pending' and next_attempt_at > created_at and seq is not null;
+
+-- What keeps to its place among the others of its key and is not delivered. The first of a key decides for all.
+create index outbox_events_keyed on outbox_events (coalesce(destination, ''), namespace, ordering_key, seq)
+  where lane = 0 and status in ('pending', 'processing', 'dead') and seq is not null;
 
 -- What is in somebody's hands, by the end of the lease.
 -- A row in processing without an end was written by somebody else, and nobody comes back for it.
@@ -93,13 +99,27 @@ create index outbox_events_tried on outbox_events (attempts)
 create index outbox_events_exhausted on outbox_events (seq)
   where status = 'pending' and attempts >= max_attempts;
 
--- What people look for: the newest, what was given up on, and what carries a status that is not ours.
+-- What waits for something other than time: for a route, or for somebody who lets its key go on.
+create index outbox_events_unrouted on outbox_events (seq)
+  where status = 'pending' and destination = 'unrouted';
+create index outbox_events_blocking on outbox_events (seq)
+  where status = 'dead' and lane = 0;
+create index outbox_events_failing on outbox_events (seq)
+  where status = 'pending' and attempts > 0 and lane = 0;
+
+-- What people look for: the newest, what was given up on and where, and what carries a status that is not ours.
 create index outbox_events_newest on outbox_events (seq)
   where seq is not null;
 create index outbox_events_dead on outbox_events (seq)
   where status = 'dead';
+create index outbox_events_dead_there on outbox_events (coalesce(destination, ''), namespace)
+  where status = 'dead';
 create index outbox_events_unknown on outbox_events (seq)
   where status not in ('pending', 'processing', 'delivered', 'dead');
+
+-- The rows of one event.
+create index outbox_events_family on outbox_events (parent_id)
+  where parent_id is not null;
 
 -- A second event with the same key is "already enqueued".
 create unique index outbox_events_dedupe on outbox_events (namespace, topic, dedupe_key)

@@ -1,6 +1,6 @@
 -- Writes outcomes on the rows that are still held under their claim, and returns those.
--- ?1 worker   ?2 a JSON array of {id, claim, verdict, wait, reason, destination, max_attempts}
---    verdict: delivered, retry, release, suspect or dead   wait: such as '+1.500 seconds'
+-- ?1 worker   ?2 a JSON array of {id, claim, verdict, wait, reason, destination, max_attempts,
+--    unordered}   verdict: delivered, retry, release, suspect or dead   wait: such as '+1.500 seconds'
 -- Index: the one on id.
 --
 -- A suspect stays in processing under a lease of nobody: nothing can settle it, and the end of the
@@ -8,7 +8,8 @@
 with given as materialized (
   select value ->> 'id' as id, value ->> 'claim' as claim, value ->> 'verdict' as verdict,
     strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', value ->> 'wait') as later, value ->> 'reason' as reason,
-    value ->> 'destination' as destination, value ->> 'max_attempts' as max_attempts
+    value ->> 'destination' as destination, value ->> 'max_attempts' as max_attempts,
+    value ->> 'unordered' as unordered
   from json_each(?2)
 )
 update outbox_events
@@ -24,6 +25,7 @@ set status = case g.verdict
     last_error = coalesce(g.reason, last_error),
     destination = coalesce(g.destination, outbox_events.destination),
     max_attempts = coalesce(g.max_attempts, outbox_events.max_attempts),
+    unordered = max(outbox_events.unordered, g.unordered),
     updated_at = strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')
 from given as g
 where outbox_events.id = g.id and claim_id = g.claim and locked_by = ?1 and status = 'processing'

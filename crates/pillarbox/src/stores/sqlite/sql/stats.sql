@@ -1,8 +1,42 @@
 -- Counts within bounds: exactly while the table is small, else what the partial indexes tell, up to a cap,
 -- and for the delivered an estimate from the newest rows.
 -- ?1 namespaces as a JSON array, or null for all   ?2 the cap
--- Reads the newest ?2 rows, and at most ?2 entries of each partial index.
-with span as materialized (
+-- Reads the newest ?2 rows, at most ?2 entries of each partial index, and the first of each source for the oldest.
+with recursive fresh (destination, namespace) as (
+  select '', ''
+  union all
+  select coalesce(e.destination, ''), e.namespace
+  from fresh as s
+  cross join outbox_events as e on e.rowno = coalesce((
+    select rowno from outbox_events
+    where status = 'pending' and next_attempt_at <= created_at and seq is not null
+      and coalesce(destination, '') = s.destination and namespace > s.namespace
+    order by namespace limit 1
+  ), (
+    select rowno from outbox_events
+    where status = 'pending' and next_attempt_at <= created_at and seq is not null
+      and coalesce(destination, '') > s.destination
+    order by coalesce(destination, ''), namespace limit 1
+  ))
+), waiting (destination, namespace) as (
+  select '', ''
+  union all
+  select coalesce(e.destination, ''), e.namespace
+  from waiting as s
+  cross join outbox_events as e on e.rowno = coalesce((
+    select rowno from outbox_events
+    where status = 'pending' and next_attempt_at > created_at and seq is not null
+      and coalesce(destination, '') = s.destination and namespace > s.namespace
+    order by namespace limit 1
+  ), (
+    select rowno from outbox_events
+    where status = 'pending' and next_attempt_at > created_at and seq is not null
+      and coalesce(destination, '') > s.destination
+    order by coalesce(destination, ''), namespace limit 1
+  ))
+), lane (lane) as (
+  values (null), (0)
+), span as materialized (
   select coalesce((select max(rowno) from outbox_events) - (select min(rowno) from outbox_events) + 1, 0) as width
 ), newest as materialized (
   select status from (
@@ -19,7 +53,7 @@ select
     limit ?2
   )) + (select count(*) from (
     select 1 from outbox_events
-    where status = 'pending' and next_attempt_at > created_at
+    where status = 'pending' and next_attempt_at > created_at and seq is not null
       and (?1 is null or namespace in (select value from json_each(?1)))
     limit ?2
   )) as pending,
@@ -39,20 +73,30 @@ select
       and (?1 is null or namespace in (select value from json_each(?1)))
     limit ?2
   )) as unknown,
+  (select count(*) from (
+    select 1 from outbox_events
+    where status = 'pending' and destination = 'unrouted'
+      and (?1 is null or namespace in (select value from json_each(?1)))
+    limit ?2
+  )) as unrouted,
   (select count(*) from newest where status = 'delivered') * max((select width from span), ?2) / ?2 as delivered,
   (select max((julianday('now') - julianday(at)) * 86400.0) from (
-    select * from (
-      select next_attempt_at as at from outbox_events
+    select (
+      select next_attempt_at from outbox_events
       where status = 'pending' and next_attempt_at <= created_at and seq is not null
-        and (?1 is null or namespace in (select value from json_each(?1)))
+        and coalesce(destination, '') = s.destination and namespace = s.namespace and lane is l.lane
       order by seq limit 1
-    )
+    ) as at
+    from fresh as s cross join lane as l
+    where ?1 is null or s.namespace in (select value from json_each(?1))
     union all
-    select * from (
-      select next_attempt_at as at from outbox_events
-      where status = 'pending' and next_attempt_at > created_at
+    select (
+      select next_attempt_at from outbox_events
+      where status = 'pending' and next_attempt_at > created_at and seq is not null
+        and coalesce(destination, '') = s.destination and namespace = s.namespace and lane is l.lane
         and next_attempt_at <= strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')
-        and (?1 is null or namespace in (select value from json_each(?1)))
-      order by next_attempt_at, seq limit 1
+      order by next_attempt_at limit 1
     )
+    from waiting as s cross join lane as l
+    where ?1 is null or s.namespace in (select value from json_each(?1))
   )) as oldest

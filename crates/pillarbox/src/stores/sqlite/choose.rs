@@ -1,0 +1,379 @@
+//! Chooses the rows of a claim, in the order in which they are taken.
+//!
+//! Source by source, one or two statements each; none of them reads rows that it cannot take, but for the first of
+//! each key.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::json;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
+use uuid::Uuid;
+
+use super::{column_limit, decode, row_limit, scope_json};
+use crate::store::{ClaimRequest, Scope, Share, Source, Take};
+
+/// How many keys of a source a claim looks at before it leaves the others to the next one. A key costs a few
+/// microseconds, whatever waits behind it.
+const STEPS: usize = 1_000;
+
+/// Among how many rows the turns of the tenants are dealt.
+const FAIR_WINDOW: usize = 5_000;
+
+/// How many rows whose lease ran out are looked at.
+const EXPIRED_WINDOW: usize = 1_000;
+
+/// A row that may be taken.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) rowno: i64,
+    pub(super) size: usize,
+}
+
+impl Candidate {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            rowno: row.try_get("rowno")?,
+            size: usize::try_from(row.try_get::<i64, _>("size")?).unwrap_or(usize::MAX),
+        })
+    }
+}
+
+pub(super) async fn choose(
+    tx: &mut SqliteConnection,
+    request: &ClaimRequest,
+    turns: &Turns,
+) -> Result<Vec<Candidate>, sqlx::Error> {
+    let attempts = column_limit(request.max_attempts);
+    let ours = |share: &&Share| share.limit > 0 && request.scope.contains(&share.source.namespace);
+    let mut chosen = Vec::new();
+    match &request.take {
+        Take::Free(shares) => {
+            for share in shares.iter().filter(ours) {
+                chosen.extend(free(tx, share, attempts).await?);
+            }
+        }
+        Take::Keyed(shares) => {
+            let lanes = owned(tx, request.worker).await?;
+            let ours = |share: &&Share| ours(share) && lanes.contains(&share.source.namespace);
+            for share in shares.iter().filter(ours) {
+                chosen.extend(keyed(tx, share, attempts, turns).await?);
+            }
+        }
+        Take::Recovered(limit) => chosen = expired(tx, &Search::of(request), false, *limit).await?,
+        Take::Alone => chosen = expired(tx, &Search::of(request), true, 1).await?,
+    }
+    Ok(chosen)
+}
+
+async fn free(
+    tx: &mut SqliteConnection,
+    share: &Share,
+    attempts: i32,
+) -> Result<Vec<Candidate>, sqlx::Error> {
+    let sql = if share.fair {
+        include_str!("sql/choose_fair.sql")
+    } else {
+        include_str!("sql/choose_free.sql")
+    };
+    let mut query = sqlx::query(sql)
+        .bind(destination(&share.source))
+        .bind(&share.source.namespace)
+        .bind(row_limit(share.limit))
+        .bind(share.floor)
+        .bind(attempts);
+    if share.fair {
+        query = query.bind(row_limit(FAIR_WINDOW.max(share.limit)));
+    }
+    query
+        .fetch_all(tx)
+        .await?
+        .iter()
+        .map(Candidate::from_row)
+        .collect()
+}
+
+/// The namespaces whose lane is this worker's.
+async fn owned(tx: &mut SqliteConnection, worker: Uuid) -> Result<BTreeSet<String>, sqlx::Error> {
+    let rows = sqlx::query(include_str!("sql/owned.sql"))
+        .bind(worker.to_string())
+        .fetch_all(tx)
+        .await?;
+    let mut namespaces = BTreeSet::new();
+    for row in &rows {
+        namespaces.extend(decode::text(row, "namespace")?);
+    }
+    Ok(namespaces)
+}
+
+/// The beginnings of about a quarter as many keys as there is room, so that a hot key does not cost a claim for each
+/// row and many keys have their turn.
+async fn keyed(
+    tx: &mut SqliteConnection,
+    share: &Share,
+    attempts: i32,
+    turns: &Turns,
+) -> Result<Vec<Candidate>, sqlx::Error> {
+    let wanted = (share.limit / 4).max(1);
+    let after = turns.last(&share.source);
+    let mut walk = keys(tx, share, attempts, &after, None, wanted).await?;
+    if !walk.is_cut && !after.is_empty() && walk.free.len() < wanted {
+        let rest = wanted - walk.free.len();
+        let around = keys(tx, share, attempts, "", Some(&after), rest).await?;
+        walk.free.extend(around.free);
+        walk.is_cut = around.is_cut;
+        walk.last = around.last;
+    }
+    turns.remember(&share.source, walk.last.filter(|_| walk.is_cut));
+    if walk.free.is_empty() {
+        return Ok(Vec::new());
+    }
+    let each = share.limit.div_ceil(walk.free.len());
+    let mut chosen = runs(tx, share, attempts, &walk.free, each).await?;
+    chosen.truncate(share.limit);
+    Ok(chosen)
+}
+
+/// What a walk from key to key found.
+struct Walk {
+    /// Keys of which something can be taken.
+    free: Vec<String>,
+    last: Option<String>,
+    /// Did it end before the keys did?
+    is_cut: bool,
+}
+
+async fn keys(
+    tx: &mut SqliteConnection,
+    share: &Share,
+    attempts: i32,
+    after: &str,
+    up_to: Option<&str>,
+    wanted: usize,
+) -> Result<Walk, sqlx::Error> {
+    let rows = sqlx::query(include_str!("sql/choose_keys.sql"))
+        .bind(destination(&share.source))
+        .bind(&share.source.namespace)
+        .bind(after)
+        .bind(up_to)
+        .bind(attempts)
+        .bind(row_limit(wanted))
+        .bind(row_limit(STEPS))
+        .fetch_all(tx)
+        .await?;
+    let mut walk = Walk {
+        free: Vec::new(),
+        last: None,
+        is_cut: false,
+    };
+    for row in &rows {
+        let key = decode::text(row, "key")?.unwrap_or_default();
+        walk.is_cut = row.try_get::<i64, _>("number")? == i64::from(row_limit(STEPS));
+        if row.try_get("free")? {
+            walk.free.push(key.clone());
+        }
+        walk.last = Some(key);
+    }
+    walk.is_cut |= walk.free.len() == wanted;
+    Ok(walk)
+}
+
+/// The rows of each key up to the first that cannot be taken.
+async fn runs(
+    tx: &mut SqliteConnection,
+    share: &Share,
+    attempts: i32,
+    keys: &[String],
+    each: usize,
+) -> Result<Vec<Candidate>, sqlx::Error> {
+    let rows = sqlx::query(include_str!("sql/choose_runs.sql"))
+        .bind(destination(&share.source))
+        .bind(&share.source.namespace)
+        .bind(json!(keys).to_string())
+        .bind(row_limit(each))
+        .bind(attempts)
+        .fetch_all(tx)
+        .await?;
+    let mut chosen = Vec::new();
+    let mut ended: Option<i64> = None;
+    for row in &rows {
+        let place: i64 = row.try_get("place")?;
+        if !row.try_get::<bool, _>("free")? {
+            ended = Some(place);
+        }
+        if ended != Some(place) {
+            chosen.push(Candidate::from_row(row)?);
+        }
+    }
+    Ok(chosen)
+}
+
+/// Whose leases ran out, and for whom.
+pub(super) struct Search<'a> {
+    pub(super) worker: Uuid,
+    pub(super) scope: &'a Scope,
+    pub(super) closed: &'a [String],
+    pub(super) max_attempts: u32,
+}
+
+impl<'a> Search<'a> {
+    fn of(request: &'a ClaimRequest) -> Self {
+        Self {
+            worker: request.worker,
+            scope: &request.scope,
+            closed: &request.closed,
+            max_attempts: request.max_attempts,
+        }
+    }
+}
+
+/// Rows whose lease ran out: those that want to be alone, or the others.
+pub(super) async fn expired(
+    tx: &mut SqliteConnection,
+    search: &Search<'_>,
+    alone: bool,
+    limit: usize,
+) -> Result<Vec<Candidate>, sqlx::Error> {
+    if limit == 0 {
+        return Ok(Vec::new());
+    }
+    let rows = sqlx::query(include_str!("sql/choose_expired.sql"))
+        .bind(column_limit(search.max_attempts))
+        .bind(scope_json(search.scope))
+        .bind(json!(search.closed).to_string())
+        .bind(search.worker.to_string())
+        .bind(row_limit(limit))
+        .bind(row_limit(EXPIRED_WINDOW.max(limit)))
+        .bind(alone)
+        .fetch_all(tx)
+        .await?;
+    let expired: Result<Vec<Expired>, _> = rows.iter().map(Expired::from_row).collect();
+    Ok(in_turn(expired?, limit))
+}
+
+/// A row whose lease ran out.
+#[derive(Debug)]
+struct Expired {
+    candidate: Candidate,
+    seq: i64,
+    destination: String,
+    namespace: String,
+    /// If it keeps to its place among the others of its key.
+    key: Option<String>,
+    /// How many rows of its key must be taken before it.
+    earlier: usize,
+}
+
+impl Expired {
+    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            candidate: Candidate::from_row(row)?,
+            seq: row.try_get("seq")?,
+            destination: decode::text(row, "destination")?.unwrap_or_default(),
+            namespace: decode::text(row, "namespace")?.unwrap_or_default(),
+            key: decode::text(row, "key")?,
+            earlier: usize::try_from(row.try_get::<i64, _>("earlier")?).unwrap_or(usize::MAX),
+        })
+    }
+
+    fn waits_for(&self, other: &Self) -> bool {
+        self.key.is_some()
+            && self.key == other.key
+            && self.namespace == other.namespace
+            && other.seq < self.seq
+            && (other.destination.is_empty() || other.destination == self.destination)
+    }
+}
+
+/// Those of which nothing earlier stays behind. They come in the order of `seq`.
+fn in_turn(expired: Vec<Expired>, limit: usize) -> Vec<Candidate> {
+    let mut taken: Vec<Expired> = Vec::new();
+    for row in expired {
+        let earlier = taken.iter().filter(|other| row.waits_for(other)).count();
+        if taken.len() < limit && earlier == row.earlier {
+            taken.push(row);
+        }
+    }
+    taken.into_iter().map(|row| row.candidate).collect()
+}
+
+/// The destination of a source as the indexes know it.
+fn destination(source: &Source) -> &str {
+    source.destination.as_deref().unwrap_or_default()
+}
+
+/// After which key of a source the next claim begins, where the last one left some to it.
+///
+/// A hint that only this process has: one that knows nothing begins with the first key. With one lane it does what
+/// a random first lane does elsewhere.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Turns(Arc<Mutex<BTreeMap<Source, String>>>);
+
+impl Turns {
+    fn last(&self, source: &Source) -> String {
+        self.lock().get(source).cloned().unwrap_or_default()
+    }
+
+    fn remember(&self, source: &Source, key: Option<String>) {
+        match key {
+            Some(key) => self.lock().insert(source.clone(), key),
+            None => self.lock().remove(source),
+        };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Source, String>> {
+        // A hint is good whoever panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(seq: i64, destination: &str, key: Option<&str>, earlier: usize) -> Expired {
+        Expired {
+            candidate: Candidate { rowno: seq, size: 0 },
+            seq,
+            destination: destination.to_owned(),
+            namespace: "shop".to_owned(),
+            key: key.map(str::to_owned),
+            earlier,
+        }
+    }
+
+    fn taken(rows: Vec<Expired>, limit: usize) -> Vec<i64> {
+        in_turn(rows, limit).iter().map(|one| one.rowno).collect()
+    }
+
+    #[test]
+    fn a_run_whose_lease_ran_out_is_taken_from_its_beginning() {
+        let rows = || {
+            vec![
+                row(1, "a", Some("k"), 0),
+                row(2, "a", Some("k"), 1),
+                row(3, "a", Some("k"), 2),
+            ]
+        };
+        assert_eq!(taken(rows(), 10), [1, 2, 3]);
+        assert_eq!(taken(rows(), 2), [1, 2]);
+    }
+
+    #[test]
+    fn what_stays_behind_holds_up_what_comes_after_it_and_nothing_else() {
+        let rows = vec![
+            row(2, "a", Some("k"), 1),
+            row(3, "a", Some("k"), 2),
+            row(4, "b", Some("k"), 0),
+            row(5, "a", None, 0),
+        ];
+        assert_eq!(taken(rows, 10), [4, 5]);
+    }
+
+    #[test]
+    fn a_row_that_knows_no_destination_yet_goes_before_all_of_its_key() {
+        let rows = vec![row(1, "", Some("k"), 0), row(2, "a", Some("k"), 1)];
+        assert_eq!(taken(rows, 10), [1, 2]);
+    }
+}

@@ -1,0 +1,34 @@
+-- The same with a turn for every tenant: one row of each, then the second of each.
+-- ?1 destination, '' for none yet   ?2 namespace   ?3 how many   ?4 the floor
+-- ?5 attempts of a row that does not say   ?6 among how many that have waited, and how many that are fresh
+-- Index: outbox_events_waiting, outbox_events_fresh.
+--
+-- Whoever comes after more rows of others than the window holds waits until they are gone: an index by tenant would
+-- cost everybody.
+with waited as materialized (
+  select rowno, seq, tenant_id, 1 as class, next_attempt_at as at,
+    iif(body is null, octet_length(payload), octet_length(body)) as size
+  from outbox_events
+  where status = 'pending' and next_attempt_at > created_at and seq is not null
+    and coalesce(destination, '') = ?1 and namespace = ?2 and lane is null
+    and next_attempt_at <= strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')
+    and max(attempts, 0) < coalesce(max_attempts, ?5)
+  order by next_attempt_at, seq
+  limit ?6
+), fresh as materialized (
+  select rowno, seq, tenant_id, 2 as class, '' as at,
+    iif(body is null, octet_length(payload), octet_length(body)) as size
+  from outbox_events
+  where status = 'pending' and next_attempt_at <= created_at and seq is not null
+    and coalesce(destination, '') = ?1 and namespace = ?2 and lane is null and seq >= ?4
+    and max(attempts, 0) < coalesce(max_attempts, ?5)
+  order by seq
+  limit ?6
+)
+select rowno, size
+from (
+  select rowno, size, class, at, seq, row_number() over (partition by tenant_id order by class, at, seq) as turn
+  from (select * from waited union all select * from fresh)
+)
+order by turn, class, at, seq
+limit ?3

@@ -1,0 +1,67 @@
+-- Destinations that are paused or have pending or dead rows, with counts up to a cap.
+-- ?1 namespaces as a JSON array, or null for all   ?2 the cap
+-- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_dead_there. From name to name.
+with recursive fresh (name) as (
+  select ''
+  union all
+  select (
+    select coalesce(destination, '') from outbox_events
+    where status = 'pending' and next_attempt_at <= created_at and seq is not null
+      and coalesce(destination, '') > fresh.name
+    order by coalesce(destination, '') limit 1
+  ) as next
+  from fresh where next is not null
+), waiting (name) as (
+  select ''
+  union all
+  select (
+    select coalesce(destination, '') from outbox_events
+    where status = 'pending' and next_attempt_at > created_at and seq is not null
+      and coalesce(destination, '') > waiting.name
+    order by coalesce(destination, '') limit 1
+  ) as next
+  from waiting where next is not null
+), dead (name) as (
+  select ''
+  union all
+  select (
+    select coalesce(destination, '') from outbox_events
+    where status = 'dead' and coalesce(destination, '') > dead.name
+    order by coalesce(destination, '') limit 1
+  ) as next
+  from dead where next is not null
+), known (name) as materialized (
+  select name from fresh union select name from waiting union select name from dead
+  union select destination from pillarbox_paused
+), counted as materialized (
+  select known.name, (
+    select count(*) from (
+      select 1 from outbox_events
+      where status = 'pending' and next_attempt_at <= created_at and seq is not null
+        and coalesce(destination, '') = known.name
+        and (?1 is null or namespace in (select value from json_each(?1)))
+      limit ?2
+    )
+  ) + (
+    select count(*) from (
+      select 1 from outbox_events
+      where status = 'pending' and next_attempt_at > created_at and seq is not null
+        and coalesce(destination, '') = known.name
+        and (?1 is null or namespace in (select value from json_each(?1)))
+      limit ?2
+    )
+  ) as pending, (
+    select count(*) from (
+      select 1 from outbox_events
+      where status = 'dead' and coalesce(destination, '') = known.name
+        and (?1 is null or namespace in (select value from json_each(?1)))
+      limit ?2
+    )
+  ) as dead
+  from known where known.name <> ''
+)
+select counted.name, min(counted.pending, ?2) as pending, counted.dead, paused.since, paused.reason
+from counted
+left join pillarbox_paused as paused on paused.destination = counted.name
+where counted.pending > 0 or counted.dead > 0 or paused.since is not null
+order by counted.name

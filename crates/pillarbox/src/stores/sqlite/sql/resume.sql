@@ -1,0 +1,3 @@
+-- Ends a pause.
+-- ?1 destination
+delete from pillarbox_paused where destination = ?1
