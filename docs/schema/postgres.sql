@@ -27,6 +27,26 @@ CREATE FUNCTION pillarbox.uuidv7() RETURNS uuid
     'hex')::uuid
 $$;
 
+CREATE TABLE pillarbox.destinations (
+    name text NOT NULL COLLATE pg_catalog."C",
+    paused_at timestamp with time zone DEFAULT now() NOT NULL,
+    reason text NOT NULL
+);
+
+CREATE TABLE pillarbox.lanes (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    number integer NOT NULL,
+    ranges integer NOT NULL,
+    wanted integer NOT NULL,
+    owner uuid,
+    until timestamp with time zone,
+    leaving boolean DEFAULT false NOT NULL,
+    CONSTRAINT lanes_check CHECK (((number >= 0) AND (number < ranges))),
+    CONSTRAINT lanes_ranges_check CHECK (((ranges >= 1) AND (ranges <= 4096))),
+    CONSTRAINT lanes_wanted_check CHECK (((wanted >= 1) AND (wanted <= 4096)))
+)
+WITH (fillfactor='50');
+
 CREATE TABLE pillarbox.migrations (
     version integer NOT NULL,
     name text NOT NULL,
@@ -37,23 +57,28 @@ CREATE TABLE pillarbox.outbox_events (
     id uuid DEFAULT pillarbox.uuidv7() NOT NULL,
     seq bigint NOT NULL,
     parent_id uuid,
-    namespace text NOT NULL,
-    topic text NOT NULL,
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    topic text NOT NULL COLLATE pg_catalog."C",
     event_type text,
     event_version integer DEFAULT 1 NOT NULL,
     aggregate_type text,
     aggregate_id text,
     tenant_id uuid,
-    dedupe_key text,
-    ordering_key text,
-    lane smallint GENERATED ALWAYS AS (pillarbox.lane(ordering_key)) STORED,
+    dedupe_key text COLLATE pg_catalog."C",
+    ordering_key text COLLATE pg_catalog."C",
+    unordered boolean DEFAULT false NOT NULL,
+    lane smallint GENERATED ALWAYS AS (
+CASE
+    WHEN unordered THEN NULL::smallint
+    ELSE pillarbox.lane(ordering_key)
+END) STORED,
     severity text,
     payload jsonb NOT NULL,
     body bytea,
     content_type text,
     content_encoding text,
     headers jsonb DEFAULT '{}'::jsonb NOT NULL,
-    destination text,
+    destination text COLLATE pg_catalog."C",
     status text DEFAULT 'pending'::text NOT NULL,
     attempts integer DEFAULT 0 NOT NULL,
     max_attempts integer,
@@ -80,7 +105,27 @@ CREATE SEQUENCE pillarbox.outbox_seq
 
 ALTER SEQUENCE pillarbox.outbox_seq OWNED BY pillarbox.outbox_events.seq;
 
+CREATE TABLE pillarbox.workers (
+    id uuid NOT NULL,
+    host text NOT NULL,
+    version text NOT NULL,
+    scope text[],
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    seen_at timestamp with time zone DEFAULT now() NOT NULL,
+    alive_until timestamp with time zone NOT NULL,
+    claimed bigint DEFAULT 0 NOT NULL,
+    delivered bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50');
+
 ALTER TABLE ONLY pillarbox.outbox_events ALTER COLUMN seq SET DEFAULT nextval('pillarbox.outbox_seq'::regclass);
+
+ALTER TABLE ONLY pillarbox.destinations
+    ADD CONSTRAINT destinations_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY pillarbox.lanes
+    ADD CONSTRAINT lanes_pkey PRIMARY KEY (namespace, number);
 
 ALTER TABLE ONLY pillarbox.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (version);
@@ -88,14 +133,31 @@ ALTER TABLE ONLY pillarbox.migrations
 ALTER TABLE ONLY pillarbox.outbox_events
     ADD CONSTRAINT outbox_events_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY pillarbox.workers
+    ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+
+CREATE INDEX outbox_events_blocking ON pillarbox.outbox_events USING btree (seq) WHERE ((lane IS NOT NULL) AND ((status = 'dead'::text) OR ((status = 'pending'::text) AND (attempts > 0))));
+
 CREATE INDEX outbox_events_dead ON pillarbox.outbox_events USING btree (seq) WHERE (status = 'dead'::text);
+
+CREATE INDEX outbox_events_dead_at ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, seq) WHERE (status = 'dead'::text);
 
 CREATE UNIQUE INDEX outbox_events_dedupe ON pillarbox.outbox_events USING btree (namespace, topic, dedupe_key) WHERE (dedupe_key IS NOT NULL);
 
-CREATE INDEX outbox_events_fresh ON pillarbox.outbox_events USING btree (seq) WHERE ((status = 'pending'::text) AND (next_attempt_at <= created_at));
+CREATE INDEX outbox_events_exhausted ON pillarbox.outbox_events USING btree (seq) WHERE ((status = 'pending'::text) AND (attempts >= max_attempts));
+
+CREATE INDEX outbox_events_fresh ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, seq) WHERE ((status = 'pending'::text) AND (next_attempt_at <= created_at) AND (lane IS NULL));
+
+CREATE INDEX outbox_events_keyed ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, lane, ordering_key, seq) WHERE ((lane IS NOT NULL) AND (status = ANY (ARRAY['pending'::text, 'processing'::text, 'dead'::text])));
 
 CREATE INDEX outbox_events_leased ON pillarbox.outbox_events USING btree (COALESCE(locked_until, '-infinity'::timestamp with time zone)) WHERE (status = 'processing'::text);
 
+CREATE INDEX outbox_events_siblings ON pillarbox.outbox_events USING btree (parent_id) WHERE (parent_id IS NOT NULL);
+
+CREATE INDEX outbox_events_tried ON pillarbox.outbox_events USING btree (attempts) WHERE ((status = 'pending'::text) AND (attempts > 0) AND (max_attempts IS NULL));
+
 CREATE INDEX outbox_events_unknown ON pillarbox.outbox_events USING btree (seq) WHERE (status <> ALL (ARRAY['pending'::text, 'processing'::text, 'delivered'::text, 'dead'::text]));
 
-CREATE INDEX outbox_events_waiting ON pillarbox.outbox_events USING btree (next_attempt_at, seq) WHERE ((status = 'pending'::text) AND (next_attempt_at > created_at));
+CREATE INDEX outbox_events_unrouted ON pillarbox.outbox_events USING btree (seq) WHERE ((status = 'pending'::text) AND (destination = 'unrouted'::text));
+
+CREATE INDEX outbox_events_waiting ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, next_attempt_at, seq) WHERE ((status = 'pending'::text) AND (next_attempt_at > created_at) AND (lane IS NULL));

@@ -1,13 +1,10 @@
 //! The README's examples run as they stand there.
 
-use std::time::Duration;
-
-use pillarbox::store::{ClaimRequest, Take};
+use pillarbox::Store;
 use pillarbox::stores::postgres::{Options, Postgres};
-use pillarbox::{Scope, Store};
 use sqlx::AssertSqlSafe;
 
-use crate::postgres::service;
+use crate::postgres::{request, service};
 
 const README: &str = include_str!("../../../../README.md");
 const THIS: &str = include_str!("readme.rs");
@@ -79,19 +76,7 @@ async fn both_examples_enqueue_what_they_say() {
         .await
         .expect("the SQL example runs");
 
-    let request = ClaimRequest {
-        worker: uuid::Uuid::new_v4(),
-        claim: uuid::Uuid::new_v4(),
-        lease: Duration::from_secs(60),
-        take: Take::Due {
-            limit: 10,
-            recovered: 0,
-        },
-        max_bytes: 1 << 20,
-        scope: Scope::All,
-        max_attempts: 3,
-    };
-    let claimed = store.claim(&request).await.expect("claims");
+    let claimed = store.claim(&request(10)).await.expect("claims");
     let told: Vec<_> = claimed
         .iter()
         .map(|delivery| delivery.event.aggregate_id.as_deref())

@@ -35,7 +35,25 @@ impl<'r> Decode<'r, Postgres> for JsonText {
 }
 
 /// A row as the claim statements return it.
-pub(super) fn delivery(row: &PgRow, claim: Uuid) -> Result<Delivery, sqlx::Error> {
+pub(super) fn delivery(row: &PgRow, claim: Uuid, recovered: bool) -> Result<Delivery, sqlx::Error> {
+    let attempts: i32 = row.try_get_unchecked(19)?;
+    let max_attempts: Option<i32> = row.try_get_unchecked(20)?;
+    let lane: Option<i16> = row.try_get_unchecked(22)?;
+    Ok(Delivery {
+        id: row.try_get_unchecked(0)?,
+        seq: row.try_get_unchecked(2)?,
+        event: event(row)?,
+        lane: lane.map(i16::unsigned_abs),
+        attempts: attempts.unsigned_abs(),
+        max_attempts: max_attempts.map(|max| u32::try_from(max).unwrap_or(0)),
+        created_at: row.try_get_unchecked::<OffsetDateTime, _>(21)?,
+        claim,
+        recovered,
+    })
+}
+
+/// The event of such a row: its first nineteen columns.
+pub(super) fn event(row: &PgRow) -> Result<Event, sqlx::Error> {
     let id: Uuid = row.try_get_unchecked(0)?;
     let parent: Option<Uuid> = row.try_get_unchecked(1)?;
     let body: Option<Vec<u8>> = row.try_get_unchecked(14)?;
@@ -43,36 +61,27 @@ pub(super) fn delivery(row: &PgRow, claim: Uuid) -> Result<Delivery, sqlx::Error
         Some(body) => Payload::Bytes(body.into()),
         None => Payload::Json(row.try_get_unchecked::<JsonText, _>(13)?.0),
     };
-    let attempts: i32 = row.try_get_unchecked(19)?;
-    let max_attempts: Option<i32> = row.try_get_unchecked(20)?;
-    Ok(Delivery {
-        id,
-        seq: row.try_get_unchecked(2)?,
-        event: Event {
-            id: parent.unwrap_or(id),
-            namespace: row.try_get_unchecked(3)?,
-            topic: row.try_get_unchecked(4)?,
-            event_type: row.try_get_unchecked(5)?,
-            event_version: row.try_get_unchecked(6)?,
-            aggregate_type: row.try_get_unchecked(7)?,
-            aggregate_id: row.try_get_unchecked(8)?,
-            tenant_id: row.try_get_unchecked(9)?,
-            dedupe_key: row.try_get_unchecked(10)?,
-            ordering_key: row.try_get_unchecked(11)?,
-            severity: row.try_get_unchecked(12)?,
-            payload,
-            content_type: row.try_get_unchecked(15)?,
-            content_encoding: row.try_get_unchecked(16)?,
-            headers: row
-                .try_get_unchecked::<Option<JsonText>, _>(17)?
-                .map_or_else(BTreeMap::new, headers),
-            destination: row.try_get_unchecked(18)?,
-        },
-        attempts: attempts.unsigned_abs(),
-        max_attempts: max_attempts.map(|max| u32::try_from(max).unwrap_or(0)),
-        created_at: row.try_get_unchecked::<OffsetDateTime, _>(21)?,
-        claim,
-        recovered: row.try_get_unchecked(22)?,
+    Ok(Event {
+        id: parent.unwrap_or(id),
+        namespace: row.try_get_unchecked(3)?,
+        topic: row.try_get_unchecked(4)?,
+        event_type: row.try_get_unchecked(5)?,
+        event_version: row.try_get_unchecked(6)?,
+        aggregate_type: row.try_get_unchecked(7)?,
+        aggregate_id: row.try_get_unchecked(8)?,
+        tenant_id: row.try_get_unchecked(9)?,
+        dedupe_key: row.try_get_unchecked(10)?,
+        ordering_key: row.try_get_unchecked(11)?,
+        severity: row.try_get_unchecked(12)?,
+        payload,
+        content_type: row.try_get_unchecked(15)?,
+        content_encoding: row.try_get_unchecked(16)?,
+        headers: row
+            .try_get_unchecked::<Option<JsonText>, _>(17)?
+            .map_or_else(BTreeMap::new, headers),
+        destination: row.try_get_unchecked(18)?,
+        // By the time it is read it has passed, or does not matter.
+        deliver_at: None,
     })
 }
 

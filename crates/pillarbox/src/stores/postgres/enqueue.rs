@@ -38,6 +38,7 @@ pub struct Outbox {
     sql: Sql,
     limits: Limits,
     prepared: bool,
+    serialised: bool,
 }
 
 impl Default for Outbox {
@@ -60,6 +61,7 @@ impl Outbox {
             sql,
             limits: Limits::default(),
             prepared: false,
+            serialised: false,
         }
     }
 
@@ -80,6 +82,20 @@ impl Outbox {
         self
     }
 
+    /// Makes writers wait for each other that enqueue with the same ordering key: the second draws its place in
+    /// the order when the first has committed, so that the order of commits is the order of delivery.
+    ///
+    /// Needed only where writers of one key have no common lock of their own, such as the row that they change. A
+    /// key is locked from the call to the end of the caller's transaction; the keys of one call are taken in one
+    /// order for everybody, so that two calls cannot wait for each other. Two transactions that each make several
+    /// calls can: enqueue all of a transaction's events by one call, or in the order of their keys. Events without
+    /// a key are not held up.
+    #[must_use]
+    pub fn serialised(mut self) -> Self {
+        self.serialised = true;
+        self
+    }
+
     /// Enqueues one event in the transaction that `connection` is in.
     ///
     /// # Errors
@@ -91,6 +107,7 @@ impl Outbox {
         event: &Event,
     ) -> Result<Enqueued, EnqueueError> {
         validate(event, &self.limits)?;
+        self.serialise(connection, std::slice::from_ref(event)).await?;
         for _ in 0..LOOKS {
             if self.insert(connection, event).await?.is_some() {
                 return Ok(Enqueued::New(event.id));
@@ -115,6 +132,7 @@ impl Outbox {
         for event in events {
             validate(event, &self.limits)?;
         }
+        self.serialise(connection, events).await?;
         let mut enqueued: Vec<Option<Enqueued>> = vec![None; events.len()];
         for _ in 0..LOOKS {
             let open: Vec<usize> = (0..events.len()).filter(|&i| enqueued[i].is_none()).collect();
@@ -144,6 +162,26 @@ impl Outbox {
         enqueued.into_iter().map(|one| one.ok_or_else(vanished)).collect()
     }
 
+    /// Waits for writers of the same keys, if that is wanted. Before any `seq` is drawn.
+    async fn serialise(&self, connection: &mut PgConnection, events: &[Event]) -> Result<(), EnqueueError> {
+        let keyed = events
+            .iter()
+            .filter_map(|event| Some((event, event.ordering_key.as_deref()?)));
+        let (namespaces, keys): (Vec<&str>, Vec<&str>) =
+            keyed.map(|(event, key)| (event.namespace.as_str(), key)).unzip();
+        if !self.serialised || keys.is_empty() {
+            return Ok(());
+        }
+        sqlx::query(self.sql.serialise.safe())
+            .bind(namespaces)
+            .bind(keys)
+            .persistent(self.prepared)
+            .execute(connection)
+            .await
+            .map_err(store_error)?;
+        Ok(())
+    }
+
     async fn insert(
         &self,
         connection: &mut PgConnection,
@@ -168,6 +206,7 @@ impl Outbox {
             .bind(&event.content_encoding)
             .bind(sqlx::types::Json(&event.headers))
             .bind(&event.destination)
+            .bind(event.deliver_at)
             .persistent(self.prepared)
             .fetch_optional(connection)
             .await
@@ -203,6 +242,7 @@ impl Outbox {
             .bind(column(events, |event| event.content_encoding.as_deref()))
             .bind(headers)
             .bind(column(events, |event| event.destination.as_deref()))
+            .bind(column(events, |event| event.deliver_at))
             .persistent(self.prepared)
             .fetch_all(connection)
             .await

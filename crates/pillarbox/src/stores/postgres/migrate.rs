@@ -21,11 +21,18 @@ const MIGRATIONS_TABLE: &str = include_str!("sql/migrations_table.sql");
 
 /// Every migration there is, oldest first, for the schema `pillarbox`.
 pub fn migrations() -> &'static [Migration] {
-    &[Migration {
-        version: 1,
-        name: "outbox",
-        sql: include_str!("migrations/0001_outbox.sql"),
-    }]
+    &[
+        Migration {
+            version: 1,
+            name: "outbox",
+            sql: include_str!("migrations/0001_outbox.sql"),
+        },
+        Migration {
+            version: 2,
+            name: "workers",
+            sql: include_str!("migrations/0002_workers.sql"),
+        },
+    ]
 }
 
 fn newest() -> i32 {
@@ -62,6 +69,44 @@ impl Postgres {
     /// When the schema is newer than this program, or the role may not change it.
     pub async fn migrate(&self) -> Result<Migrated, StoreError> {
         self.run(migrate(self.inner.clone())).await
+    }
+}
+
+impl Postgres {
+    /// Makes the index that fair shares need, if it is not there: who does not ask for them, does not pay for it.
+    ///
+    /// On a large table that is being written to, create it by hand before, with `concurrently`.
+    ///
+    /// # Errors
+    /// When the role may not; the error holds the statement to run.
+    pub async fn ensure_fair_index(&self) -> Result<(), StoreError> {
+        self.run(ensure_fair_index(self.inner.clone())).await
+    }
+}
+
+async fn ensure_fair_index(inner: Arc<Inner>) -> Result<(), StoreError> {
+    // CREATE INDEX IF NOT EXISTS asks for the right to create even where there is nothing to do.
+    let exists = format!(
+        "select to_regclass('\"{}\".outbox_events_fair') is not null as there",
+        inner.sql.schema
+    );
+    let row = sqlx::raw_sql(AssertSqlSafe(exists))
+        .fetch_one(&inner.pool())
+        .await
+        .map_err(store_error)?;
+    if row.try_get("there").map_err(store_error)? {
+        return Ok(());
+    }
+    let created = sqlx::raw_sql(inner.sql.fair_index.safe())
+        .execute(&inner.pool())
+        .await;
+    match created.map_err(store_error) {
+        Ok(_) => Ok(()),
+        Err(StoreError::Denied(why)) => Err(StoreError::Denied(format!(
+            "{why}; let the owner of the schema run:\n{}\n",
+            inner.sql.fair_index.text()
+        ))),
+        Err(other) => Err(other),
     }
 }
 

@@ -11,11 +11,16 @@
 mod claim;
 mod decode;
 mod enqueue;
+mod lanes;
+mod list;
+mod look;
 mod migrate;
 mod operate;
+mod route;
 mod settle;
 mod sql;
 mod sweep;
+mod workers;
 
 use std::future::Future;
 use std::str::FromStr;
@@ -23,6 +28,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use uuid::Uuid;
 
@@ -30,7 +36,10 @@ pub use self::enqueue::Outbox;
 pub use self::migrate::{migrations, script};
 use self::sql::Sql;
 use crate::event::Delivery;
-use crate::store::{ClaimRequest, Scope, Settlement, Store, StoreError, Swept};
+use crate::store::{
+    Aside, ClaimRequest, Heartbeat, LaneRequest, Look, Range, Routed, Routing, Scope, Settlement, Source,
+    Store, StoreError, Stub, SweepRequest, Swept,
+};
 
 /// The schema that holds the outbox unless another is named.
 pub const SCHEMA: &str = "pillarbox";
@@ -163,12 +172,43 @@ impl Inner {
              ('enable_bitmapscan', 'off'), ('enable_mergejoin', 'off')) as setting (name, value)";
         self.pool().begin_with(BEGIN).await.map_err(store_error)
     }
+
+    /// A change of rows that are named: returns those that it changed.
+    async fn change(
+        &self,
+        statement: AssertSqlSafe<Arc<str>>,
+        ids: Vec<Uuid>,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let mut transaction = self.begin().await?;
+        let query = sqlx::query_scalar(statement).bind(ids).persistent(false);
+        let changed = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+        transaction.commit().await.map_err(store_error)?;
+        Ok(changed)
+    }
 }
 
 #[async_trait]
 impl Store for Postgres {
+    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
+        self.run(look::look(
+            self.inner.clone(),
+            scope.clone(),
+            after.cloned(),
+            limit,
+        ))
+        .await
+    }
+
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
         self.run(claim::claim(self.inner.clone(), request.clone())).await
+    }
+
+    async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError> {
+        if routings.is_empty() {
+            return Ok(Routed::default());
+        }
+        let columns = route::Columns::of(routings);
+        self.run(route::route(self.inner.clone(), worker, columns)).await
     }
 
     async fn settle(&self, worker: Uuid, settlements: &[Settlement]) -> Result<Vec<Uuid>, StoreError> {
@@ -196,18 +236,51 @@ impl Store for Postgres {
             .await
     }
 
-    async fn sweep(&self, scope: &Scope, max_attempts: u32, grace: Duration) -> Result<Swept, StoreError> {
-        self.run(sweep::sweep(
+    async fn sweep(&self, request: &SweepRequest) -> Result<Swept, StoreError> {
+        self.run(sweep::sweep(self.inner.clone(), request.clone())).await
+    }
+
+    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+        if request.namespaces.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.run(workers::share_lanes(self.inner.clone(), request.clone()))
+            .await
+    }
+
+    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        let statement = self.inner.sql.beat(heartbeat);
+        self.run(workers::say(self.inner.clone(), statement)).await
+    }
+
+    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
+        let statement = self.inner.sql.leave(worker);
+        self.run(workers::say(self.inner.clone(), statement)).await
+    }
+
+    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.run(workers::pause(
             self.inner.clone(),
-            scope.clone(),
-            max_attempts,
-            grace,
+            destination.to_owned(),
+            reason.to_owned(),
         ))
         .await
     }
 
-    async fn is_due(&self, scope: &Scope) -> Result<bool, StoreError> {
-        self.run(claim::is_due(self.inner.clone(), scope.clone())).await
+    async fn aside(
+        &self,
+        what: Aside,
+        scope: &Scope,
+        after: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<Stub>, StoreError> {
+        self.run(look::aside(self.inner.clone(), what, scope.clone(), after, limit))
+            .await
+    }
+
+    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.run(look::let_go(self.inner.clone(), what, ids.to_vec()))
+            .await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -1,16 +1,17 @@
 //! What people ask of the outbox. Bounded: nothing here reads the whole of a large table.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use sqlx::Row;
 use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
-use super::{Inner, Postgres, store_error};
-use crate::operate::{Filter, Operate, Record, Stats};
-use crate::state::Status;
+use super::{Inner, Postgres, list, store_error, workers};
+use crate::operate::{
+    BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Paused, Record, SKIPPED,
+    Stats, WorkerRecord,
+};
 use crate::store::{Scope, StoreError};
 
 /// Up to so many rows a table is counted exactly.
@@ -23,36 +24,51 @@ impl Operate for Postgres {
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
-        self.run(list(self.inner.clone(), filter.clone())).await
+        self.run(list::list(self.inner.clone(), filter.clone())).await
     }
 
     async fn show(&self, id: Uuid) -> Result<Option<Record>, StoreError> {
-        self.run(show(self.inner.clone(), id)).await
+        self.run(list::show(self.inner.clone(), id)).await
     }
 
     async fn retry(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        let statement = self.inner.sql.retry.safe();
-        self.run(change(self.inner.clone(), statement, ids.to_vec()))
+        let (inner, ids) = (self.inner.clone(), ids.to_vec());
+        self.run(async move { inner.change(inner.sql.retry.safe(), ids).await })
             .await
     }
 
     async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        let statement = self.inner.sql.delete.safe();
-        self.run(change(self.inner.clone(), statement, ids.to_vec()))
+        let (inner, ids) = (self.inner.clone(), ids.to_vec());
+        self.run(async move { inner.change(inner.sql.delete.safe(), ids).await })
             .await
     }
-}
 
-async fn change(
-    inner: Arc<Inner>,
-    statement: AssertSqlSafe<Arc<str>>,
-    ids: Vec<Uuid>,
-) -> Result<Vec<Uuid>, StoreError> {
-    let mut transaction = inner.begin().await?;
-    let query = sqlx::query_scalar(statement).bind(ids).persistent(false);
-    let changed = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
-    transaction.commit().await.map_err(store_error)?;
-    Ok(changed)
+    async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
+        self.run(blocked(self.inner.clone(), scope.clone(), limit)).await
+    }
+
+    async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.run(skip(self.inner.clone(), ids.to_vec())).await
+    }
+
+    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError> {
+        self.run(destinations(self.inner.clone(), scope.clone())).await
+    }
+
+    async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+        let (destination, reason) = (destination.to_owned(), reason.to_owned());
+        self.run(workers::pause(self.inner.clone(), destination, reason))
+            .await
+    }
+
+    async fn resume(&self, destination: &str) -> Result<bool, StoreError> {
+        self.run(workers::resume(self.inner.clone(), destination.to_owned()))
+            .await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        self.run(workers::workers(self.inner.clone())).await
+    }
 }
 
 async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
@@ -72,6 +88,7 @@ async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
         delivered: count(&row, "delivered")?,
         dead: count(&row, "dead")?,
         unknown: count(&row, "unknown")?,
+        unrouted: count(&row, "unrouted")?,
         exact: row.try_get("exact").map_err(store_error)?,
         oldest_pending_seconds: row.try_get("oldest").map_err(store_error)?,
     };
@@ -88,6 +105,8 @@ async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
         stats.processing = count(&row, "processing")?;
         stats.dead = count(&row, "dead")?;
         stats.unknown = count(&row, "unknown")?;
+        stats.unrouted = count(&row, "unrouted")?;
+        stats.oldest_pending_seconds = row.try_get("oldest").map_err(store_error)?;
         let rest = stats.pending + stats.processing + stats.dead + stats.unknown;
         stats.delivered = count(&row, "total")?.saturating_sub(rest);
     }
@@ -95,92 +114,69 @@ async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
     Ok(stats)
 }
 
-async fn list(inner: Arc<Inner>, filter: Filter) -> Result<Vec<Record>, StoreError> {
-    // The status is written into the statement, because only then does its partial index serve. Without
-    // one the primary key gives the newest first, since ids grow with time.
-    let (status, order) = match &filter.status {
-        None => ("true", "id desc"),
-        Some(Status::Pending) => ("status = 'pending'", "seq desc"),
-        Some(Status::Processing) => ("status = 'processing'", "seq desc"),
-        Some(Status::Delivered) => ("status = 'delivered'", "id desc"),
-        Some(Status::Dead) => ("status = 'dead'", "seq desc"),
-        Some(Status::Unknown(_)) => (
-            "status not in ('pending', 'processing', 'delivered', 'dead')",
-            "seq desc",
-        ),
-    };
-    let mut text = record_sql(&inner, "null::jsonb");
-    write!(
-        text,
-        "where {status} and ($1::text[] is null or namespace = any($1)) and ($2::text is null or topic = $2) \
-         and ($3::bigint is null or seq < $3) order by {order} limit $4"
-    )
-    .map_err(|error| StoreError::Other(error.to_string()))?;
-    let limit = if filter.limit == 0 { 50 } else { filter.limit };
+async fn skip(inner: Arc<Inner>, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
     let mut transaction = inner.begin().await?;
-    let query = sqlx::query(AssertSqlSafe(text))
-        .bind(filter.scope.names())
-        .bind(filter.topic)
-        .bind(filter.before)
+    let query = sqlx::query_scalar(inner.sql.skip.safe())
+        .bind(ids)
+        .bind(SKIPPED)
+        .persistent(false);
+    let skipped = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(skipped)
+}
+
+async fn blocked(inner: Arc<Inner>, scope: Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let query = sqlx::query(inner.sql.blocked.safe())
+        .bind(scope.names())
         .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .bind(i64::try_from(MOST_BEHIND).unwrap_or(i64::MAX))
         .persistent(false);
     let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
     transaction.commit().await.map_err(store_error)?;
-    let mut records = rows
-        .iter()
-        .map(record)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(store_error)?;
-    records.sort_by_key(|record| std::cmp::Reverse(record.seq));
-    Ok(records)
+    rows.iter()
+        .map(blocked_key)
+        .collect::<Result<_, _>>()
+        .map_err(store_error)
 }
 
-async fn show(inner: Arc<Inner>, id: Uuid) -> Result<Option<Record>, StoreError> {
-    let text = record_sql(&inner, "payload") + "where id = $1";
-    let mut transaction = inner.begin().await?;
-    let query = sqlx::query(AssertSqlSafe(text)).bind(id).persistent(false);
-    let row = query
-        .fetch_optional(&mut *transaction)
-        .await
-        .map_err(store_error)?;
-    transaction.commit().await.map_err(store_error)?;
-    row.as_ref().map(record).transpose().map_err(store_error)
-}
-
-fn record_sql(inner: &Inner, payload: &str) -> String {
-    inner.sql.record.text().replace("/*payload*/", payload)
-}
-
-fn record(row: &PgRow) -> Result<Record, sqlx::Error> {
-    Ok(Record {
-        id: row.try_get("id")?,
-        event_id: row.try_get("event_id")?,
-        seq: row.try_get("seq")?,
+fn blocked_key(row: &PgRow) -> Result<BlockedKey, sqlx::Error> {
+    Ok(BlockedKey {
         namespace: row.try_get("namespace")?,
-        topic: row.try_get("topic")?,
-        event_type: row.try_get("event_type")?,
-        event_version: row.try_get("event_version")?,
-        aggregate_type: row.try_get("aggregate_type")?,
-        aggregate_id: row.try_get("aggregate_id")?,
-        tenant_id: row.try_get("tenant_id")?,
-        dedupe_key: row.try_get("dedupe_key")?,
-        ordering_key: row.try_get("ordering_key")?,
-        severity: row.try_get("severity")?,
         destination: row.try_get("destination")?,
+        ordering_key: row.try_get("ordering_key")?,
+        head: row.try_get("head")?,
+        seq: row.try_get("seq")?,
         status: row.try_get("status")?,
         attempts: row.try_get("attempts")?,
-        max_attempts: row.try_get("max_attempts")?,
+        reason: row.try_get("reason")?,
+        age_seconds: row.try_get("age")?,
         next_attempt_at: row.try_get("next_attempt_at")?,
-        locked_by: row.try_get("locked_by")?,
-        locked_until: row.try_get("locked_until")?,
-        last_error: row.try_get("last_error")?,
-        created_at: row.try_get("created_at")?,
-        updated_at: row.try_get("updated_at")?,
-        delivered_at: row.try_get("delivered_at")?,
-        content_type: row.try_get("content_type")?,
-        content_encoding: row.try_get("content_encoding")?,
-        headers: row.try_get("headers")?,
-        payload: row.try_get("payload")?,
-        body_bytes: row.try_get("body_bytes")?,
+        behind: row.try_get::<i64, _>("behind")?.unsigned_abs(),
+    })
+}
+
+async fn destinations(inner: Arc<Inner>, scope: Scope) -> Result<Vec<DestinationRecord>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let query = sqlx::query(inner.sql.destinations.safe())
+        .bind(scope.names())
+        .bind(i64::try_from(MOST_WAITING).unwrap_or(i64::MAX))
+        .persistent(false);
+    let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    rows.iter()
+        .map(destination)
+        .collect::<Result<_, _>>()
+        .map_err(store_error)
+}
+
+fn destination(row: &PgRow) -> Result<DestinationRecord, sqlx::Error> {
+    let since: Option<time::OffsetDateTime> = row.try_get("paused_at")?;
+    let reason: Option<String> = row.try_get("reason")?;
+    Ok(DestinationRecord {
+        name: row.try_get("name")?,
+        paused: since.zip(reason).map(|(since, reason)| Paused { since, reason }),
+        pending: row.try_get::<i64, _>("pending")?.unsigned_abs(),
+        dead: row.try_get::<i64, _>("dead")?.unsigned_abs(),
     })
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
-use super::{Inner, attempts, interval, store_error};
+use super::{Inner, Transaction, attempts, interval, store_error};
 use crate::failpoint;
 use crate::outcome::Verdict;
 use crate::store::{Settlement, StoreError};
@@ -20,6 +20,13 @@ use crate::text::error_text;
 pub(super) struct Columns {
     delivered: Delivered,
     other: Other,
+    discarded: Discarded,
+}
+
+#[derive(Debug, Default)]
+struct Discarded {
+    ids: Vec<Uuid>,
+    claims: Vec<Uuid>,
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +46,7 @@ struct Other {
     reasons: Vec<Option<String>>,
     destinations: Vec<Option<String>>,
     max_attempts: Vec<Option<i32>>,
+    unordered: Vec<bool>,
 }
 
 impl Columns {
@@ -46,7 +54,14 @@ impl Columns {
         let mut columns = Self::default();
         for settlement in settlements {
             match &settlement.verdict {
+                Verdict::Delivered if settlement.unordered => {
+                    columns.other.push(settlement, "delivered", Duration::ZERO, None);
+                }
                 Verdict::Delivered => columns.delivered.push(settlement),
+                Verdict::Discard => {
+                    columns.discarded.ids.push(settlement.id);
+                    columns.discarded.claims.push(settlement.claim);
+                }
                 Verdict::Retry { after, reason } => {
                     columns.other.push(settlement, "retry", *after, Some(reason));
                 }
@@ -91,6 +106,7 @@ impl Other {
         self.reasons.push(reason.map(|reason| error_text(reason)));
         self.destinations.push(settlement.destination.clone());
         self.max_attempts.push(settlement.max_attempts.map(attempts));
+        self.unordered.push(settlement.unordered);
     }
 }
 
@@ -99,35 +115,81 @@ pub(super) async fn settle(
     worker: Uuid,
     columns: Columns,
 ) -> Result<Vec<Uuid>, StoreError> {
-    let Columns { delivered, other } = columns;
+    let Columns {
+        delivered,
+        other,
+        discarded,
+    } = columns;
     let mut transaction = inner.begin().await?;
     let mut lost: Vec<Uuid> = Vec::new();
     if !delivered.ids.is_empty() {
-        let query = sqlx::query_scalar::<_, Uuid>(inner.sql.settle_delivered.safe())
-            .bind(worker)
-            .bind(delivered.ids)
-            .bind(delivered.claims)
-            .bind(delivered.destinations)
-            .bind(delivered.max_attempts)
-            .persistent(false);
-        lost.extend(query.fetch_all(&mut *transaction).await.map_err(store_error)?);
+        lost.extend(delivered.write(&inner, &mut transaction, worker).await?);
     }
     if !other.ids.is_empty() {
-        let query = sqlx::query_scalar::<_, Uuid>(inner.sql.settle_other.safe())
-            .bind(worker)
-            .bind(other.ids)
-            .bind(other.claims)
-            .bind(other.verdicts)
-            .bind(other.waits)
-            .bind(other.reasons)
-            .bind(other.destinations)
-            .bind(other.max_attempts)
-            .persistent(false);
-        lost.extend(query.fetch_all(&mut *transaction).await.map_err(store_error)?);
+        lost.extend(other.write(&inner, &mut transaction, worker).await?);
+    }
+    if !discarded.ids.is_empty() {
+        lost.extend(discarded.write(&inner, &mut transaction, worker).await?);
     }
     failpoint::hit("in_settle");
     transaction.commit().await.map_err(store_error)?;
     Ok(lost)
+}
+
+impl Delivered {
+    async fn write(
+        self,
+        inner: &Inner,
+        transaction: &mut Transaction,
+        worker: Uuid,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let query = sqlx::query_scalar(inner.sql.settle_delivered.safe())
+            .bind(worker)
+            .bind(self.ids)
+            .bind(self.claims)
+            .bind(self.destinations)
+            .bind(self.max_attempts)
+            .persistent(false);
+        query.fetch_all(&mut **transaction).await.map_err(store_error)
+    }
+}
+
+impl Other {
+    async fn write(
+        self,
+        inner: &Inner,
+        transaction: &mut Transaction,
+        worker: Uuid,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let query = sqlx::query_scalar(inner.sql.settle_other.safe())
+            .bind(worker)
+            .bind(self.ids)
+            .bind(self.claims)
+            .bind(self.verdicts)
+            .bind(self.waits)
+            .bind(self.reasons)
+            .bind(self.destinations)
+            .bind(self.max_attempts)
+            .bind(self.unordered)
+            .persistent(false);
+        query.fetch_all(&mut **transaction).await.map_err(store_error)
+    }
+}
+
+impl Discarded {
+    async fn write(
+        self,
+        inner: &Inner,
+        transaction: &mut Transaction,
+        worker: Uuid,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let query = sqlx::query_scalar(inner.sql.settle_discard.safe())
+            .bind(worker)
+            .bind(self.ids)
+            .bind(self.claims)
+            .persistent(false);
+        query.fetch_all(&mut **transaction).await.map_err(store_error)
+    }
 }
 
 pub(super) async fn renew(

@@ -1,33 +1,70 @@
-//! Makes rows dead that have no attempts left and whose worker did not come back, a bounded number at a time.
+//! Makes rows dead that have no attempts left and whose worker did not come back, a bounded number at a time, and
+//! finds out whether rows came back whose lease ran out.
+//!
+//! Mostly there are none: one query by the simple protocol says so.
 //!
 //! **If we die here** the next sweep finds them again.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::{Inner, attempts, interval, store_error};
+use sqlx::Row;
+use uuid::Uuid;
+
+use super::{Inner, Transaction, attempts, interval, store_error};
 use crate::state::SWEPT;
-use crate::store::{Scope, StoreError, Swept};
+use crate::store::{StoreError, SweepRequest, Swept};
 
-pub(super) async fn sweep(
-    inner: Arc<Inner>,
-    scope: Scope,
-    max_attempts: u32,
-    grace: Duration,
-) -> Result<Swept, StoreError> {
+pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Swept, StoreError> {
+    let probe = inner.sql.is_abandoned(attempts(request.max_attempts));
+    let row = sqlx::raw_sql(probe.safe())
+        .fetch_one(&inner.pool())
+        .await
+        .map_err(store_error)?;
+    let expired: bool = row.try_get("expired").map_err(store_error)?;
+    let exhausted: bool = row.try_get("exhausted").map_err(store_error)?;
+    let mut swept = Swept::default();
+    if !expired && !exhausted {
+        return Ok(swept);
+    }
     let mut transaction = inner.begin().await?;
+    swept.dead = bury(&inner, &mut transaction, &request).await?;
+    if expired {
+        swept.recovered = could_take(&inner, &mut transaction, &request, (i32::MIN, 2)).await?;
+        swept.alone = could_take(&inner, &mut transaction, &request, (2, i32::MAX)).await?;
+    }
+    transaction.commit().await.map_err(store_error)?;
+    Ok(swept)
+}
+
+async fn bury(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    request: &SweepRequest,
+) -> Result<Vec<Uuid>, StoreError> {
     let query = sqlx::query_scalar(inner.sql.sweep.safe())
-        .bind(attempts(max_attempts))
-        .bind(interval(grace))
-        .bind(scope.names())
+        .bind(attempts(request.max_attempts))
+        .bind(interval(request.grace))
+        .bind(request.scope.names())
         .bind(SWEPT)
         .persistent(false);
-    let dead = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
-    let query = sqlx::query_scalar(inner.sql.is_alone.safe())
-        .bind(attempts(max_attempts))
-        .bind(scope.names())
+    query.fetch_all(&mut **transaction).await.map_err(store_error)
+}
+
+/// Is there a row with so many attempts whose lease ran out and that the claim would take?
+async fn could_take(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    request: &SweepRequest,
+    (from, below): (i32, i32),
+) -> Result<bool, StoreError> {
+    let query = sqlx::query_scalar(inner.sql.is_expired.safe())
+        .bind(request.worker)
+        .bind(from)
+        .bind(below)
+        .bind(attempts(request.max_attempts))
+        .bind(request.scope.names())
+        .bind(request.closed.clone())
+        .bind(1i64)
         .persistent(false);
-    let alone = query.fetch_one(&mut *transaction).await.map_err(store_error)?;
-    transaction.commit().await.map_err(store_error)?;
-    Ok(Swept { dead, alone })
+    query.fetch_one(&mut **transaction).await.map_err(store_error)
 }

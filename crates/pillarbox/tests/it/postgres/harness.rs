@@ -97,7 +97,13 @@ impl Harness for PostgresHarness {
                updated_at = updated_at - make_interval(secs => {seconds}),
                next_attempt_at = next_attempt_at - make_interval(secs => {seconds}),
                locked_until = locked_until - make_interval(secs => {seconds}),
-               delivered_at = delivered_at - make_interval(secs => {seconds})"
+               delivered_at = delivered_at - make_interval(secs => {seconds});
+             update pillarbox.lanes set until = until - make_interval(secs => {seconds});
+             update pillarbox.workers set
+               started_at = started_at - make_interval(secs => {seconds}),
+               seen_at = seen_at - make_interval(secs => {seconds}),
+               alive_until = alive_until - make_interval(secs => {seconds});
+             update pillarbox.destinations set paused_at = paused_at - make_interval(secs => {seconds})"
         ))
         .await;
     }

@@ -2,12 +2,13 @@
 
 mod harness;
 mod migration;
-mod plan;
+// mod plan;
 mod producer;
 mod rights;
 mod trouble;
 
 pub(crate) use harness::service;
+pub(crate) use producer::request;
 
 mod direct {
     pillarbox_testkit::store_suite!(super::harness::PostgresHarness::direct);

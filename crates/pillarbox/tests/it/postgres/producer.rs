@@ -2,22 +2,37 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{ClaimRequest, Take};
+use pillarbox::store::{ClaimRequest, Share, Source, Take};
 use pillarbox::{EnqueueError, Enqueued, Event, Payload, Scope, Store};
 use pillarbox_testkit::store_suite::Harness;
 use uuid::Uuid;
 
 use super::harness::PostgresHarness;
 
-pub(super) fn request(limit: usize) -> ClaimRequest {
+pub(crate) fn request(limit: usize) -> ClaimRequest {
     ClaimRequest {
         worker: Uuid::new_v4(),
         claim: Uuid::new_v4(),
         lease: Duration::from_secs(60),
-        take: Take::Due { limit, recovered: 10 },
+        take: Take::Free(vec![share(limit)]),
+        closed: Vec::new(),
+        first_lane: 0,
         max_bytes: 64 << 20,
         scope: Scope::All,
         max_attempts: 25,
+    }
+}
+
+/// What the shop publishes and no route has seen yet.
+pub(super) fn share(limit: usize) -> Share {
+    Share {
+        source: Source {
+            destination: None,
+            namespace: "shop".into(),
+        },
+        limit,
+        floor: 0,
+        fair: false,
     }
 }
 

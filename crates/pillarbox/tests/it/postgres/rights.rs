@@ -1,6 +1,6 @@
 //! What a dispatcher and a producer need to be allowed, TLS and passwords.
 
-use pillarbox::store::Settlement;
+use pillarbox::store::{Settlement, SweepRequest};
 use pillarbox::stores::postgres::{Options, Postgres};
 use pillarbox::{Event, Operate, Scope, Store, StoreError, Verdict};
 use pillarbox_testkit::store_suite::Harness;
@@ -29,7 +29,10 @@ async fn as_role(harness: &PostgresHarness, grants: &str) -> (String, Postgres) 
 
 /// As docs/postgres.md gives them.
 const DISPATCHER: &str = "grant usage on schema pillarbox.; \
-    grant select, update on pillarbox.outbox_events to ROLE; grant select on pillarbox.migrations to ROLE";
+    grant select, insert, update on pillarbox.outbox_events to ROLE; \
+    grant select, insert, update, delete on pillarbox.lanes, pillarbox.workers to ROLE; \
+    grant select, insert on pillarbox.destinations to ROLE; \
+    grant select on pillarbox.migrations to ROLE";
 
 fn schema_grant(harness: &PostgresHarness, grants: &str) -> String {
     grants.replace(
@@ -51,7 +54,8 @@ async fn a_dispatcher_needs_to_select_and_update_and_nothing_more() {
     harness.enqueue(&events).await.expect("enqueues");
     let (role, store) = as_role(&harness, &schema_grant(&harness, DISPATCHER)).await;
     store.check().await.expect("may see the version");
-    assert!(store.is_due(&Scope::All).await.expect("may look"));
+    let look = store.look(&Scope::All, None, 10).await.expect("may look");
+    assert_eq!(look.due.len(), 1);
     let request = request(10);
     let claimed = store.claim(&request).await.expect("may claim");
     assert_eq!(claimed.len(), 2);
@@ -61,6 +65,7 @@ async fn a_dispatcher_needs_to_select_and_update_and_nothing_more() {
         verdict,
         destination: Some("d".into()),
         max_attempts: Some(3),
+        unordered: false,
     };
     let retry = Verdict::Retry {
         after: Duration::from_secs(1),
@@ -81,10 +86,14 @@ async fn a_dispatcher_needs_to_select_and_update_and_nothing_more() {
         .await
         .expect("may settle");
     assert!(lost.is_empty());
-    store
-        .sweep(&Scope::All, 25, Duration::ZERO)
-        .await
-        .expect("may sweep");
+    let sweep = SweepRequest {
+        worker: request.worker,
+        scope: Scope::All,
+        max_attempts: 25,
+        grace: Duration::ZERO,
+        closed: Vec::new(),
+    };
+    store.sweep(&sweep).await.expect("may sweep");
     assert_eq!(store.stats(&Scope::All).await.expect("may count").delivered, 1);
     let refused = store.delete(&[claimed[0].id]).await.expect_err("may not delete");
     assert!(matches!(refused, StoreError::Denied(_)), "{refused}");

@@ -38,23 +38,25 @@ create table pillarbox.outbox_events (
   id               uuid primary key default pillarbox.uuidv7(),
   seq              bigint not null default nextval('pillarbox.outbox_seq'),
   parent_id        uuid,
-  namespace        text not null check (namespace <> ''),
-  topic            text not null check (topic <> ''),
+  namespace        text collate "C" not null check (namespace <> ''),
+  topic            text collate "C" not null check (topic <> ''),
   event_type       text,
   event_version    int not null default 1,
   aggregate_type   text,
   aggregate_id     text,
   tenant_id        uuid,
-  dedupe_key       text,
-  ordering_key     text,
-  lane             smallint generated always as (pillarbox.lane(ordering_key)) stored,
+  dedupe_key       text collate "C",
+  ordering_key     text collate "C",
+  unordered        boolean not null default false,
+  lane             smallint generated always as
+                     (case when unordered then null else pillarbox.lane(ordering_key) end) stored,
   severity         text,
   payload          jsonb not null,
   body             bytea,
   content_type     text,
   content_encoding text,
   headers          jsonb not null default '{}' check (jsonb_typeof(headers) = 'object'),
-  destination      text,
+  destination      text collate "C",
   status           text not null default 'pending',
   attempts         int not null default 0,
   max_attempts     int,
@@ -75,21 +77,48 @@ create table pillarbox.outbox_events (
 
 alter sequence pillarbox.outbox_seq owned by pillarbox.outbox_events.seq;
 
--- What was never tried: due since it was written, in the order of insertion.
-create index outbox_events_fresh on pillarbox.outbox_events (seq)
-  where status = 'pending' and next_attempt_at <= created_at;
+-- Names are compared byte by byte (collate "C"): statements step from name to name through these indexes, and the
+-- dispatcher compares them too. Where a row goes stands in them as '' while nobody knows.
 
--- What waits for a later time: tried before, released, scheduled or retried by a person.
-create index outbox_events_waiting on pillarbox.outbox_events (next_attempt_at, seq)
-  where status = 'pending' and next_attempt_at > created_at;
+-- What has no lane and was never made to wait: due since it was written, source by source in the order of insertion.
+create index outbox_events_fresh on pillarbox.outbox_events (coalesce(destination, ''), namespace, seq)
+  where status = 'pending' and next_attempt_at <= created_at and lane is null;
+
+-- What has no lane and waits for a later time: tried before, released, scheduled or retried by a person.
+create index outbox_events_waiting on pillarbox.outbox_events (coalesce(destination, ''), namespace, next_attempt_at, seq)
+  where status = 'pending' and next_attempt_at > created_at and lane is null;
+
+-- What has a lane and is not finished, key by key: the first row of a key says whether the key can go on.
+create index outbox_events_keyed on pillarbox.outbox_events (coalesce(destination, ''), namespace, lane, ordering_key, seq)
+  where lane is not null and status in ('pending', 'processing', 'dead');
+
+-- What may hold up others of its key. Only failures are in it.
+create index outbox_events_blocking on pillarbox.outbox_events (seq)
+  where lane is not null and (status = 'dead' or (status = 'pending' and attempts > 0));
+
+-- What is pending and has no attempts left, by the row's own limit or by the dispatcher's. Next to nothing is in them.
+create index outbox_events_exhausted on pillarbox.outbox_events (seq)
+  where status = 'pending' and attempts >= max_attempts;
+create index outbox_events_tried on pillarbox.outbox_events (attempts)
+  where status = 'pending' and attempts > 0 and max_attempts is null;
+
+-- What no route leads anywhere, until one does.
+create index outbox_events_unrouted on pillarbox.outbox_events (seq)
+  where status = 'pending' and destination = 'unrouted';
+
+-- The siblings of an event. Nothing else is in it.
+create index outbox_events_siblings on pillarbox.outbox_events (parent_id)
+  where parent_id is not null;
 
 -- What is in somebody's hands, by the end of the lease.
 -- A row in processing without an end was written by somebody else, and nobody comes back for it.
 create index outbox_events_leased on pillarbox.outbox_events (coalesce(locked_until, '-infinity'))
   where status = 'processing';
 
--- What people look for: what was given up on, and what carries a status that is not ours.
+-- What people look for: what was given up on, in all and by destination, and what carries a status that is not ours.
 create index outbox_events_dead on pillarbox.outbox_events (seq)
+  where status = 'dead';
+create index outbox_events_dead_at on pillarbox.outbox_events (coalesce(destination, ''), namespace, seq)
   where status = 'dead';
 create index outbox_events_unknown on pillarbox.outbox_events (seq)
   where status not in ('pending', 'processing', 'delivered', 'dead');

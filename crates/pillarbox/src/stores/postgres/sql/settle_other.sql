@@ -1,16 +1,18 @@
 -- Writes every other outcome on rows that are still held under their claim, and returns those that are not.
--- $1 worker   $2 ids   $3 claim ids   $4 verdicts: retry, release, suspect or dead
--- $5 waits    $6 reasons   $7 destinations   $8 attempts in all
+-- $1 worker   $2 ids   $3 claim ids   $4 verdicts: retry, release, suspect, dead, or delivered out of its lane
+-- $5 waits    $6 reasons   $7 destinations   $8 attempts in all   $9 does the row leave its lane?
 -- Locks and index as in settle_delivered.sql, and written in the same way for the same reason.
 --
 -- A suspect stays in processing under a lease of nobody: nothing can settle it, and the end of the
 -- lease makes it claimable like a row whose worker died.
 with given as materialized (
-  select * from unnest($2::uuid[], $3::uuid[], $4::text[], $5::interval[], $6::text[], $7::text[], $8::int[])
-    as g (id, claim_id, verdict, wait, reason, destination, max_attempts)
+  select * from unnest(
+    $2::uuid[], $3::uuid[], $4::text[], $5::interval[], $6::text[], $7::text[], $8::int[], $9::boolean[]
+  ) as g (id, claim_id, verdict, wait, reason, destination, max_attempts, unordered)
 ), settled as (
   update pillarbox.outbox_events e
-  set status = case g.verdict when 'dead' then 'dead' when 'suspect' then 'processing' else 'pending' end,
+  set status = case g.verdict when 'dead' then 'dead' when 'suspect' then 'processing'
+        when 'delivered' then 'delivered' else 'pending' end,
       attempts = case g.verdict when 'release' then greatest(e.attempts - 1, 0) else e.attempts end,
       next_attempt_at = case when g.verdict in ('retry', 'release') then now() + g.wait else e.next_attempt_at end,
       locked_by = case g.verdict when 'suspect' then '00000000-0000-0000-0000-000000000000'::uuid end,
@@ -19,6 +21,8 @@ with given as materialized (
       last_error = coalesce(g.reason, e.last_error),
       destination = coalesce(g.destination, e.destination),
       max_attempts = coalesce(g.max_attempts, e.max_attempts),
+      unordered = e.unordered or (g.unordered and e.ordering_key is not null),
+      delivered_at = case g.verdict when 'delivered' then now() else e.delivered_at end,
       updated_at = now()
   from given g
   where e.id = any(array(select id from given)) and e.id = g.id and e.claim_id = g.claim_id

@@ -1,13 +1,26 @@
 -- Counts of a table that is too large to be counted: what the partial indexes tell up to a cap, and for
--- what is delivered the planner's estimate of the table less the rest.
+-- what is delivered the planner's estimate of the table less the rest. The oldest is the oldest of what was read.
 -- $1 namespaces, or null for all   $2 the cap
+with fresh as materialized (
+  select next_attempt_at from pillarbox.outbox_events
+  where status = 'pending' and next_attempt_at <= created_at and lane is null
+    and ($1::text[] is null or namespace = any($1))
+  limit $2
+), waiting as materialized (
+  select next_attempt_at from pillarbox.outbox_events
+  where status = 'pending' and next_attempt_at > created_at and lane is null
+    and ($1::text[] is null or namespace = any($1))
+  limit $2
+), keyed as materialized (
+  select next_attempt_at from pillarbox.outbox_events
+  where lane is not null and status in ('pending', 'processing', 'dead') and status = 'pending'
+    and ($1::text[] is null or namespace = any($1))
+  limit $2
+), pending as (
+  select * from fresh union all select * from waiting union all select * from keyed
+)
 select
-  (select count(*) from (select from pillarbox.outbox_events
-    where status = 'pending' and next_attempt_at <= created_at
-      and ($1::text[] is null or namespace = any($1)) limit $2) as fresh)
-  + (select count(*) from (select from pillarbox.outbox_events
-    where status = 'pending' and next_attempt_at > created_at
-      and ($1::text[] is null or namespace = any($1)) limit $2) as waiting) as pending,
+  (select count(*) from pending) as pending,
   (select count(*) from (select from pillarbox.outbox_events
     where status = 'processing' and ($1::text[] is null or namespace = any($1)) limit $2) as leased) as processing,
   (select count(*) from (select from pillarbox.outbox_events
@@ -15,4 +28,8 @@ select
   (select count(*) from (select from pillarbox.outbox_events
     where status not in ('pending', 'processing', 'delivered', 'dead')
       and ($1::text[] is null or namespace = any($1)) limit $2) as unknown) as unknown,
+  (select count(*) from (select from pillarbox.outbox_events
+    where status = 'pending' and destination = 'unrouted'
+      and ($1::text[] is null or namespace = any($1)) limit $2) as unrouted) as unrouted,
+  (select extract(epoch from now() - min(next_attempt_at))::float8 from pending where next_attempt_at <= now()) as oldest,
   (select greatest(reltuples, 0)::bigint from pg_class where oid = 'pillarbox.outbox_events'::regclass) as total

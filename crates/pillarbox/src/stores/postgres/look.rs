@@ -1,0 +1,98 @@
+//! Finds sources in which something may be due, and rows that wait for something other than time.
+//!
+//! A look is one query by the simple protocol: what an idle worker costs.
+
+use std::sync::Arc;
+
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use super::decode::event;
+use super::{Inner, store_error};
+use crate::store::{Aside, Due, Look, Scope, Source, StoreError, Stub};
+
+pub(super) async fn look(
+    inner: Arc<Inner>,
+    scope: Scope,
+    after: Option<Source>,
+    limit: usize,
+) -> Result<Look, StoreError> {
+    let statement = inner.sql.look(&scope, after.as_ref(), limit);
+    let rows = sqlx::raw_sql(statement.safe())
+        .fetch_all(&inner.pool())
+        .await
+        .map_err(store_error)?;
+    let mut look = Look::default();
+    for row in &rows {
+        if let Some(name) = row.try_get("paused").map_err(store_error)? {
+            look.paused.push(name);
+            continue;
+        }
+        look.more |= row.try_get::<bool, _>("cut").map_err(store_error)?;
+        look.due.push(due(row).map_err(store_error)?);
+    }
+    look.due.sort_by(|a, b| a.source.cmp(&b.source));
+    look.paused.sort();
+    look.more |= look.due.len() > limit;
+    look.due.truncate(limit);
+    Ok(look)
+}
+
+fn due(row: &PgRow) -> Result<Due, sqlx::Error> {
+    let destination: String = row.try_get("destination")?;
+    Ok(Due {
+        source: Source {
+            destination: Some(destination).filter(|name| !name.is_empty()),
+            namespace: row.try_get("namespace")?,
+        },
+        lowest: row.try_get("lowest")?,
+        waited: row.try_get("waited")?,
+        keyed: row.try_get("keyed")?,
+    })
+}
+
+pub(super) async fn aside(
+    inner: Arc<Inner>,
+    what: Aside,
+    scope: Scope,
+    after: Option<i64>,
+    limit: usize,
+) -> Result<Vec<Stub>, StoreError> {
+    // Word for word the predicate of the partial index that serves.
+    let statement = inner.sql.aside(match what {
+        Aside::Unrouted => "e.status = 'pending' and e.destination = 'unrouted'",
+        Aside::Blocking => {
+            "e.lane is not null and (e.status = 'dead' or (e.status = 'pending' and e.attempts > 0)) \
+             and e.status = 'dead'"
+        }
+    });
+    let mut transaction = inner.begin().await?;
+    let query = sqlx::query(statement.safe())
+        .bind(scope.names())
+        .bind(after.unwrap_or(i64::MIN))
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .persistent(false);
+    let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    rows.iter()
+        .map(stub)
+        .collect::<Result<_, _>>()
+        .map_err(store_error)
+}
+
+fn stub(row: &PgRow) -> Result<Stub, sqlx::Error> {
+    Ok(Stub {
+        id: row.try_get_unchecked(0)?,
+        seq: row.try_get_unchecked(2)?,
+        event: event(row)?,
+    })
+}
+
+pub(super) async fn let_go(inner: Arc<Inner>, what: Aside, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
+    let statement = match what {
+        Aside::Unrouted => inner.sql.let_go_unrouted.safe(),
+        Aside::Blocking => inner.sql.let_go_blocking.safe(),
+    };
+    inner.change(statement, ids).await
+}

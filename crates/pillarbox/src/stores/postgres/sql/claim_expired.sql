@@ -1,0 +1,28 @@
+-- Claims rows whose lease ran out. /*expired*/ is expired.sql, with its parameters; /*delivery*/ is delivery.sql.
+-- $8 claim id   $9 lease   $10 bytes at the most, or one row
+-- Locks: the chosen rows for update. A row that another holds locked is skipped and ends the run of its key.
+/*expired*/
+, locked as materialized (
+  select e.id from pillarbox.outbox_events e
+  where e.id = any(array(select id from wanted)) and e.status || '' = 'processing'
+    and coalesce(e.locked_until, '-infinity') < now() and e.attempts >= $2 and e.attempts < $3
+  for update skip locked
+), broken as materialized (
+  select r.namespace, r.ordering_key, r.destination, min(r.seq) as seq
+  from run r
+  where r.unbroken and not exists (select from locked l where l.id = r.id)
+  group by r.namespace, r.ordering_key, r.destination
+), chosen as (
+  select w.id, w.size, sum(w.size) over (order by w.seq, w.id rows unbounded preceding) as total
+  from wanted w
+  join locked l on l.id = w.id
+  where not exists (
+    select from run r
+    join broken b on b.namespace = r.namespace and b.ordering_key = r.ordering_key and b.destination = r.destination
+    where r.id = w.id and r.own and b.seq < r.seq)
+)
+update pillarbox.outbox_events e
+set attempts = greatest(e.attempts, 0) + 1, updated_at = now(), locked_by = $1, locked_until = now() + $9, claim_id = $8
+from chosen c
+where e.id = c.id and (c.total <= $10 or c.total = c.size)
+returning /*delivery*/ e.id

@@ -1,0 +1,106 @@
+-- Claims rows with a key from the lanes that this worker takes care of: of a key the unbroken beginning of its
+-- unfinished rows, as far as they are pending and due.
+-- $1 worker   $2 claim id   $3 lease   $4 destinations ('' for none yet)   $5 namespaces   $6 how many of each
+-- $7 the lane to begin at   $8 attempts of a row that does not say   $9 bytes at the most, or one row
+-- Locks: the worker's ranges of lanes for share, so that nobody takes them over meanwhile (one that is being taken over
+-- is skipped); the chosen rows for update. A row that another holds locked is skipped and ends the run of its key.
+-- Index: outbox_events_keyed; then the primary key. /*delivery*/ is delivery.sql.
+--
+-- Steps from key to key. A key whose first row cannot be taken (in processing, in backoff, dead, exhausted) costs one
+-- probe, however many rows are behind it; for a source with a destination a second one finds the first row of the key
+-- that knows none yet, which nothing behind it may overtake.
+with recursive share as materialized (
+  select * from unnest($4::text[], $5::text[], $6::bigint[]) with ordinality
+    as s (destination, namespace, most, turn)
+), mine as materialized (
+  select namespace, int4range(number * 4096 / ranges, (number + 1) * 4096 / ranges) as lanes
+  from pillarbox.lanes
+  where owner = $1 and until >= now() and not leaving and namespace = any($5)
+  for share skip locked
+), segment as materialized (
+  -- From the first lane on and around.
+  select s.turn, part.low, part.high, row_number() over (partition by s.turn order by part.around, part.low) as place
+  from share s
+  cross join lateral (
+    select unnest(range_agg(m.lanes)) as lanes from mine m where m.namespace = s.namespace
+  ) as merged
+  cross join lateral (values
+    (greatest(lower(merged.lanes), $7::int), upper(merged.lanes) - 1, 1),
+    (lower(merged.lanes), least(upper(merged.lanes), $7::int) - 1, 2)
+  ) as part (low, high, around)
+  where part.low <= part.high
+), stepped as (
+  select s.turn, s.destination, s.namespace, s.most, g.place, g.high, g.low::smallint as lane,
+    ''::text collate "C" as key, (-9223372036854775808)::bigint as seq, null::bigint as barrier, false as ready,
+    0::bigint as found, 0 as step
+  from share s join segment g on g.turn = s.turn and g.place = 1
+  union all
+  select s.turn, s.destination, s.namespace, s.most, next.place, next.high, next.lane, next.key, next.seq,
+    next.barrier, next.ready, s.found + next.ready::int, s.step + 1
+  from stepped s
+  cross join lateral (
+    (select s.place, s.high, head.lane, head.ordering_key as key, 9223372036854775807 as seq, unrouted.seq as barrier,
+       head.ready and (unrouted.seq is null or head.seq < unrouted.seq) as ready
+     from (
+       select lane, ordering_key, seq,
+         status = 'pending' and next_attempt_at <= now() and attempts < coalesce(max_attempts, $8) as ready
+       from pillarbox.outbox_events
+       where lane is not null and status in ('pending', 'processing', 'dead')
+         and coalesce(destination, '') = s.destination and namespace = s.namespace
+         and (lane, ordering_key, seq) > (s.lane, s.key, s.seq) and lane <= s.high
+       order by coalesce(destination, ''), namespace, lane, ordering_key, seq
+       limit 1
+     ) as head
+     left join lateral (
+       select seq from pillarbox.outbox_events
+       where s.destination <> '' and head.ready and lane is not null and status in ('pending', 'processing', 'dead')
+         and coalesce(destination, '') = '' and namespace = s.namespace
+         and lane = head.lane and ordering_key = head.ordering_key
+       order by coalesce(destination, ''), namespace, lane, ordering_key, seq
+       limit 1
+     ) as unrouted on true)
+    union all
+    (select g.place, g.high, g.low::smallint, '', -9223372036854775808, null, false
+     from segment g where g.turn = s.turn and g.place = s.place + 1)
+    limit 1
+  ) as next
+  where s.found < greatest(s.most / 4, 1) and s.step < 2000
+), keys as materialized (
+  select *, (most + count(*) over (partition by turn) - 1) / count(*) over (partition by turn) as each
+  from stepped where ready
+), run as materialized (
+  select k.turn, k.step, r.id, r.seq, r.size,
+    bool_and(r.ready) over (partition by k.turn, k.step order by r.seq rows unbounded preceding) as unbroken
+  from keys k cross join lateral (
+    select id, seq, pillarbox.size(payload, body) as size,
+      status = 'pending' and next_attempt_at <= now() and attempts < coalesce(max_attempts, $8)
+        and (k.barrier is null or seq < k.barrier) as ready
+    from pillarbox.outbox_events
+    where lane is not null and status in ('pending', 'processing', 'dead')
+      and coalesce(destination, '') = k.destination and namespace = k.namespace
+      and lane = k.lane and ordering_key = k.key
+    order by coalesce(destination, ''), namespace, lane, ordering_key, seq
+    limit k.each
+  ) as r
+), wanted as materialized (
+  select r.* from (
+    select *, row_number() over (partition by turn order by step, seq) as place from run where unbroken
+  ) as r join share s on s.turn = r.turn
+  where r.place <= s.most
+), locked as materialized (
+  select e.id from pillarbox.outbox_events e
+  where e.id = any(array(select id from wanted)) and e.status || '' = 'pending' and e.next_attempt_at <= now()
+    and e.attempts < coalesce(e.max_attempts, $8) and e.lane is not null
+  for update skip locked
+), chosen as (
+  select w.id, w.size,
+    bool_and(l.id is not null) over (partition by w.turn, w.step order by w.seq rows unbounded preceding) as unbroken,
+    sum(w.size) over (order by w.turn, w.step, w.seq rows unbounded preceding) as total
+  from wanted w left join locked l on l.id = w.id
+)
+update pillarbox.outbox_events e
+set status = 'processing', attempts = greatest(e.attempts, 0) + 1, updated_at = now(),
+    locked_by = $1, locked_until = now() + $3, claim_id = $2
+from chosen c
+where e.id = c.id and c.unbroken and (c.total <= $9 or c.total = c.size)
+returning /*delivery*/ e.id

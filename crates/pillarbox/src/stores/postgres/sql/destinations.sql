@@ -1,0 +1,51 @@
+-- Destinations that are paused or have pending or dead rows, in the order of their names.
+-- $1 namespaces, or null for all   $2 up to how many rows of each are counted
+-- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_keyed, outbox_events_dead_at; steps from name to name.
+with recursive name as (
+  select ''::text collate "C" as name
+  union all
+  select next.name from name s cross join lateral (
+    select one.name from (
+      (select coalesce(destination, '') as name from pillarbox.outbox_events
+       where status = 'pending' and next_attempt_at <= created_at and lane is null
+         and coalesce(destination, '') > s.name
+       order by coalesce(destination, ''), namespace, seq limit 1)
+      union all
+      (select coalesce(destination, '') from pillarbox.outbox_events
+       where status = 'pending' and next_attempt_at > created_at and lane is null
+         and coalesce(destination, '') > s.name
+       order by coalesce(destination, ''), namespace, next_attempt_at, seq limit 1)
+      union all
+      (select coalesce(destination, '') from pillarbox.outbox_events
+       where lane is not null and status in ('pending', 'processing', 'dead') and coalesce(destination, '') > s.name
+       order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 1)
+      union all
+      (select coalesce(destination, '') from pillarbox.outbox_events
+       where status = 'dead' and coalesce(destination, '') > s.name
+       order by coalesce(destination, ''), namespace, seq limit 1)
+      union all
+      (select d.name from pillarbox.destinations d where d.name > s.name order by d.name limit 1)
+    ) as one
+    order by one.name limit 1
+  ) as next
+), counted as (
+  select n.name,
+    (select count(*) from (select from pillarbox.outbox_events
+      where status = 'pending' and next_attempt_at <= created_at and lane is null
+        and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as fresh)
+    + (select count(*) from (select from pillarbox.outbox_events
+      where status = 'pending' and next_attempt_at > created_at and lane is null
+        and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as waiting)
+    + (select count(*) from (select from pillarbox.outbox_events
+      where lane is not null and status in ('pending', 'processing', 'dead') and status = 'pending'
+        and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as keyed)
+    as pending,
+    (select count(*) from (select from pillarbox.outbox_events
+      where status = 'dead'
+        and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as dead) as dead
+  from name n where n.name <> ''
+)
+select c.name, least(c.pending, $2) as pending, c.dead, d.paused_at, d.reason
+from counted c left join pillarbox.destinations d on d.name = c.name
+where c.pending > 0 or c.dead > 0 or d.name is not null
+order by c.name

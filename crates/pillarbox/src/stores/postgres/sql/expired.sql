@@ -1,0 +1,70 @@
+-- Rows whose lease ran out and that this worker may take, as the beginning of a statement that takes them.
+-- $1 worker   $2 attempts from   $3 attempts below   $4 attempts of a row that does not say
+-- $5 namespaces, or null for all   $6 destinations that take nothing now   $7 how many
+-- Locks: the worker's ranges of lanes for share.
+-- Index: outbox_events_leased, outbox_events_keyed.
+--
+-- A row with a key is found by its lease and taken by its key: the run of the key's unfinished rows, together with those
+-- that know no destination yet, is followed from its beginning and ends with the first that cannot be taken. The
+-- first row is asked before, so that rows behind one that stays do not fill the thousand that are looked at.
+with mine as materialized (
+  select namespace, int4range(number * 4096 / ranges, (number + 1) * 4096 / ranges) as lanes
+  from pillarbox.lanes
+  where owner = $1 and until >= now() and not leaving
+  for share skip locked
+), expired as materialized (
+  select e.id, e.seq, e.lane, e.namespace, e.ordering_key, coalesce(e.destination, '') as destination,
+    pillarbox.size(e.payload, e.body) as size
+  from pillarbox.outbox_events e
+  where e.status = 'processing' and coalesce(e.locked_until, '-infinity') < now()
+    and e.attempts >= $2 and e.attempts < $3 and e.attempts < coalesce(e.max_attempts, $4)
+    and ($5::text[] is null or e.namespace = any($5))
+    and coalesce(e.destination, '') <> all($6::text[])
+    and (e.lane is null or (
+      exists (select from mine m where m.namespace = e.namespace and m.lanes @> e.lane::int)
+      and (select h.status = 'processing' and coalesce(h.locked_until, '-infinity') < now()
+             and h.attempts >= $2 and h.attempts < $3 and h.attempts < coalesce(h.max_attempts, $4)
+           from pillarbox.outbox_events h
+           where h.lane is not null and h.status in ('pending', 'processing', 'dead')
+             and coalesce(h.destination, '') = coalesce(e.destination, '') and h.namespace = e.namespace
+             and h.lane = e.lane and h.ordering_key = e.ordering_key
+           order by coalesce(h.destination, ''), h.namespace, h.lane, h.ordering_key, h.seq
+           limit 1)))
+  order by coalesce(e.locked_until, '-infinity')
+  limit 1000
+), run as materialized (
+  select k.namespace, k.ordering_key, k.destination, r.id, r.seq, r.size, r.destination = k.destination as own,
+    bool_and(r.ready) over (partition by k.namespace, k.ordering_key, k.destination
+      order by r.seq rows unbounded preceding) as unbroken
+  from (
+    select distinct namespace, lane, ordering_key, destination from expired where lane is not null
+  ) as k cross join lateral (
+    (select id, seq, k.destination as destination, pillarbox.size(payload, body) as size,
+       status = 'processing' and coalesce(locked_until, '-infinity') < now()
+         and attempts >= $2 and attempts < $3 and attempts < coalesce(max_attempts, $4) as ready
+     from pillarbox.outbox_events
+     where lane is not null and status in ('pending', 'processing', 'dead')
+       and coalesce(destination, '') = k.destination and namespace = k.namespace
+       and lane = k.lane and ordering_key = k.ordering_key
+     order by coalesce(destination, ''), namespace, lane, ordering_key, seq
+     limit $7)
+    union all
+    (select id, seq, '', pillarbox.size(payload, body),
+       status = 'processing' and coalesce(locked_until, '-infinity') < now()
+         and attempts >= $2 and attempts < $3 and attempts < coalesce(max_attempts, $4)
+     from pillarbox.outbox_events
+     where k.destination <> '' and lane is not null and status in ('pending', 'processing', 'dead')
+       and coalesce(destination, '') = '' and namespace = k.namespace
+       and lane = k.lane and ordering_key = k.ordering_key
+     order by coalesce(destination, ''), namespace, lane, ordering_key, seq
+     limit $7)
+  ) as r
+), wanted as materialized (
+  select id, seq, size from (
+    select id, seq, size from expired where lane is null
+    union all
+    select id, seq, size from run where own and unbroken
+  ) as candidate
+  order by seq, id
+  limit $7
+)

@@ -1,0 +1,12 @@
+-- Says that a worker is no more: its lanes are free. By the simple protocol; /*worker*/ is who.
+-- Locks: the worker's ranges, in their order; waits for claims from them that are under way.
+with mine as materialized (
+  select namespace, number from pillarbox.lanes where owner = /*worker*/
+  order by namespace, number
+  for update
+), freed as (
+  update pillarbox.lanes l set owner = null, until = null, leaving = false
+  from mine m
+  where l.namespace = m.namespace and l.number = m.number
+)
+delete from pillarbox.workers where id = /*worker*/

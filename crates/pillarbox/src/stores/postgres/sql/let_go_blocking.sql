@@ -1,0 +1,14 @@
+-- Lets dead rows go that hold up others of their key: still dead, and in nobody's way.
+-- $1 ids
+-- Locks: the rows, in the order of their ids.
+with chosen as materialized (
+  select id from pillarbox.outbox_events
+  where id = any($1) and status || '' = 'dead' and lane is not null
+  order by id
+  for update
+)
+update pillarbox.outbox_events e
+set unordered = true, updated_at = now()
+from chosen c
+where e.id = c.id
+returning e.id

@@ -1,0 +1,67 @@
+-- Finds sources in which something may be due. What an idle worker asks, by the simple protocol: one query.
+-- /*after*/ is the source to begin after, /*limit*/ how many at the most,
+-- /*scope*/ nothing, or `and next.namespace in (…)`.
+-- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_keyed; steps from source to source, never from
+-- row to row. Each probe is ordered like its index, so that the plan does not depend on what the statistics believe.
+--
+-- A source is named if its first row is fresh, if its first waiting row is due, or if one of its first rows with a
+-- key is pending and due (past sixteen that are not, it is taken for granted). The last step of a look that grew too
+-- long is named in any case: the next look goes on from there.
+with recursive stepped as (
+  select given.destination, given.namespace, 0 as step, 0 as found, null::bigint as lowest, false as waited,
+    false as keyed
+  from (values (/*after*/'' collate "C", '' collate "C")) as given (destination, namespace)
+  union all
+  select next.destination, next.namespace, s.step + 1,
+    s.found + (head.lowest is not null or head.waited or head.keyed)::int, head.lowest, head.waited, head.keyed
+  from stepped s
+  cross join lateral (
+    select destination, namespace from (
+      (select coalesce(destination, '') as destination, namespace from pillarbox.outbox_events
+       where status = 'pending' and next_attempt_at <= created_at and lane is null
+         and (coalesce(destination, ''), namespace) > (s.destination, s.namespace)
+       order by coalesce(destination, ''), namespace, seq limit 1)
+      union all
+      (select coalesce(destination, ''), namespace from pillarbox.outbox_events
+       where status = 'pending' and next_attempt_at > created_at and lane is null
+         and (coalesce(destination, ''), namespace) > (s.destination, s.namespace)
+       order by coalesce(destination, ''), namespace, next_attempt_at, seq limit 1)
+      union all
+      (select coalesce(destination, ''), namespace from pillarbox.outbox_events
+       where lane is not null and status in ('pending', 'processing', 'dead')
+         and (coalesce(destination, ''), namespace) > (s.destination, s.namespace)
+       order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 1)
+    ) as one
+    order by destination, namespace limit 1
+  ) as next
+  cross join lateral (
+    select (next.destination <> 'unrouted' /*scope*/) as ours
+  ) as scope
+  cross join lateral (
+    select
+      case when scope.ours then
+        (select seq from pillarbox.outbox_events
+         where status = 'pending' and next_attempt_at <= created_at and lane is null
+           and coalesce(destination, '') = next.destination and namespace = next.namespace
+         order by coalesce(destination, ''), namespace, seq limit 1)
+      end as lowest,
+      scope.ours and coalesce(
+        (select next_attempt_at <= now() from pillarbox.outbox_events
+         where status = 'pending' and next_attempt_at > created_at and lane is null
+           and coalesce(destination, '') = next.destination and namespace = next.namespace
+         order by coalesce(destination, ''), namespace, next_attempt_at, seq limit 1), false) as waited,
+      scope.ours and coalesce(
+        (select bool_or(due) or count(*) = 16 from (
+           select status = 'pending' and next_attempt_at <= now() as due from pillarbox.outbox_events
+           where lane is not null and status in ('pending', 'processing', 'dead')
+             and coalesce(destination, '') = next.destination and namespace = next.namespace
+           order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 16
+         ) as first), false) as keyed
+  ) as head
+  where s.step < 2000 and s.found <= /*limit*/100
+)
+select destination, namespace, lowest, waited, keyed, step = 2000 as cut, null::text as paused
+from stepped
+where step > 0 and (lowest is not null or waited or keyed or step = 2000)
+union all
+select null, null, null, null, null, null, name from pillarbox.destinations

@@ -1,0 +1,3 @@
+-- Ends a pause.
+-- $1 name
+delete from pillarbox.destinations where name = $1

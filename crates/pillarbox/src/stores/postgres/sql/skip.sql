@@ -1,0 +1,15 @@
+-- Lets the others of their keys go past dead and pending rows, which are dead afterwards.
+-- $1 ids   $2 the reason if a row has none of its own
+-- Locks: the rows, in the order of their ids; waits for a claim that is under way.
+with chosen as materialized (
+  select id from pillarbox.outbox_events
+  where id = any($1) and status in ('pending', 'dead') and lane is not null
+  order by id
+  for update
+)
+update pillarbox.outbox_events e
+set unordered = true, status = 'dead', updated_at = now(), locked_by = null, locked_until = null, claim_id = null,
+    last_error = case when e.status = 'pending' then coalesce(e.last_error, $2) else e.last_error end
+from chosen c
+where e.id = c.id
+returning e.id
