@@ -125,7 +125,8 @@ impl Settler {
         }
         let room = self.rooms.drain(..most).fold(Room::default(), Room::add);
         self.worker.held.free(room);
-        self.worker.sources.stir(room.keyed > 0);
+        let left = self.worker.held.taken().keyed;
+        self.worker.sources.settled(room.keyed, left);
         self.first = self.worker.now();
     }
 

@@ -70,6 +70,8 @@ struct Book {
     served: Option<Source>,
     /// Did a claim find something since the scout looked last?
     found: bool,
+    /// How many rows with a key were settled since keys were looked at again.
+    settled: usize,
 }
 
 /// What a claim took from one source.
@@ -173,14 +175,29 @@ impl Sources {
         self.is_dry(book);
     }
 
-    /// Something has ended: a destination may take more, and if it had a `key`, so may the next of that key.
-    pub(crate) fn stir(&self, key: bool) {
+    /// Rows were settled, so many of them with a key; so many with a key are left in flight.
+    ///
+    /// A destination may take more. The next of a key may go, but most keys still have a row in flight until about
+    /// half of them are done; asking after every few would be for nothing.
+    pub(crate) fn settled(&self, keyed: usize, left: usize) {
+        let mut book = self.book();
+        book.settled += keyed;
+        let again = book.settled > 0 && book.settled >= left;
+        if again {
+            book.settled = 0;
+        }
+        drop(book);
+        self.stir(again);
+    }
+
+    /// A destination may take more; with `keys`, so may keys of which rows were taken.
+    pub(crate) fn stir(&self, keys: bool) {
         let mut book = self.book();
         let mut stirred = false;
         for entry in book.entries.values_mut() {
             for kind in [Kind::Free, Kind::Keyed] {
                 let work = entry.work(kind);
-                let again = *work == Work::Closed || (key && kind == Kind::Keyed && *work == Work::Taken);
+                let again = *work == Work::Closed || (keys && kind == Kind::Keyed && *work == Work::Taken);
                 if again {
                     *work = Work::Ready;
                     stirred = true;
@@ -320,6 +337,20 @@ mod tests {
         );
         sources.stir(true);
         assert_eq!(sources.shares(Kind::Keyed, 10, 5, |_| Some((5, false))).len(), 1);
+    }
+
+    #[test]
+    fn keys_are_looked_at_again_when_half_of_what_was_taken_is_done() {
+        let sources = seen(&["a"]);
+        let ask = || sources.shares(Kind::Keyed, 10, 5, |_| Some((5, false)));
+        sources.took(Kind::Keyed, &ask(), &BTreeMap::new());
+        sources.settled(30, 70);
+        assert!(ask().is_empty());
+        sources.settled(20, 50);
+        assert_eq!(ask().len(), 1);
+        sources.took(Kind::Keyed, &ask(), &BTreeMap::new());
+        sources.settled(0, 0);
+        assert!(ask().is_empty(), "rows without a key free none");
     }
 
     #[test]

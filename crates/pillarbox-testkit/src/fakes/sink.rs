@@ -159,6 +159,10 @@ impl Sink for FakeSink {
         outcome
     }
 
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
     async fn check(&self) -> Result<(), String> {
         self.checks.fetch_add(1, Ordering::SeqCst);
         if self.is_away() {
