@@ -19,6 +19,7 @@ pub mod crashes;
 pub mod enqueueing;
 pub mod foreign;
 mod harness;
+mod histories;
 pub mod leases;
 mod memory;
 pub mod operating;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 pub use bench::Bench;
 pub use conformance::conformance;
 pub use harness::{Capability, Corruption, Harness, Skipped, Tx};
+pub use histories::histories;
 pub use memory::MemoryHarness;
 
 /// What a case ends in, if it does not panic.

@@ -11,8 +11,9 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 use uuid::Uuid;
 
-use super::{column_limit, decode, row_limit, scope_json};
-use crate::store::{ClaimRequest, Scope, Share, Source, Take};
+use super::expired::{Search, expired};
+use super::{column_limit, decode, row_limit};
+use crate::store::{ClaimRequest, Share, Source, Take};
 
 /// How many keys of a source a claim looks at before it leaves the others to the next one. A key costs a few
 /// microseconds, whatever waits behind it.
@@ -20,9 +21,6 @@ const STEPS: usize = 1_000;
 
 /// Among how many rows the turns of the tenants are dealt.
 const FAIR_WINDOW: usize = 5_000;
-
-/// How many rows whose lease ran out are looked at.
-const EXPIRED_WINDOW: usize = 1_000;
 
 /// A row that may be taken.
 #[derive(Debug)]
@@ -32,7 +30,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+    pub(super) fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
         Ok(Self {
             rowno: row.try_get("rowno")?,
             size: usize::try_from(row.try_get::<i64, _>("size")?).unwrap_or(usize::MAX),
@@ -61,8 +59,8 @@ pub(super) async fn choose(
                 chosen.extend(keyed(tx, share, attempts, turns).await?);
             }
         }
-        Take::Recovered(limit) => chosen = expired(tx, &Search::of(request), false, *limit).await?,
-        Take::Alone => chosen = expired(tx, &Search::of(request), true, 1).await?,
+        Take::Recovered(limit) => chosen = expired(tx, &Search::from(request), false, *limit).await?,
+        Take::Alone => chosen = expired(tx, &Search::from(request), true, 1).await?,
     }
     Ok(chosen)
 }
@@ -209,95 +207,6 @@ async fn runs(
     Ok(chosen)
 }
 
-/// Whose leases ran out, and for whom.
-pub(super) struct Search<'a> {
-    pub(super) worker: Uuid,
-    pub(super) scope: &'a Scope,
-    pub(super) closed: &'a [String],
-    pub(super) max_attempts: u32,
-}
-
-impl<'a> Search<'a> {
-    fn of(request: &'a ClaimRequest) -> Self {
-        Self {
-            worker: request.worker,
-            scope: &request.scope,
-            closed: &request.closed,
-            max_attempts: request.max_attempts,
-        }
-    }
-}
-
-/// Rows whose lease ran out: those that want to be alone, or the others.
-pub(super) async fn expired(
-    tx: &mut SqliteConnection,
-    search: &Search<'_>,
-    alone: bool,
-    limit: usize,
-) -> Result<Vec<Candidate>, sqlx::Error> {
-    if limit == 0 {
-        return Ok(Vec::new());
-    }
-    let rows = sqlx::query(include_str!("sql/choose_expired.sql"))
-        .bind(column_limit(search.max_attempts))
-        .bind(scope_json(search.scope))
-        .bind(json!(search.closed).to_string())
-        .bind(search.worker.to_string())
-        .bind(row_limit(limit))
-        .bind(row_limit(EXPIRED_WINDOW.max(limit)))
-        .bind(alone)
-        .fetch_all(tx)
-        .await?;
-    let expired: Result<Vec<Expired>, _> = rows.iter().map(Expired::from_row).collect();
-    Ok(in_turn(expired?, limit))
-}
-
-/// A row whose lease ran out.
-#[derive(Debug)]
-struct Expired {
-    candidate: Candidate,
-    seq: i64,
-    destination: String,
-    namespace: String,
-    /// If it keeps to its place among the others of its key.
-    key: Option<String>,
-    /// How many rows of its key must be taken before it.
-    earlier: usize,
-}
-
-impl Expired {
-    fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            candidate: Candidate::from_row(row)?,
-            seq: row.try_get("seq")?,
-            destination: decode::text(row, "destination")?.unwrap_or_default(),
-            namespace: decode::text(row, "namespace")?.unwrap_or_default(),
-            key: decode::text(row, "key")?,
-            earlier: usize::try_from(row.try_get::<i64, _>("earlier")?).unwrap_or(usize::MAX),
-        })
-    }
-
-    fn waits_for(&self, other: &Self) -> bool {
-        self.key.is_some()
-            && self.key == other.key
-            && self.namespace == other.namespace
-            && other.seq < self.seq
-            && (other.destination.is_empty() || other.destination == self.destination)
-    }
-}
-
-/// Those of which nothing earlier stays behind. They come in the order of `seq`.
-fn in_turn(expired: Vec<Expired>, limit: usize) -> Vec<Candidate> {
-    let mut taken: Vec<Expired> = Vec::new();
-    for row in expired {
-        let earlier = taken.iter().filter(|other| row.waits_for(other)).count();
-        if taken.len() < limit && earlier == row.earlier {
-            taken.push(row);
-        }
-    }
-    taken.into_iter().map(|row| row.candidate).collect()
-}
-
 /// The destination of a source as the indexes know it.
 fn destination(source: &Source) -> &str {
     source.destination.as_deref().unwrap_or_default()
@@ -325,55 +234,5 @@ impl Turns {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Source, String>> {
         // A hint is good whoever panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(seq: i64, destination: &str, key: Option<&str>, earlier: usize) -> Expired {
-        Expired {
-            candidate: Candidate { rowno: seq, size: 0 },
-            seq,
-            destination: destination.to_owned(),
-            namespace: "shop".to_owned(),
-            key: key.map(str::to_owned),
-            earlier,
-        }
-    }
-
-    fn taken(rows: Vec<Expired>, limit: usize) -> Vec<i64> {
-        in_turn(rows, limit).iter().map(|one| one.rowno).collect()
-    }
-
-    #[test]
-    fn a_run_whose_lease_ran_out_is_taken_from_its_beginning() {
-        let rows = || {
-            vec![
-                row(1, "a", Some("k"), 0),
-                row(2, "a", Some("k"), 1),
-                row(3, "a", Some("k"), 2),
-            ]
-        };
-        assert_eq!(taken(rows(), 10), [1, 2, 3]);
-        assert_eq!(taken(rows(), 2), [1, 2]);
-    }
-
-    #[test]
-    fn what_stays_behind_holds_up_what_comes_after_it_and_nothing_else() {
-        let rows = vec![
-            row(2, "a", Some("k"), 1),
-            row(3, "a", Some("k"), 2),
-            row(4, "b", Some("k"), 0),
-            row(5, "a", None, 0),
-        ];
-        assert_eq!(taken(rows, 10), [4, 5]);
-    }
-
-    #[test]
-    fn a_row_that_knows_no_destination_yet_goes_before_all_of_its_key() {
-        let rows = vec![row(1, "", Some("k"), 0), row(2, "a", Some("k"), 1)];
-        assert_eq!(taken(rows, 10), [1, 2]);
     }
 }

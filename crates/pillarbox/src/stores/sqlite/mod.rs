@@ -19,6 +19,7 @@ mod choose;
 mod claim;
 mod decode;
 mod enqueue;
+mod expired;
 mod look;
 mod migrate;
 mod open;

@@ -6,7 +6,7 @@
 
 use sqlx::SqlitePool;
 
-use super::choose::{Search, expired};
+use super::expired::{Search, expired};
 use super::{column_limit, decode, earlier, later, scope_json};
 use crate::state::SWEPT;
 use crate::store::{SweepRequest, Swept};
@@ -26,12 +26,7 @@ pub(super) async fn sweep(writer: SqlitePool, request: SweepRequest) -> Result<S
         .bind(SWEPT)
         .fetch_all(&mut *tx)
         .await?;
-    let search = Search {
-        worker: request.worker,
-        scope: &request.scope,
-        closed: &request.closed,
-        max_attempts: request.max_attempts,
-    };
+    let search = Search::from(&request);
     let recovered = !expired(&mut tx, &search, false, 1).await?.is_empty();
     let alone = !expired(&mut tx, &search, true, 1).await?.is_empty();
     tx.commit().await?;

@@ -5,10 +5,17 @@ mod counting;
 mod enqueueing;
 mod harness;
 mod journal;
+mod keys;
+mod looking;
 mod schema;
 
 use harness::SqliteHarness;
 
 mod suite {
     pillarbox_testkit::store_suite!(super::SqliteHarness::fresh);
+}
+
+#[test]
+fn random_histories_agree_with_the_reference() {
+    pillarbox_testkit::store_suite::histories(SqliteHarness::fresh);
 }
