@@ -5,7 +5,8 @@
 -- row to row. Each probe is ordered like its index, so that the plan does not depend on what the statistics believe.
 --
 -- A source is named if its first row is fresh, if its first waiting row is due, or if one of its first rows with a
--- key is pending and due (past sixteen that are not, it is taken for granted). The last step of a look that grew too
+-- key is pending and due or has lost its worker (past sixteen that are not, it is taken for granted): such a row comes
+-- back only when somebody takes care of its lane. The last step of a look that grew too
 -- long is named in any case: the next look goes on from there.
 with recursive stepped as (
   select given.destination, given.namespace, 0 as step, 0 as found, null::bigint as lowest, false as waited,
@@ -52,7 +53,9 @@ with recursive stepped as (
          order by coalesce(destination, ''), namespace, next_attempt_at, seq limit 1), false) as waited,
       scope.ours and coalesce(
         (select bool_or(due) or count(*) = 16 from (
-           select status = 'pending' and next_attempt_at <= now() as due from pillarbox.outbox_events
+           select status = 'pending' and next_attempt_at <= now()
+             or status = 'processing' and coalesce(locked_until, '-infinity') < now() as due
+           from pillarbox.outbox_events
            where lane is not null and status in ('pending', 'processing', 'dead')
              and coalesce(destination, '') = next.destination and namespace = next.namespace
            order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 16
