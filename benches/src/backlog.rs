@@ -18,11 +18,48 @@ pub(crate) struct Backlog<'a> {
 impl Backlog<'_> {
     /// Empties the table and writes `rows` events of 300 bytes, none of which has a key.
     pub(crate) async fn refill(self, rows: u32, topic: &str) -> Result<(), Failure> {
+        self.clear().await?;
+        self.fill(rows, topic, "").await
+    }
+
+    /// The same with so many ordering keys, one after another.
+    pub(crate) async fn refill_keyed(self, rows: u32, keys: u32) -> Result<(), Failure> {
+        self.clear().await?;
+        let key = format!(", ordering_key => 'key-' || n % {keys}");
+        self.fill(rows, "drain", &key).await
+    }
+
+    /// The same for so many destinations, `to-0` and so on, one after another.
+    pub(crate) async fn refill_to(self, rows: u32, destinations: u32) -> Result<(), Failure> {
+        self.clear().await?;
+        let to = format!(", destination => 'to-' || n % {destinations}");
+        self.fill(rows, "drain", &to).await
+    }
+
+    /// Adds the same to a table that holds so many delivered rows already.
+    pub(crate) async fn refill_upon(self, rows: u32, delivered: u32) -> Result<(), Failure> {
+        self.clear().await?;
+        let done = ", status => 'delivered', delivered_at => now()";
+        self.fill(delivered, "done", done).await?;
+        self.fill(rows, "drain", "").await
+    }
+
+    async fn clear(self) -> Result<(), Failure> {
+        self.database.run(&format!("truncate {}", self.table)).await
+    }
+
+    /// Writes events; `also` names further columns, each as `, column => expression`.
+    async fn fill(self, rows: u32, topic: &str, also: &str) -> Result<(), Failure> {
         let table = self.table;
-        self.database.run(&format!("truncate {table}")).await?;
+        let also: Vec<(&str, &str)> = also
+            .split(", ")
+            .filter_map(|pair| pair.split_once(" => "))
+            .collect();
+        let columns: String = also.iter().map(|(column, _)| format!(", {column}")).collect();
+        let values: String = also.iter().map(|(_, value)| format!(", {value}")).collect();
         let insert = format!(
-            "insert into {table} (id, namespace, topic, payload) \
-             select pillarbox.uuidv7(), 'bench', '{topic}', {SMALL} from generate_series(1, {rows}) n"
+            "insert into {table} (id, namespace, topic, payload{columns}) \
+             select pillarbox.uuidv7(), 'bench', '{topic}', {SMALL}{values} from generate_series(1, {rows}) n"
         );
         self.database.run(&insert).await?;
         self.database.calm(table).await

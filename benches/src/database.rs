@@ -88,10 +88,32 @@ impl Database {
             .await?)
     }
 
+    /// Opens a snapshot as a long report would, and keeps it.
+    pub(crate) async fn hold_snapshot(&self) -> Result<Snapshot, Failure> {
+        let mut connection = self.connection().await?;
+        sqlx::raw_sql("begin isolation level repeatable read; select txid_current_snapshot()")
+            .execute(&mut connection)
+            .await?;
+        Ok(Snapshot { connection })
+    }
+
     /// Leaves the server as it is for every run: statistics known, no dirty pages of the filling.
     pub(crate) async fn calm(&self, table: &str) -> Result<(), Failure> {
         self.run(&format!("vacuum (analyze) {table}")).await?;
         self.run("checkpoint").await
+    }
+}
+
+/// A transaction that sees the past, and for whose sake nothing is cleaned up.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    connection: PgConnection,
+}
+
+impl Snapshot {
+    pub(crate) async fn release(mut self) -> Result<(), Failure> {
+        sqlx::raw_sql("commit").execute(&mut self.connection).await?;
+        Ok(())
     }
 }
 

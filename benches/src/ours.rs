@@ -1,4 +1,4 @@
-//! Pillarbox as an application links it: a store, a dispatcher, one destination.
+//! Pillarbox as an application links it: a store, a dispatcher, destinations.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,13 +6,16 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use pillarbox::stores::postgres::{Options, Postgres};
 use pillarbox::{Delivery, Outcome, RetryPolicy, Sink, Store};
-use pillarbox_dispatch::{Destination, Dispatcher, Settings, Snapshot};
+use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings, Snapshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::backlog::Backlog;
 use crate::database::Database;
 use crate::failure::Failure;
+
+/// As many as a broker's default: what the engine costs when nothing else does.
+pub(crate) const CONCURRENCY: usize = 1024;
 
 /// The table that backlogs are written to, by plain INSERTs.
 pub(crate) const TABLE: &str = "pillarbox.outbox_events";
@@ -49,23 +52,39 @@ impl<'a> Ours<'a> {
         Ok(Postgres::new(&self.database.url(), Options::default())?)
     }
 
-    /// Starts a dispatcher that has its connection, with the settings of the house.
+    /// Starts a dispatcher with one destination, with the settings of the house.
     pub(crate) async fn start(&self, sink: Arc<dyn Sink>, concurrency: usize) -> Result<Running, Failure> {
+        self.start_to(vec![("there".to_owned(), sink)], concurrency).await
+    }
+
+    /// Starts a dispatcher that has its connection and sends everything that knows no destination to all of these.
+    pub(crate) async fn start_to(
+        &self,
+        destinations: Vec<(String, Arc<dyn Sink>)>,
+        concurrency: usize,
+    ) -> Result<Running, Failure> {
         let store = self.store()?;
         store.check().await?;
-        sink.check().await.map_err(Failure::Said)?;
         let settings = Settings::default();
-        let destination = Destination {
-            name: "there".to_owned(),
-            sink,
-            retry: RetryPolicy::default(),
-            timeout: settings.timeout,
-            concurrency,
-        };
-        let dispatcher = Dispatcher::builder(Arc::new(store.clone()))
-            .settings(settings)
-            .destination(destination)
-            .build()?;
+        let timeout = settings.timeout;
+        let mut builder = Dispatcher::builder(Arc::new(store.clone())).settings(settings);
+        for (name, sink) in destinations {
+            sink.check().await.map_err(Failure::Said)?;
+            builder = builder.route(Route::to(name.clone())).destination(Destination {
+                name,
+                sink,
+                policy: Policy {
+                    retry: RetryPolicy::default(),
+                    timeout,
+                    on_dead: OnDead::Block,
+                    pipelined: false,
+                },
+                concurrency,
+                rate: None,
+                fair_by_tenant: false,
+            });
+        }
+        let dispatcher = builder.build()?;
         let shutdown = CancellationToken::new();
         Ok(Running {
             store,
@@ -95,6 +114,11 @@ impl<'a> Ours<'a> {
         }
         Ok(took)
     }
+
+    /// Drains a backlog into nothing.
+    pub(crate) async fn drain_into_nothing(&self, rows: u32) -> Result<Duration, Failure> {
+        self.drain(rows, Arc::new(Nothing), CONCURRENCY).await
+    }
 }
 
 /// A dispatcher at work.
@@ -106,6 +130,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// What it has done so far.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.counters.snapshot()
+    }
+
     /// Waits until so many rows are written down as delivered.
     pub(crate) async fn delivered(&self, rows: u64) -> Result<(), Failure> {
         let mut last = (0, Instant::now());
@@ -146,6 +175,21 @@ pub(crate) struct Nothing;
 impl Sink for Nothing {
     async fn deliver(&self, _: &Delivery) -> Outcome {
         Outcome::Delivered
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A sink that never answers.
+#[derive(Debug)]
+pub(crate) struct Hanging;
+
+#[async_trait]
+impl Sink for Hanging {
+    async fn deliver(&self, _: &Delivery) -> Outcome {
+        std::future::pending().await
     }
 
     async fn check(&self) -> Result<(), String> {

@@ -54,4 +54,24 @@ impl Scale {
     pub(crate) fn samples(self) -> usize {
         self.pick(3, 40, 100)
     }
+
+    /// The backlog that is drained while a snapshot is held: for as long as dead rows need to pile up.
+    pub(crate) fn held(self) -> u32 {
+        self.pick(3_000, 300_000, 1_500_000)
+    }
+
+    /// Rows that are delivered already where the size of the table is measured.
+    pub(crate) fn old(self) -> u32 {
+        self.pick(5_000, 1_000_000, 1_000_000)
+    }
+
+    /// How long several workers together may take.
+    pub(crate) fn patience(self) -> std::time::Duration {
+        std::time::Duration::from_secs(self.pick(60, 300, 900))
+    }
+
+    /// Isolation is a small difference: five pairs at least, unless nothing is to be learned.
+    pub(crate) fn fewest_for_isolation(self) -> usize {
+        self.pick(1, 5, 5)
+    }
 }

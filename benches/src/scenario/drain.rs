@@ -1,16 +1,12 @@
 //! A backlog into a sink that does nothing, against a bare SQL loop.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Context, rate, tell};
 use crate::failure::Failure;
-use crate::ours::{Nothing, Ours};
+use crate::ours::Ours;
 use crate::plain::Plain;
 use crate::report::{Measurement, Pairs};
-
-/// As many as a broker's default: what the engine costs when nothing else does.
-const CONCURRENCY: usize = 1024;
 
 pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
     let rows = context.scale.drained();
@@ -26,7 +22,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
         tell("bare SQL", pairs.peer[pairs.peer.len() - 1]);
 
         ours.backlog().refill(rows, "drain").await?;
-        let took = ours.drain(rows, Arc::new(Nothing), CONCURRENCY).await?;
+        let took = ours.drain_into_nothing(rows).await?;
         pairs.ours.push(rate(rows, took));
         ours.backlog().verify(rows).await?;
         tell("pillarbox", pairs.ours[pairs.ours.len() - 1]);

@@ -1,11 +1,17 @@
 //! What is measured: one file each.
 
 mod drain;
+mod fanout;
 mod idle;
+mod isolation;
 mod kafka;
 mod latency;
 mod memory;
+mod order;
 mod rabbitmq;
+mod size;
+mod snapshot;
+mod workers;
 
 use std::fmt;
 use std::path::Path;
@@ -22,6 +28,20 @@ use crate::scale::Scale;
 pub(crate) enum Scenario {
     /// A backlog into nothing, against a bare SQL loop
     Drain,
+    /// A backlog with 10,000 keys, against one without
+    DrainKeyed,
+    /// A backlog with one key, against one without
+    DrainHotKey,
+    /// A backlog while another session holds an old snapshot
+    DrainHeldSnapshot,
+    /// A backlog on a table with a million delivered rows
+    DrainLargeTable,
+    /// A backlog into two destinations, against one
+    Fanout,
+    /// A backlog among four workers, against one
+    FourWorkers,
+    /// Fifty destinations of which one hangs
+    Isolation,
     /// A backlog into RabbitMQ, against a bare relay
     Rabbitmq,
     /// A backlog into Kafka, against a bare relay
@@ -56,6 +76,13 @@ impl Scenario {
     pub(crate) async fn measure(self, context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
         match self {
             Self::Drain => drain::measure(context).await,
+            Self::DrainKeyed => order::keyed(context).await,
+            Self::DrainHotKey => order::hot(context).await,
+            Self::DrainHeldSnapshot => snapshot::measure(context).await,
+            Self::DrainLargeTable => size::measure(context).await,
+            Self::Fanout => fanout::measure(context).await,
+            Self::FourWorkers => workers::measure(context).await,
+            Self::Isolation => isolation::measure(context).await,
             Self::Rabbitmq => rabbitmq::measure(context).await,
             Self::Kafka => kafka::measure(context).await,
             Self::Memory => memory::measure(context).await,
@@ -69,6 +96,13 @@ impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Drain => "drain",
+            Self::DrainKeyed => "drain-keyed",
+            Self::DrainHotKey => "drain-hot-key",
+            Self::DrainHeldSnapshot => "drain-held-snapshot",
+            Self::DrainLargeTable => "drain-large-table",
+            Self::Fanout => "fanout",
+            Self::FourWorkers => "four-workers",
+            Self::Isolation => "isolation",
             Self::Rabbitmq => "rabbitmq",
             Self::Kafka => "kafka",
             Self::Memory => "memory",

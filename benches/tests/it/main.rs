@@ -76,6 +76,21 @@ fn a_backlog_is_drained_into_nothing() {
 }
 
 #[test]
+fn a_backlog_is_drained_with_keys_to_many_and_by_many() {
+    let scenarios = [
+        "drain-keyed",
+        "drain-hot-key",
+        "drain-held-snapshot",
+        "drain-large-table",
+        "fanout",
+        "four-workers",
+        "isolation",
+    ];
+    let output = bench(&scenarios, |_| {});
+    assert_is_sound(&scenarios, &output);
+}
+
+#[test]
 fn a_backlog_is_drained_into_rabbitmq() {
     service("PILLARBOX_TEST_POSTGRES_URL");
     service("PILLARBOX_TEST_AMQP_URL");

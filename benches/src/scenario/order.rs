@@ -1,0 +1,39 @@
+//! What order costs: a backlog with many keys, and with one, against the same backlog without.
+
+use super::{Context, rate, tell};
+use crate::failure::Failure;
+use crate::ours::Ours;
+use crate::report::{Measurement, Pairs};
+
+/// Many keys: 10,000.
+pub(super) async fn keyed(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
+    measure(context, "drain-keyed", 10_000, 0.60).await
+}
+
+/// One key.
+pub(super) async fn hot(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
+    measure(context, "drain-hot-key", 1, 0.40).await
+}
+
+async fn measure(
+    context: &Context<'_>,
+    name: &'static str,
+    keys: u32,
+    least: f64,
+) -> Result<Vec<Measurement>, Failure> {
+    let rows = context.scale.drained();
+    let ours = Ours::new(context.database).await?;
+    let mut pairs = Pairs::default();
+    for _ in 0..context.scale.pairs() {
+        ours.backlog().refill(rows, "drain").await?;
+        pairs.peer.push(rate(rows, ours.drain_into_nothing(rows).await?));
+        tell("no keys", pairs.peer[pairs.peer.len() - 1]);
+
+        ours.backlog().refill_keyed(rows, keys).await?;
+        pairs.ours.push(rate(rows, ours.drain_into_nothing(rows).await?));
+        ours.backlog().verify(rows).await?;
+        tell("with keys", pairs.ours[pairs.ours.len() - 1]);
+    }
+    let found = Measurement::speeds(name, "the same backlog without keys", &pairs, least);
+    Ok(vec![found.detail("rows", rows).detail("keys", keys)])
+}
