@@ -47,7 +47,11 @@ pub fn histories<H: Harness, F: Future<Output = H>>(fresh: impl Fn() -> F) {
             let reference = MemoryHarness::fresh().await;
             let mut held = Vec::new();
             let mut rows = Vec::new();
-            for (op, gap) in steps {
+            let begin = Op::ShareLanes {
+                worker: 1,
+                give_up: false,
+            };
+            for (op, gap) in std::iter::once((begin, MOMENT)).chain(steps) {
                 let call = op.prepare(&rows, &held);
                 let said = Box::pin(step(&subject, &reference, &call))
                     .await
@@ -110,8 +114,8 @@ struct NewEvent {
 
 fn ops() -> impl Strategy<Value = Op> {
     let event = (
-        proptest::option::weighted(0.8, 0u8..3),
-        proptest::option::weighted(0.3, 0usize..2),
+        proptest::option::weighted(0.8, 0u8..2),
+        proptest::option::weighted(0.5, 0usize..2),
         any::<bool>(),
     )
         .prop_map(|(key, destination, later)| NewEvent {

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pillarbox::store::{ClaimRequest, Heartbeat, LANES, LaneRequest, Range, Settlement, Share, Source, Take};
+use pillarbox::store::{
+    Aside, ClaimRequest, Heartbeat, LANES, LaneRequest, Range, Settlement, Share, Source, Take,
+};
 use pillarbox::stores::sqlite::Sqlite;
 use pillarbox::{Delivery, Event, Scope, Store, Verdict};
 use pillarbox_testkit::Harness;
@@ -225,6 +227,48 @@ async fn what_is_behind_more_blocked_keys_than_a_claim_looks_at_is_found_by_the_
         BTreeSet::from(["a0"]),
         "around again"
     );
+}
+
+#[tokio::test]
+async fn a_row_that_knows_no_destination_yet_holds_up_what_comes_after_it() {
+    let outbox = SqliteHarness::fresh().await;
+    let store = &outbox.store;
+    share_lanes(store, FIRST, vec![]).await;
+    let undecided = Event::new("shop", "orders").ordering_key("a");
+    let (first, last) = (keyed("a"), keyed("a"));
+    outbox
+        .enqueue(&[first.clone(), undecided, last])
+        .await
+        .expect("accepted");
+    let claimed = claim(store, FIRST, 10).await;
+    assert_eq!(claimed.iter().map(|one| one.id).collect::<Vec<_>>(), [first.id]);
+    deliver(store, FIRST, &claimed).await;
+    assert_eq!(claim(store, FIRST, 10).await, []);
+}
+
+#[tokio::test]
+async fn what_was_held_and_knows_no_destination_again_goes_before_what_lost_its_worker() {
+    let outbox = SqliteHarness::fresh().await;
+    let store = &outbox.store;
+    share_lanes(store, FIRST, vec![]).await;
+    let held = Event::new("shop", "orders").ordering_key("a");
+    outbox
+        .enqueue(&[held.clone(), keyed("a")])
+        .await
+        .expect("accepted");
+    outbox
+        .run("update outbox_events set destination = 'unrouted' where destination is null")
+        .await;
+    assert_eq!(claim(store, FIRST, 10).await.len(), 1);
+    let let_go = store.let_go(Aside::Unrouted, &[held.id]).await;
+    assert_eq!(let_go.expect("let go"), [held.id]);
+    outbox.age(time::Duration::seconds(90)).await;
+    share_lanes(store, FIRST, vec![]).await;
+    let recovered = ClaimRequest {
+        worker: FIRST,
+        ..request(Take::Recovered(10))
+    };
+    assert_eq!(store.claim(&recovered).await.expect("a claim"), []);
 }
 
 #[tokio::test]
