@@ -1,15 +1,15 @@
-//! The daemon: from a configuration to a dispatcher that serves until it is told to stop.
+//! The daemon: from a configuration to one dispatcher per database, which serve until they are told to stop.
 //!
 //! What is wrong with the configuration ends it at once; what is only absent is waited for. A database
-//! that is not there yet is said once and asked for again and again, and a broker is the dispatcher's
-//! business.
+//! that is not there yet is said once and asked for again and again while the others are served, and a broker is
+//! the dispatcher's business.
 //!
-//! **If we die here** before the dispatcher runs, nothing was claimed. After that its own promises hold.
+//! **If we die here** before a dispatcher runs, nothing was claimed. After that its own promises hold.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use pillarbox::{Store, StoreError};
+use futures_util::future::join_all;
+use pillarbox::store::Store;
 use pillarbox_dispatch::{Destination, Dispatcher, SettingsError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -17,152 +17,170 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{self, Config};
 use crate::database::{Database, Missing};
 use crate::failure::Failure;
-use crate::http::{self, App, Phase, Running, Server};
+use crate::http::{self, App, Phase, Running, Seat, Server};
 use crate::signals;
-
-/// The first and the longest wait for a database that is not there.
-const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+use crate::waiting::Waiting;
 
 /// Serves until a signal comes. `file` is where the configuration was written; `migrate` brings the schema up to date first.
 pub(crate) async fn run(config: Config, file: &str, migrate: bool) -> Result<(), Failure> {
     let shutdown = signals::shutdown()?;
-    let destinations = build(&config.destinations, file).await?;
+    let mut posts = Vec::new();
+    let mut seats = Vec::new();
+    for database in &config.databases {
+        let (phase, seen) = watch::channel(Phase::Starting("connecting to the database".to_owned()));
+        seats.push(Seat {
+            database: database.name.clone(),
+            phase: seen,
+        });
+        posts.push(Post {
+            config: &config,
+            database,
+            destinations: build(&config, file).await?,
+            migrate,
+            phase,
+        });
+    }
     let listener = http::bind(&config.http).await?;
-    let (phase, seen) = watch::channel(Phase::Starting("connecting to the database".to_owned()));
     let app = App {
-        phase: seen,
+        seats,
         shutdown: shutdown.clone(),
     };
     let server = Server::start(listener, app)?;
     tracing::info!("listening on http://{}", server.address());
-    let served = serve(config, destinations, migrate, &phase, shutdown).await;
+    let served = join_all(posts.into_iter().map(|post| post.hold(&shutdown))).await;
     server.stop().await;
-    served
+    served.into_iter().collect()
 }
 
-async fn serve(
-    config: Config,
+/// One database to be served, with sinks of its own.
+struct Post<'a> {
+    config: &'a Config,
+    database: &'a config::Database,
     destinations: Vec<Destination>,
     migrate: bool,
-    phase: &watch::Sender<Phase>,
-    shutdown: CancellationToken,
-) -> Result<(), Failure> {
-    let missing = if migrate { Missing::Create } else { Missing::Refuse };
-    let database = Database::open(&config.database, missing).await?;
-    let waiting = Waiting {
-        database: &database,
-        migrate,
-        phase,
-    };
-    if !waiting.until_ready(&shutdown).await? {
-        return Ok(()); // told to stop before there was anything to serve
+    phase: watch::Sender<Phase>,
+}
+
+impl Post<'_> {
+    /// Serves until told to stop. If this one cannot go on, none does: whoever looks after the daemon shall notice.
+    async fn hold(self, shutdown: &CancellationToken) -> Result<(), Failure> {
+        let several = self.config.databases.len() > 1;
+        let name = self.database.name.clone();
+        let served = Box::pin(self.serve(shutdown.clone())).await;
+        if served.is_err() {
+            shutdown.cancel();
+        }
+        served.map_err(|failure| if several { failure.about(&name) } else { failure })
     }
-    let scope = config.dispatch.scope.clone();
-    let mut builder = Dispatcher::builder(database.store()).settings(config.dispatch);
-    for destination in destinations {
-        builder = builder.destination(destination);
+
+    async fn serve(self, shutdown: CancellationToken) -> Result<(), Failure> {
+        let missing = if self.migrate {
+            Missing::Create
+        } else {
+            Missing::Refuse
+        };
+        let database = Database::open(self.database, missing).await?;
+        let waiting = Waiting {
+            database: &database,
+            name: &self.database.name,
+            migrate: self.migrate,
+            phase: &self.phase,
+        };
+        if !waiting.until_ready(&shutdown).await? {
+            return Ok(()); // told to stop before there was anything to serve
+        }
+        if self.destinations.iter().any(|to| to.fair_by_tenant) {
+            database.ensure_fair_index().await?;
+        }
+        let store = database.store();
+        let dispatcher = self.dispatcher(&store)?;
+        let worker = dispatcher.worker();
+        let name = &self.database.name;
+        tracing::info!(%worker, database = name, target = %self.database.target, "dispatching");
+        self.phase.send_replace(Phase::Running(Running {
+            store,
+            operate: database.operate(),
+            scope: self.config.dispatch.scope.clone(),
+            destinations: self
+                .config
+                .destinations
+                .iter()
+                .map(|to| to.name.clone())
+                .collect(),
+            worker,
+            counters: dispatcher.counters(),
+        }));
+        let done = dispatcher.run(shutdown).await;
+        tracing::info!(
+            database = name,
+            claimed = done.claimed,
+            delivered = done.delivered,
+            retried = done.retried,
+            dead = done.dead,
+            released = done.released,
+            lost = done.lost,
+            "stopped"
+        );
+        Ok(())
     }
-    for route in config.routes {
-        builder = builder.route(route);
+
+    fn dispatcher(&self, store: &Arc<dyn Store>) -> Result<Dispatcher, Failure> {
+        let mut builder = Dispatcher::builder(Arc::clone(store)).settings(self.config.dispatch.clone());
+        for destination in &self.destinations {
+            builder = builder.destination(destination.clone());
+        }
+        for route in self.config.routes_for(&self.database.name) {
+            builder = builder.route(route.clone());
+        }
+        builder.build().map_err(refused)
     }
-    let dispatcher = builder.build().map_err(refused)?;
-    tracing::info!(worker = %dispatcher.worker(), database = %config.database.target, "dispatching");
-    phase.send_replace(Phase::Running(Running {
-        store: database.store(),
-        operate: database.operate(),
-        scope,
-        worker: dispatcher.worker(),
-        counters: dispatcher.counters(),
-    }));
-    let done = dispatcher.run(shutdown).await;
-    tracing::info!(
-        claimed = done.claimed,
-        delivered = done.delivered,
-        retried = done.retried,
-        dead = done.dead,
-        released = done.released,
-        lost = done.lost,
-        "stopped"
-    );
-    Ok(())
 }
 
 /// Builds every destination's sink, as `file` has them. None is connected to here.
-pub(crate) async fn build(
-    destinations: &[config::Destination],
-    file: &str,
-) -> Result<Vec<Destination>, Failure> {
-    let mut built = Vec::with_capacity(destinations.len());
-    for to in destinations {
+pub(crate) async fn build(config: &Config, file: &str) -> Result<Vec<Destination>, Failure> {
+    let mut built = Vec::with_capacity(config.destinations.len());
+    for to in &config.destinations {
         let sink =
             (to.sink.build(&to.name).await).map_err(|error| Failure::usage(to.finding(&error).line(file)))?;
-        built.push(Destination {
+        let destination = Destination {
             name: to.name.clone(),
             sink,
-            retry: to.retry.clone(),
-            timeout: to.timeout,
+            policy: to.policy.clone(),
             concurrency: to.concurrency,
-        });
+            rate: to.rate,
+            fair_by_tenant: to.fair_by_tenant,
+        };
+        if !destination.sink.keeps_order() {
+            refuse_pipelined(config, to, file)?;
+        }
+        built.push(destination);
     }
     Ok(built)
+}
+
+/// Where the order of calls is not the order of arrival, a second event must wait for the first.
+fn refuse_pipelined(config: &Config, to: &config::Destination, file: &str) -> Result<(), Failure> {
+    let message = || {
+        format!(
+            "`pipelined`: the destination `{}` is a {}, which does not keep the order in which events are sent; \
+             remove `pipelined`",
+            to.name,
+            to.sink.kind()
+        )
+    };
+    let pipelined = |route: &&config::Route| {
+        let mut ways = route.ways.iter().filter(|way| way.destination == to.name);
+        ways.any(|way| way.overrides.pipelined == Some(true))
+    };
+    let finding = match config.routes.iter().find(pipelined) {
+        _ if to.policy.pipelined => to.at("pipelined", message()),
+        Some(route) => route.at("pipelined", message()),
+        None => return Ok(()),
+    };
+    Err(Failure::usage(finding.line(file)))
 }
 
 /// A setting that the engine refuses.
 pub(crate) fn refused(error: SettingsError) -> Failure {
     Failure::usage(error.to_string())
-}
-
-/// Waits for the database and its schema.
-struct Waiting<'a> {
-    database: &'a Database,
-    migrate: bool,
-    phase: &'a watch::Sender<Phase>,
-}
-
-impl Waiting<'_> {
-    /// True when the outbox is there at the right version; false when told to stop before.
-    async fn until_ready(&self, shutdown: &CancellationToken) -> Result<bool, Failure> {
-        let store = self.database.store();
-        let (mut wait, longest) = WAITS;
-        let mut said = false;
-        loop {
-            // A look that is given up goes on to its end by itself; nothing is left half done.
-            let looked = tokio::select! {
-                looked = self.look(&store) => looked,
-                () = shutdown.cancelled() => return Ok(false),
-            };
-            match looked {
-                Ok(()) if said => {
-                    tracing::info!("the database is there");
-                    return Ok(true);
-                }
-                Ok(()) => return Ok(true),
-                Err(StoreError::Unavailable(reason)) => {
-                    if !said {
-                        tracing::warn!("waiting for the database, which is unavailable: {reason}");
-                        said = true;
-                    }
-                    self.phase
-                        .send_replace(Phase::Starting(format!("the database is unavailable: {reason}")));
-                }
-                Err(error) => return Err(error.into()),
-            }
-            // Spread, so that many daemons do not all come back at the same moment.
-            let pause = wait.mul_f64(0.5 + fastrand::f64() / 2.0);
-            tokio::select! {
-                () = tokio::time::sleep(pause) => wait = (wait * 2).min(longest),
-                () = shutdown.cancelled() => return Ok(false),
-            }
-        }
-    }
-
-    async fn look(&self, store: &Arc<dyn Store>) -> Result<(), StoreError> {
-        if self.migrate {
-            let done = self.database.migrate().await?;
-            if done.from != done.to {
-                tracing::info!(from = done.from, to = done.to, "migrated the outbox schema");
-            }
-        }
-        store.check().await
-    }
 }

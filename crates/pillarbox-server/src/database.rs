@@ -43,6 +43,24 @@ impl FromStr for Target {
     }
 }
 
+impl Target {
+    /// Where it is, whoever asks: the same for two names of one place. Finds the usual ways to write it, not all.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            Self::Postgres(url) => {
+                let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+                let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
+                let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+                rest.replacen(":5432/", "/", 1)
+            }
+            Self::Sqlite(path) => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                path.display().to_string()
+            }
+        }
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -155,6 +173,14 @@ impl Database {
         }
     }
 
+    /// Makes what `fair_by` needs to be quick. SQLite needs nothing: its outboxes are small.
+    pub(crate) async fn ensure_fair_index(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Postgres(store) => store.ensure_fair_index().await,
+            Self::Sqlite { .. } => Ok(()),
+        }
+    }
+
     /// Brings the schema up to date.
     pub(crate) async fn migrate(&self) -> Result<Migrated, StoreError> {
         match self {
@@ -228,6 +254,18 @@ mod tests {
             assert_eq!(target.to_string(), printed);
             assert_eq!(format!("{target:?}"), printed);
         }
+    }
+
+    #[test]
+    fn one_place_has_many_names() {
+        let place = |text: &str| text.parse::<Target>().unwrap().place();
+        assert_eq!(
+            place("postgres://u:p@host:5432/db?sslmode=require"),
+            place("postgresql://other@host/db")
+        );
+        assert_ne!(place("postgres://host/a"), place("postgres://host/b"));
+        assert_eq!(place("./a.db"), place("sqlite://a.db"));
+        assert_ne!(place("a.db"), place("b.db"));
     }
 
     #[test]

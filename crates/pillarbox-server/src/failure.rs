@@ -31,6 +31,15 @@ impl Failure {
         Self::Usage(message.into())
     }
 
+    /// The same, with the name of the database that it is about.
+    pub(crate) fn about(self, database: &str) -> Self {
+        let about = |message| format!("database `{database}`: {message}");
+        match self {
+            Self::Failed(message) => Self::Failed(about(message)),
+            Self::Usage(message) => Self::Usage(about(message)),
+        }
+    }
+
     /// Says it on standard error and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         let (message, code) = match self {

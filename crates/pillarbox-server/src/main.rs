@@ -4,22 +4,25 @@
 //! |---|---|
 //! | `cli` | one file per command |
 //! | `config` | what `pillarbox.toml` says and means |
-//! | `daemon` | `run`: from a configuration to a dispatcher that serves until it is told to stop |
+//! | `daemon`, `waiting` | `run`: from a configuration to dispatchers that serve until they are told to stop |
 //! | `dev` | `dev`: the same on a SQLite file, with a sample shop around it |
 //! | `http` | health, readiness, the API |
 //! | `database` | the stores behind one name |
+//! | `destinations` | what is configured beside what the outbox knows |
 //! | `signals`, `telemetry`, `failure`, `output` | how the process is stopped, logs, fails and prints |
 
 mod cli;
 mod config;
 mod daemon;
 mod database;
+mod destinations;
 mod dev;
 mod failure;
 mod http;
 mod output;
 mod signals;
 mod telemetry;
+mod waiting;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -91,6 +91,28 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// How long ago, in the two largest units: `3d 4h`, `5m 2s`, `0s`.
+pub(crate) fn age(seconds: f64) -> String {
+    let whole = std::time::Duration::try_from_secs_f64(seconds)
+        .map(|age| age.as_secs())
+        .unwrap_or_default();
+    let units = [
+        ("d", whole / 86_400),
+        ("h", whole / 3600 % 24),
+        ("m", whole / 60 % 60),
+        ("s", whole % 60),
+    ];
+    let largest = units.iter().position(|(_, count)| *count > 0).unwrap_or(3);
+    let shown: Vec<String> = units[largest..]
+        .iter()
+        .take(2)
+        .enumerate()
+        .filter(|(index, (_, count))| *index == 0 || *count > 0)
+        .map(|(_, (unit, count))| format!("{count}{unit}"))
+        .collect();
+    shown.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +123,20 @@ mod tests {
         assert_eq!(escape_text("one\ntwo\u{7}"), "one\ntwo\\u{7}");
         assert_eq!(escape("\u{202e}txt.exe"), "\\u{202e}txt.exe");
         assert_eq!(escape("Grüße, 世界"), "Grüße, 世界");
+    }
+
+    #[test]
+    fn an_age_is_said_in_its_two_largest_units() {
+        for (seconds, expected) in [
+            (0.4, "0s"),
+            (59.9, "59s"),
+            (302.0, "5m 2s"),
+            (3600.0, "1h"),
+            (273_700.0, "3d 4h"),
+            (-1.0, "0s"),
+        ] {
+            assert_eq!(age(seconds), expected);
+        }
     }
 
     #[test]

@@ -53,12 +53,12 @@ impl Config {
 impl Check {
     async fn run(self) -> Result<(), Failure> {
         let name = self.file.display().to_string();
-        let (config, warnings) = config::load(&self.file)?;
+        let (config, warnings) = config::load(&self.file, &config::Flags::default())?;
         for warning in &warnings {
             eprintln!("warning: {}", warning.line(&name));
         }
         // A build without a sink finds out only when it builds one.
-        let destinations = daemon::build(&config.destinations, &name).await?;
+        let destinations = daemon::build(&config, &name).await?;
         if self.json {
             output::json(&config.effective())?;
         } else {
@@ -81,10 +81,9 @@ impl Check {
             );
             missing.extend(answer.err().map(|_| what));
         };
-        tell(
-            format!("database {}", config.database.target),
-            database(&config.database).await,
-        );
+        for it in &config.databases {
+            tell(format!("database {}", it.target), database(it).await);
+        }
         for to in destinations {
             tell(format!("destination {}", to.name), to.sink.check().await);
             to.sink.close().await;

@@ -11,10 +11,12 @@ use pillarbox::validate::validate;
 use pillarbox::{Enqueued, Event, Limits};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::target::Target;
-use crate::database::{Database, Missing};
+use super::moment;
+use super::target::{self, Target};
+use crate::database::Database;
 use crate::failure::Failure;
 use crate::output;
 
@@ -27,11 +29,12 @@ Examples:
   pillarbox enqueue shop orders @order.json --dedupe-key order-42/created
   echo '{\"order\": 42}' | pillarbox enqueue shop orders -
   pillarbox enqueue shop images @cat.png --content-type image/png
+  pillarbox enqueue shop reminders '{\"order\": 42}' --at +10m
   pillarbox enqueue --ndjson < events.ndjson
 
 A line of NDJSON has the keys namespace, topic, payload and, if wanted, id, event_type,
 event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key, severity,
-headers and destination. Namespace and topic on the command line hold for lines that have
+headers, destination and deliver_at. Namespace and topic on the command line hold for lines that have
 none. Every 1,000 lines are one transaction.
 
 Prints the id, and `new` or `already` (an event with that dedupe key was there before).";
@@ -103,6 +106,10 @@ struct Details {
     #[arg(long, value_name = "NAME", conflicts_with = "ndjson")]
     destination: Option<String>,
 
+    /// Not before this time, such as 2027-01-31T12:00:00Z, or +10m from now; not together with --key
+    #[arg(long, value_name = "TIME", value_parser = moment::parse, conflicts_with = "ndjson")]
+    at: Option<OffsetDateTime>,
+
     /// The payload is no JSON but bytes of this media type
     #[arg(long, value_name = "TYPE", conflicts_with = "ndjson")]
     content_type: Option<String>,
@@ -128,6 +135,8 @@ struct Line {
     ordering_key: Option<String>,
     severity: Option<String>,
     destination: Option<String>,
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    deliver_at: Option<OffsetDateTime>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
     payload: Box<RawValue>,
@@ -136,8 +145,7 @@ struct Line {
 impl Enqueue {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let found = self.target.find()?;
-        let database = Database::open(&found.database, Missing::Refuse).await?;
-        database.store().check().await?;
+        let database = target::open(&found.database).await?;
         if self.ndjson {
             return self.many(&database, found.limits).await;
         }
@@ -156,6 +164,7 @@ impl Enqueue {
         event.severity.clone_from(&details.severity);
         event.destination.clone_from(&details.destination);
         event.tenant_id = details.tenant;
+        event.deliver_at = details.at;
         event.headers = details.header.iter().cloned().collect();
         if let Some(aggregate) = &details.aggregate {
             let (kind, id) = aggregate
@@ -230,6 +239,7 @@ impl Enqueue {
         event.ordering_key = line.ordering_key;
         event.severity = line.severity;
         event.destination = line.destination;
+        event.deliver_at = line.deliver_at;
         event.headers = line.headers;
         event.json_text(line.payload.get().to_owned())
     }

@@ -4,12 +4,14 @@ use clap::{Args, ValueEnum};
 use pillarbox::stores::{postgres, sqlite};
 
 use super::target;
+use crate::config;
 use crate::database::{Database, Missing, Target};
 use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
-Safe to run twice, and by two processes at once.
+Safe to run twice, and by two processes at once. Where several databases are configured and none
+is chosen, each is brought up to date.
 
 Examples:
   pillarbox migrate --database postgres://owner@localhost/shop
@@ -54,8 +56,19 @@ impl Migrate {
         if self.print {
             return self.print();
         }
-        let found = self.target.find()?;
-        let database = Database::open(&found.database, Missing::Create).await?;
+        let all = self.target.find_all()?;
+        for found in &all {
+            let migrated = self.migrate(&found.database).await;
+            migrated.map_err(|failure| match all.len() {
+                1 => failure,
+                _ => failure.about(&found.database.name),
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn migrate(&self, config: &config::Database) -> Result<(), Failure> {
+        let database = Database::open(config, Missing::Create).await?;
         let done = database.migrate().await?;
         if self.wal {
             use_wal(&database).await?;
@@ -63,7 +76,7 @@ impl Migrate {
         if self.json {
             return output::json(&serde_json::json!({ "from": done.from, "to": done.to }));
         }
-        let name = &found.database.target;
+        let name = &config.target;
         output::line(&if done.from == done.to {
             format!("{name}: the outbox is up to date, at version {}", done.to)
         } else {

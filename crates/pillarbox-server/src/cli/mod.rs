@@ -1,14 +1,18 @@
 //! The command line. One file per command; each says what it takes and does it.
 
 mod config;
+mod destinations;
 mod dev;
 mod enqueue;
 mod events;
 mod init;
+mod keys;
 mod migrate;
+mod moment;
 mod run;
 mod stats;
 mod target;
+mod workers;
 
 use clap::{Parser, Subcommand};
 
@@ -26,10 +30,14 @@ Look and help:
   pillarbox enqueue shop orders '{\"order\": 42}' --type OrderCreated
   pillarbox events ls --status dead
   pillarbox events retry --dead
+  pillarbox keys ls                          what waits behind an event that failed
+  pillarbox destinations pause partner
+  pillarbox workers ls
   pillarbox stats --json
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 ended at once by a second signal.
-Commands that touch a database take --database URL, PILLARBOX_DATABASE_URL, or pillarbox.toml.";
+Commands that touch a database take --database URL, PILLARBOX_DATABASE_URL, or pillarbox.toml;
+--database NAME where that has several.";
 
 /// A transactional outbox: what commits is delivered, at least once, and never lost
 #[derive(Debug, Parser)]
@@ -53,9 +61,18 @@ pub(crate) enum Command {
     Migrate(migrate::Migrate),
     /// Put events into the outbox by hand
     Enqueue(Box<enqueue::Enqueue>),
-    /// Look at events, retry or delete them
+    /// Look at events, retry, skip or delete them
     #[command(subcommand)]
     Events(events::Events),
+    /// Look at ordering keys that do not go on, and let them
+    #[command(subcommand)]
+    Keys(keys::Keys),
+    /// Look at destinations, pause and resume them
+    #[command(subcommand)]
+    Destinations(destinations::Destinations),
+    /// Look at who works on an outbox
+    #[command(subcommand)]
+    Workers(workers::Workers),
     /// Count events by their state
     Stats(stats::Stats),
     /// Look at a configuration
@@ -74,6 +91,9 @@ impl Command {
             Self::Migrate(_)
             | Self::Enqueue(_)
             | Self::Events(_)
+            | Self::Keys(_)
+            | Self::Destinations(_)
+            | Self::Workers(_)
             | Self::Stats(_)
             | Self::Config(_)
             | Self::Init(_) => "warn",
@@ -89,6 +109,9 @@ impl Command {
             Self::Migrate(migrate) => migrate.run().await,
             Self::Enqueue(enqueue) => enqueue.run().await,
             Self::Events(events) => events.run().await,
+            Self::Keys(keys) => keys.run().await,
+            Self::Destinations(destinations) => destinations.run().await,
+            Self::Workers(workers) => workers.run().await,
             Self::Stats(stats) => stats.run().await,
             Self::Config(config) => config.run().await,
             Self::Init(init) => init.run(),

@@ -17,7 +17,8 @@ Examples:
 
 SIGTERM and SIGINT stop it: what is in flight is finished within `dispatch.grace`, the rest is
 given back, and it exits with 0. A second signal exits at once with 130.
-A database that is not there yet is waited for; /readyz says 503 meanwhile.";
+A database that is not there yet is waited for; /readyz says 503 meanwhile.
+Several [[database]] tables are served side by side, each by a worker of its own.";
 
 /// The daemon.
 #[derive(Debug, Args)]
@@ -27,7 +28,7 @@ pub(crate) struct Run {
     #[arg(long, env = "PILLARBOX_CONFIG", value_name = "FILE", default_value = super::target::CONFIG)]
     config: PathBuf,
 
-    /// Use this database instead of the configured one
+    /// Use this database instead of the configured one; not where several are configured
     #[arg(long, value_name = "URL")]
     database: Option<String>,
 
@@ -55,8 +56,9 @@ impl Run {
             schema: self.schema,
             listen: self.listen.map(|address| address.to_string()),
             allow_remote: self.allow_remote,
+            database_is_chosen: false,
         };
-        let (config, warnings) = config::load_with(&self.config, &flags)?;
+        let (config, warnings) = config::load(&self.config, &flags)?;
         for warning in warnings {
             tracing::warn!("{}", warning.line(&self.config.display().to_string()));
         }

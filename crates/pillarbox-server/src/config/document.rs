@@ -84,6 +84,12 @@ impl<'i> Document<'i> {
             .collect()
     }
 
+    /// Is it written as `[[name]]`?
+    pub(crate) fn is_list(&self, name: &str) -> bool {
+        let value = self.root.get(name);
+        value.is_some_and(|value| matches!(value.get_ref(), DeValue::Array(_)))
+    }
+
     /// Takes the table `[name]` out. An absent one is empty.
     pub(crate) fn section(&mut self, name: &str) -> Result<Section<'i>, Finding> {
         let Some(value) = self.root.remove(name) else {

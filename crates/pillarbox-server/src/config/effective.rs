@@ -1,9 +1,9 @@
 //! The configuration as it is in force, for people to look at. Shows no secret.
 
-use pillarbox_dispatch::Pattern;
+use pillarbox_dispatch::{OnDead, OneOf, Pattern, Unrouted};
 use serde_json::{Value, json};
 
-use super::{Config, Destination};
+use super::{Config, Database, Destination, Route};
 
 impl Config {
     /// Everything, defaults included. Secrets are `***`, or the name of where they come from.
@@ -11,11 +11,7 @@ impl Config {
         let time = |duration| humantime::format_duration(duration).to_string();
         let dispatch = &self.dispatch;
         json!({
-            "database": {
-                "url": self.database.target.to_string(),
-                "schema": self.database.schema,
-                "max_connections": self.database.max_connections,
-            },
+            "databases": self.databases.iter().map(Database::effective).collect::<Vec<_>>(),
             "dispatch": {
                 "lease": time(dispatch.lease),
                 "timeout": time(dispatch.timeout),
@@ -24,17 +20,31 @@ impl Config {
                 "max_in_flight": dispatch.max_in_flight,
                 "max_bytes": dispatch.max_bytes,
                 "grace": time(dispatch.grace),
+                "sweep_interval": time(dispatch.sweep_interval),
+                "heartbeat": time(dispatch.heartbeat),
+                "lanes": dispatch.lane_ranges,
+                "unrouted": match dispatch.unrouted {
+                    Unrouted::Hold => "hold",
+                    Unrouted::Discard => "discard",
+                    Unrouted::Dead => "dead",
+                },
                 "namespaces": dispatch.scope.names().unwrap_or_default(),
             },
             "limits": { "max_payload": self.limits.payload },
             "http": { "listen": self.http.listen.to_string(), "allow_remote": self.http.allow_remote },
             "destinations": self.destinations.iter().map(Destination::effective).collect::<Vec<_>>(),
-            "routes": self.routes.iter().map(|route| json!({
-                "namespace": shown(&route.namespace),
-                "topic": shown(&route.topic),
-                "event_type": shown(&route.event_type),
-                "to": route.destination,
-            })).collect::<Vec<_>>(),
+            "routes": self.routes.iter().map(Route::effective).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Database {
+    fn effective(&self) -> Value {
+        json!({
+            "name": self.name,
+            "url": self.target.to_string(),
+            "schema": self.schema,
+            "max_connections": self.max_connections,
         })
     }
 }
@@ -43,19 +53,85 @@ impl Destination {
     fn effective(&self) -> Value {
         json!({
             "name": self.name,
-            "timeout": humantime::format_duration(self.timeout).to_string(),
+            "timeout": humantime::format_duration(self.policy.timeout).to_string(),
             "concurrency": self.concurrency,
-            "max_attempts": self.retry.limit().map_or(json!("unlimited"), |attempts| json!(attempts)),
+            "rate": self.rate.map(|rate| json!({ "per_second": rate.per_second, "burst": rate.burst })),
+            "on_dead": on_dead(self.policy.on_dead),
+            "pipelined": self.policy.pipelined,
+            "fair_by": self.fair_by_tenant.then_some("tenant"),
+            "max_attempts": attempts(self.policy.retry.limit()),
             "sink": self.sink,
         })
     }
 }
 
-/// A pattern as it is written.
-fn shown(pattern: &Pattern) -> String {
-    match pattern {
-        Pattern::Any => "*".to_owned(),
-        Pattern::Prefix(prefix) => format!("{prefix}*"),
-        Pattern::Exact(text) => text.clone(),
+impl Route {
+    /// What it wants, where it leads, and what it says otherwise than the destination.
+    fn effective(&self) -> Value {
+        let mut shown = serde_json::Map::new();
+        let mut put = |key: &str, value: Value| {
+            if !value.is_null() {
+                shown.insert(key.to_owned(), value);
+            }
+        };
+        if !self.databases.is_empty() {
+            put("database", json!(self.databases));
+        }
+        if let Some(way) = self.ways.first() {
+            for (key, patterns) in [
+                ("namespace", &way.namespace),
+                ("topic", &way.topic),
+                ("event_type", &way.event_type),
+                ("aggregate_type", &way.aggregate_type),
+                ("severity", &way.severity),
+            ] {
+                put(key, patterns_as_written(patterns));
+            }
+            if !way.tenant.is_empty() {
+                put("tenant", json!(way.tenant));
+            }
+            let own = &way.overrides;
+            let timeout = own
+                .timeout
+                .map(|time| humantime::format_duration(time).to_string());
+            put("timeout", json!(timeout));
+            put("on_dead", json!(own.on_dead.map(on_dead)));
+            put("pipelined", json!(own.pipelined));
+            if let Some(retry) = &own.retry {
+                put("max_attempts", attempts(retry.limit()));
+            }
+        }
+        let to: Vec<&str> = self.ways.iter().map(|way| way.destination.as_str()).collect();
+        put("to", json!(to));
+        Value::Object(shown)
+    }
+}
+
+fn attempts(limit: Option<u32>) -> Value {
+    limit.map_or(json!("unlimited"), |attempts| json!(attempts))
+}
+
+fn on_dead(on_dead: OnDead) -> &'static str {
+    match on_dead {
+        OnDead::Block => "block",
+        OnDead::Continue => "continue",
+    }
+}
+
+/// Patterns as they are written; null for what says nothing.
+fn patterns_as_written(patterns: &OneOf) -> Value {
+    let shown: Vec<String> = patterns
+        .0
+        .iter()
+        .map(|pattern| match pattern {
+            Pattern::Any => "*".to_owned(),
+            Pattern::Prefix(prefix) => format!("{prefix}*"),
+            Pattern::Exact(text) => text.clone(),
+        })
+        .collect();
+    if shown.is_empty() {
+        Value::Null
+    } else {
+        json!(shown)
     }
 }

@@ -33,6 +33,10 @@ const KEYS: &[(&str, &str, Kind)] = &[
     ("dispatch", "max_in_flight", Kind::Number),
     ("dispatch", "max_bytes", Kind::Number),
     ("dispatch", "grace", Kind::Text),
+    ("dispatch", "sweep_interval", Kind::Text),
+    ("dispatch", "heartbeat", Kind::Text),
+    ("dispatch", "lanes", Kind::Number),
+    ("dispatch", "unrouted", Kind::Text),
     ("dispatch", "namespaces", Kind::List),
     ("retry", "base", Kind::Text),
     ("retry", "max", Kind::Text),
@@ -74,6 +78,8 @@ pub(crate) struct Overrides {
     pub(crate) known: Vec<Override>,
     /// Variables that look like ours and override nothing, with a sentence each.
     pub(crate) unknown: Vec<(String, String)>,
+    /// Has the command line chosen a database already? Then what says which is not for a file with several.
+    pub(crate) database_is_chosen: bool,
 }
 
 /// Reads the variables of this process.

@@ -5,33 +5,38 @@
 //! | `raw` | the keys as they are written |
 //! | `document`, `explain` | lines, and sentences for people |
 //! | `env` | `PILLARBOX_<SECTION>_<KEY>` |
-//! | `resolve`, `retry` | the rules: from what was written to what is true |
-//! | `units` | `"20s"`, `"32MiB"` |
+//! | `resolve` with `databases`, `destinations`, `routes`, `retry` | the rules: from what was written to what is true |
+//! | `units`, `rate` | `"20s"`, `"32MiB"`, `"100/s"` |
+//! | `effective` | what is in force, for people |
 //!
 //! Nothing here connects to anything. A configuration that parses can be run; whether the database
 //! and the brokers are there is another question (`config check --connect`).
 
+mod databases;
+mod destinations;
 mod document;
 mod effective;
 mod env;
 mod error;
 mod explain;
+mod rate;
 mod raw;
 mod resolve;
 mod retry;
+mod routes;
 mod units;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
-use pillarbox::{Limits, RetryPolicy};
-use pillarbox_dispatch::{Route, Settings};
+use pillarbox::Limits;
+use pillarbox_dispatch::{Policy, Rate, Route as Way, Settings};
 use pillarbox_sinks::{BuildError, SinkConfig};
 
 use self::error::Place;
 pub(crate) use self::error::{ConfigError, Finding};
+pub(crate) use self::explain::{list, nearest};
 use crate::database::Target;
 
 /// Where the API listens unless told otherwise.
@@ -42,17 +47,21 @@ pub(crate) const SAMPLE: &str = include_str!("sample.toml");
 /// A configuration that can be run.
 #[derive(Debug)]
 pub(crate) struct Config {
-    pub(crate) database: Database,
+    /// At least one; each name once.
+    pub(crate) databases: Vec<Database>,
     pub(crate) dispatch: Settings,
     pub(crate) limits: Limits,
     pub(crate) http: Http,
     pub(crate) destinations: Vec<Destination>,
+    /// In the order in which they are written.
     pub(crate) routes: Vec<Route>,
 }
 
 /// Which database.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
+    /// What routes and people call it.
+    pub(crate) name: String,
     pub(crate) target: Target,
     pub(crate) schema: String,
     pub(crate) max_connections: u32,
@@ -70,9 +79,10 @@ pub(crate) struct Http {
 pub(crate) struct Destination {
     pub(crate) name: String,
     pub(crate) sink: SinkConfig,
-    pub(crate) retry: RetryPolicy,
-    pub(crate) timeout: Duration,
+    pub(crate) policy: Policy,
     pub(crate) concurrency: usize,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) fair_by_tenant: bool,
     /// Where each of its keys is written.
     places: BTreeMap<String, Place>,
 }
@@ -84,8 +94,44 @@ impl Destination {
             BuildError::Config { error, .. } => error.key,
             BuildError::NotBuilt { .. } => "type",
         };
+        self.at(key, error.to_string())
+    }
+
+    /// Something about one of its keys, with its line.
+    pub(crate) fn at(&self, key: &str, message: String) -> Finding {
         let place = self.places.get(key).or_else(|| self.places.get("name"));
-        Finding::new(place.cloned().unwrap_or(Place::File), error.to_string())
+        Finding::new(place.cloned().unwrap_or(Place::File), message)
+    }
+}
+
+/// One route as it is written: to each of its destinations.
+#[derive(Debug)]
+pub(crate) struct Route {
+    /// For events of these databases; of all if there are none.
+    pub(crate) databases: Vec<String>,
+    /// One for each destination, at least one.
+    pub(crate) ways: Vec<Way>,
+    /// Where each of its keys is written.
+    places: BTreeMap<String, Place>,
+}
+
+impl Route {
+    /// Does it hold for events of this database?
+    pub(crate) fn is_for(&self, database: &str) -> bool {
+        self.databases.is_empty() || self.databases.iter().any(|name| name == database)
+    }
+
+    /// Something about one of its keys, with its line.
+    pub(crate) fn at(&self, key: &str, message: String) -> Finding {
+        Finding::new(self.places.get(key).cloned().unwrap_or(Place::File), message)
+    }
+}
+
+impl Config {
+    /// The routes for events of one database.
+    pub(crate) fn routes_for(&self, database: &str) -> impl Iterator<Item = &Way> {
+        let routes = self.routes.iter().filter(move |route| route.is_for(database));
+        routes.flat_map(|route| &route.ways)
     }
 }
 
@@ -113,10 +159,13 @@ pub(crate) struct Flags {
     pub(crate) schema: Option<String>,
     pub(crate) listen: Option<String>,
     pub(crate) allow_remote: bool,
+    /// Does the command choose its database by itself? Then what names one elsewhere is not for the file.
+    pub(crate) database_is_chosen: bool,
 }
 
 impl Flags {
     fn put(&self, overrides: &mut env::Overrides) {
+        overrides.database_is_chosen = self.database_is_chosen;
         let remote = self.allow_remote.then(|| "true".to_owned());
         for (flag, section, key, text) in [
             ("--database", "database", "url", &self.database),
@@ -131,19 +180,11 @@ impl Flags {
     }
 }
 
-/// Reads a file under this process's environment.
-///
-/// # Errors
-/// Everything that is wrong, each with its line.
-pub(crate) fn load(path: &Path) -> Result<(Config, Vec<Finding>), ConfigError> {
-    load_with(path, &Flags::default())
-}
-
 /// Reads a file under the environment and the command line.
 ///
 /// # Errors
 /// Everything that is wrong, each with its line.
-pub(crate) fn load_with(path: &Path, flags: &Flags) -> Result<(Config, Vec<Finding>), ConfigError> {
+pub(crate) fn load(path: &Path, flags: &Flags) -> Result<(Config, Vec<Finding>), ConfigError> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
         file: file.clone(),

@@ -3,12 +3,14 @@
 use pillarbox_sinks::Secret;
 use serde::Deserialize;
 
-use super::units::{Attempts, Size, Span};
+use super::rate::Rate;
+use super::units::{Attempts, Size, Span, Texts};
 
-/// `[database]`
+/// `[database]` and `[[database]]`
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Database {
+    pub(crate) name: Option<String>,
     pub(crate) url: Option<Secret>,
     pub(crate) schema: Option<String>,
     pub(crate) max_connections: Option<u32>,
@@ -25,12 +27,28 @@ pub(crate) struct Dispatch {
     pub(crate) max_in_flight: Option<usize>,
     pub(crate) max_bytes: Option<Size>,
     pub(crate) grace: Option<Span>,
+    pub(crate) sweep_interval: Option<Span>,
+    pub(crate) heartbeat: Option<Span>,
+    pub(crate) lanes: Option<u16>,
+    pub(crate) unrouted: Option<Unrouted>,
     #[serde(default)]
     pub(crate) namespaces: Vec<String>,
 }
 
-/// `[retry]` and `[destination.retry]`
-#[derive(Debug, Clone, Default, Deserialize)]
+/// `unrouted = …`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Unrouted {
+    /// Kept until there is a route.
+    Hold,
+    /// Deleted.
+    Discard,
+    /// Given up on, visibly.
+    Dead,
+}
+
+/// `[retry]`, `[destination.retry]` and `[route.retry]`
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Retry {
     pub(crate) base: Option<Span>,
@@ -73,21 +91,71 @@ pub(crate) struct Destination {
     pub(crate) name: String,
     pub(crate) timeout: Option<Span>,
     pub(crate) concurrency: Option<usize>,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) burst: Option<u32>,
+    pub(crate) on_dead: Option<OnDead>,
+    #[serde(default)]
+    pub(crate) pipelined: bool,
+    pub(crate) fair_by: Option<FairBy>,
     #[serde(default)]
     pub(crate) retry: Retry,
 }
 
 impl Destination {
     /// What is taken out of the table before the sink reads the rest.
-    pub(crate) const KEYS: [&'static str; 4] = ["name", "timeout", "concurrency", "retry"];
+    pub(crate) const KEYS: [&'static str; 9] = [
+        "name",
+        "timeout",
+        "concurrency",
+        "rate",
+        "burst",
+        "on_dead",
+        "pipelined",
+        "fair_by",
+        "retry",
+    ];
+}
+
+/// `on_dead = …`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnDead {
+    /// The others of the key wait.
+    Block,
+    /// They go on.
+    Continue,
+}
+
+/// `fair_by = …`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum FairBy {
+    /// Every tenant gets its turn.
+    Tenant,
 }
 
 /// `[[route]]`
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Route {
-    pub(crate) namespace: Option<String>,
-    pub(crate) topic: Option<String>,
-    pub(crate) event_type: Option<String>,
-    pub(crate) to: String,
+    #[serde(default)]
+    pub(crate) database: Texts,
+    #[serde(default)]
+    pub(crate) namespace: Texts,
+    #[serde(default)]
+    pub(crate) topic: Texts,
+    #[serde(default)]
+    pub(crate) event_type: Texts,
+    #[serde(default)]
+    pub(crate) aggregate_type: Texts,
+    #[serde(default)]
+    pub(crate) severity: Texts,
+    #[serde(default)]
+    pub(crate) tenant: Texts,
+    pub(crate) to: Texts,
+    pub(crate) timeout: Option<Span>,
+    pub(crate) on_dead: Option<OnDead>,
+    pub(crate) pipelined: Option<bool>,
+    #[serde(default)]
+    pub(crate) retry: Retry,
 }

@@ -1,19 +1,18 @@
 //! From what was written to what is true. An impossible combination cannot be built.
 //!
-//! All that is wrong is found in one go, so that nobody mends a file one error at a time.
+//! All that is wrong is found in one go, so that nobody mends a file one error at a time. What belongs to one
+//! section is beside this file: `databases`, `destinations`, `routes`.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use pillarbox::{Limits, Scope};
-use pillarbox_dispatch::{Pattern, Route, Settings};
-use pillarbox_sinks::SinkConfig;
+use pillarbox_dispatch::{Settings, Unrouted};
 
-use super::document::{Document, Section};
+use super::destinations::Written;
+use super::document::Document;
 use super::env::Overrides;
 use super::error::{Finding, Place};
-use super::{Config, Database, Destination, Http, raw, retry};
-use crate::database::Target;
+use super::{Config, Database, Http, Route, raw, retry};
 
 const SECTIONS: [&str; 7] = [
     "database",
@@ -41,7 +40,7 @@ pub(super) fn resolve(text: &str, overrides: &Overrides) -> Resolved {
             hint,
         ));
     }
-    let config = resolver.config(&mut document);
+    let config = resolver.config(&mut document, overrides);
     resolver.wrong.sort_by(|a, b| a.place.cmp(&b.place));
     match config {
         Some(config) if resolver.wrong.is_empty() => Ok((config, resolver.warnings)),
@@ -49,14 +48,15 @@ pub(super) fn resolve(text: &str, overrides: &Overrides) -> Resolved {
     }
 }
 
-struct Resolver {
-    wrong: Vec<Finding>,
-    warnings: Vec<Finding>,
+/// What was found on the way.
+pub(super) struct Resolver {
+    pub(super) wrong: Vec<Finding>,
+    pub(super) warnings: Vec<Finding>,
 }
 
 impl Resolver {
-    fn config(&mut self, document: &mut Document<'_>) -> Option<Config> {
-        let database = self.section::<raw::Database>(document, "database");
+    fn config(&mut self, document: &mut Document<'_>, overrides: &Overrides) -> Option<Config> {
+        let databases = self.databases(document, overrides);
         let dispatch = self.section::<raw::Dispatch>(document, "dispatch");
         let general = self.section::<raw::Retry>(document, "retry");
         let limits = self.section::<raw::Limits>(document, "limits");
@@ -66,34 +66,31 @@ impl Resolver {
         let routes = document.sections("route");
         let routes = self.keep(routes);
 
-        let database = database.and_then(|raw| self.database(raw, document));
         let http = http.and_then(|raw| self.http(raw, document));
         let general = general.and_then(|raw| self.valid_retry(raw, "retry", document));
         let settings = dispatch.map(|raw| settings(raw, general.as_ref()));
-        let destinations = match (destinations, &general, &settings) {
-            (Some(sections), Some(general), Some(settings)) => {
-                Some(self.destinations(sections, general, settings, document))
-            }
-            _ => None,
-        };
-        if let (Some(settings), Some(destinations)) = (&settings, &destinations) {
-            self.cross_check(settings, destinations, document);
+        if let Some(settings) = &settings {
+            self.check_settings(settings, document);
         }
-        let names = destinations
-            .iter()
-            .flatten()
-            .map(|to: &Destination| to.name.as_str())
-            .collect();
-        let routes = routes.map(|sections| self.routes(sections, &names, document));
+        // What could not be read is wrong already; the rest is looked at as if it were the default.
+        let general = general.unwrap_or_default();
+        let used = settings.clone().unwrap_or_default();
+        let mut written =
+            destinations.map(|sections| self.destinations(sections, &general, &used, document))?;
+        let routes = routes.map(|sections| self.routes(sections, &written, &databases, document))?;
+        if let Some(settings) = &settings {
+            self.check_timeouts(settings, &mut written, &routes);
+        }
+        self.check_coverage(&databases, &routes, document);
         Some(Config {
-            database: database?,
+            databases,
             dispatch: settings?,
             limits: limits.map(|raw| Limits {
                 payload: raw.max_payload.map_or(Limits::default().payload, |size| size.0),
             })?,
             http: http?,
-            destinations: destinations?,
-            routes: routes?,
+            destinations: written.into_iter().map(Written::finish).collect(),
+            routes,
         })
     }
 
@@ -108,43 +105,12 @@ impl Resolver {
         self.keep(read)
     }
 
-    fn keep<T>(&mut self, result: Result<T, Finding>) -> Option<T> {
+    pub(super) fn keep<T>(&mut self, result: Result<T, Finding>) -> Option<T> {
         result.map_err(|finding| self.wrong.push(finding)).ok()
     }
 
-    fn wrong(&mut self, place: Place, message: impl Into<String>) {
+    pub(super) fn wrong(&mut self, place: Place, message: impl Into<String>) {
         self.wrong.push(Finding::new(place, message));
-    }
-
-    fn database(&mut self, raw: raw::Database, document: &Document<'_>) -> Option<Database> {
-        let Some(url) = raw.url else {
-            self.wrong(
-                document.place_of("database"),
-                "no database is named; write `url = \"postgres://…\"` or `url = \"sqlite://outbox.db\"` under \
-                 [database], or set PILLARBOX_DATABASE_URL",
-            );
-            return None;
-        };
-        let place = document.place_of("database.url");
-        let revealed = url
-            .reveal()
-            .map_err(|error| Finding::new(place.clone(), format!("`url` {error}")));
-        let text = self.keep(revealed)?;
-        let target = text
-            .parse::<Target>()
-            .map_err(|message| Finding::new(place, message));
-        let connections = raw.max_connections.unwrap_or(10);
-        if connections < 2 {
-            self.wrong(
-                document.place_of("database.max_connections"),
-                "`max_connections` must be at least 2: one to claim, one to settle",
-            );
-        }
-        Some(Database {
-            target: self.keep(target)?,
-            schema: raw.schema.unwrap_or_else(|| "pillarbox".to_owned()),
-            max_connections: connections,
-        })
     }
 
     fn http(&mut self, raw: raw::Http, document: &Document<'_>) -> Option<Http> {
@@ -168,7 +134,12 @@ impl Resolver {
     }
 
     /// Says what is wrong with a retry table by itself; a policy is made of the merged ones.
-    fn valid_retry(&mut self, raw: raw::Retry, path: &str, document: &Document<'_>) -> Option<raw::Retry> {
+    pub(super) fn valid_retry(
+        &mut self,
+        raw: raw::Retry,
+        path: &str,
+        document: &Document<'_>,
+    ) -> Option<raw::Retry> {
         let place = |key: &str| document.place_of(&format!("{path}.{key}"));
         if let Some((key, message)) = retry::mistake(&raw) {
             self.wrong(place(key), message);
@@ -180,146 +151,32 @@ impl Resolver {
         Some(raw)
     }
 
-    fn destinations(
-        &mut self,
-        sections: Vec<Section<'_>>,
-        general: &raw::Retry,
-        settings: &Settings,
-        document: &Document<'_>,
-    ) -> Vec<Destination> {
-        if sections.is_empty() {
-            self.wrong(
-                Place::File,
-                "there is no destination; add one, for example:\n  [[destination]]\n  name = \"log\"\n  type = \"log\"",
-            );
-        }
-        let mut seen = BTreeSet::new();
-        let mut destinations = Vec::new();
-        for section in sections {
-            let path = section.path.clone();
-            let Some(destination) = self.destination(section, general, settings, document) else {
-                continue;
-            };
-            if !seen.insert(destination.name.clone()) {
-                let message = format!(
-                    "there are two destinations named `{}`; names are unique",
-                    destination.name
-                );
-                self.wrong(document.place_of(&format!("{path}.name")), message);
-            }
-            destinations.push(destination);
-        }
-        destinations
-    }
-
-    /// The keys that all destinations share are split off; the rest belongs to the sink.
-    fn destination(
-        &mut self,
-        mut section: Section<'_>,
-        general: &raw::Retry,
-        settings: &Settings,
-        document: &Document<'_>,
-    ) -> Option<Destination> {
-        let path = section.path.clone();
-        let shared = section.split(&raw::Destination::KEYS);
-        let raw: Option<raw::Destination> = self.keep(document.read(shared, &[]));
-        let sink: Option<SinkConfig> = self.keep(document.read(section, &raw::Destination::KEYS));
-        let (raw, mut sink) = (raw?, sink?);
-        if raw.name.trim().is_empty() || raw.name.contains(char::is_control) {
-            self.wrong(
-                document.place_of(&format!("{path}.name")),
-                "`name` must say something, such as \"billing\"",
-            );
-        }
-        if raw.concurrency == Some(0) {
-            self.wrong(
-                document.place_of(&format!("{path}.concurrency")),
-                "`concurrency` must be at least 1",
-            );
-        }
-        let own = self.valid_retry(raw.retry, &format!("{path}.retry"), document)?;
-        let timeout = raw.timeout.map_or(settings.timeout, |span| span.0);
-        sink.set_timeout(timeout);
-        Some(Destination {
-            name: raw.name,
-            timeout,
-            places: document.places_in(&path),
-            concurrency: raw.concurrency.unwrap_or_else(|| sink.default_concurrency()),
-            retry: retry::policy(&retry::merge(general, own)),
-            sink,
-        })
-    }
-
-    /// A lease shorter than an attempt means that two workers deliver the same event.
-    fn cross_check(&mut self, settings: &Settings, destinations: &[Destination], document: &Document<'_>) {
+    fn check_settings(&mut self, settings: &Settings, document: &Document<'_>) {
         if let Err(error) = settings.validate() {
-            let path = format!("dispatch.{}", error.field);
+            let key = match error.field {
+                "lane_ranges" => "lanes",
+                field => field,
+            };
+            let path = format!("dispatch.{key}");
             self.wrong(document.place_of(&path), format!("`{path}` {}", error.message));
         }
-        for to in destinations {
-            // One that it did not write itself is the general one, which was checked above.
-            let Some(place) = to.places.get("timeout").cloned() else {
-                continue;
-            };
-            if to.timeout.is_zero() {
-                self.wrong(place, "`timeout` must be longer than nothing");
-            } else if settings.lease < to.timeout.saturating_mul(2) {
-                let message = format!(
-                    "destination `{}`: `dispatch.lease` ({}) must be at least twice its `timeout` ({})",
-                    to.name,
-                    humantime::format_duration(settings.lease),
-                    humantime::format_duration(to.timeout),
-                );
-                self.wrong(place, message);
-            }
-        }
     }
 
-    fn routes(
-        &mut self,
-        sections: Vec<Section<'_>>,
-        names: &BTreeSet<&str>,
-        document: &Document<'_>,
-    ) -> Vec<Route> {
-        let mut routes = Vec::new();
-        for section in sections {
-            let path = section.path.clone();
-            let Some(raw) = self.keep(document.read::<raw::Route>(section, &[])) else {
-                continue;
-            };
-            // Where a destination could not be read, a route to it is not wrong for that.
-            if !names.contains(raw.to.as_str()) && self.wrong.is_empty() {
-                let hint = super::explain::nearest(&raw.to, names.iter().copied())
-                    .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-                let message = format!("there is no destination `{}`{hint}", raw.to);
-                self.wrong(document.place_of(&format!("{path}.to")), message);
-            }
-            let mut pattern = |key: &str, text: Option<String>| {
-                let read = pattern(key, text.as_deref().unwrap_or("*"));
-                let read = read
-                    .map_err(|message| Finding::new(document.place_of(&format!("{path}.{key}")), message));
-                self.keep(read).unwrap_or_default()
-            };
-            routes.push(Route {
-                namespace: pattern("namespace", raw.namespace),
-                topic: pattern("topic", raw.topic),
-                event_type: pattern("event_type", raw.event_type),
-                destination: raw.to,
-            });
+    /// A database that no route is for would either be served by a rule that nobody wrote, or by none.
+    fn check_coverage(&mut self, databases: &[Database], routes: &[Route], document: &Document<'_>) {
+        if routes.is_empty() || !self.wrong.is_empty() {
+            return;
         }
-        routes
-    }
-}
-
-/// A star elsewhere would be taken for itself, and the route would match nothing.
-fn pattern(key: &str, text: &str) -> Result<Pattern, String> {
-    let pattern = Pattern::from(text);
-    match &pattern {
-        Pattern::Exact(exact) if exact.contains('*') || exact.is_empty() => Err(format!(
-            "`{key}`: `{text}` is no pattern; write `*` for anything, `orders.*` for what begins with \"orders.\", or \
-             the name itself"
-        )),
-        Pattern::Any | Pattern::Prefix(_) | Pattern::Exact(_) => Ok(pattern),
+        for (index, database) in databases.iter().enumerate() {
+            if routes.iter().any(|route| route.is_for(&database.name)) {
+                continue;
+            }
+            let message = format!(
+                "no route is for the database `{}`: each names another; add one, or remove `database` from one",
+                database.name
+            );
+            self.wrong(document.place_of(&format!("database.{index}")), message);
+        }
     }
 }
 
@@ -334,8 +191,16 @@ fn settings(raw: raw::Dispatch, general: Option<&raw::Retry>) -> Settings {
         max_in_flight: raw.max_in_flight.unwrap_or(default.max_in_flight),
         max_bytes: raw.max_bytes.map_or(default.max_bytes, |size| size.0),
         grace: raw.grace.map_or(default.grace, |span| span.0),
+        sweep_interval: raw.sweep_interval.map_or(default.sweep_interval, |span| span.0),
         scope: Scope::of(raw.namespaces),
         max_attempts: max_attempts.unwrap_or(u32::MAX),
-        ..default
+        lane_ranges: raw.lanes.unwrap_or(default.lane_ranges),
+        unrouted: match raw.unrouted {
+            None => default.unrouted,
+            Some(raw::Unrouted::Hold) => Unrouted::Hold,
+            Some(raw::Unrouted::Discard) => Unrouted::Discard,
+            Some(raw::Unrouted::Dead) => Unrouted::Dead,
+        },
+        heartbeat: raw.heartbeat.map_or(default.heartbeat, |span| span.0),
     }
 }

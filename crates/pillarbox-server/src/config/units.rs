@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
 /// A duration, written `"20s"`, `"500ms"`, `"1h 30m"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,72 @@ pub(crate) enum Attempts {
     AtMost(u32),
     /// For ever.
     Unlimited,
+}
+
+/// One text or a list of texts. What is not written is no text at all; an empty list is refused, because nobody can
+/// tell whether it means everything or nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Texts {
+    /// Not written.
+    #[default]
+    None,
+    /// `"orders"`
+    One(String),
+    /// `["orders", "carts.*"]`
+    Many(Vec<String>),
+}
+
+impl Texts {
+    /// The texts.
+    pub(crate) fn as_slice(&self) -> &[String] {
+        match self {
+            Self::None => &[],
+            Self::One(text) => std::slice::from_ref(text),
+            Self::Many(texts) => texts,
+        }
+    }
+
+    /// Each text with the path at which it is written, under that of the whole.
+    pub(crate) fn with_paths(&self, path: &str) -> Vec<(String, &str)> {
+        match self {
+            Self::None => Vec::new(),
+            Self::One(text) => vec![(path.to_owned(), text)],
+            Self::Many(texts) => (texts.iter().enumerate())
+                .map(|(index, text)| (format!("{path}.{index}"), text.as_str()))
+                .collect(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Texts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Texts, E> {
+                Ok(Texts::One(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Texts, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = items.next_element()? {
+                    texts.push(text);
+                }
+                if texts.is_empty() {
+                    return Err(A::Error::custom(
+                        "the list is empty; write what is meant, or remove the key",
+                    ));
+                }
+                Ok(Texts::Many(texts))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
 }
 
 impl<'de> Deserialize<'de> for Span {

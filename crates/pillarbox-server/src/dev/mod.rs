@@ -25,7 +25,7 @@ use std::time::Duration;
 use pillarbox::retry::Jitter;
 use pillarbox::stores::sqlite::Sqlite;
 use pillarbox::{RetryPolicy, Scope, Wake};
-use pillarbox_dispatch::{Destination, Dispatcher, Pattern, Route, Settings};
+use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings};
 use pillarbox_sinks::{SinkConfig, log, webhook};
 use tokio::sync::watch;
 
@@ -36,8 +36,11 @@ use self::stage::Stage;
 use crate::config::Http;
 use crate::daemon;
 use crate::failure::Failure;
-use crate::http::{self, App, Phase, Running, Server};
+use crate::http::{self, App, Phase, Running, Seat, Server};
 use crate::signals;
+
+/// Which topic goes where.
+const ROUTES: [(&str, &str); 2] = [("orders", "receiver"), ("parcels", "log")];
 
 /// How to play.
 #[derive(Debug)]
@@ -66,12 +69,16 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
         store: Arc::new(store.clone()),
         operate: Arc::new(store.clone()),
         scope: Scope::All,
+        destinations: ROUTES.map(|(_, to)| to.to_owned()).into(),
         worker: dispatcher.worker(),
         counters: dispatcher.counters(),
     };
     let (_phase, seen) = watch::channel(Phase::Running(running));
     let app = App {
-        phase: seen,
+        seats: vec![Seat {
+            database: "shop".to_owned(),
+            phase: seen,
+        }],
         shutdown: shutdown.clone(),
     };
     let server = Server::start(listener, app)?;
@@ -131,7 +138,7 @@ impl File {
     }
 }
 
-/// Orders go to the receiver, everything else to the log. Waits are exact, so that the narrator can
+/// Orders go to the receiver, parcels to the log. Waits are exact, so that the narrator can
 /// foretell them.
 async fn dispatcher(store: &Sqlite, receiver: &Receiver, wake: Wake) -> Result<Dispatcher, Failure> {
     let retry = RetryPolicy::exponential(Duration::from_millis(600), Duration::from_secs(10))
@@ -148,17 +155,21 @@ async fn dispatcher(store: &Sqlite, receiver: &Receiver, wake: Wake) -> Result<D
         builder = builder.destination(Destination {
             name: name.to_owned(),
             sink: Arc::new(Narrated::new(name, sink, retry.clone())),
-            retry: retry.clone(),
-            timeout: Settings::default().timeout,
+            policy: Policy {
+                retry: retry.clone(),
+                timeout: Settings::default().timeout,
+                on_dead: OnDead::Block,
+                pipelined: false,
+            },
             concurrency: config.default_concurrency(),
+            rate: None,
+            fair_by_tenant: false,
         });
     }
-    for (topic, destination) in [("orders", "receiver"), ("*", "log")] {
+    for (topic, destination) in ROUTES {
         builder = builder.route(Route {
-            namespace: Pattern::Any,
             topic: topic.into(),
-            event_type: Pattern::Any,
-            destination: destination.to_owned(),
+            ..Route::to(destination)
         });
     }
     builder.build().map_err(daemon::refused)

@@ -46,6 +46,10 @@ impl Sink for Narrated {
         self.inner.check().await
     }
 
+    fn keeps_order(&self) -> bool {
+        self.inner.keeps_order()
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }
@@ -72,7 +76,7 @@ fn describe(to: &str, delivery: &Delivery, outcome: &Outcome, retry: &RetryPolic
             )
         }
         Verdict::Dead { reason } => format!("  ☠ {what} is dead after attempt {tries}: {}", why(&reason)),
-        Verdict::Release { .. } | Verdict::Suspect { .. } => {
+        Verdict::Release { .. } | Verdict::Suspect { .. } | Verdict::Discard => {
             format!(
                 "  … {what}: {to} cannot be reached ({}); trying again later",
                 outcome.name()

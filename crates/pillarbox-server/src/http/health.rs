@@ -7,10 +7,12 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
-use super::App;
 use super::problem::Problem;
+use super::{App, Seat};
 
 /// An answer that takes longer is no answer to whoever decides about restarts.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -29,7 +31,21 @@ async fn ready(State(app): State<App>) -> Result<Json<Value>, Problem> {
     if app.shutdown.is_cancelled() {
         return Err(Problem::unavailable("shutting down"));
     }
-    let running = app.running()?;
+    let answers = join_all(app.seats.iter().map(is_ready)).await;
+    let mut workers = serde_json::Map::new();
+    for (seat, answer) in app.seats.iter().zip(answers) {
+        let worker = answer.map_err(|problem| match app.seats.len() {
+            1 => problem,
+            _ => problem.about(&seat.database),
+        })?;
+        workers.insert(seat.database.clone(), json!(worker));
+    }
+    Ok(Json(json!({ "status": "ready", "workers": workers })))
+}
+
+/// The worker that serves this database, if it does and the database answers.
+async fn is_ready(seat: &Seat) -> Result<Uuid, Problem> {
+    let running = seat.running()?;
     match tokio::time::timeout(PATIENCE, running.store.check()).await {
         Ok(answer) => answer?,
         Err(_) => {
@@ -38,5 +54,5 @@ async fn ready(State(app): State<App>) -> Result<Json<Value>, Problem> {
             )));
         }
     }
-    Ok(Json(json!({ "status": "ready", "worker": running.worker })))
+    Ok(running.worker)
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
 use pillarbox::{Operate, Scope, Store};
 use pillarbox_dispatch::Counters;
 use tokio::net::TcpListener;
@@ -22,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::problem::Problem;
-use crate::config::Http;
+use crate::config::{Http, list};
 use crate::failure::Failure;
 
 /// How long a request may still take when everything else has stopped.
@@ -31,13 +32,20 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// What the handlers look at.
 #[derive(Clone)]
 pub(crate) struct App {
-    /// How far the daemon is.
-    pub(crate) phase: watch::Receiver<Phase>,
-    /// Cancelled when it is to stop.
+    /// One for each database, at least one.
+    pub(crate) seats: Vec<Seat>,
+    /// Cancelled when the daemon is to stop.
     pub(crate) shutdown: CancellationToken,
 }
 
-/// How far the daemon is.
+/// One database, and how far its dispatcher is.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) database: String,
+    pub(crate) phase: watch::Receiver<Phase>,
+}
+
+/// How far a dispatcher is.
 #[derive(Clone)]
 pub(crate) enum Phase {
     /// Not there yet, and why.
@@ -52,11 +60,28 @@ pub(crate) struct Running {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) operate: Arc<dyn Operate>,
     pub(crate) scope: Scope,
+    /// The names of those that are configured.
+    pub(crate) destinations: Vec<String>,
     pub(crate) worker: Uuid,
     pub(crate) counters: Arc<Counters>,
 }
 
 impl App {
+    /// The database that is asked for, or the only one; `None` for all of several.
+    fn seat(&self, name: Option<&str>) -> Result<Option<&Seat>, Problem> {
+        let Some(name) = name else {
+            return Ok(self.seats.first().filter(|_| self.seats.len() == 1));
+        };
+        let found = self.seats.iter().find(|seat| seat.database == name);
+        found.map(Some).ok_or_else(|| {
+            let names: Vec<&str> = self.seats.iter().map(|seat| seat.database.as_str()).collect();
+            let detail = format!("there is no database `{name}`; there is {}", list(&names));
+            Problem::new(StatusCode::NOT_FOUND, detail)
+        })
+    }
+}
+
+impl Seat {
     /// What runs, or why nothing does yet.
     fn running(&self) -> Result<Running, Problem> {
         match &*self.phase.borrow() {

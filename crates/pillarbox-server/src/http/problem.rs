@@ -24,6 +24,16 @@ impl Problem {
     pub(super) fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
+
+    /// The same, with the name of the database that it is about.
+    pub(super) fn about(self, database: &str) -> Self {
+        Self::new(self.status, format!("database `{database}`: {}", self.detail))
+    }
+
+    /// What is wrong.
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
 }
 
 impl From<StoreError> for Problem {

@@ -1,26 +1,42 @@
-//! How many events are where (`/api/v1/stats`), and what this worker has done.
+//! How many events are where (`/api/v1/stats`), who works on them, and what this worker has done.
+//!
+//! With several databases the answer is a list with one entry each; `?database=NAME` asks for one of them.
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::routing::get;
 use axum::{Json, Router};
-use pillarbox::operate::Stats;
+use futures_util::future::join_all;
+use pillarbox::operate::{Stats, WorkerRecord};
 use pillarbox_dispatch::Snapshot;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::App;
 use super::problem::Problem;
+use super::{App, Seat};
+use crate::destinations::{self, Listed};
 
 pub(super) fn router() -> Router<App> {
     Router::new().route("/api/v1/stats", get(stats))
 }
 
-/// The table's counts and the worker's own.
+/// What may be asked for.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    database: Option<String>,
+}
+
+/// The table's counts, its destinations, and the workers.
 #[derive(Debug, Serialize)]
 struct Answer {
+    database: String,
     #[serde(flatten)]
     stats: Stats,
+    /// This process's own.
     worker: Worker,
+    /// All that were heard of in the last day.
+    workers: Vec<WorkerRecord>,
+    destinations: Vec<Listed>,
 }
 
 #[derive(Debug, Serialize)]
@@ -30,12 +46,37 @@ struct Worker {
     counters: Snapshot,
 }
 
-async fn stats(State(app): State<App>) -> Result<Json<Answer>, Problem> {
-    let running = app.running()?;
-    let stats = running.operate.stats(&running.scope).await?;
-    let worker = Worker {
-        id: running.worker,
-        counters: running.counters.snapshot(),
-    };
-    Ok(Json(Answer { stats, worker }))
+async fn stats(State(app): State<App>, Query(asked): Query<Asked>) -> Result<Json<Value>, Problem> {
+    if let Some(seat) = app.seat(asked.database.as_deref())? {
+        return Ok(Json(json!(of_one(seat).await?)));
+    }
+    let answers = join_all(app.seats.iter().map(of_one)).await;
+    let databases: Vec<Value> = app
+        .seats
+        .iter()
+        .zip(answers)
+        .map(|(seat, answer)| match answer {
+            Ok(answer) => json!(answer),
+            Err(problem) => json!({ "database": seat.database, "unavailable": problem.detail() }),
+        })
+        .collect();
+    Ok(Json(json!({ "databases": databases })))
+}
+
+async fn of_one(seat: &Seat) -> Result<Answer, Problem> {
+    let running = seat.running()?;
+    let operate = &running.operate;
+    Ok(Answer {
+        database: seat.database.clone(),
+        stats: operate.stats(&running.scope).await?,
+        worker: Worker {
+            id: running.worker,
+            counters: running.counters.snapshot(),
+        },
+        workers: operate.workers().await?,
+        destinations: destinations::list(
+            operate.destinations(&running.scope).await?,
+            Some(&running.destinations),
+        ),
+    })
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use uuid::Uuid;
 
 use super::super::target::Target;
-use super::{open, report};
+use super::report;
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
@@ -40,7 +40,7 @@ impl Delete {
         if !self.yes {
             confirm(self.ids.len())?;
         }
-        let database = open(&self.target).await?;
+        let database = self.target.open().await?;
         let changed = database.operate().delete(&self.ids).await?;
         report(
             "deleted",

@@ -4,9 +4,10 @@ use clap::{Args, ValueEnum};
 use pillarbox::Status;
 use pillarbox::operate::{Filter, Record};
 use time::format_description::well_known::Rfc3339;
+use uuid::Uuid;
 
 use super::super::target::Target;
-use super::{Which, open};
+use super::Which;
 use crate::failure::Failure;
 use crate::output;
 
@@ -14,6 +15,8 @@ const EXAMPLES: &str = "\
 Examples:
   pillarbox events ls --database outbox.db
   pillarbox events ls --status dead --topic orders
+  pillarbox events ls --destination unrouted         what no route leads anywhere
+  pillarbox events ls --event 0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55   one row per destination
   pillarbox events ls --limit 100 --before 4711      the next page: rows before this SEQ
   pillarbox events ls --json | jq .id                one JSON object per line";
 
@@ -27,6 +30,10 @@ pub(crate) struct Ls {
     /// Only events in this state
     #[arg(long)]
     status: Option<State>,
+
+    /// Only the rows of this event: one for each destination
+    #[arg(long, value_name = "ID")]
+    event: Option<Uuid>,
 
     /// How many at the most
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -69,8 +76,9 @@ impl From<State> for Status {
 
 impl Ls {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let database = open(&self.target).await?;
+        let database = self.target.open().await?;
         let filter = Filter {
+            event: self.event,
             before: self.before,
             limit: usize::try_from(self.limit).unwrap_or(usize::MAX),
             ..self.which.filter(self.status.map(Status::from))

@@ -1,29 +1,31 @@
 //! `pillarbox events`: what a person does with events. One file per verb.
 
 mod delete;
+mod family;
 mod ls;
 mod retry;
 mod show;
+mod skip;
 
 use clap::{Args, Subcommand};
 use pillarbox::operate::Filter;
 use pillarbox::{Scope, Status};
 use uuid::Uuid;
 
-use super::target::Target;
-use crate::database::Database;
 use crate::failure::Failure;
 use crate::output;
 
-/// Looks at events, retries or deletes them.
+/// Looks at events, retries, skips or deletes them.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Events {
     /// List events, newest first
     Ls(ls::Ls),
-    /// Show one event with its payload and its last error
+    /// Show one event with its payload, its last error and where else it goes
     Show(show::Show),
     /// Make dead or waiting events due now, with all their attempts
     Retry(retry::Retry),
+    /// Let the other events of their keys go past these
+    Skip(skip::Skip),
     /// Delete events that nobody is working on
     Delete(delete::Delete),
 }
@@ -34,6 +36,7 @@ impl Events {
             Self::Ls(ls) => ls.run().await,
             Self::Show(show) => show.run().await,
             Self::Retry(retry) => retry.run().await,
+            Self::Skip(skip) => skip.run().await,
             Self::Delete(delete) => delete.run().await,
         }
     }
@@ -49,6 +52,10 @@ struct Which {
     /// Only this topic
     #[arg(long, value_name = "NAME")]
     topic: Option<String>,
+
+    /// Only events on their way to this destination; `unrouted` for those that lead nowhere
+    #[arg(long, value_name = "NAME")]
+    destination: Option<String>,
 }
 
 impl Which {
@@ -57,16 +64,10 @@ impl Which {
             scope: Scope::of(self.namespace.clone()),
             status,
             topic: self.topic.clone(),
+            destination: self.destination.clone(),
             ..Filter::default()
         }
     }
-}
-
-/// Opens the database and makes sure that there is an outbox in it.
-async fn open(target: &Target) -> Result<Database, Failure> {
-    let database = target.open().await?;
-    database.store().check().await?;
-    Ok(database)
 }
 
 /// Says which of the ids were changed. Some that were not are a failure, and each is named.

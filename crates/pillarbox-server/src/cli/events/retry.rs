@@ -6,7 +6,7 @@ use pillarbox::operate::Filter;
 use uuid::Uuid;
 
 use super::super::target::Target;
-use super::{Which, open, report};
+use super::{Which, report};
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::output;
@@ -27,7 +27,7 @@ pub(crate) struct Retry {
     #[arg(required_unless_present = "dead", conflicts_with = "dead")]
     ids: Vec<Uuid>,
 
-    /// Every dead event, within --namespace and --topic
+    /// Every dead event, within --namespace, --topic and --destination
     #[arg(long)]
     dead: bool,
 
@@ -44,7 +44,7 @@ pub(crate) struct Retry {
 
 impl Retry {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let database = open(&self.target).await?;
+        let database = self.target.open().await?;
         if self.dead {
             return self.all_dead(&database).await;
         }

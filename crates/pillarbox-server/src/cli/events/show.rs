@@ -1,20 +1,24 @@
 //! `pillarbox events show`
 
 use clap::Args;
-use pillarbox::operate::Record;
+use pillarbox::operate::{Filter, Record};
+use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
 use super::super::target::Target;
-use super::open;
+use super::family;
 use crate::failure::Failure;
 use crate::output;
+
+/// How many rows of an event are shown. There is one per destination.
+const MOST_ROWS: usize = 1000;
 
 /// Shows one event.
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// The event's id, from `events ls`
+    /// The event's or the row's id, from `events ls`
     id: Uuid,
 
     /// Print JSON
@@ -27,24 +31,67 @@ pub(crate) struct Show {
 
 impl Show {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let database = open(&self.target).await?;
+        let database = self.target.open().await?;
         let Some(record) = database.operate().show(self.id).await? else {
             return Err(Failure::failed(format!(
                 "there is no event {}; `events ls` lists them",
                 self.id
             )));
         };
+        let filter = Filter {
+            event: Some(record.event_id),
+            limit: MOST_ROWS,
+            ..Filter::default()
+        };
+        let family = database.operate().list(&filter).await?;
         if self.json {
-            return output::json(&record);
+            return output::json(&Shown {
+                record: &record,
+                family_status: family::status(&family),
+                family: &family,
+            });
         }
         for (name, value) in fields(&record) {
             output::line(&format!("{name:16}{}", output::escape(&value)))?;
+        }
+        if family.len() > 1 {
+            print_family(&family)?;
         }
         if let Some(error) = &record.last_error {
             output::line(&format!("\nlast error:\n{}", indented(error)))?;
         }
         output::line(&format!("\npayload:\n{}", indented(&payload(&record))))
     }
+}
+
+/// A row, and the others of its event.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    record: &'a Record,
+    family_status: &'static str,
+    family: &'a [Record],
+}
+
+fn print_family(family: &[Record]) -> Result<(), Failure> {
+    output::line(&format!(
+        "\nthe event goes to {} destinations and is {}:",
+        family.len(),
+        family::status(family)
+    ))?;
+    let rows: Vec<Vec<String>> = family
+        .iter()
+        .map(|row| {
+            vec![
+                output::cut(row.destination.as_deref().unwrap_or("-"), 24),
+                row.status.clone(),
+                row.attempts.to_string(),
+                row.id.to_string(),
+                output::cut(row.last_error.as_deref().unwrap_or("-"), 60),
+            ]
+        })
+        .collect();
+    output::table(&["DESTINATION", "STATUS", "TRIES", "ID", "ERROR"], &rows)
 }
 
 /// What there is to say, in the order in which people ask.
@@ -74,6 +121,12 @@ fn fields(record: &Record) -> Vec<(&'static str, String)> {
         ("tenant", record.tenant_id.map(|tenant| tenant.to_string())),
         ("dedupe key", own(&record.dedupe_key)),
         ("ordering key", own(&record.ordering_key)),
+        (
+            "order",
+            record
+                .unordered
+                .then(|| "given up: waits for nobody and holds up nobody".to_owned()),
+        ),
         ("severity", own(&record.severity)),
         ("destination", own(&record.destination)),
         ("created", Some(time(record.created_at))),

@@ -1,0 +1,181 @@
+//! Where events go: `[[destination]]`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pillarbox::store::UNROUTED;
+use pillarbox_dispatch::{OnDead, Policy, Rate, Settings};
+use pillarbox_sinks::SinkConfig;
+
+use super::document::{Document, Section};
+use super::error::Place;
+use super::resolve::Resolver;
+use super::{Destination, Route, raw, retry};
+
+/// A destination, and what routes need of it.
+pub(super) struct Written {
+    pub(super) destination: Destination,
+    /// What a route's own schedule is merged with.
+    pub(super) retry: raw::Retry,
+}
+
+impl Written {
+    /// What remains when all routes are read.
+    pub(super) fn finish(self) -> Destination {
+        self.destination
+    }
+}
+
+impl Resolver {
+    pub(super) fn destinations(
+        &mut self,
+        sections: Vec<Section<'_>>,
+        general: &raw::Retry,
+        settings: &Settings,
+        document: &Document<'_>,
+    ) -> Vec<Written> {
+        if sections.is_empty() {
+            self.wrong(
+                Place::File,
+                "there is no destination; add one, for example:\n  [[destination]]\n  name = \"log\"\n  type = \"log\"",
+            );
+        }
+        let mut seen = BTreeSet::new();
+        let mut all = Vec::new();
+        for section in sections {
+            let path = section.path.clone();
+            let Some(written) = self.destination(section, general, settings, document) else {
+                continue;
+            };
+            let name = &written.destination.name;
+            if !seen.insert(name.clone()) {
+                let message = format!("there are two destinations named `{name}`; names are unique");
+                self.wrong(document.place_of(&format!("{path}.name")), message);
+            }
+            all.push(written);
+        }
+        all
+    }
+
+    /// The keys that all destinations share are split off; the rest belongs to the sink.
+    fn destination(
+        &mut self,
+        mut section: Section<'_>,
+        general: &raw::Retry,
+        settings: &Settings,
+        document: &Document<'_>,
+    ) -> Option<Written> {
+        let path = section.path.clone();
+        let own = section.split(&raw::Destination::KEYS);
+        let raw: Option<raw::Destination> = self.keep(document.read(own, &[]));
+        let sink: Option<SinkConfig> = self.keep(document.read(section, &raw::Destination::KEYS));
+        let (raw, sink) = (raw?, sink?);
+        let places = document.places_in(&path);
+        self.check_name(&raw.name, &places);
+        if raw.concurrency == Some(0) {
+            self.wrong(at(&places, "concurrency"), "`concurrency` must be at least 1");
+        }
+        let rate = self.rate(&raw, &places);
+        let own = self.valid_retry(raw.retry, &format!("{path}.retry"), document)?;
+        let retry = retry::merge(general, own);
+        let destination = Destination {
+            name: raw.name,
+            policy: Policy {
+                retry: retry::policy(&retry),
+                timeout: raw.timeout.map_or(settings.timeout, |span| span.0),
+                on_dead: on_dead(raw.on_dead.unwrap_or(raw::OnDead::Block)),
+                pipelined: raw.pipelined,
+            },
+            concurrency: raw.concurrency.unwrap_or_else(|| sink.default_concurrency()),
+            rate,
+            fair_by_tenant: match raw.fair_by {
+                Some(raw::FairBy::Tenant) => true,
+                None => false,
+            },
+            sink,
+            places,
+        };
+        Some(Written { destination, retry })
+    }
+
+    fn check_name(&mut self, name: &str, places: &BTreeMap<String, Place>) {
+        if name.trim().is_empty() || name.contains(char::is_control) {
+            self.wrong(
+                at(places, "name"),
+                "`name` must say something, such as \"billing\"",
+            );
+        }
+        if name == UNROUTED {
+            let message = format!(
+                "`{UNROUTED}` is where events wait that no route leads anywhere; choose another name"
+            );
+            self.wrong(at(places, "name"), message);
+        }
+    }
+
+    fn rate(&mut self, raw: &raw::Destination, places: &BTreeMap<String, Place>) -> Option<Rate> {
+        let Some(rate) = raw.rate else {
+            if raw.burst.is_some() {
+                self.wrong(
+                    at(places, "burst"),
+                    "`burst` needs a `rate`, such as \"100/s\"; to limit how many are under way, set `concurrency`",
+                );
+            }
+            return None;
+        };
+        rate.resolve(raw.burst)
+            .map_err(|(key, message)| self.wrong(at(places, key), message))
+            .ok()
+    }
+
+    /// A lease shorter than an attempt means that two workers deliver the same event. A sink that gives up by itself
+    /// has to wait for the most patient route.
+    pub(super) fn check_timeouts(&mut self, settings: &Settings, written: &mut [Written], routes: &[Route]) {
+        for to in written.iter().map(|written| &written.destination) {
+            // One that it did not write itself is the general one, which was checked with the settings.
+            if let Some(place) = to.places.get("timeout").cloned() {
+                let whose = format!("destination `{}`: ", to.name);
+                self.check_timeout(to.policy.timeout, settings, place, &whose);
+            }
+        }
+        for route in routes {
+            let own = route.ways.first().and_then(|way| way.overrides.timeout);
+            if let Some(timeout) = own {
+                self.check_timeout(timeout, settings, at(&route.places, "timeout"), "");
+            }
+        }
+        for to in written.iter_mut().map(|written| &mut written.destination) {
+            let ways = routes.iter().flat_map(|route| &route.ways);
+            let longest = ways
+                .filter(|way| way.destination == to.name)
+                .filter_map(|way| way.overrides.timeout)
+                .fold(to.policy.timeout, Duration::max);
+            to.sink.set_timeout(longest);
+        }
+    }
+
+    fn check_timeout(&mut self, timeout: Duration, settings: &Settings, place: Place, whose: &str) {
+        if timeout.is_zero() {
+            self.wrong(place, "`timeout` must be longer than nothing");
+        } else if settings.lease < timeout.saturating_mul(2) {
+            let message = format!(
+                "{whose}`dispatch.lease` ({}) must be at least twice its `timeout` ({})",
+                humantime::format_duration(settings.lease),
+                humantime::format_duration(timeout),
+            );
+            self.wrong(place, message);
+        }
+    }
+}
+
+/// As the engine calls it.
+pub(super) fn on_dead(raw: raw::OnDead) -> OnDead {
+    match raw {
+        raw::OnDead::Block => OnDead::Block,
+        raw::OnDead::Continue => OnDead::Continue,
+    }
+}
+
+fn at(places: &BTreeMap<String, Place>, key: &str) -> Place {
+    places.get(key).cloned().unwrap_or(Place::File)
+}

@@ -1,0 +1,130 @@
+//! Which event goes where: `[[route]]`.
+
+use pillarbox_dispatch::{OneOf, Overrides, Pattern, Route as Way};
+use uuid::Uuid;
+
+use super::destinations::{Written, on_dead};
+use super::document::{Document, Section};
+use super::error::Finding;
+use super::explain::nearest;
+use super::resolve::Resolver;
+use super::units::Texts;
+use super::{Database, Route, raw, retry};
+
+impl Resolver {
+    pub(super) fn routes(
+        &mut self,
+        sections: Vec<Section<'_>>,
+        written: &[Written],
+        databases: &[Database],
+        document: &Document<'_>,
+    ) -> Vec<Route> {
+        // Where a destination or a database could not be read, a route that names it is not wrong for that.
+        let all_read = self.wrong.is_empty();
+        let mut routes = Vec::new();
+        for section in sections {
+            let path = section.path.clone();
+            let Some(raw) = self.keep(document.read::<raw::Route>(section, &[])) else {
+                continue;
+            };
+            if all_read {
+                let names: Vec<&str> = databases.iter().map(|database| database.name.as_str()).collect();
+                self.known("database", &raw.database, &names, &path, document);
+                let names: Vec<&str> = written.iter().map(|to| to.destination.name.as_str()).collect();
+                self.known("destination", &raw.to, &names, &path, document);
+            }
+            routes.extend(self.route(raw, &path, written, document));
+        }
+        routes
+    }
+
+    /// Complains about names that nothing has.
+    fn known(&mut self, what: &str, texts: &Texts, names: &[&str], path: &str, document: &Document<'_>) {
+        let key = if what == "destination" { "to" } else { what };
+        for (path, name) in texts.with_paths(&format!("{path}.{key}")) {
+            if names.contains(&name) {
+                continue;
+            }
+            let hint = nearest(name, names.iter().copied())
+                .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            self.wrong(
+                document.place_of(&path),
+                format!("there is no {what} `{name}`{hint}"),
+            );
+        }
+    }
+
+    fn route(
+        &mut self,
+        raw: raw::Route,
+        path: &str,
+        written: &[Written],
+        document: &Document<'_>,
+    ) -> Option<Route> {
+        let mut one_of = |key: &str, texts: &Texts| self.patterns(key, texts, path, document);
+        let conditions = Way {
+            namespace: one_of("namespace", &raw.namespace),
+            topic: one_of("topic", &raw.topic),
+            event_type: one_of("event_type", &raw.event_type),
+            aggregate_type: one_of("aggregate_type", &raw.aggregate_type),
+            severity: one_of("severity", &raw.severity),
+            tenant: self.tenants(&raw.tenant, path, document),
+            ..Way::default()
+        };
+        let own = self.valid_retry(raw.retry.clone(), &format!("{path}.retry"), document)?;
+        let way = |name: &String| {
+            let to = written.iter().find(|to| to.destination.name == *name)?;
+            let retry =
+                (own != raw::Retry::default()).then(|| retry::policy(&retry::merge(&to.retry, own.clone())));
+            Some(Way {
+                destination: name.clone(),
+                overrides: Overrides {
+                    retry,
+                    timeout: raw.timeout.map(|span| span.0),
+                    on_dead: raw.on_dead.map(on_dead),
+                    pipelined: raw.pipelined,
+                },
+                ..conditions.clone()
+            })
+        };
+        Some(Route {
+            databases: raw.database.as_slice().to_vec(),
+            ways: raw.to.as_slice().iter().filter_map(way).collect(),
+            places: document.places_in(path),
+        })
+    }
+
+    fn patterns(&mut self, key: &str, texts: &Texts, path: &str, document: &Document<'_>) -> OneOf {
+        let mut patterns = Vec::new();
+        for (path, text) in texts.with_paths(&format!("{path}.{key}")) {
+            let read = pattern(key, text).map_err(|message| Finding::new(document.place_of(&path), message));
+            patterns.extend(self.keep(read));
+        }
+        OneOf(patterns)
+    }
+
+    fn tenants(&mut self, texts: &Texts, path: &str, document: &Document<'_>) -> Vec<Uuid> {
+        let mut tenants = Vec::new();
+        for (path, text) in texts.with_paths(&format!("{path}.tenant")) {
+            let read = text.parse::<Uuid>().map_err(|_| {
+                let message =
+                    format!("`tenant`: `{text}` is no UUID; a route for all tenants has no `tenant`");
+                Finding::new(document.place_of(&path), message)
+            });
+            tenants.extend(self.keep(read));
+        }
+        tenants
+    }
+}
+
+/// A star elsewhere would be taken for itself, and the route would match nothing.
+fn pattern(key: &str, text: &str) -> Result<Pattern, String> {
+    let pattern = Pattern::from(text);
+    match &pattern {
+        Pattern::Exact(exact) if exact.contains('*') || exact.is_empty() => Err(format!(
+            "`{key}`: `{text}` is no pattern; write `*` for anything, `orders.*` for what begins with \"orders.\", or \
+             the name itself"
+        )),
+        Pattern::Any | Pattern::Prefix(_) | Pattern::Exact(_) => Ok(pattern),
+    }
+}

@@ -1,0 +1,81 @@
+//! Waits for a database and its schema: said once, asked for again and again.
+//!
+//! **If we die here** nothing was claimed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::{Store, StoreError};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::http::Phase;
+
+/// The first and the longest wait for a database that is not there.
+const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Waits for the database and its schema.
+pub(crate) struct Waiting<'a> {
+    pub(crate) database: &'a Database,
+    pub(crate) name: &'a str,
+    pub(crate) migrate: bool,
+    pub(crate) phase: &'a watch::Sender<Phase>,
+}
+
+impl Waiting<'_> {
+    /// True when the outbox is there at the right version; false when told to stop before.
+    pub(crate) async fn until_ready(&self, shutdown: &CancellationToken) -> Result<bool, Failure> {
+        let store = self.database.store();
+        let (mut wait, longest) = WAITS;
+        let mut said = false;
+        loop {
+            // A look that is given up goes on to its end by itself; nothing is left half done.
+            let looked = tokio::select! {
+                looked = self.look(&store) => looked,
+                () = shutdown.cancelled() => return Ok(false),
+            };
+            match looked {
+                Ok(()) if said => {
+                    tracing::info!(database = self.name, "the database is there");
+                    return Ok(true);
+                }
+                Ok(()) => return Ok(true),
+                Err(StoreError::Unavailable(reason)) => {
+                    if !said {
+                        tracing::warn!(
+                            database = self.name,
+                            "waiting for the database, which is unavailable: {reason}"
+                        );
+                        said = true;
+                    }
+                    self.phase
+                        .send_replace(Phase::Starting(format!("the database is unavailable: {reason}")));
+                }
+                Err(error) => return Err(error.into()),
+            }
+            // Spread, so that many daemons do not all come back at the same moment.
+            let pause = wait.mul_f64(0.5 + fastrand::f64() / 2.0);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => wait = (wait * 2).min(longest),
+                () = shutdown.cancelled() => return Ok(false),
+            }
+        }
+    }
+
+    async fn look(&self, store: &Arc<dyn Store>) -> Result<(), StoreError> {
+        if self.migrate {
+            let done = self.database.migrate().await?;
+            if done.from != done.to {
+                tracing::info!(
+                    database = self.name,
+                    from = done.from,
+                    to = done.to,
+                    "migrated the outbox schema"
+                );
+            }
+        }
+        store.check().await
+    }
+}
