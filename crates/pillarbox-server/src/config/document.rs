@@ -140,20 +140,27 @@ impl<'i> Document<'i> {
         also: &[&str],
     ) -> Result<T, Finding> {
         let Section { path, table, span } = section;
-        T::deserialize(Deserializer::from(Spanned::new(span.clone(), table))).map_err(|error| {
+        let whole = Spanned::new(span.clone(), table.clone());
+        T::deserialize(Deserializer::from(whole)).map_err(|error| {
             let message = explain(error.message(), also);
-            // An enum with a tag is buffered by serde, which loses the place: look the key up instead.
-            let looked_up =
-                || unknown_key(error.message()).map(|key| self.place_of(&format!("{path}.{key}")));
-            let whole = error.span().is_none_or(|at| at == span);
             match error.span() {
-                Some(at) if !whole => match self.key_at(&at) {
+                Some(at) if at != span => match self.key_at(&at) {
                     Some(key) if unknown_key(error.message()).is_none() => {
                         Finding::new(self.place(&at), format!("`{key}`: {message}"))
                     }
                     Some(_) | None => Finding::new(self.place(&at), message),
                 },
-                Some(_) | None => Finding::new(looked_up().unwrap_or_else(|| self.place_of(&path)), message),
+                // An enum with a tag is buffered by serde, which loses the place: look the key up instead.
+                Some(_) | None => match unknown_key(error.message()) {
+                    Some(key) => Finding::new(self.place_of(&format!("{path}.{key}")), message),
+                    None => match culprit::<T>(&table, error.message()) {
+                        Some(key) => {
+                            let place = self.place_of(&format!("{path}.{key}"));
+                            Finding::new(place, format!("`{key}`: {message}"))
+                        }
+                        None => Finding::new(self.place_of(&path), message),
+                    },
+                },
             }
         })
     }
@@ -207,6 +214,25 @@ impl<'i> Document<'i> {
             None => Place::Line(line(self.text, span.start)),
         }
     }
+}
+
+/// The key that is complained about, even alone with the tag. Values are read before anything is missed.
+fn culprit<T: DeserializeOwned>(table: &DeTable<'_>, complaint: &str) -> Option<String> {
+    let is_tag = |key: &str| key == "type";
+    let blamed = |key: &str| {
+        let alone = table
+            .iter()
+            .filter(|(name, _)| is_tag(name.get_ref()) || name.get_ref() == key)
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        let read = T::deserialize(Deserializer::from(Spanned::new(0..0, alone)));
+        read.is_err_and(|error| error.message() == complaint)
+    };
+    if complaint.starts_with("missing field") {
+        return None; // no key that is there can be blamed for one that is not
+    }
+    let mut keys = table.keys().map(|key| key.get_ref().to_string());
+    keys.find(|key| !is_tag(key) && blamed(key))
 }
 
 /// Counted from 1.

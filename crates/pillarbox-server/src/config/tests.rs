@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use pillarbox::RetryPolicy;
+use pillarbox_dispatch::{OnDead, Unrouted};
+
 use super::env::{Overrides, overrides};
 use super::resolve::resolve;
 use super::*;
@@ -71,7 +74,8 @@ fn the_sample_is_good_as_it_is_and_with_everything_uncommented() {
             ..Settings::default()
         }
     );
-    assert_eq!(config.destinations[2].retry.limit(), Some(10));
+    assert_eq!(config.destinations[2].policy.retry.limit(), Some(10));
+    assert_eq!(config.routes[0].ways.len(), 2);
 }
 
 #[test]
@@ -80,9 +84,16 @@ fn what_is_not_said_has_its_default() {
     assert_eq!(config.dispatch, Settings::default());
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.http.listen.to_string(), LISTEN);
-    assert_eq!(config.database.schema, "pillarbox");
-    assert_eq!(config.destinations[0].retry, RetryPolicy::default());
-    assert_eq!(config.destinations[0].timeout, Settings::default().timeout);
+    let database = &config.databases[0];
+    assert_eq!(
+        (database.schema.as_str(), database.name.as_str()),
+        ("pillarbox", "default")
+    );
+    let to = &config.destinations[0];
+    assert_eq!(to.policy.retry, RetryPolicy::default());
+    assert_eq!(to.policy.timeout, Settings::default().timeout);
+    assert_eq!((to.policy.on_dead, to.policy.pipelined), (OnDead::Block, false));
+    assert_eq!((to.rate, to.fair_by_tenant), (None, false));
 }
 
 #[test]
@@ -166,7 +177,8 @@ fn every_mistake_is_said_with_its_line_and_what_to_do() {
         ),
         (
             "[[destination]]\nname = \"a\"\ntype = \"log\"\ncolour = 1",
-            "p.toml:5: unknown key `colour`; known are `name`, `timeout`, `concurrency` and `retry`",
+            "p.toml:5: unknown key `colour`; known are `name`, `timeout`, `concurrency`, `rate`, `burst`, `on_dead`, \
+             `pipelined`, `fair_by` and `retry`",
         ),
         (
             "[[destination]]\nname = \"a\"\ntype = \"log\"\ntimeuot = \"1s\"",
@@ -191,6 +203,22 @@ fn every_mistake_is_said_with_its_line_and_what_to_do() {
         (
             "[[destination]]\nname = \"a\"\ntype = \"log\"\n[destination.retry]\nmax = \"1s\"\nbas = \"1s\"",
             "p.toml:7: unknown key `bas`; did you mean `base`?",
+        ),
+        (
+            "[dispatch]\nunrouted = \"forget\"",
+            "p.toml:3: `dispatch.unrouted`: unknown value `forget`; known are `hold`, `discard` and `dead`",
+        ),
+        (
+            "[dispatch]\nlanes = 0",
+            "p.toml:3: `dispatch.lanes` must be at least 1 and at most 4096",
+        ),
+        (
+            "[dispatch]\nheartbeat = \"0s\"",
+            "p.toml:3: `dispatch.heartbeat` must not be zero: the worker would do nothing else",
+        ),
+        (
+            "[dispatch]\nsweep_interval = \"0s\"",
+            "p.toml:3: `dispatch.sweep_interval` must not be zero: the sweeper would never rest",
         ),
         (
             "[limits]\nmax_payload = -1",
@@ -277,7 +305,7 @@ fn the_environment_overrides_the_file() {
     let overrides = environment(&variables);
     let (config, warnings) = resolve(&with("[dispatch]\nlease = \"61s\""), &overrides).expect("good");
     assert!(warnings.is_empty());
-    assert_eq!(config.database.target.to_string(), "postgres://u:***@h/d");
+    assert_eq!(config.databases[0].target.to_string(), "postgres://u:***@h/d");
     assert_eq!(config.dispatch.lease, Duration::from_secs(120));
     assert_eq!(config.dispatch.batch, 7);
     assert_eq!(config.dispatch.max_attempts, u32::MAX);
@@ -287,7 +315,7 @@ fn the_environment_overrides_the_file() {
     );
     assert_eq!(config.http.listen.port(), 1);
     assert_eq!(config.limits.payload, 1024 * 1024);
-    assert_eq!(config.destinations[0].retry.limit(), None);
+    assert_eq!(config.destinations[0].policy.retry.limit(), None);
 }
 
 #[test]
@@ -340,7 +368,7 @@ fn a_destination_inherits_what_it_does_not_say() {
     let own = "[[destination]]\nname = \"own\"\ntype = \"log\"\n[destination.retry]\nsteps = [\"9s\"]\n";
     let config = good(&with(&format!("{retry}{own}")));
     let delays = |index: usize| -> Vec<u64> {
-        let policy = &config.destinations[index].retry;
+        let policy = &config.destinations[index].policy.retry;
         (1..7)
             .filter_map(|attempts| policy.delay(attempts, 0.5))
             .map(|delay| delay.as_secs())
@@ -348,7 +376,7 @@ fn a_destination_inherits_what_it_does_not_say() {
     };
     assert_eq!(delays(0), [9; 6]);
     assert_eq!(delays(1), [2, 4, 4, 4, 4, 4]);
-    assert_eq!(config.destinations[0].retry.limit(), Some(7));
+    assert_eq!(config.destinations[0].policy.retry.limit(), Some(7));
 }
 
 #[test]
@@ -372,8 +400,279 @@ fn what_is_in_force_is_shown_without_secrets() {
     let shown = config.effective();
     assert!(!shown.to_string().contains("hunter2"), "{shown}");
     assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
-    assert_eq!(shown["database"]["url"], "postgres://u:***@h/d?password=***");
+    assert_eq!(shown["databases"][0]["url"], "postgres://u:***@h/d?password=***");
     assert_eq!(shown["dispatch"]["lease"], "1m");
     assert_eq!(shown["destinations"][0]["sink"]["type"], "webhook");
-    assert_eq!(shown["routes"][0]["topic"], "orders.*");
+    assert_eq!(
+        shown["routes"][0],
+        serde_json::json!({ "topic": ["orders.*"], "to": ["hook"] })
+    );
+}
+
+#[test]
+fn every_mistake_in_a_destination_is_said_with_its_line() {
+    for (keys, expected) in [
+        (
+            "rate = \"fast\"",
+            "p.toml:5: `destination.rate`: expected a rate such as \"100/s\", \"30/m\" or { per_second = 100, burst = 20 }, \
+             found string \"fast\"",
+        ),
+        (
+            "rate = { per_second = 5, brust = 1 }",
+            "p.toml:5: unknown key `brust`; did you mean `burst`?",
+        ),
+        (
+            "rate = \"0/s\"",
+            "p.toml:5: `rate` must be more than nothing; to send nothing, pause the destination",
+        ),
+        (
+            "burst = 5",
+            "p.toml:5: `burst` needs a `rate`, such as \"100/s\"; to limit how many are under way, set `concurrency`",
+        ),
+        (
+            "rate = { per_second = 5, burst = 1 }\nburst = 5",
+            "p.toml:6: `burst` is said twice; remove one of them",
+        ),
+        (
+            "rate = \"5/s\"\nburst = 0",
+            "p.toml:6: `burst` must be at least 1: nothing could ever be sent",
+        ),
+        (
+            "on_dead = \"stop\"",
+            "p.toml:5: `destination.on_dead`: unknown value `stop`; known are `block` and `continue`",
+        ),
+        (
+            "fair_by = \"tenent\"",
+            "p.toml:5: `destination.fair_by`: unknown value `tenent`; did you mean `tenant`?",
+        ),
+        (
+            "pipelined = \"yes\"",
+            "p.toml:5: `destination.pipelined`: expected a boolean, found string \"yes\"",
+        ),
+    ] {
+        let text = with(&format!("[[destination]]\nname = \"a\"\ntype = \"log\"\n{keys}"));
+        assert_eq!(wrong(&text), expected, "{keys}");
+    }
+    assert_eq!(
+        wrong(&with("[[destination]]\nname = \"unrouted\"\ntype = \"log\"")),
+        "p.toml:3: `unrouted` is where events wait that no route leads anywhere; choose another name"
+    );
+}
+
+#[test]
+fn every_mistake_in_a_route_is_said_with_its_line() {
+    for (keys, expected) in [
+        (
+            "topic = [\"orders.*\",\n\"o*\"]",
+            "p.toml:5: `topic`: `o*` is no pattern; write `*` for anything, `orders.*` for what begins with \"orders.\", or \
+             the name itself",
+        ),
+        (
+            "topic = []",
+            "p.toml:4: `route.topic`: the list is empty; write what is meant, or remove the key",
+        ),
+        (
+            "severity = 5",
+            "p.toml:4: `route.severity`: expected a text or a list of texts, found integer `5`",
+        ),
+        (
+            "tenant = \"*\"",
+            "p.toml:4: `tenant`: `*` is no UUID; a route for all tenants has no `tenant`",
+        ),
+        (
+            "tenant = [\"0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55\",\n\"acme\"]",
+            "p.toml:5: `tenant`: `acme` is no UUID; a route for all tenants has no `tenant`",
+        ),
+        ("database = \"bling\"", "p.toml:4: there is no database `bling`"),
+        (
+            "timeout = \"40s\"",
+            "p.toml:4: `dispatch.lease` (1m) must be at least twice its `timeout` (40s)",
+        ),
+        (
+            "timeout = \"0s\"",
+            "p.toml:4: `timeout` must be longer than nothing",
+        ),
+        (
+            "on_dead = \"contine\"",
+            "p.toml:4: `route.on_dead`: unknown value `contine`; did you mean `continue`?",
+        ),
+        (
+            "retry = { base = \"2s\", max = \"1s\" }",
+            "p.toml:4: `max` must not be shorter than `base`",
+        ),
+        (
+            "agregate_type = \"order\"",
+            "p.toml:4: unknown key `agregate_type`; did you mean `aggregate_type`?",
+        ),
+    ] {
+        let text = with(&format!("[[route]]\nto = \"log\"\n{keys}"));
+        assert_eq!(wrong(&text), expected, "{keys}");
+    }
+    assert_eq!(
+        wrong(&with("[[route]]\nto = [\"log\",\n\"lgo\"]")),
+        "p.toml:4: there is no destination `lgo`; did you mean `log`?"
+    );
+}
+
+#[test]
+fn a_route_may_want_one_of_many_and_lead_to_several_places() {
+    let tenant = "0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55";
+    let config = good(&with(&format!(
+        "[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"http://h/\"\ntimeout = \"3s\"\n\
+         [destination.retry]\nmax_attempts = 9\n\
+         [[route]]\ntopic = [\"orders.*\", \"carts\"]\nseverity = \"high\"\ntenant = \"{tenant}\"\n\
+         to = [\"hook\", \"log\"]\ntimeout = \"7s\"\non_dead = \"continue\"\n[route.retry]\nsteps = [\"5s\"]\n"
+    )));
+    let ways = &config.routes[0].ways;
+    let names: Vec<&str> = ways.iter().map(|way| way.destination.as_str()).collect();
+    assert_eq!(names, ["hook", "log"]);
+    assert!(ways[0].topic.matches(Some("orders.new")) && ways[0].topic.matches(Some("carts")));
+    assert!(!ways[0].topic.matches(Some("bills")) && !ways[0].severity.matches(Some("low")));
+    assert_eq!(ways[0].tenant, [tenant.parse::<uuid::Uuid>().expect("a UUID")]);
+    assert_eq!(ways[0].overrides.on_dead, Some(OnDead::Continue));
+    assert_eq!(ways[0].overrides.timeout, Some(Duration::from_secs(7)));
+    // What the route's schedule does not say comes from the destination, and what that does not say from [retry].
+    let limit = |index: usize| ways[index].overrides.retry.as_ref().and_then(RetryPolicy::limit);
+    assert_eq!((limit(0), limit(1)), (Some(9), Some(25)));
+    // The sink must not give up before the most patient route does.
+    let SinkConfig::Webhook(webhook) = &config.destinations[0].sink else {
+        panic!("it is a webhook: {:?}", config.destinations[0].sink);
+    };
+    assert_eq!(webhook.timeout, Duration::from_secs(7));
+    assert_eq!(config.destinations[0].policy.timeout, Duration::from_secs(3));
+}
+
+#[test]
+fn a_route_that_says_nothing_otherwise_changes_nothing() {
+    let config = good(&with("[[route]]\nto = \"log\""));
+    assert_eq!(
+        config.routes[0].ways[0].overrides,
+        pillarbox_dispatch::Overrides::default()
+    );
+}
+
+#[test]
+fn what_a_destination_says_is_what_it_gets() {
+    let config = good(&with(
+        "[[destination]]\nname = \"a\"\ntype = \"log\"\nrate = \"120/m\"\nburst = 5\non_dead = \"continue\"\n\
+         pipelined = true\nfair_by = \"tenant\"\n\
+         [[destination]]\nname = \"b\"\ntype = \"log\"\nrate = { per_second = 2.5 }\n\
+         [dispatch]\nunrouted = \"dead\"\nlanes = 8\nheartbeat = \"2s\"\nsweep_interval = \"3s\"\n",
+    ));
+    let [a, b, _] = config.destinations.as_slice() else {
+        panic!("three destinations: {config:?}");
+    };
+    let rate = |per_second, burst| Some(Rate { per_second, burst });
+    assert_eq!((a.rate, b.rate), (rate(2.0, 5), rate(2.5, 3)));
+    assert_eq!((a.policy.on_dead, a.policy.pipelined), (OnDead::Continue, true));
+    assert!(a.fair_by_tenant && !b.fair_by_tenant);
+    assert_eq!(config.dispatch.unrouted, Unrouted::Dead);
+    assert_eq!(config.dispatch.lane_ranges, 8);
+    assert_eq!(config.dispatch.heartbeat, Duration::from_secs(2));
+    assert_eq!(config.dispatch.sweep_interval, Duration::from_secs(3));
+}
+
+/// Two databases, a destination and this.
+fn with_two(more: &str) -> String {
+    format!(
+        "[[database]]\nname = \"shop\"\nurl = \"shop.db\"\n[[database]]\nname = \"bank\"\nurl = \"bank.db\"\n{more}\n{LOG}"
+    )
+}
+
+#[test]
+fn several_databases_have_routes_of_their_own() {
+    let config = good(&with_two(
+        "[[destination]]\nname = \"a\"\ntype = \"log\"\n\
+         [[route]]\ndatabase = \"bank\"\nto = \"a\"\n[[route]]\nto = \"log\"",
+    ));
+    let routes = |name: &str| -> Vec<&str> {
+        let ways = config.routes_for(name);
+        ways.map(|way| way.destination.as_str()).collect()
+    };
+    assert_eq!(routes("shop"), ["log"]);
+    assert_eq!(routes("bank"), ["a", "log"]);
+}
+
+#[test]
+fn every_mistake_about_several_databases_is_said_with_its_line() {
+    let database = |keys: &str| with_two(&format!("[[database]]\n{keys}"));
+    for (text, expected) in [
+        (database("url = \"c.db\""), "p.toml:7: the key `name` is missing"),
+        (database("name = \"c\""), "p.toml:7: the key `url` is missing"),
+        (
+            database("name = \"shop\"\nurl = \"c.db\""),
+            "p.toml:8: there are two databases named `shop`; names are unique",
+        ),
+        (
+            database("name = \"c\"\nurl = \"./bank.db\""),
+            "p.toml:9: the databases `bank` and `c` are the same outbox; remove one, or name another `schema`",
+        ),
+        (
+            database("name = \"a/b\"\nurl = \"c.db\""),
+            "p.toml:8: `name` must be letters, digits, `-` and `_`, such as \"billing\"",
+        ),
+        (
+            database("name = \"c\"\nurl = \"c.db\"\nmax_connections = 1"),
+            "p.toml:10: `max_connections` must be at least 2: one to claim, one to settle",
+        ),
+        (
+            with_two("[[route]]\ndatabase = \"shpo\"\nto = \"log\""),
+            "p.toml:8: there is no database `shpo`; did you mean `shop`?",
+        ),
+        (
+            with_two("[[route]]\ndatabase = \"bank\"\nto = \"log\""),
+            "p.toml:1: no route is for the database `shop`: each names another; add one, or remove `database` from one",
+        ),
+    ] {
+        assert_eq!(wrong(&text), expected, "{text}");
+    }
+}
+
+#[test]
+fn two_schemas_of_one_database_are_two_outboxes() {
+    let two = |schema: &str| {
+        format!(
+            "[[database]]\nname = \"a\"\nurl = \"postgres://u@h/d\"\n\
+             [[database]]\nname = \"b\"\nurl = \"postgres://v@h:5432/d\"\nschema = \"{schema}\"\n{LOG}"
+        )
+    };
+    assert_eq!(good(&two("other")).databases.len(), 2);
+    let error = wrong(&two("pillarbox"));
+    assert!(error.contains("`a` and `b` are the same outbox"), "{error}");
+}
+
+#[test]
+fn a_variable_for_one_database_is_refused_where_there_are_several() {
+    let error = wrong_with(&with_two(""), &[("PILLARBOX_DATABASE_URL", "c.db")]);
+    assert!(
+        error.starts_with(
+            "environment variable PILLARBOX_DATABASE_URL: which of the databases should have this url?"
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_template_with_an_unknown_name_is_refused_with_its_line() {
+    for (keys, line) in [
+        (
+            "type = \"rabbitmq\"\nurl = \"amqp://h\"\nexchange = \"e\"\nrouting_key = \"{event_tpye}\"",
+            7,
+        ),
+        (
+            "type = \"kafka\"\nbrokers = \"h:9092\"\ntopic = \"{event_tpye}\"",
+            6,
+        ),
+        (
+            "type = \"kafka\"\nbrokers = \"h:9092\"\nkey = \"{event_tpye}\"",
+            6,
+        ),
+    ] {
+        let error = wrong(&with(&format!("[[destination]]\nname = \"a\"\n{keys}")));
+        assert!(
+            error.starts_with(&format!("p.toml:{line}: `"))
+                && error.contains("`: `{event_tpye}` is not known"),
+            "{keys}: {error}"
+        );
+    }
 }
