@@ -12,6 +12,9 @@ fn help_teaches_with_examples_and_exit_codes() {
         "migrate",
         "enqueue",
         "events",
+        "keys",
+        "destinations",
+        "workers",
         "stats",
         "config",
         "init",
@@ -143,6 +146,7 @@ fn the_printed_sql_makes_an_outbox_that_the_binary_knows() {
         connection.close().await.unwrap();
     });
     let done = run(folder.path(), &["migrate", "--database", "outbox.db", "--json"]).good();
-    assert_eq!(done, "{\"from\":1,\"to\":1}\n");
+    let done: serde_json::Value = serde_json::from_str(&done).unwrap();
+    assert_eq!(done["from"], done["to"], "nothing was left to do: {done}");
     run(folder.path(), &["stats", "--database", "outbox.db"]).good();
 }

@@ -36,6 +36,36 @@ fn a_sink_that_cannot_be_built_is_refused_with_its_line() {
     );
 }
 
+#[test]
+fn a_template_with_an_unknown_name_in_a_url_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let hook = "database.url = \"outbox.db\"\n[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"http://h/{event_tpye}\"\n";
+    let error = check(folder.path(), hook, &[]).failed(2);
+    assert!(
+        error.starts_with("error: p.toml:5: destination `hook`: `url` ") && error.contains("{event_tpye}"),
+        "{error}"
+    );
+}
+
+#[test]
+fn pipelining_to_a_place_that_keeps_no_order_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let hook = "database.url = \"outbox.db\"\n[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"http://h/\"\n";
+    for (more, line) in [
+        ("pipelined = true\n", 6),
+        ("[[route]]\nto = \"hook\"\npipelined = true\n", 8),
+    ] {
+        let error = check(folder.path(), &format!("{hook}{more}"), &[]).failed(2);
+        let expected = format!(
+            "error: p.toml:{line}: `pipelined`: the destination `hook` is a webhook, which does not keep"
+        );
+        assert!(error.starts_with(&expected), "{error}");
+    }
+    check(folder.path(), &format!("{hook}pipelined = false\n"), &[]).good();
+    let broker = "database.url = \"outbox.db\"\n[[destination]]\nname = \"b\"\ntype = \"rabbitmq\"\nurl = \"amqp://h\"\nexchange = \"e\"\npipelined = true\n";
+    check(folder.path(), broker, &[]).good();
+}
+
 #[cfg(not(feature = "kafka"))]
 #[test]
 fn kafka_in_a_build_without_it_says_how_to_build_it() {
@@ -66,7 +96,7 @@ fn what_is_in_force_is_printed_as_json_without_secrets() {
     let printed = ended.good();
     assert!(!printed.contains("hunter2"), "{printed}");
     let config: serde_json::Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(config["database"]["url"], "postgres://u:***@h/d");
+    assert_eq!(config["databases"][0]["url"], "postgres://u:***@h/d");
     assert_eq!(config["destinations"][0]["name"], "hook");
 }
 

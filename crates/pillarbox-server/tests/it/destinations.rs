@@ -1,0 +1,112 @@
+//! Destinations that are paused, and the workers that know it.
+
+use crate::place::{Place, on_both_stores};
+use crate::receiver::{Mood, Receiver};
+
+on_both_stores!(
+    a_pause_survives_a_restart_and_holds_up_nobody_else,
+    a_pause_of_nothing_is_refused,
+    a_worker_says_that_it_is_alive,
+);
+
+fn a_pause_survives_a_restart_and_holds_up_nobody_else(new: fn(&str) -> Place) {
+    let (paused, open) = (Receiver::start(Mood::Answers), Receiver::start(Mood::Answers));
+    let place = new(&format!(
+        "{}{}[[route]]\nto = [\"partner\", \"open\"]\n",
+        paused.destination("partner"),
+        open.destination("open")
+    ));
+    let daemon = place.ready();
+    let said = place
+        .run(&["destinations", "pause", "partner", "--reason", "they migrate"])
+        .good();
+    assert_eq!(said, "partner paused: they migrate\n");
+    // A worker learns of a pause with its next look; the first event may still be on its way.
+    daemon.stop();
+    for round in 1..=2 {
+        let daemon = place.ready();
+        place.enqueue(&["shop", "orders", &round.to_string()]);
+        let stats = daemon.wait_for_stats("the other is served", |stats| stats["delivered"] == round);
+        let listed = stats["destinations"].as_array().unwrap().iter();
+        let partner = listed
+            .clone()
+            .find(|to| to["name"] == "partner")
+            .expect("it is listed");
+        assert_eq!(partner["paused"]["reason"], "they migrate", "{stats}");
+        daemon.wait_for_stats("its own waits", |stats| stats["pending"] == round);
+        daemon.stop();
+    }
+    assert!(paused.bodies().is_empty());
+    let listed = place.run(&["destinations", "ls"]).good();
+    assert!(
+        listed.contains("paused") && listed.contains("they migrate"),
+        "{listed}"
+    );
+    let rows = place.json(&["events", "ls", "--destination", "partner"]);
+    assert!(
+        rows.iter().all(|row| row["attempts"] == 0),
+        "no attempt is burnt: {rows:?}"
+    );
+
+    let daemon = place.ready();
+    assert_eq!(
+        place.run(&["destinations", "resume", "partner"]).good(),
+        "partner resumed\n"
+    );
+    daemon.wait_for_stats("all are delivered", |stats| stats["delivered"] == 4);
+    let mut bodies = paused.accepted();
+    bodies.sort();
+    assert_eq!(bodies, ["1", "2"]);
+    daemon.stop();
+}
+
+fn a_pause_of_nothing_is_refused(new: fn(&str) -> Place) {
+    let place = new("[[destination]]\nname = \"partner\"\ntype = \"log\"\n");
+    place.run(&["migrate"]).good();
+    let error = place.run(&["destinations", "pause", "partnr"]).failed(1);
+    assert!(
+        error.contains("there is no destination `partnr`; did you mean `partner`?"),
+        "{error}"
+    );
+    place.run(&["destinations", "pause", "unrouted"]).failed(2);
+    let error = place.run(&["destinations", "resume", "partner"]).failed(1);
+    assert!(error.contains("`partner` is not paused"), "{error}");
+    let listed = place.json(&["destinations", "ls"]);
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(
+        (&listed[0]["configured"], &listed[0]["paused"]),
+        (&true.into(), &serde_json::Value::Null)
+    );
+    let paused = place.json(&["destinations", "pause", "partner"]);
+    assert_eq!(paused[0]["reason"], "paused by a person");
+    assert_eq!(
+        place.json(&["destinations", "resume", "partner"])[0]["resumed"],
+        "partner"
+    );
+}
+
+fn a_worker_says_that_it_is_alive(new: fn(&str) -> Place) {
+    let place = new("[dispatch]\nheartbeat = \"200ms\"\n[[destination]]\nname = \"log\"\ntype = \"log\"\n");
+    let daemon = place.ready();
+    place.enqueue(&["shop", "orders", "1"]);
+    let stats = daemon.wait_for_stats("it has counted one", |stats| {
+        stats["workers"][0]["delivered"] == 1
+    });
+    let worker = &place.json(&["workers", "ls"])[0];
+    assert_eq!(worker["id"], stats["worker"]["id"]);
+    assert_eq!(
+        (&worker["alive"], &worker["claimed"]),
+        (&true.into(), &1.into()),
+        "{worker}"
+    );
+    assert!(!worker["host"].as_str().unwrap().is_empty(), "{worker}");
+    assert_eq!(worker["version"], env!("CARGO_PKG_VERSION"));
+    let table = place.run(&["workers", "ls"]).good();
+    assert!(
+        table.contains("alive") && table.contains(worker["id"].as_str().unwrap()),
+        "{table}"
+    );
+    daemon.stop();
+    let after = place.json(&["workers", "ls"]);
+    assert!(after.iter().all(|worker| worker["alive"] == false), "{after:?}");
+}

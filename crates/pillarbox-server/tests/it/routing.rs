@@ -1,0 +1,232 @@
+//! Routes, families and what leads nowhere, with real webhooks.
+
+use crate::binary::eventually;
+use crate::place::{Place, on_both_stores};
+use crate::receiver::{Mood, Receiver};
+
+on_both_stores!(
+    an_event_goes_to_every_place_that_a_route_leads_to,
+    a_place_that_refuses_keeps_nothing_from_the_others,
+    what_leads_nowhere_is_held_until_there_is_a_route,
+    what_leads_nowhere_may_be_dead_or_deleted,
+    a_row_for_a_destination_that_is_no_longer_there_waits_for_it,
+    a_scheduled_event_is_not_sent_before_its_time,
+);
+
+/// Waits until a receiver has accepted so many.
+fn accepted(receiver: &Receiver, count: usize) -> Vec<String> {
+    eventually(&format!("{count} arrive"), || {
+        let bodies = receiver.accepted();
+        if bodies.len() >= count {
+            Ok(bodies)
+        } else {
+            Err(format!("{bodies:?}"))
+        }
+    })
+}
+
+fn an_event_goes_to_every_place_that_a_route_leads_to(new: fn(&str) -> Place) {
+    let (mail, chat) = (Receiver::start(Mood::Answers), Receiver::start(Mood::Answers));
+    let place = new(&format!(
+        "{}{}[[route]]\ntopic = [\"orders.*\", \"carts\"]\nto = [\"mail\", \"chat\"]\n\
+         [[route]]\nseverity = \"high\"\nto = \"chat\"\n",
+        mail.destination("mail"),
+        chat.destination("chat")
+    ));
+    let daemon = place.ready();
+    let both = place.enqueue(&["shop", "orders.new", "1", "--severity", "high"]);
+    let one = place.enqueue(&["shop", "parcels", "2", "--severity", "high"]);
+    daemon.wait_for_stats("three rows delivered", |stats| stats["delivered"] == 3);
+    let ids = |receiver: &Receiver| -> Vec<String> {
+        let mut ids: Vec<String> = receiver.requests().iter().map(|it| it.id().to_owned()).collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(ids(&mail), [both.clone()]);
+    let mut expected = vec![both.clone(), one];
+    expected.sort();
+    assert_eq!(
+        ids(&chat),
+        expected,
+        "each place once, and the same id everywhere"
+    );
+    daemon.stop();
+
+    let rows = place.json(&["events", "ls", "--event", &both]);
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    assert_eq!(place.json(&["events", "ls", "--destination", "mail"]).len(), 1);
+    let shown = place.run(&["events", "show", &both]).good();
+    assert!(
+        shown.contains("the event goes to 2 destinations and is completed:"),
+        "{shown}"
+    );
+    let sibling = rows
+        .iter()
+        .find(|row| row["id"] != both.as_str())
+        .expect("a sibling");
+    let shown = &place.json(&["events", "show", sibling["id"].as_str().unwrap()])[0];
+    assert_eq!(shown["event_id"], both.as_str());
+    assert_eq!(shown["family_status"], "completed");
+    assert_eq!(shown["family"].as_array().map(Vec::len), Some(2));
+}
+
+fn a_place_that_refuses_keeps_nothing_from_the_others(new: fn(&str) -> Place) {
+    let (good, bad) = (Receiver::start(Mood::Answers), Receiver::start(Mood::Refuses));
+    let place = new(&format!(
+        "[retry]\nbase = \"50ms\"\nmax = \"100ms\"\n{}{}[[route]]\nto = [\"bad\", \"good\"]\n",
+        good.destination("good"),
+        bad.destination("bad")
+    )
+    .as_str());
+    let daemon = place.ready();
+    let ids: Vec<String> = (0..10)
+        .map(|n| place.enqueue(&["shop", "orders", &n.to_string(), "--key", &format!("k{}", n % 3)]))
+        .collect();
+    let mut bodies = accepted(&good, 10);
+    bodies.sort();
+    assert_eq!(bodies, (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
+    let shown = eventually("the first has failed at one place", || {
+        let shown = place.json(&["events", "show", &ids[0]]).remove(0);
+        match shown["family_status"].as_str() {
+            Some("failed" | "processing") if bad.bodies().len() > 1 => Ok(shown),
+            _ => Err(shown.to_string()),
+        }
+    });
+    assert_eq!(shown["family"].as_array().map(Vec::len), Some(2), "{shown}");
+    assert!(bad.accepted().is_empty());
+
+    bad.becomes(Mood::Answers);
+    daemon.wait_for_stats("all delivered", |stats| stats["delivered"] == 20);
+    let of_key = |bodies: Vec<String>, key: u32| -> Vec<u32> {
+        let numbers = bodies.iter().map(|body| body.parse().expect("a number"));
+        numbers.filter(|n: &u32| n % 3 == key).collect()
+    };
+    for key in 0..3 {
+        let expected: Vec<u32> = (0..10).filter(|n| n % 3 == key).collect();
+        assert_eq!(of_key(good.accepted(), key), expected, "in order");
+        assert_eq!(
+            of_key(bad.accepted(), key),
+            expected,
+            "in order, after all failures"
+        );
+    }
+    daemon.stop();
+}
+
+fn what_leads_nowhere_is_held_until_there_is_a_route(new: fn(&str) -> Place) {
+    let receiver = Receiver::start(Mood::Answers);
+    let base = format!(
+        "{}[[destination]]\nname = \"log\"\ntype = \"log\"\n[[route]]\ntopic = \"carts\"\nto = \"log\"\n",
+        receiver.destination("hook")
+    );
+    let place = new(&base);
+    let daemon = place.ready();
+    let id = place.enqueue(&["shop", "orders", "1"]);
+    let stats = daemon.wait_for_stats("one held", |stats| stats["unrouted"] == 1);
+    let unrouted = stats["destinations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|to| to["name"] == "unrouted");
+    assert_eq!(unrouted.expect("it is listed")["pending"], 1, "{stats}");
+    daemon.stop();
+    let counted = place.run(&["stats"]).good();
+    assert!(counted.contains("of the pending, 1 are unrouted"), "{counted}");
+    let held = place.run(&["events", "ls", "--destination", "unrouted"]).good();
+    assert!(held.contains(&id) && held.contains("no route matches"), "{held}");
+
+    place.configure(&format!("{base}[[route]]\ntopic = \"orders\"\nto = \"hook\"\n"));
+    let daemon = place.ready();
+    daemon.wait_for_stats("delivered", |stats| {
+        stats["delivered"] == 1 && stats["unrouted"] == 0
+    });
+    assert_eq!(receiver.accepted(), ["1"]);
+    daemon.stop();
+}
+
+fn what_leads_nowhere_may_be_dead_or_deleted(new: fn(&str) -> Place) {
+    let config = |unrouted: &str| {
+        format!(
+            "[dispatch]\nunrouted = \"{unrouted}\"\n[[destination]]\nname = \"log\"\ntype = \"log\"\n\
+             [[route]]\ntopic = \"carts\"\nto = \"log\"\n"
+        )
+    };
+    let place = new(&config("dead"));
+    let daemon = place.ready();
+    let id = place.enqueue(&["shop", "orders", "1"]);
+    daemon.wait_for_stats("one dead", |stats| stats["dead"] == 1);
+    daemon.stop();
+    let shown = place.run(&["events", "show", &id]).good();
+    assert!(shown.contains("no route matches"), "{shown}");
+
+    place.configure(&config("discard"));
+    let daemon = place.ready();
+    let id = place.enqueue(&["shop", "orders", "2"]);
+    daemon.wait_for_stats("one deleted", |stats| stats["worker"]["discarded"] == 1);
+    daemon.stop();
+    place.run(&["events", "show", &id]).failed(1);
+}
+
+fn a_row_for_a_destination_that_is_no_longer_there_waits_for_it(new: fn(&str) -> Place) {
+    let receiver = Receiver::start(Mood::Answers);
+    let log = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
+    let place = new(log);
+    let daemon = place.ready();
+    place.enqueue(&["shop", "orders", "1", "--destination", "old"]);
+    place.enqueue(&["shop", "orders", "2"]);
+    let stats = daemon.wait_for_stats("the other is delivered", |stats| stats["delivered"] == 1);
+    let old = stats["destinations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|to| to["name"] == "old");
+    let old = old.expect("it is listed");
+    assert_eq!((&old["pending"], &old["configured"]), (&1.into(), &false.into()));
+    let listed = place.run(&["destinations", "ls"]).good();
+    assert!(
+        listed.contains("not configured any more: its rows wait"),
+        "{listed}"
+    );
+    daemon.stop();
+
+    place.configure(&format!(
+        "{log}{}[[route]]\nto = \"log\"\n",
+        receiver.destination("old")
+    ));
+    let daemon = place.ready();
+    daemon.wait_for_stats("both are delivered", |stats| stats["delivered"] == 2);
+    assert_eq!(receiver.accepted(), ["1"]);
+    daemon.stop();
+}
+
+fn a_scheduled_event_is_not_sent_before_its_time(new: fn(&str) -> Place) {
+    let receiver = Receiver::start(Mood::Answers);
+    let place = new(&receiver.destination("hook"));
+    let daemon = place.ready();
+    let wait = std::time::Duration::from_secs(3);
+    let before = std::time::Instant::now();
+    place.enqueue(&["shop", "orders", "\"later\"", "--at", "+3s"]);
+    place.enqueue(&["shop", "orders", "\"now\"", "--at", "2020-01-31T12:00:00Z"]);
+    accepted(&receiver, 2);
+    let requests = receiver.requests();
+    assert_eq!(
+        (requests[0].body.as_str(), requests[1].body.as_str()),
+        ("\"now\"", "\"later\"")
+    );
+    assert!(requests[1].at >= before + wait, "{:?}", requests[1].at - before);
+    daemon.stop();
+
+    let error = place
+        .run(&["enqueue", "shop", "orders", "1", "--at", "+1m", "--key", "k"])
+        .failed(1);
+    assert!(
+        error.contains("`deliver_at` and `ordering_key` exclude each other"),
+        "{error}"
+    );
+    assert_eq!(
+        place
+            .run(&["enqueue", "shop", "orders", "1", "--at", "soon"])
+            .code,
+        2
+    );
+}
