@@ -16,8 +16,13 @@ pub(crate) fn url() -> String {
 /// A folder with a configuration, and an outbox that nobody else has.
 pub(crate) struct Place {
     folder: tempfile::TempDir,
-    /// PostgreSQL: the schema.
-    schema: Option<String>,
+    server: Option<Server>,
+}
+
+/// A schema on a PostgreSQL server.
+struct Server {
+    url: String,
+    schema: String,
 }
 
 impl Place {
@@ -28,20 +33,23 @@ impl Place {
 
     /// On PostgreSQL.
     pub(crate) fn postgres(config: &str) -> Self {
-        Self::new(Some(format!("server_{}", uuid::Uuid::new_v4().simple())), config)
+        let schema = format!("server_{}", uuid::Uuid::new_v4().simple());
+        Self::new(Some(Server { url: url(), schema }), config)
     }
 
-    fn new(schema: Option<String>, config: &str) -> Self {
+    fn new(server: Option<Server>, config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let place = Self { folder, schema };
+        let place = Self { folder, server };
         place.configure(config);
         place
     }
 
     /// Writes the configuration anew: the database, and this.
     pub(crate) fn configure(&self, config: &str) {
-        let database = match &self.schema {
-            Some(schema) => format!("[database]\nurl = \"{}\"\nschema = \"{schema}\"\n", url()),
+        let database = match &self.server {
+            Some(Server { url, schema }) => {
+                format!("[database]\nurl = \"{url}\"\nschema = \"{schema}\"\n")
+            }
             None => "[database]\nurl = \"outbox.db\"\n".to_owned(),
         };
         self.write(&format!("{database}{config}"));
@@ -58,7 +66,11 @@ impl Place {
 
     /// The schema on PostgreSQL.
     pub(crate) fn schema(&self) -> &str {
-        self.schema.as_deref().expect("on PostgreSQL")
+        &self.server().schema
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().expect("on PostgreSQL")
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
@@ -107,7 +119,7 @@ impl Place {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let mut connection = sqlx::PgConnection::connect(&url())
+            let mut connection = sqlx::PgConnection::connect(&self.server().url)
                 .await
                 .expect("PostgreSQL is there");
             sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
@@ -121,7 +133,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.schema.is_some() {
+        if self.server.is_some() {
             self.sql("drop schema if exists SCHEMA cascade");
         }
     }

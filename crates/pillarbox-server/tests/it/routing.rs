@@ -76,8 +76,7 @@ fn a_place_that_refuses_keeps_nothing_from_the_others(new: fn(&str) -> Place) {
         "[retry]\nbase = \"50ms\"\nmax = \"100ms\"\n{}{}[[route]]\nto = [\"bad\", \"good\"]\n",
         good.destination("good"),
         bad.destination("bad")
-    )
-    .as_str());
+    ));
     let daemon = place.ready();
     let ids: Vec<String> = (0..10)
         .map(|n| place.enqueue(&["shop", "orders", &n.to_string(), "--key", &format!("k{}", n % 3)]))
