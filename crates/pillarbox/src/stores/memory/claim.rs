@@ -84,7 +84,9 @@ impl Table {
     /// The beginnings of as many keys as there are, within the limit and from the first lane on.
     fn keyed(&self, share: &Share, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
         let mut keys: BTreeMap<(u16, &str), Vec<&Row>> = BTreeMap::new();
-        let theirs = |row: &&Row| row.is_from(&share.source) && row.is_unfinished();
+        let theirs = |row: &&Row| {
+            row.is_from(&share.source) && row.is_unfinished() && request.scope.contains(&row.event.namespace)
+        };
         for row in self.rows.values().filter(theirs) {
             let (Some(lane), Some(key)) = (row.lane, &row.event.ordering_key) else {
                 continue;

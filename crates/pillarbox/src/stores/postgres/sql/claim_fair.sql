@@ -63,7 +63,8 @@ with recursive share as materialized (
   for update skip locked
 ), chosen as (
   select w.id, w.size, sum(w.size) over (order by w.turn, w.rank rows unbounded preceding) as total
-  from wanted w join locked l on l.id = w.id
+  from (select *, id in (select id from locked) as is_locked from wanted) as w
+  where w.is_locked
 )
 update pillarbox.outbox_events e
 set status = 'processing', attempts = greatest(e.attempts, 0) + 1, updated_at = now(),

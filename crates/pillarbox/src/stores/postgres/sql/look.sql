@@ -5,9 +5,9 @@
 -- row to row. Each probe is ordered like its index, so that the plan does not depend on what the statistics believe.
 --
 -- A source is named if its first row is fresh, if its first waiting row is due, or if one of its first rows with a
--- key is pending and due or has lost its worker (past sixteen that are not, it is taken for granted): such a row comes
--- back only when somebody takes care of its lane. The last step of a look that grew too
--- long is named in any case: the next look goes on from there.
+-- key is pending and due or has lost its worker (past sixteen that are neither, it is taken for granted): such a row
+-- comes back only when somebody takes care of its lane. The last step of a look that grew too long is named in any
+-- case: the next look goes on from there.
 with recursive stepped as (
   select given.destination, given.namespace, 0 as step, 0 as found, null::bigint as lowest, false as waited,
     false as keyed
@@ -60,6 +60,7 @@ with recursive stepped as (
              and coalesce(destination, '') = next.destination and namespace = next.namespace
            order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 16
          ) as first), false) as keyed
+    offset 0 -- each is asked once, however often its answer is used
   ) as head
   where s.step < 2000 and s.found <= /*limit*/100
 )
