@@ -97,6 +97,16 @@ pub(super) struct Settle {
     pub(super) unordered: bool,
 }
 
+/// What every history begins with.
+pub(super) fn begin() -> (Op, time::Duration) {
+    let share = Op::Share {
+        worker: 1,
+        lease: Duration::from_secs(250),
+        give_up: false,
+    };
+    (share, MOMENT)
+}
+
 pub(super) fn ops() -> impl Strategy<Value = Op> {
     let worker = || 1u128..3;
     prop_oneof![

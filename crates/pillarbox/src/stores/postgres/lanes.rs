@@ -103,7 +103,8 @@ impl Namespace {
 /// Keeps what is ours, and takes or leaves until we have `part` of them.
 fn share(ranges: &mut [Change], request: &LaneRequest, part: usize) {
     // Written when a third of the lease is over: an idle system is not to write all the time.
-    let stale = request.lease.as_secs_f64() * 2.0 / 3.0;
+    let lease = request.lease.as_secs_f64();
+    let good = lease * 2.0 / 3.0..=lease;
     let mut mine = 0;
     for range in ranges
         .iter_mut()
@@ -111,7 +112,7 @@ fn share(ranges: &mut [Change], request: &LaneRequest, part: usize) {
     {
         mine += 1;
         range.leaving = mine > part;
-        range.is_new = range.was.remaining < stale;
+        range.is_new = !good.contains(&range.was.remaining);
     }
     for range in ranges.iter_mut().filter(|range| range.owner.is_none()) {
         if mine < part {
