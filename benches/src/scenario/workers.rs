@@ -25,7 +25,12 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
         for _ in 0..WORKERS {
             workers.push(ours.start(Arc::new(Nothing), CONCURRENCY).await?);
         }
-        let delivered = || workers.iter().map(|worker| worker.snapshot().delivered).sum::<u64>();
+        let delivered = || {
+            workers
+                .iter()
+                .map(|worker| worker.snapshot().delivered)
+                .sum::<u64>()
+        };
         let deadline = began + context.scale.patience();
         while delivered() < u64::from(rows) && Instant::now() < deadline {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;

@@ -10,6 +10,7 @@ pub(crate) fn delivery(event: Event) -> Delivery {
         id: event.id,
         seq: 1,
         event,
+        lane: None,
         attempts: 1,
         max_attempts: None,
         created_at: datetime!(2026-01-02 03:04:05 UTC),

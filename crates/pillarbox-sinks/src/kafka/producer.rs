@@ -10,6 +10,7 @@ use rdkafka::ClientConfig;
 use rdkafka::ClientContext;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::producer::future_producer::DeliveryFuture;
 use rdkafka::producer::{FutureProducer, Producer as _};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -88,6 +89,13 @@ pub(super) struct Producer {
     started: AtomicU64,
 }
 
+/// A record that the client has.
+pub(super) struct Handed {
+    report: DeliveryFuture,
+    was_idle: bool,
+    started: u64,
+}
+
 impl Producer {
     pub(super) fn new(config: &ClientConfig) -> Result<Self, KafkaError> {
         let health = Arc::new(Health::default());
@@ -109,24 +117,41 @@ impl Producer {
         self.client().client().fatal_error().is_some()
     }
 
-    /// Sends one record and waits for its report, at the most until `deadline` for a place in the queue.
-    pub(super) async fn send(&self, record: &Record, deadline: Instant) -> Outcome {
+    /// Hands one record over, and waits at the most until `deadline` for a place in the queue.
+    ///
+    /// # Errors
+    /// What came of it, if the client did not take it.
+    pub(super) async fn hand_over(&self, record: &Record, deadline: Instant) -> Result<Handed, Outcome> {
         let was_idle = self.client().in_flight_count() == 0;
         let started = self.started.fetch_add(1, Ordering::Relaxed) + 1;
         let report = loop {
             match self.client().send_result(record.borrowed()) {
                 Ok(report) => break report,
                 Err((KafkaError::MessageProduction(Code::QueueFull), _)) => {}
-                Err((error, _)) => return classify::not_taken(&error),
+                Err((error, _)) => return Err(classify::not_taken(&error)),
             }
             if Instant::now() >= deadline {
-                return Outcome::Throttled {
+                return Err(Outcome::Throttled {
                     reason: "the queue of the Kafka client stays full".to_owned(),
                     after: None,
-                };
+                });
             }
             sleep(ROOM).await;
         };
+        Ok(Handed {
+            report,
+            was_idle,
+            started,
+        })
+    }
+
+    /// Waits for the report of a record that was handed over.
+    pub(super) async fn report(&self, handed: Handed) -> Outcome {
+        let Handed {
+            report,
+            was_idle,
+            started,
+        } = handed;
         match report.await {
             Ok(Ok(_)) => {
                 self.health.found();

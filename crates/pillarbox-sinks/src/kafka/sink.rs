@@ -19,6 +19,8 @@ use crate::template::Template;
 
 /// How long the brokers may take to say that they are there.
 const CHECK: Duration = Duration::from_secs(5);
+/// How long an answer holds for those who waited for their turn meanwhile.
+const STALE: Duration = Duration::from_secs(1);
 
 /// Kafka.
 pub struct Kafka {
@@ -28,12 +30,16 @@ pub struct Kafka {
     timeout: Duration,
     client_config: ClientConfig,
     current: Mutex<Current>,
+    /// Whose turn it is to hand a record with a key over.
+    turn: tokio::sync::Mutex<()>,
 }
 
 struct Current {
     producer: Arc<Producer>,
     /// Whoever is in doubt asks; all who are in doubt meanwhile wait for the same answer.
     asking: Option<Asking>,
+    /// When that began.
+    asked: Instant,
 }
 
 type Asking = Shared<BoxFuture<'static, Result<(), String>>>;
@@ -55,7 +61,9 @@ impl Kafka {
             current: Mutex::new(Current {
                 producer: Arc::new(producer),
                 asking: None,
+                asked: Instant::now(),
             }),
+            turn: tokio::sync::Mutex::new(()),
         })
     }
 
@@ -79,15 +87,21 @@ impl Kafka {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is anybody there? One question at a time, however many want to know.
-    async fn ask(&self, producer: &Arc<Producer>) -> Result<(), String> {
+    /// Is anybody there? One question at a time, however many want to know; who asks right after hears the same.
+    async fn ask(&self, producer: &Arc<Producer>, stale: Duration) -> Result<(), String> {
         let asking = {
             let mut current = self.current();
-            match current.asking.as_ref().filter(|asking| asking.peek().is_none()) {
+            let recent = current.asked.elapsed() < CHECK + stale;
+            let holds = |asking: &&Asking| match asking.peek() {
+                None => true,
+                Some(answer) => answer.is_err() && recent && !stale.is_zero(),
+            };
+            match current.asking.as_ref().filter(holds) {
                 Some(asking) => asking.clone(),
                 None => {
                     let topic = self.topic.is_constant().then(|| self.topic.source().to_owned());
                     let asking = producer.clone().look(topic, CHECK.min(self.timeout));
+                    current.asked = Instant::now();
                     current.asking.insert(asking.boxed().shared()).clone()
                 }
             }
@@ -104,6 +118,11 @@ impl Sink for Kafka {
             Ok(record) => record,
             Err(outcome) => return outcome,
         };
+        // Records with a key are handed over in the order in which they came, also while the queue is full.
+        let turn = match delivery.lane {
+            Some(_) => Some(self.turn.lock().await),
+            None => None,
+        };
         let producer = match self.producer() {
             Ok(producer) => producer,
             Err(reason) => return Outcome::unavailable(reason),
@@ -111,17 +130,26 @@ impl Sink for Kafka {
         let deadline = Instant::now() + self.timeout;
         // Handed over to a client without brokers, the record would wait there and its attempt be lost.
         if producer.is_in_doubt()
-            && let Err(reason) = self.ask(&producer).await
+            && let Err(reason) = self.ask(&producer, STALE).await
             && producer.is_in_doubt()
         {
             return Outcome::unavailable(reason);
         }
-        producer.send(&record, deadline).await
+        let handed = producer.hand_over(&record, deadline).await;
+        drop(turn);
+        match handed {
+            Ok(handed) => producer.report(handed).await,
+            Err(outcome) => outcome,
+        }
+    }
+
+    fn keeps_order(&self) -> bool {
+        true
     }
 
     async fn check(&self) -> Result<(), String> {
         let producer = self.producer()?;
-        self.ask(&producer).await
+        self.ask(&producer, Duration::ZERO).await
     }
 
     async fn close(&self) {

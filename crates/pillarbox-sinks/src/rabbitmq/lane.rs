@@ -55,13 +55,23 @@ impl Lane {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Hands a message over and waits for its outcome. How many may wait is the dispatcher's affair.
-    pub(super) async fn publish(&self, message: Message) -> Outcome {
+    /// Hands a message over. How many may wait is the dispatcher's affair.
+    pub(super) fn hand_over(&self, message: Message) -> Ticket {
         let (done, outcome) = oneshot::channel();
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        if self.jobs.send(Job { message, done }).is_err() {
+        let taken = self.jobs.send(Job { message, done }).is_ok();
+        Ticket(taken.then_some(outcome))
+    }
+}
+
+/// What a message that was handed over waits for.
+pub(super) struct Ticket(Option<oneshot::Receiver<Outcome>>);
+
+impl Ticket {
+    pub(super) async fn outcome(self) -> Outcome {
+        let Some(outcome) = self.0 else {
             return Outcome::unavailable("the connection was closed before the message was sent");
-        }
+        };
         let lost = "the connection was closed before the confirmation";
         outcome.await.unwrap_or_else(|_| Outcome::cut(lost))
     }
@@ -106,12 +116,19 @@ impl Worker {
             // Whoever does not wait any more has not been sent, and will be tried again.
             batch.retain(|job: &Job| !job.done.is_closed());
             self.waiting.fetch_sub(taken - batch.len(), Ordering::Relaxed);
-            let (large, small): (Vec<_>, Vec<_>) =
-                batch.drain(..).partition(|job| job.message.body.len() > LARGE);
-            self.send(small).await;
-            for job in large {
-                self.send(vec![job]).await;
+            // A large one goes after those before it and before those after it: keys keep their order.
+            let mut cohort = Vec::with_capacity(batch.len());
+            for job in batch.drain(..) {
+                let is_large = job.message.body.len() > LARGE;
+                if is_large {
+                    self.send(std::mem::take(&mut cohort)).await;
+                }
+                cohort.push(job);
+                if is_large {
+                    self.send(std::mem::take(&mut cohort)).await;
+                }
             }
+            self.send(cohort).await;
         }
     }
 

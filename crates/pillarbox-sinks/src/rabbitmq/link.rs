@@ -13,12 +13,11 @@ use futures_util::future::{BoxFuture, Shared};
 use lapin::options::ExchangeDeclareOptions;
 use lapin::types::FieldTable;
 use lapin::{Connection, ConnectionBuilder, ConnectionProperties};
-use pillarbox::Outcome;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::classify;
-use super::lane::{self, Lane, Message};
+use super::lane::{self, Lane, Message, Ticket};
 use super::settings::Settings;
 
 /// How many channels carry messages. While one waits for its cohort, the others send.
@@ -32,7 +31,17 @@ pub(super) struct Links {
     current: Mutex<Option<Opening>>,
 }
 
-type Opening = Shared<BoxFuture<'static, Result<Arc<Link>, String>>>;
+type Opening = Shared<BoxFuture<'static, Result<Arc<Link>, Failed>>>;
+
+/// Why there is no connection, and since when that is known.
+#[derive(Clone)]
+struct Failed {
+    reason: String,
+    at: Instant,
+}
+
+/// How long that holds for those who waited for their turn meanwhile.
+const STALE: Duration = Duration::from_millis(500);
 
 impl Links {
     pub(super) fn new(settings: Settings) -> Self {
@@ -48,16 +57,25 @@ impl Links {
 
     /// The connection, opened if need be. May be dropped: whoever else waits goes on opening it.
     pub(super) async fn get(&self) -> Result<Arc<Link>, String> {
+        self.get_unless_failed(Duration::ZERO).await
+    }
+
+    /// The same; whoever asks right after an attempt that failed hears what that heard.
+    pub(super) async fn get_soon(&self) -> Result<Arc<Link>, String> {
+        self.get_unless_failed(STALE).await
+    }
+
+    async fn get_unless_failed(&self, stale: Duration) -> Result<Arc<Link>, String> {
         let opening = {
             let mut current = self.current();
-            match current.as_ref().filter(|opening| !is_over(opening)) {
+            match current.as_ref().filter(|opening| !is_over(opening, stale)) {
                 Some(opening) => opening.clone(),
                 None => current
                     .insert(open(self.settings.clone()).boxed().shared())
                     .clone(),
             }
         };
-        opening.await
+        opening.await.map_err(|failed| failed.reason)
     }
 
     /// Forgets the connection, so that the next one who asks opens another.
@@ -81,22 +99,26 @@ impl Links {
 }
 
 /// Failed, or open once and lost since.
-fn is_over(opening: &Opening) -> bool {
+fn is_over(opening: &Opening, stale: Duration) -> bool {
     match opening.peek() {
         None => false,
         Some(Ok(link)) => !link.connection.status().connected(),
-        Some(Err(_)) => true,
+        Some(Err(failed)) => failed.at.elapsed() >= stale,
     }
 }
 
-async fn open(settings: Arc<Settings>) -> Result<Arc<Link>, String> {
-    match timeout(settings.connect_timeout, connect(&settings)).await {
+async fn open(settings: Arc<Settings>) -> Result<Arc<Link>, Failed> {
+    let opened = match timeout(settings.connect_timeout, connect(&settings)).await {
         Ok(result) => result.map(Arc::new),
         Err(_) => Err(format!(
             "RabbitMQ at {}:{} did not answer within {:?}",
             settings.uri.authority.host, settings.uri.authority.port, settings.connect_timeout
         )),
-    }
+    };
+    opened.map_err(|reason| Failed {
+        reason,
+        at: Instant::now(),
+    })
 }
 
 async fn connect(settings: &Settings) -> Result<Link, String> {
@@ -145,12 +167,18 @@ impl Link {
         usize::try_from(self.connection.configuration().frame_max()).unwrap_or(usize::MAX)
     }
 
-    /// Sends a message by the lane with the least to do. May be dropped: the lane goes on.
-    pub(super) async fn publish(&self, message: Message) -> Outcome {
-        match self.lanes.iter().min_by_key(|lane| lane.load()) {
-            Some(lane) => lane.publish(message).await,
-            None => Outcome::unavailable("the connection has no lanes"),
-        }
+    /// Hands a message to the lane with the least to do, and if it has a place in an order, to the one that all
+    /// with this number take. What it waits for may be dropped: the lane goes on.
+    pub(super) fn hand_over(&self, message: Message, order: Option<u16>) -> Ticket {
+        let lane = match order {
+            Some(number) => &self.lanes[usize::from(number) % self.lanes.len()],
+            None => self
+                .lanes
+                .iter()
+                .min_by_key(|lane| lane.load())
+                .expect("a link has lanes"),
+        };
+        lane.hand_over(message)
     }
 
     /// Declares the exchange; passively, it only looks whether it is there. On a channel of its own, which

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use pillarbox::{Delivery, Outcome, Sink};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::classify;
@@ -17,6 +18,8 @@ pub struct RabbitMq {
     destination: String,
     routing_key: Template,
     links: Links,
+    /// Messages with a key are handed over in the order in which they came, also while the connection is opened.
+    turn: Mutex<()>,
 }
 
 impl RabbitMq {
@@ -29,6 +32,7 @@ impl RabbitMq {
             destination: name.to_owned(),
             routing_key: config.routing_key.clone(),
             links: Links::new(Settings::new(name, config)?),
+            turn: Mutex::new(()),
         })
     }
 
@@ -52,7 +56,11 @@ impl Sink for RabbitMq {
             Ok(encoded) => encoded,
             Err(outcome) => return outcome,
         };
-        let link = match self.links.get().await {
+        let turn = match delivery.lane {
+            Some(_) => Some(self.turn.lock().await),
+            None => None,
+        };
+        let link = match self.links.get_soon().await {
             Ok(link) => link,
             Err(reason) => return Outcome::unavailable(reason),
         };
@@ -66,7 +74,13 @@ impl Sink for RabbitMq {
                 link.frame_max()
             ));
         }
-        link.publish(message).await
+        let ticket = link.hand_over(message, delivery.lane);
+        drop(turn);
+        ticket.outcome().await
+    }
+
+    fn keeps_order(&self) -> bool {
+        true
     }
 
     async fn check(&self) -> Result<(), String> {

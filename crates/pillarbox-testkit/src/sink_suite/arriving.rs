@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use pillarbox::{Event, Outcome};
 
 use super::bench::{Bench, delivery, order};
-use crate::store_suite::Ran;
+use crate::store_suite::{Ran, Skipped};
 
 pub async fn what_is_delivered_arrives_unchanged(bench: Bench) -> Ran {
     let sink = bench.harness.sink().await;
@@ -115,5 +117,31 @@ pub async fn a_thousand_concurrent_events_all_arrive(bench: Bench) -> Ran {
     let arrived: Vec<_> = bench.arrived(1000).await.into_iter().map(|one| one.id).collect();
     assert_eq!(arrived.len(), 1000, "none arrived twice");
     assert_eq!(arrived.into_iter().collect::<BTreeSet<_>>(), ids);
+    Ok(())
+}
+
+/// What `pipelined` rests on: the calls are made one after another, and none waits for the one before.
+pub async fn where_order_is_kept_it_is_kept_without_waiting(bench: Bench) -> Ran {
+    let sink = bench.harness.sink().await;
+    if !sink.keeps_order() {
+        return Err(Skipped("it does not say that it keeps order"));
+    }
+    let sent: Vec<_> = (0..300)
+        .map(|number| {
+            let mut one = order(number);
+            one.event.ordering_key = Some("all".to_owned());
+            one.event.aggregate_id = Some("all".to_owned());
+            one.lane = Some(77);
+            one
+        })
+        .collect();
+    // In one task, as the dispatcher does it, and from before the connection is open.
+    let mut calls: FuturesUnordered<_> = sent.iter().map(|one| sink.deliver(one)).collect();
+    while let Some(outcome) = calls.next().await {
+        assert_eq!(outcome, Outcome::Delivered);
+    }
+    let arrived: Vec<_> = bench.arrived(300).await.into_iter().map(|one| one.id).collect();
+    let ids: Vec<_> = sent.iter().map(|one| one.event.id).collect();
+    assert!(arrived == ids, "300 events of one key arrived in another order");
     Ok(())
 }

@@ -51,6 +51,7 @@ macro_rules! sink_suite {
             arriving::a_large_payload_arrives
             arriving::the_same_event_may_be_delivered_twice_with_the_same_id
             arriving::a_thousand_concurrent_events_all_arrive
+            arriving::where_order_is_kept_it_is_kept_without_waiting
             failing::check_says_yes_when_there
             failing::check_says_no_when_gone
             failing::check_sends_nothing
