@@ -1,15 +1,10 @@
-//! The one connection: opened when it is needed, by whoever needs it first, and shared.
-//!
-//! Everybody who asks while it is being opened waits for the same attempt and hears the same answer, so
-//! that a thousand deliveries make one connection and a broker that is away is asked once.
+//! The connection and what is done on it as a whole.
 //!
 //! **If we die here** what was in flight is uncertain, and comes again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
 use lapin::options::ExchangeDeclareOptions;
 use lapin::types::FieldTable;
 use lapin::{Connection, ConnectionBuilder, ConnectionProperties};
@@ -20,6 +15,7 @@ use tokio::time::timeout;
 use super::classify;
 use super::lane::{self, Lane, Message};
 use super::settings::Settings;
+use crate::slot::{self, Slot};
 
 /// How many channels carry messages. While one waits for its cohort, the others send.
 const LANES: usize = 4;
@@ -29,16 +25,14 @@ const GOODBYE: Duration = Duration::from_secs(5);
 /// The connection that is there, being opened, or not there.
 pub(super) struct Links {
     settings: Arc<Settings>,
-    current: Mutex<Option<Opening>>,
+    slot: Slot<Link>,
 }
-
-type Opening = Shared<BoxFuture<'static, Result<Arc<Link>, String>>>;
 
 impl Links {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             settings: Arc::new(settings),
-            current: Mutex::new(None),
+            slot: Slot::new(),
         }
     }
 
@@ -48,50 +42,33 @@ impl Links {
 
     /// The connection, opened if need be. May be dropped: whoever else waits goes on opening it.
     pub(super) async fn get(&self) -> Result<Arc<Link>, String> {
-        let opening = {
-            let mut current = self.current();
-            match current.as_ref().filter(|opening| !is_over(opening)) {
-                Some(opening) => opening.clone(),
-                None => current
-                    .insert(open(self.settings.clone()).boxed().shared())
-                    .clone(),
-            }
-        };
-        opening.await
+        self.slot.get(|| open(self.settings.clone())).await
     }
 
     /// Forgets the connection, so that the next one who asks opens another.
     pub(super) fn forget(&self) {
-        self.current().take();
+        self.slot.take();
     }
 
     /// Closes the connection if there is one.
     pub(super) async fn close(&self) {
-        let opening = self.current().take();
-        if let Some(Ok(link)) = opening.as_ref().and_then(Shared::peek) {
+        if let Some(link) = self.slot.take() {
             let goodbye = link.connection.close(200, "goodbye".into());
             // Whatever it answers, we are leaving.
             timeout(GOODBYE, goodbye).await.map(|closed| closed.ok()).ok();
         }
     }
+}
 
-    fn current(&self) -> MutexGuard<'_, Option<Opening>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+impl slot::Connection for Link {
+    fn is_lost(&self) -> bool {
+        !self.connection.status().connected()
     }
 }
 
-/// Failed, or open once and lost since.
-fn is_over(opening: &Opening) -> bool {
-    match opening.peek() {
-        None => false,
-        Some(Ok(link)) => !link.connection.status().connected(),
-        Some(Err(_)) => true,
-    }
-}
-
-async fn open(settings: Arc<Settings>) -> Result<Arc<Link>, String> {
+async fn open(settings: Arc<Settings>) -> Result<Link, String> {
     match timeout(settings.connect_timeout, connect(&settings)).await {
-        Ok(result) => result.map(Arc::new),
+        Ok(result) => result,
         Err(_) => Err(format!(
             "RabbitMQ at {}:{} did not answer within {:?}",
             settings.uri.authority.host, settings.uri.authority.port, settings.connect_timeout
