@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::jetstream::Context;
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::jetstream::context::traits::Publisher;
 use async_nats::jetstream::message::OutboundMessage;
+use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event, ServerAddr, ServerError};
 use futures_util::FutureExt;
 use pillarbox::Outcome;
+use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio::time::timeout;
@@ -226,11 +227,16 @@ impl Link {
         })
     }
 
+    /// Not by the client's own question: its answer has grown over the years, and an old server's is refused.
     async fn ask_account(&self) -> Result<(), String> {
-        let found = self.jetstream.query_account().await;
-        found.map(drop).map_err(|error| {
-            format!("JetStream cannot be used: {error}; is it enabled on the server and for the account?")
-        })
+        let unusable = |problem: String| {
+            format!("JetStream cannot be used: {problem}; is it enabled on the server and for the account?")
+        };
+        let answer = self.jetstream.request::<_, _, Answer>("INFO", &()).await;
+        let answer = answer.map_err(|error| unusable(error.to_string()))?;
+        answer
+            .error
+            .map_or(Ok(()), |error| Err(unusable(error.to_string())))
     }
 
     /// Creates the stream if it is wanted and not there. One that is there is left as it is.
@@ -247,6 +253,12 @@ impl Link {
         // An error means that whoever would tell is gone, and the connection with it.
         self.lost.clone().wait_for(|lost| *lost).await.map(drop).ok();
     }
+}
+
+/// What matters of JetStream's answer about the account.
+#[derive(Deserialize)]
+struct Answer {
+    error: Option<jetstream::Error>,
 }
 
 /// Waits until the server denies this subject. It does so without saying for which message: all that are

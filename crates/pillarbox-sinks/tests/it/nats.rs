@@ -548,27 +548,24 @@ async fn a_token_opens_the_door() {
 
 #[tokio::test]
 async fn a_credentials_file_opens_the_door() {
-    let (operator, account, user) = (
-        KeyPair::new_operator(),
-        KeyPair::new_account(),
-        KeyPair::new_user(),
-    );
+    let (operator, system) = (KeyPair::new_operator(), KeyPair::new_account());
+    let (account, user) = (KeyPair::new_account(), KeyPair::new_user());
     let limits = json!({"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1, "subs": -1,
         "conn": -1, "leaf": -1, "imports": -1, "exports": -1, "data": -1, "payload": -1, "wildcards": true});
-    let operator_jwt = signed(&operator, &operator, json!({"type": "operator", "version": 2}));
-    let account_jwt = signed(
-        &operator,
-        &account,
-        json!({"type": "account", "version": 2, "limits": limits}),
-    );
-    let user_jwt = signed(
-        &account,
-        &user,
-        json!({"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, "pub": {}, "sub": {}}),
-    );
+    let no_jetstream = json!({"subs": -1, "conn": -1, "leaf": -1, "imports": -1, "exports": -1, "data": -1,
+        "payload": -1, "wildcards": true});
+    let account_claims = |limits| json!({"type": "account", "version": 2, "limits": limits});
+    let user_claims =
+        json!({"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, "pub": {}, "sub": {}});
+    let user_jwt = signed(&account, &user, user_claims);
     let users = format!(
-        "operator: {operator_jwt}\nresolver: MEMORY\nresolver_preload: {{ {}: {account_jwt} }}",
-        account.public_key()
+        "operator: {}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload: {{ {}: {}, {}: {} }}",
+        signed(&operator, &operator, json!({"type": "operator", "version": 2})),
+        system.public_key(),
+        system.public_key(),
+        signed(&operator, &system, account_claims(no_jetstream)),
+        account.public_key(),
+        signed(&operator, &account, account_claims(limits)),
     );
     let server = Private::start_with("nats", vec![("PILLARBOX_SERVICES_NATS", users)]);
     let folder = tempfile::tempdir().unwrap();
