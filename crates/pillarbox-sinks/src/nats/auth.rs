@@ -44,7 +44,7 @@ impl Identity {
         match self {
             Self::Anybody => "a client without a password".to_owned(),
             Self::User { name, .. } => format!("the user `{name}` or its password"),
-            Self::Token(_) => "the token; it is no better than a wrong password".to_owned(),
+            Self::Token(_) => "the token".to_owned(),
             Self::Credentials { .. } => "the credentials".to_owned(),
         }
     }

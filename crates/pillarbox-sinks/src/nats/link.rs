@@ -119,7 +119,7 @@ async fn connect_to(settings: &Settings, server: &ServerAddr) -> Result<Link, St
     let denied = denials.clone();
     let options = ConnectOptions::with_auth_callback(auth::once(settings.identity.clone()))
         .name(&settings.connection_name)
-        .connection_timeout(settings.connect_timeout)
+        .connection_timeout(settings.patience())
         .ping_interval(PING)
         .client_capacity(QUEUE)
         // The next connection is ours to make, to the servers that were named.

@@ -43,6 +43,12 @@ impl Settings {
             connect_timeout: config.connect_timeout,
         })
     }
+
+    /// How long one server may take, so that there is time left for the next.
+    pub(super) fn patience(&self) -> Duration {
+        let servers = u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
+        self.connect_timeout / servers.max(1)
+    }
 }
 
 fn servers(url: &str) -> Result<Vec<ServerAddr>, ConfigError> {

@@ -20,6 +20,7 @@ use pillarbox_sinks::{Template, Tls};
 use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
 use pillarbox_testkit::{Private, Proxy, Skipped};
 use serde_json::json;
+use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -402,6 +403,14 @@ async fn the_next_server_is_tried_if_one_is_away() {
     let harness = NatsHarness::fresh().await;
     let there = harness.proxy.address();
     let config = harness.config_at(format!("nats://127.0.0.1:1,nats://{there}"));
+    let sink = harness.nats(&config);
+    assert_eq!(sink.deliver(&delivery(order())).await, Outcome::Delivered);
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let config = Config {
+        connect_timeout: Duration::from_secs(2),
+        ..harness.config_at(format!("nats://{address},nats://{there}"))
+    };
     let sink = harness.nats(&config);
     assert_eq!(sink.deliver(&delivery(order())).await, Outcome::Delivered);
 }
