@@ -1,6 +1,6 @@
 //! The NATS sink against a real server, behind a proxy that can be cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use nkeys::KeyPair;
 use pillarbox::{Delivery, Event, Outcome, Sink};
 use pillarbox_sinks::nats::{Config, CreateStream, Nats};
@@ -78,14 +78,17 @@ async fn create(jetstream: &Context, name: &str, subject: &str) {
     jetstream.create_stream(config).await.unwrap();
 }
 
+async fn count(jetstream: &Context, name: &str) -> u64 {
+    let stream = jetstream.get_stream(name).await.unwrap();
+    stream.cached_info().state.messages
+}
+
 /// What the stream holds from this message on.
 async fn read_from(jetstream: &Context, name: &str, first: u64) -> Vec<StreamMessage> {
     let stream = jetstream.get_stream(name).await.unwrap();
-    let mut messages = Vec::new();
-    for sequence in first..=stream.cached_info().state.last_sequence {
-        messages.push(stream.get_raw_message(sequence).await.unwrap());
-    }
-    messages
+    let last = stream.cached_info().state.last_sequence;
+    let reading = (first..=last).map(|sequence| stream.get_raw_message(sequence));
+    try_join_all(reading).await.unwrap()
 }
 
 fn read(message: StreamMessage) -> Arrived {
@@ -481,37 +484,48 @@ async fn a_server_killed_mid_flight_loses_nothing_that_was_confirmed() {
     let url = server.url("PILLARBOX_TEST_NATS_URL");
     let harness = NatsHarness::at(&url).await;
     let sink: Arc<dyn Sink> = Arc::new(harness.nats(&harness.config_at(url.clone())));
-    let sent: Vec<Delivery> = (0..2000).map(|_| delivery(order())).collect();
-    let some = async {
-        while harness.arrived().await.len() < 100 {}
-        tokio::task::block_in_place(|| server.kill());
-    };
-    let (outcomes, ()) = tokio::join!(deliver_all(&sink, sent.clone()), some);
-    for (_, outcome) in &outcomes {
-        assert!(
-            matches!(outcome.name(), "delivered" | "cut" | "unavailable"),
-            "{outcome:?}"
-        );
+    let mut streams = JoinSet::new();
+    for _ in 0..50 {
+        streams.spawn(deliver_until_it_fails(sink.clone()));
     }
-    assert_eq!(sink.deliver(&sent[0]).await.name(), "unavailable");
+    while count(&harness.jetstream, &harness.stream).await < 500 {}
+    tokio::task::block_in_place(|| server.kill());
+    let ended = streams.join_all().await;
+    assert_eq!(
+        sink.deliver(&delivery(order())).await.name(),
+        "unavailable",
+        "nobody is there"
+    );
     tokio::task::block_in_place(|| server.start_again());
     let jetstream = jetstream::new(async_nats::connect(&url).await.unwrap());
-    let there = ids(&jetstream, &harness.stream).await;
-    for (id, outcome) in &outcomes {
+    let there: BTreeSet<Uuid> = ids(&jetstream, &harness.stream).await.into_iter().collect();
+    let mut expected = there.clone();
+    for (sent, outcome) in &ended {
+        assert!(matches!(outcome.name(), "cut" | "unavailable"), "{outcome:?}");
+        let (last, confirmed) = sent.split_last().unwrap();
         assert!(
-            *outcome != Outcome::Delivered || there.contains(id),
-            "{id} was lost"
+            confirmed.iter().all(|one| there.contains(&one.id)),
+            "a confirmed message is lost"
         );
+        // It may be there already; sent again, it is there once.
+        assert_eq!(sink.deliver(last).await, Outcome::Delivered);
+        expected.insert(last.id);
     }
-    // Whatever is sent again is there once.
-    for (_, outcome) in deliver_all(&sink, sent.clone()).await {
-        assert_eq!(outcome, Outcome::Delivered);
+    let there = ids(&jetstream, &harness.stream).await;
+    assert_eq!(there.len(), expected.len());
+    assert_eq!(there.into_iter().collect::<BTreeSet<_>>(), expected);
+}
+
+/// Delivers one event after another until one fails. Returns all of them, and how the last one ended.
+async fn deliver_until_it_fails(sink: Arc<dyn Sink>) -> (Vec<Delivery>, Outcome) {
+    let mut sent = Vec::new();
+    loop {
+        sent.push(delivery(order()));
+        let outcome = sink.deliver(&sent[sent.len() - 1]).await;
+        if outcome != Outcome::Delivered {
+            return (sent, outcome);
+        }
     }
-    let mut there = ids(&jetstream, &harness.stream).await;
-    assert_eq!(there.len(), sent.len());
-    there.sort();
-    there.dedup();
-    assert_eq!(there.len(), sent.len());
 }
 
 async fn ids(jetstream: &Context, stream: &str) -> Vec<Uuid> {
