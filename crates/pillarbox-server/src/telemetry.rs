@@ -41,9 +41,10 @@ enum Format {
     Json,
 }
 
-/// The AMQP client logs the whole of every message that comes back, as a warning. Payloads are not for logs, and the
-/// sink says what happened. Whoever names `lapin` in a filter gets it all the same.
-const QUIET: &str = "lapin=error";
+/// The AMQP client logs the whole of every message that comes back, as a warning; the NATS client calls it an error that
+/// the sink does not let it reconnect. Payloads are not for logs, and the sinks say what happened. Whoever names `lapin`
+/// or `async_nats` in a filter gets it all the same.
+const QUIET: &str = "lapin=error,async_nats=off";
 
 /// Starts logging. `default` holds where nobody said otherwise.
 pub(crate) fn start(telemetry: &Telemetry, default: &str) -> Result<(), Failure> {

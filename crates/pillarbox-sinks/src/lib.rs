@@ -9,6 +9,8 @@
 //! | [`webhook`] | `webhook` | the receiver answered 2xx |
 //! | [`rabbitmq`] | `rabbitmq` | the broker confirmed and routed the message |
 //! | [`kafka`] | `kafka` | all in-sync replicas have the record |
+//! | [`nats`] | `nats` | a JetStream stream acknowledged the message |
+//! | [`redis`] | `redis` | the entry was added to the stream |
 //!
 //! [`SinkConfig`] is the registry. The configuration of every sink can be read in every build, so that
 //! a build without a sink can say how to get it.
@@ -18,14 +20,23 @@ pub mod duration;
 pub mod headers;
 pub mod kafka;
 pub mod log;
+pub mod nats;
 pub mod rabbitmq;
+pub mod redis;
 pub mod registry;
 #[cfg(test)]
 mod sample;
 pub mod secret;
+#[cfg(any(feature = "rabbitmq", feature = "nats", feature = "redis"))]
+mod slot;
 pub mod template;
 #[cfg_attr(
-    not(all(feature = "rabbitmq", feature = "webhook")),
+    not(all(
+        feature = "rabbitmq",
+        feature = "webhook",
+        feature = "nats",
+        feature = "redis"
+    )),
     allow(
         dead_code,
         reason = "what of the files is read depends on the sinks that are built"

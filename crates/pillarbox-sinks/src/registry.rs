@@ -7,7 +7,7 @@ use pillarbox::Sink;
 use serde::{Deserialize, Serialize};
 
 use crate::secret::Secret;
-use crate::{kafka, log, rabbitmq, webhook};
+use crate::{kafka, log, nats, rabbitmq, redis, webhook};
 
 /// What a `[[destination]]` says of its sink. `type` chooses; an unknown key is refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,10 @@ pub enum SinkConfig {
     RabbitMq(rabbitmq::Config),
     /// Kafka.
     Kafka(kafka::Config),
+    /// NATS JetStream.
+    Nats(nats::Config),
+    /// Redis streams.
+    Redis(redis::Config),
     /// HTTP POST.
     Webhook(webhook::Config),
     /// One line per event on standard output.
@@ -73,6 +77,8 @@ impl SinkConfig {
         match self {
             Self::RabbitMq(_) => "rabbitmq",
             Self::Kafka(_) => "kafka",
+            Self::Nats(_) => "nats",
+            Self::Redis(_) => "redis",
             Self::Webhook(_) => "webhook",
             Self::Log(_) => "log",
         }
@@ -82,7 +88,7 @@ impl SinkConfig {
     pub fn default_concurrency(&self) -> usize {
         match self {
             // Confirms are pipelined: what limits a broker is the round trip divided by this.
-            Self::RabbitMq(_) => 1024,
+            Self::RabbitMq(_) | Self::Nats(_) | Self::Redis(_) => 1024,
             Self::Kafka(_) => 4096,
             // Each one is a request that a receiver must work on.
             Self::Webhook(_) => 16,
@@ -96,7 +102,7 @@ impl SinkConfig {
         match self {
             Self::Kafka(config) => config.timeout = timeout,
             Self::Webhook(config) => config.timeout = timeout,
-            Self::RabbitMq(_) | Self::Log(_) => {}
+            Self::RabbitMq(_) | Self::Nats(_) | Self::Redis(_) | Self::Log(_) => {}
         }
     }
 
@@ -112,10 +118,20 @@ impl SinkConfig {
             Self::RabbitMq(config) => rabbitmq::RabbitMq::new(name, config).map(arc),
             #[cfg(feature = "kafka")]
             Self::Kafka(config) => kafka::Kafka::new(name, config).map(arc),
+            #[cfg(feature = "nats")]
+            Self::Nats(config) => nats::Nats::new(name, config).map(arc),
+            #[cfg(feature = "redis")]
+            Self::Redis(config) => redis::Redis::new(name, config).map(arc),
             #[cfg(feature = "webhook")]
             Self::Webhook(config) => webhook::Webhook::new(name, config).map(arc),
             Self::Log(config) => Ok(arc(log::Log::new(config))),
-            #[cfg(not(all(feature = "rabbitmq", feature = "kafka", feature = "webhook")))]
+            #[cfg(not(all(
+                feature = "rabbitmq",
+                feature = "kafka",
+                feature = "nats",
+                feature = "redis",
+                feature = "webhook"
+            )))]
             other => {
                 return Err(BuildError::NotBuilt {
                     destination: name.to_owned(),
@@ -136,7 +152,13 @@ fn arc(sink: impl Sink) -> Arc<dyn Sink> {
 
 /// Reads a secret that the sink cannot do without.
 #[cfg_attr(
-    not(any(feature = "rabbitmq", feature = "kafka", feature = "webhook")),
+    not(any(
+        feature = "rabbitmq",
+        feature = "kafka",
+        feature = "nats",
+        feature = "redis",
+        feature = "webhook"
+    )),
     allow(dead_code, reason = "only sinks with a client of their own have secrets")
 )]
 pub(crate) fn reveal(key: &'static str, secret: &Secret) -> Result<String, ConfigError> {
@@ -159,6 +181,8 @@ mod tests {
             ("type = \"log\"", "log"),
             ("type = \"webhook\"\nurl = \"https://example.com/\"", "webhook"),
             ("type = \"kafka\"\nbrokers = \"127.0.0.1:9092\"", "kafka"),
+            ("type = \"nats\"\nurl = \"nats://127.0.0.1\"", "nats"),
+            ("type = \"redis\"\nurl = \"redis://127.0.0.1\"", "redis"),
             (
                 "type = \"rabbitmq\"\nurl = \"amqp://127.0.0.1\"\nexchange = \"e\"",
                 "rabbitmq",
@@ -180,6 +204,8 @@ mod tests {
             "type = \"log\"\ncolour = \"red\"",
             "type = \"webhook\"\nurl = \"https://example.com/\"\ncolour = \"red\"",
             "type = \"kafka\"\nbrokers = \"127.0.0.1:9092\"\ncolour = \"red\"",
+            "type = \"nats\"\nurl = \"nats://127.0.0.1\"\ncolour = \"red\"",
+            "type = \"redis\"\nurl = \"redis://127.0.0.1\"\ncolour = \"red\"",
             "type = \"rabbitmq\"\nexchange = \"e\"\ncolour = \"red\"",
         ] {
             let error = parse(text).unwrap_err();

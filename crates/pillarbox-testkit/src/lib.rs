@@ -6,9 +6,11 @@
 pub mod clock;
 pub mod fakes;
 pub mod proxy;
+pub mod services;
 pub mod sink_suite;
 pub mod store_suite;
 
 pub use clock::ManualClock;
 pub use proxy::Proxy;
+pub use services::Private;
 pub use store_suite::{Capability, Harness, MemoryHarness, Skipped, Tx};

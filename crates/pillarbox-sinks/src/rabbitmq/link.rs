@@ -1,24 +1,20 @@
-//! The one connection: opened when it is needed, by whoever needs it first, and shared.
-//!
-//! Everybody who asks while it is being opened waits for the same attempt and hears the same answer, so
-//! that a thousand deliveries make one connection and a broker that is away is asked once.
+//! The connection and what is done on it as a whole.
 //!
 //! **If we die here** what was in flight is uncertain, and comes again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
 use lapin::options::ExchangeDeclareOptions;
 use lapin::types::FieldTable;
 use lapin::{Connection, ConnectionBuilder, ConnectionProperties};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::classify;
 use super::lane::{self, Lane, Message, Ticket};
 use super::settings::Settings;
+use crate::slot::{self, Slot};
 
 /// How many channels carry messages. While one waits for its cohort, the others send.
 const LANES: usize = 4;
@@ -28,26 +24,14 @@ const GOODBYE: Duration = Duration::from_secs(5);
 /// The connection that is there, being opened, or not there.
 pub(super) struct Links {
     settings: Arc<Settings>,
-    current: Mutex<Option<Opening>>,
+    slot: Slot<Link>,
 }
-
-type Opening = Shared<BoxFuture<'static, Result<Arc<Link>, Failed>>>;
-
-/// Why there is no connection, and since when that is known.
-#[derive(Clone)]
-struct Failed {
-    reason: String,
-    at: Instant,
-}
-
-/// How long that holds for those who waited for their turn meanwhile.
-const STALE: Duration = Duration::from_millis(500);
 
 impl Links {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             settings: Arc::new(settings),
-            current: Mutex::new(None),
+            slot: Slot::new(),
         }
     }
 
@@ -57,68 +41,43 @@ impl Links {
 
     /// The connection, opened if need be. May be dropped: whoever else waits goes on opening it.
     pub(super) async fn get(&self) -> Result<Arc<Link>, String> {
-        self.get_unless_failed(Duration::ZERO).await
+        self.slot.get(|| open(self.settings.clone())).await
     }
 
     /// The same; whoever asks right after an attempt that failed hears what that heard.
     pub(super) async fn get_soon(&self) -> Result<Arc<Link>, String> {
-        self.get_unless_failed(STALE).await
-    }
-
-    async fn get_unless_failed(&self, stale: Duration) -> Result<Arc<Link>, String> {
-        let opening = {
-            let mut current = self.current();
-            match current.as_ref().filter(|opening| !is_over(opening, stale)) {
-                Some(opening) => opening.clone(),
-                None => current
-                    .insert(open(self.settings.clone()).boxed().shared())
-                    .clone(),
-            }
-        };
-        opening.await.map_err(|failed| failed.reason)
+        self.slot.get_soon(|| open(self.settings.clone())).await
     }
 
     /// Forgets the connection, so that the next one who asks opens another.
     pub(super) fn forget(&self) {
-        self.current().take();
+        self.slot.take();
     }
 
     /// Closes the connection if there is one.
     pub(super) async fn close(&self) {
-        let opening = self.current().take();
-        if let Some(Ok(link)) = opening.as_ref().and_then(Shared::peek) {
+        if let Some(link) = self.slot.take() {
             let goodbye = link.connection.close(200, "goodbye".into());
             // Whatever it answers, we are leaving.
             timeout(GOODBYE, goodbye).await.map(|closed| closed.ok()).ok();
         }
     }
+}
 
-    fn current(&self) -> MutexGuard<'_, Option<Opening>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+impl slot::Connection for Link {
+    fn is_lost(&self) -> bool {
+        !self.connection.status().connected()
     }
 }
 
-/// Failed, or open once and lost since.
-fn is_over(opening: &Opening, stale: Duration) -> bool {
-    match opening.peek() {
-        None => false,
-        Some(Ok(link)) => !link.connection.status().connected(),
-        Some(Err(failed)) => failed.at.elapsed() >= stale,
-    }
-}
-
-async fn open(settings: Arc<Settings>) -> Result<Arc<Link>, Failed> {
-    let opened = match timeout(settings.connect_timeout, connect(&settings)).await {
-        Ok(result) => result.map(Arc::new),
+async fn open(settings: Arc<Settings>) -> Result<Link, String> {
+    match timeout(settings.connect_timeout, connect(&settings)).await {
+        Ok(result) => result,
         Err(_) => Err(format!(
             "RabbitMQ at {}:{} did not answer within {:?}",
             settings.uri.authority.host, settings.uri.authority.port, settings.connect_timeout
         )),
-    };
-    opened.map_err(|reason| Failed {
-        reason,
-        at: Instant::now(),
-    })
+    }
 }
 
 async fn connect(settings: &Settings) -> Result<Link, String> {

@@ -7,7 +7,11 @@ mod environment;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod log;
+#[cfg(feature = "nats")]
+mod nats;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "webhook")]
 mod webhook;

@@ -102,8 +102,10 @@ pub async fn the_same_event_may_be_delivered_twice_with_the_same_id(bench: Bench
     assert_eq!(sink.deliver(&sent).await, Outcome::Delivered);
     sent.attempts = 2;
     assert_eq!(sink.deliver(&sent).await, Outcome::Delivered);
-    let arrived = bench.arrived(2).await;
+    let copies = bench.copies_of_two();
+    let arrived = bench.arrived(copies).await;
     assert!(arrived.iter().all(|one| one.id == sent.event.id), "{arrived:?}");
+    bench.nothing_but(copies, &sink).await;
     Ok(())
 }
 

@@ -50,6 +50,23 @@ impl Bench {
         }
     }
 
+    /// How many of two deliveries of one row the place keeps.
+    pub fn copies_of_two(&self) -> usize {
+        if self.harness.drops_duplicates() { 1 } else { 2 }
+    }
+
+    /// Makes sure that no more than `number` events have arrived, by one that comes after them.
+    ///
+    /// # Panics
+    /// When there are more.
+    pub async fn nothing_but(&self, number: usize, sink: &Arc<dyn Sink>) {
+        let last = order(number);
+        assert_eq!(sink.deliver(&last).await, Outcome::Delivered);
+        let arrived = self.arrived(number + 1).await;
+        assert_eq!(arrived.len(), number + 1, "{arrived:?}");
+        assert_eq!(arrived[number].id, last.event.id);
+    }
+
     /// Waits until each of these events has arrived, whatever else does.
     ///
     /// # Panics

@@ -33,6 +33,11 @@ pub trait Harness: Send + Sync + 'static {
     /// All that arrived so far, in the order of its arrival. Does not wait.
     async fn arrived(&self) -> Vec<Arrived>;
 
+    /// Does the place drop what it has had already, by the row's id?
+    fn drops_duplicates(&self) -> bool {
+        false
+    }
+
     /// What [`Outcome`](pillarbox::Outcome) an event has if nobody is there, by its name.
     fn when_gone(&self) -> &'static str;
 

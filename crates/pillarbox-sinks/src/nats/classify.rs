@@ -1,0 +1,205 @@
+//! What the stream's answer, or its lack, means.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::{self, ErrorCode};
+use async_nats::{ConnectError, ConnectErrorKind, ServerAddr};
+use pillarbox::Outcome;
+
+use super::auth::Identity;
+
+/// From the error of handing a message to the client: nothing has been sent.
+pub(super) fn not_taken(error: &PublishError) -> Outcome {
+    match error.kind() {
+        PublishErrorKind::MaxPayloadExceeded => Outcome::reject(format!(
+            "the message with its headers is larger than the server takes ({error}); \
+             raise its `max_payload`, or send a reference to the data"
+        )),
+        PublishErrorKind::StreamNotFound
+        | PublishErrorKind::WrongLastMessageId
+        | PublishErrorKind::WrongLastSequence
+        | PublishErrorKind::TimedOut
+        | PublishErrorKind::BrokenPipe
+        | PublishErrorKind::MaxAckPending
+        | PublishErrorKind::Other => Outcome::unavailable(format!("the connection took no message: {error}")),
+    }
+}
+
+/// From the answer to a message on this subject, if it is not a confirmation.
+pub(super) fn failure(error: &PublishError, subject: &str) -> Outcome {
+    match error.kind() {
+        PublishErrorKind::StreamNotFound => Outcome::retry(format!(
+            "no stream takes the subject `{subject}`; create one that does, or set `create_stream`"
+        )),
+        PublishErrorKind::BrokenPipe => lost(),
+        PublishErrorKind::MaxPayloadExceeded => not_taken(error),
+        PublishErrorKind::WrongLastMessageId
+        | PublishErrorKind::WrongLastSequence
+        | PublishErrorKind::TimedOut
+        | PublishErrorKind::MaxAckPending
+        | PublishErrorKind::Other => match error.source().and_then(|source| source.downcast_ref()) {
+            Some(refusal) => refused(refusal),
+            None => Outcome::retry(format!("what came back is no confirmation of a stream: {error}")),
+        },
+    }
+}
+
+/// From what JetStream says. Numbers and texts: `server/errors.json` of nats-server.
+fn refused(error: &jetstream::Error) -> Outcome {
+    match error.error_code() {
+        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM => {
+            Outcome::reject(format!("the stream refuses the message: {error}"))
+        }
+        ErrorCode::STREAM_NOT_MATCH => Outcome::retry(format!(
+            "the subject belongs to another stream than `stream` names: {error}"
+        )),
+        ErrorCode::STREAM_TOO_MANY_REQUESTS => Outcome::Throttled {
+            reason: format!("the stream has too much to do: {error}"),
+            after: Some(Duration::from_secs(5)),
+        },
+        // The server, not the stream, cannot store anything: it has not, and every event would hear the same.
+        ErrorCode::INSUFFICIENT_RESOURCES
+        | ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
+        | ErrorCode::MEMORY_RESOURCES_EXCEEDED
+        | ErrorCode::STORAGE_RESOURCES_EXCEEDED
+        | ErrorCode::CLUSTER_NOT_AVAILABLE
+        | ErrorCode::CLUSTER_NOT_LEADER
+        | ErrorCode::JETSTREAM_NOT_ENABLED
+        | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => {
+            Outcome::unavailable(format!("JetStream takes nothing now: {error}"))
+        }
+        // A full or sealed stream among them: a person or its consumers mend it.
+        _ => Outcome::retry(format!("the stream did not take the message: {error}")),
+    }
+}
+
+/// The message may have arrived.
+pub(super) fn lost() -> Outcome {
+    Outcome::cut("the connection was lost before the confirmation")
+}
+
+/// Why there is no connection. Never shows a password or a token.
+pub(super) fn not_connected(error: &ConnectError, server: &ServerAddr, identity: &Identity) -> String {
+    let place = format!("{}:{}", server.host(), server.port());
+    match error.kind() {
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+            format!(
+                "NATS at {place} refused {}: authorization violation",
+                identity.describe()
+            )
+        }
+        ConnectErrorKind::ServerParse
+        | ConnectErrorKind::Dns
+        | ConnectErrorKind::TimedOut
+        | ConnectErrorKind::Tls
+        | ConnectErrorKind::Io
+        | ConnectErrorKind::MaxReconnects => format!("NATS at {place} cannot be reached: {error}"),
+    }
+}
+
+/// What a server says of a subject that the user may not use. It answers nobody, it only tells the
+/// connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Denied {
+    /// Where publishing was denied; without one it is the answers that we may not hear.
+    subject: Option<String>,
+}
+
+impl Denied {
+    /// From an error of the server: `Permissions Violation for Publish to "orders"`.
+    pub(super) fn from_text(text: &str) -> Option<Self> {
+        let (_, what) = text.split_once("Permissions Violation for ")?;
+        let subject = what.strip_prefix("Publish to \"");
+        let subject = subject.map(|rest| rest.split('"').next().unwrap_or(rest).to_owned());
+        let answers = what.starts_with("Subscription to \"_INBOX.");
+        (subject.is_some() || answers).then_some(Self { subject })
+    }
+
+    /// Does it concern a message on this subject?
+    pub(super) fn concerns(&self, subject: &str) -> bool {
+        self.subject.as_deref().is_none_or(|denied| denied == subject)
+    }
+
+    /// What to do about it.
+    pub(super) fn advice(&self) -> String {
+        match &self.subject {
+            Some(subject) => format!("the user may not publish to `{subject}`; grant it"),
+            None => "the user may not hear the answers; grant it to subscribe to `_INBOX.>`".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(code: u64) -> Outcome {
+        let text = format!("{{\"code\": 400, \"err_code\": {code}, \"description\": \"no\"}}");
+        let error: jetstream::Error = serde_json::from_str(&text).unwrap();
+        failure(
+            &PublishError::with_source(PublishErrorKind::Other, error),
+            "orders",
+        )
+    }
+
+    #[test]
+    fn a_subject_without_a_stream_says_what_to_do() {
+        let outcome = failure(&PublishErrorKind::StreamNotFound.into(), "orders");
+        let Outcome::Retry { reason, .. } = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert!(
+            reason.contains("`orders`") && reason.contains("create one"),
+            "{reason}"
+        );
+    }
+
+    #[test]
+    fn what_a_stream_can_never_take_is_rejected() {
+        for code in [10054, 10097] {
+            assert_eq!(refusal(code).name(), "reject", "{code}");
+        }
+        assert_eq!(
+            not_taken(&PublishErrorKind::MaxPayloadExceeded.into()).name(),
+            "reject"
+        );
+    }
+
+    #[test]
+    fn what_a_person_can_mend_is_tried_again() {
+        for code in [10060, 10077, 10109, 10118, 1] {
+            assert_eq!(refusal(code).name(), "retry", "{code}");
+        }
+        assert_eq!(failure(&PublishErrorKind::Other.into(), "orders").name(), "retry");
+        assert_eq!(
+            failure(&PublishErrorKind::TimedOut.into(), "orders").name(),
+            "retry"
+        );
+    }
+
+    #[test]
+    fn a_server_that_can_store_nothing_is_unavailable() {
+        for code in [10002, 10008, 10009, 10023, 10028, 10039, 10047, 10076] {
+            assert_eq!(refusal(code).name(), "unavailable", "{code}");
+        }
+        assert_eq!(refusal(10167).name(), "throttled");
+    }
+
+    #[test]
+    fn a_lost_connection_is_uncertain_only_after_the_message_was_handed_over() {
+        assert_eq!(failure(&PublishErrorKind::BrokenPipe.into(), "a").name(), "cut");
+        assert_eq!(not_taken(&PublishErrorKind::Other.into()).name(), "unavailable");
+    }
+
+    #[test]
+    fn a_denial_concerns_its_subject_or_everybody_who_waits_for_an_answer() {
+        let publish = Denied::from_text("Permissions Violation for Publish to \"orders.eu\"").unwrap();
+        assert!(publish.concerns("orders.eu") && !publish.concerns("orders"));
+        assert!(publish.advice().contains("`orders.eu`"), "{}", publish.advice());
+        let answers = Denied::from_text("Permissions Violation for Subscription to \"_INBOX.x.*\"").unwrap();
+        assert!(answers.concerns("orders"));
+        assert_eq!(Denied::from_text("Slow Consumer Detected"), None);
+    }
+}

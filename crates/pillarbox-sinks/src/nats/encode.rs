@@ -1,0 +1,199 @@
+//! An event as a NATS message.
+
+use async_nats::header::{NATS_EXPECTED_STREAM, NATS_MESSAGE_ID};
+use async_nats::jetstream::message::{OutboundMessage, PublishMessage};
+use async_nats::{HeaderMap, HeaderName, HeaderValue};
+use pillarbox::{Delivery, Outcome};
+
+use crate::headers;
+use crate::template::Template;
+
+/// The longest subject. A server ends a connection whose control line is over 4096 bytes, and the answer's
+/// subject has to fit as well.
+const MAX_SUBJECT: usize = 2048;
+
+/// The message. What NATS cannot carry is rejected here: some of it would cost the connection.
+pub(super) fn message(
+    delivery: &Delivery,
+    destination: &str,
+    subject: &Template,
+    stream: Option<&str>,
+) -> Result<OutboundMessage, Outcome> {
+    let subject = subject
+        .render(delivery, destination)
+        .map_err(|missing| Outcome::reject(missing.to_string()))?;
+    legal_subject(&subject)?;
+    let mut all = all_headers(delivery)?;
+    all.insert(NATS_MESSAGE_ID, delivery.id.to_string());
+    if let Some(stream) = stream {
+        all.insert(NATS_EXPECTED_STREAM, stream);
+    }
+    Ok(PublishMessage::build()
+        .payload(delivery.event.payload.as_bytes().clone())
+        .headers(all)
+        .outbound_message(subject))
+}
+
+fn legal_subject(subject: &str) -> Result<(), Outcome> {
+    let problem = if subject.is_empty() || subject.split('.').any(str::is_empty) {
+        "it has an empty token"
+    } else if subject.len() > MAX_SUBJECT {
+        "it is longer than 2048 bytes"
+    } else if subject.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        "it holds white space"
+    } else if subject.split('.').any(|token| matches!(token, "*" | ">")) {
+        "`*` and `>` are for those who subscribe"
+    } else if subject.starts_with('$') || subject.starts_with("_INBOX.") {
+        "NATS keeps it for itself" // $JS.API.STREAM.DELETE.… would do what it says
+    } else {
+        return Ok(());
+    };
+    Err(Outcome::reject(format!(
+        "`{}` is no subject to publish to: {problem}",
+        subject.escape_debug()
+    )))
+}
+
+/// NATS has no place of its own for the media type, so it travels as a header.
+fn all_headers(delivery: &Delivery) -> Result<HeaderMap, Outcome> {
+    let event = &delivery.event;
+    let mut all = HeaderMap::new();
+    insert(&mut all, "content-type", event.media_type())?;
+    if let Some(encoding) = &event.content_encoding {
+        insert(&mut all, "content-encoding", encoding)?;
+    }
+    let is_ours = |name: &str| {
+        name.eq_ignore_ascii_case("content-type") || name.eq_ignore_ascii_case("content-encoding")
+    };
+    for (name, value) in headers::of(delivery).iter().filter(|(name, _)| !is_ours(name)) {
+        insert(&mut all, name, value)?;
+    }
+    Ok(all)
+}
+
+fn insert(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Outcome> {
+    // Nats-Rollup, for one, would empty the stream.
+    if name
+        .get(..5)
+        .is_some_and(|start| start.eq_ignore_ascii_case("nats-"))
+    {
+        return Err(Outcome::reject(format!(
+            "NATS keeps headers such as `{}` for itself",
+            name.escape_debug()
+        )));
+    }
+    let legal_name = name.parse::<HeaderName>().ok().filter(|_| !name.is_empty());
+    let (Some(legal_name), Ok(legal_value)) = (legal_name, value.parse::<HeaderValue>()) else {
+        return Err(Outcome::reject(format!(
+            "NATS cannot carry the header `{}`: names are ASCII without spaces and `:`, values have no line breaks",
+            name.escape_debug()
+        )));
+    };
+    headers.insert(legal_name, legal_value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::delivery;
+    use pillarbox::Event;
+    use uuid::Uuid;
+
+    fn event() -> Event {
+        Event::new("shop", "orders")
+    }
+
+    fn encode(subject: &str, event: Event) -> Result<OutboundMessage, Outcome> {
+        message(
+            &delivery(event),
+            "stream",
+            &Template::parse(subject).unwrap(),
+            None,
+        )
+    }
+
+    fn header(message: &OutboundMessage, name: &str) -> Option<String> {
+        let value = message.headers.as_ref().unwrap().get(name)?;
+        Some(value.as_str().to_owned())
+    }
+
+    #[test]
+    fn the_token_is_the_rows_id_and_the_event_keeps_its_own() {
+        let mut sibling = delivery(event());
+        sibling.id = Uuid::now_v7();
+        let subject = Template::parse("{namespace}.{topic}").unwrap();
+        let message = message(&sibling, "stream", &subject, Some("SHOP")).ok().unwrap();
+        assert_eq!(message.subject.as_str(), "shop.orders");
+        assert_eq!(header(&message, "Nats-Msg-Id"), Some(sibling.id.to_string()));
+        assert_eq!(
+            header(&message, "pillarbox-id"),
+            Some(sibling.event.id.to_string())
+        );
+        assert_eq!(header(&message, "Nats-Expected-Stream").as_deref(), Some("SHOP"));
+    }
+
+    #[test]
+    fn what_is_no_subject_is_rejected() {
+        for subject in [
+            "",
+            ".",
+            "a.",
+            ".a",
+            "a..b",
+            "a b",
+            "a\tb",
+            "a\r\nPUB x 0",
+            "a.*",
+            "*",
+            "a.>",
+            ">",
+            "$JS.API.INFO",
+            "$SYS.x",
+            "_INBOX.x",
+            &"x".repeat(2049),
+        ] {
+            let outcome = encode("{header.s}", event().header("s", subject));
+            assert!(matches!(outcome, Err(Outcome::Reject { .. })), "{subject}");
+        }
+        for subject in ["a", "a.b", "a*b.c>", "größe.ü", "a$b", &"x".repeat(2048)] {
+            assert!(
+                encode("{header.s}", event().header("s", subject)).is_ok(),
+                "{subject}"
+            );
+        }
+        assert!(matches!(
+            encode("{severity}", event()),
+            Err(Outcome::Reject { .. })
+        ));
+    }
+
+    #[test]
+    fn a_header_that_nats_would_act_on_or_cannot_carry_is_rejected() {
+        for (name, value) in [
+            ("Nats-Rollup", "all"),
+            ("nats-msg-id", "forged"),
+            ("a b", "x"),
+            ("a:b", "x"),
+            ("é", "x"),
+            ("x", "a\r\nb"),
+        ] {
+            let outcome = encode("{topic}", event().header(name, value));
+            assert!(matches!(outcome, Err(Outcome::Reject { .. })), "{name}");
+        }
+        let message = encode("{topic}", event().header("x", "Grüße")).ok().unwrap();
+        assert_eq!(header(&message, "x").as_deref(), Some("Grüße"));
+    }
+
+    #[test]
+    fn the_media_type_is_a_header_that_the_event_cannot_override() {
+        let message = encode("{topic}", event().header("Content-Type", "forged"))
+            .ok()
+            .unwrap();
+        assert_eq!(
+            header(&message, "content-type").as_deref(),
+            Some("application/json")
+        );
+        assert_eq!(header(&message, "Content-Type"), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! What a `redis` destination can say.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::duration;
+use crate::secret::Secret;
+use crate::template::Template;
+use crate::tls::Tls;
+
+/// A destination of `type = "redis"`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// `redis://user:password@host:6379/0`, or `rediss://` for TLS.
+    pub url: Secret,
+    /// Who, if `url` does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The password, of the user or of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+    /// What the stream's key is made of.
+    #[serde(default = "default_stream")]
+    pub stream: Template,
+    /// Trim the stream to about so many entries, read or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_len: Option<NonZeroU64>,
+    /// How long connecting may take.
+    #[serde(default = "default_connect_timeout", with = "duration")]
+    pub connect_timeout: Duration,
+    /// A private CA, a certificate of our own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+}
+
+impl Config {
+    /// A server at this URL, everything else as by default.
+    pub fn new(url: impl Into<Secret>) -> Self {
+        Self {
+            url: url.into(),
+            user: None,
+            password: None,
+            stream: default_stream(),
+            max_len: None,
+            connect_timeout: default_connect_timeout(),
+            tls: None,
+        }
+    }
+}
+
+fn default_stream() -> Template {
+    Template::parse("{topic}").expect("`topic` is a known name")
+}
+
+fn default_connect_timeout() -> Duration {
+    Duration::from_secs(10)
+}
