@@ -125,7 +125,9 @@ impl Post<'_> {
     }
 
     fn dispatcher(&self, store: &Arc<dyn Store>) -> Result<Dispatcher, Failure> {
-        let mut builder = Dispatcher::builder(Arc::clone(store)).settings(self.config.dispatch.clone());
+        let mut builder = Dispatcher::builder(Arc::clone(store))
+            .settings(self.config.dispatch.clone())
+            .host(host());
         for destination in &self.destinations {
             builder = builder.destination(destination.clone());
         }
@@ -178,6 +180,11 @@ fn refuse_pipelined(config: &Config, to: &config::Destination, file: &str) -> Re
         None => return Ok(()),
     };
     Err(Failure::usage(finding.line(file)))
+}
+
+/// What this machine is called, for whoever looks at the list of workers.
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// A setting that the engine refuses.
