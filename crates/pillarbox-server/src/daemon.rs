@@ -84,13 +84,11 @@ impl Post<'_> {
             database: &database,
             name: &self.database.name,
             migrate: self.migrate,
+            fair: self.destinations.iter().any(|to| to.fair_by_tenant),
             phase: &self.phase,
         };
         if !waiting.until_ready(&shutdown).await? {
             return Ok(()); // told to stop before there was anything to serve
-        }
-        if self.destinations.iter().any(|to| to.fair_by_tenant) {
-            database.ensure_fair_index().await?;
         }
         let store = database.store();
         let dispatcher = self.dispatcher(&store)?;
