@@ -84,13 +84,11 @@ impl Post<'_> {
             database: &database,
             name: &self.database.name,
             migrate: self.migrate,
+            fair: self.destinations.iter().any(|to| to.fair_by_tenant),
             phase: &self.phase,
         };
         if !waiting.until_ready(&shutdown).await? {
             return Ok(()); // told to stop before there was anything to serve
-        }
-        if self.destinations.iter().any(|to| to.fair_by_tenant) {
-            database.ensure_fair_index().await?;
         }
         let store = database.store();
         let dispatcher = self.dispatcher(&store)?;
@@ -125,7 +123,9 @@ impl Post<'_> {
     }
 
     fn dispatcher(&self, store: &Arc<dyn Store>) -> Result<Dispatcher, Failure> {
-        let mut builder = Dispatcher::builder(Arc::clone(store)).settings(self.config.dispatch.clone());
+        let mut builder = Dispatcher::builder(Arc::clone(store))
+            .settings(self.config.dispatch.clone())
+            .host(host());
         for destination in &self.destinations {
             builder = builder.destination(destination.clone());
         }
@@ -178,6 +178,11 @@ fn refuse_pipelined(config: &Config, to: &config::Destination, file: &str) -> Re
         None => return Ok(()),
     };
     Err(Failure::usage(finding.line(file)))
+}
+
+/// What this machine is called, for whoever looks at the list of workers.
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// A setting that the engine refuses.

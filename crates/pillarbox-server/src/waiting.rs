@@ -20,7 +20,10 @@ const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 pub(crate) struct Waiting<'a> {
     pub(crate) database: &'a Database,
     pub(crate) name: &'a str,
+    /// Is the schema to be brought up to date?
     pub(crate) migrate: bool,
+    /// Is a destination fair between tenants?
+    pub(crate) fair: bool,
     pub(crate) phase: &'a watch::Sender<Phase>,
 }
 
@@ -76,6 +79,10 @@ impl Waiting<'_> {
                 );
             }
         }
-        store.check().await
+        store.check().await?;
+        if self.fair {
+            self.database.ensure_fair_index().await?;
+        }
+        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pillarbox::stores::sqlite::{Options, Outbox, Sqlite, begin, connect_options};
 use pillarbox::{Event, RetryPolicy, Wake};
-use pillarbox_dispatch::{Destination, Dispatcher};
+use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy};
 use pillarbox_sinks::{Callback, CallbackError};
 use serde_json::json;
 use sqlx::SqlitePool;
@@ -49,10 +49,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .destination(Destination {
             name: "mailer".to_owned(),
             sink: Arc::new(mailer),
-            retry: RetryPolicy::exponential(Duration::from_millis(100), Duration::from_secs(60))
-                .max_attempts(10),
-            timeout: Duration::from_secs(10),
+            policy: Policy {
+                retry: RetryPolicy::exponential(Duration::from_millis(100), Duration::from_secs(60))
+                    .max_attempts(10),
+                timeout: Duration::from_secs(10),
+                on_dead: OnDead::Block,
+                pipelined: false,
+            },
             concurrency: 16,
+            rate: None,
+            fair_by_tenant: false,
         })
         .build()?;
     let shutdown = CancellationToken::new();

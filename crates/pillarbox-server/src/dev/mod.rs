@@ -146,7 +146,9 @@ async fn dispatcher(store: &Sqlite, receiver: &Receiver, wake: Wake) -> Result<D
         .max_attempts(5);
     let webhook = SinkConfig::Webhook(webhook::Config::new(receiver.url()));
     let log = SinkConfig::Log(log::Config::default());
-    let mut builder = Dispatcher::builder(Arc::new(store.clone())).wake(wake);
+    let mut builder = Dispatcher::builder(Arc::new(store.clone()))
+        .wake(wake)
+        .host(daemon::host());
     for (name, config) in [("receiver", webhook), ("log", log)] {
         let sink = config
             .build(name)

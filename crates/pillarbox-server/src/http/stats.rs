@@ -2,7 +2,9 @@
 //!
 //! With several databases the answer is a list with one entry each; `?database=NAME` asks for one of them.
 
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
+use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
 use futures_util::future::join_all;
@@ -22,6 +24,7 @@ pub(super) fn router() -> Router<App> {
 
 /// What may be asked for.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Asked {
     database: Option<String>,
 }
@@ -46,7 +49,11 @@ struct Worker {
     counters: Snapshot,
 }
 
-async fn stats(State(app): State<App>, Query(asked): Query<Asked>) -> Result<Json<Value>, Problem> {
+async fn stats(
+    State(app): State<App>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Json<Value>, Problem> {
+    let Query(asked) = asked.map_err(|refused| Problem::new(StatusCode::BAD_REQUEST, refused.body_text()))?;
     if let Some(seat) = app.seat(asked.database.as_deref())? {
         return Ok(Json(json!(of_one(seat).await?)));
     }

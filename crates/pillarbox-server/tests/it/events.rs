@@ -182,6 +182,23 @@ fn many_events_are_read_line_by_line() {
 }
 
 #[test]
+fn a_line_may_say_when_it_is_to_be_sent() {
+    let outbox = Outbox::new();
+    let arguments = ["enqueue", "shop", "orders", "--ndjson", "--database", "outbox.db"];
+    let line = "{\"payload\": 1, \"deliver_at\": \"2020-01-31T12:00:00+01:00\"}\n";
+    run_with_input(outbox.path(), &arguments, line).good();
+    for (at, expected) in [
+        ("soon", "line 1: "),
+        ("2999-01-31T12:00:00Z", "the latest is 400 days from now"),
+    ] {
+        let line = format!("{{\"payload\": 1, \"deliver_at\": \"{at}\"}}\n");
+        let error = run_with_input(outbox.path(), &arguments, &line).failed(1);
+        assert!(error.contains(expected), "{error}");
+    }
+    assert_eq!(outbox.stats()["pending"], 1);
+}
+
+#[test]
 fn a_dead_event_is_retried_by_id_or_with_all_others() {
     let outbox = Outbox::new();
     let first = outbox.enqueue(&["1"]);

@@ -119,3 +119,27 @@ fn the_printed_sql_makes_an_outbox_that_the_binary_knows() {
     assert!(place.run(&["migrate"]).good().contains("up to date, at version "));
     place.run(&["stats"]).good();
 }
+
+#[test]
+fn a_destination_that_is_fair_gets_its_index_when_the_daemon_starts() {
+    let receiver = Receiver::start(Mood::Answers);
+    let place = Place::postgres(&format!("{}fair_by = \"tenant\"\n", receiver.destination("hook")));
+    let daemon = place.ready();
+    // Dividing by nothing is an error: the statement runs only if the index is there.
+    place.sql("select 1 / (to_regclass('SCHEMA.outbox_events_fair') is not null)::int");
+    for (n, tenant) in [
+        "0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55",
+        "0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e56",
+    ]
+    .iter()
+    .enumerate()
+    {
+        place.enqueue(&["shop", "orders", &n.to_string(), "--tenant", tenant]);
+    }
+    daemon.wait_for_stats("both tenants are served", |stats| stats["delivered"] == 2);
+    daemon.stop();
+
+    let plain = Place::postgres(LOG);
+    plain.ready().stop();
+    plain.sql("select 1 / (to_regclass('SCHEMA.outbox_events_fair') is null)::int");
+}

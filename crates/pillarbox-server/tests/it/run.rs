@@ -112,6 +112,8 @@ fn errors_are_problem_json() {
         ("GET", "/nowhere", 404),
         ("POST", "/api/v1/stats", 405),
         ("DELETE", "/healthz", 405),
+        ("GET", "/api/v1/stats?database=nowhere", 404),
+        ("GET", "/api/v1/stats?colour=red", 400),
     ] {
         let answer = request(&address, method, path);
         assert_eq!(answer.status, status, "{answer:?}");
