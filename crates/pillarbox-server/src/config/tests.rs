@@ -298,6 +298,10 @@ fn the_environment_overrides_the_file() {
         ("PILLARBOX_DISPATCH_LEASE", "2m"),
         ("PILLARBOX_DISPATCH_BATCH", "7"),
         ("PILLARBOX_DISPATCH_NAMESPACES", "a,b"),
+        ("PILLARBOX_DISPATCH_UNROUTED", "discard"),
+        ("PILLARBOX_DISPATCH_LANES", "8"),
+        ("PILLARBOX_DISPATCH_HEARTBEAT", "2s"),
+        ("PILLARBOX_DISPATCH_SWEEP_INTERVAL", "3s"),
         ("PILLARBOX_HTTP_LISTEN", "127.0.0.1:1"),
         ("PILLARBOX_RETRY_MAX_ATTEMPTS", "unlimited"),
         ("PILLARBOX_LIMITS_MAX_PAYLOAD", "1MiB"),
@@ -309,6 +313,12 @@ fn the_environment_overrides_the_file() {
     assert_eq!(config.dispatch.lease, Duration::from_secs(120));
     assert_eq!(config.dispatch.batch, 7);
     assert_eq!(config.dispatch.max_attempts, u32::MAX);
+    assert_eq!(
+        (config.dispatch.unrouted, config.dispatch.lane_ranges),
+        (Unrouted::Discard, 8)
+    );
+    assert_eq!(config.dispatch.heartbeat, Duration::from_secs(2));
+    assert_eq!(config.dispatch.sweep_interval, Duration::from_secs(3));
     assert_eq!(
         config.dispatch.scope.names(),
         Some(vec!["a".to_owned(), "b".to_owned()])

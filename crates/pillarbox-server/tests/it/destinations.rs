@@ -1,5 +1,7 @@
 //! Destinations that are paused, and the workers that know it.
 
+use std::time::Duration;
+
 use crate::place::{Place, on_both_stores};
 use crate::receiver::{Mood, Receiver};
 
@@ -110,4 +112,52 @@ fn a_worker_says_that_it_is_alive(new: fn(&str) -> Place) {
     daemon.stop();
     let after = place.json(&["workers", "ls"]);
     assert!(after.iter().all(|worker| worker["alive"] == false), "{after:?}");
+}
+
+#[test]
+fn no_more_attempts_begin_than_the_rate_allows() {
+    let receiver = Receiver::start(Mood::Answers);
+    let place = Place::sqlite(&format!(
+        "{}rate = \"5/s\"\nburst = 1\n",
+        receiver.destination("hook")
+    ));
+    let daemon = place.ready();
+    for n in 0..10 {
+        place.enqueue(&["shop", "orders", &n.to_string()]);
+    }
+    daemon.wait_for_stats("all are delivered", |stats| stats["delivered"] == 10);
+    let requests = receiver.requests();
+    // Nine waits of 200 ms; half of that is left for a machine that was slow with the first.
+    let took = requests[9].at - requests[0].at;
+    assert!(took >= Duration::from_millis(900), "{took:?}");
+    daemon.stop();
+}
+
+#[test]
+fn a_route_may_be_less_patient_than_its_destination() {
+    let receiver = Receiver::start(Mood::Hangs);
+    let place = Place::sqlite(&format!(
+        "{}[[route]]\nto = \"hook\"\ntimeout = \"200ms\"\n[route.retry]\nmax_attempts = 3\nsteps = [\"10ms\"]\n",
+        receiver.destination("hook")
+    ));
+    let daemon = place.ready();
+    let id = place.enqueue(&["shop", "orders", "1"]);
+    daemon.wait_for_stats("it is given up on", |stats| stats["dead"] == 1);
+    assert_eq!(receiver.bodies().len(), 3, "as often as the route says");
+    let shown = place.run(&["events", "show", &id]).good();
+    assert!(shown.contains("attempts        3 of 3"), "{shown}");
+    daemon.stop();
+    place.configure(&receiver.destination("hook"));
+    assert_eq!(
+        place
+            .run(&["events", "retry", "--dead", "--destination", "other"])
+            .good(),
+        "0 retried\n"
+    );
+    assert_eq!(
+        place
+            .run(&["events", "retry", "--dead", "--destination", "hook"])
+            .good(),
+        "1 retried\n"
+    );
 }
