@@ -9,33 +9,46 @@ use uuid::Uuid;
 
 use super::{Inner, attempts, store_error};
 use crate::failpoint;
-use crate::store::{Routed, Routing, StoreError};
+use crate::store::{Member, Routed, Routing, StoreError};
 
-/// Members as arrays: what the statement takes.
+/// Rows and siblings as arrays: what the statement takes.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
-    ids: Vec<Uuid>,
+    rows: Members,
     claims: Vec<Uuid>,
-    places: Vec<i32>,
-    sizes: Vec<i32>,
-    members: Vec<Uuid>,
+    has_siblings: Vec<bool>,
+    siblings: Members,
+    sibling_ids: Vec<Uuid>,
+}
+
+#[derive(Debug, Default)]
+struct Members {
+    rows: Vec<Uuid>,
     destinations: Vec<String>,
     max_attempts: Vec<Option<i32>>,
 }
 
+impl Members {
+    fn push(&mut self, row: Uuid, member: &Member) {
+        self.rows.push(row);
+        self.destinations.push(member.destination.clone());
+        self.max_attempts.push(member.max_attempts.map(attempts));
+    }
+}
+
 impl Columns {
     pub(super) fn of(routings: &[Routing]) -> Self {
-        let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         let mut columns = Self::default();
         for routing in routings {
-            for (place, member) in routing.members.iter().enumerate() {
-                columns.ids.push(routing.id);
-                columns.claims.push(routing.claim);
-                columns.places.push(number(place + 1));
-                columns.sizes.push(number(routing.members.len()));
-                columns.members.push(member.id);
-                columns.destinations.push(member.destination.clone());
-                columns.max_attempts.push(member.max_attempts.map(attempts));
+            let Some((first, siblings)) = routing.members.split_first() else {
+                continue;
+            };
+            columns.rows.push(routing.id, first);
+            columns.claims.push(routing.claim);
+            columns.has_siblings.push(!siblings.is_empty());
+            for sibling in siblings {
+                columns.siblings.push(routing.id, sibling);
+                columns.sibling_ids.push(sibling.id);
             }
         }
         columns
@@ -46,13 +59,15 @@ pub(super) async fn route(inner: Arc<Inner>, worker: Uuid, columns: Columns) -> 
     let mut transaction = inner.begin().await?;
     let query = sqlx::query(inner.sql.route.safe())
         .bind(worker)
-        .bind(columns.ids)
+        .bind(columns.rows.rows)
         .bind(columns.claims)
-        .bind(columns.places)
-        .bind(columns.sizes)
-        .bind(columns.members)
-        .bind(columns.destinations)
-        .bind(columns.max_attempts)
+        .bind(columns.rows.destinations)
+        .bind(columns.rows.max_attempts)
+        .bind(columns.has_siblings)
+        .bind(columns.siblings.rows)
+        .bind(columns.sibling_ids)
+        .bind(columns.siblings.destinations)
+        .bind(columns.siblings.max_attempts)
         .persistent(false);
     let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
     failpoint::hit("in_route");
