@@ -79,6 +79,8 @@ pub enum Capability {
     /// An enqueue waits for another transaction with the same dedupe key to end, and so knows its own
     /// fate; where it does not, the commit decides.
     EnqueueWaitsForRivals,
+    /// The lanes of a namespace can be shared by several workers.
+    ManyRanges,
     /// A row can be written over like this.
     Corrupt(Corruption),
 }

@@ -48,6 +48,7 @@ impl Harness for MemoryHarness {
     fn can(&self, what: Capability) -> Result<(), Skipped> {
         match what {
             Capability::ConcurrentTransactions
+            | Capability::ManyRanges
             | Capability::Corrupt(Corruption::Status(_) | Corruption::LeaseWithoutEnd) => Ok(()),
             Capability::EnqueueWaitsForRivals => {
                 Err(Skipped("memory does not wait; the commit leaves the loser out"))

@@ -20,9 +20,13 @@ pub mod enqueueing;
 pub mod foreign;
 mod harness;
 mod histories;
+pub mod lanes;
 pub mod leases;
+pub mod looking;
 mod memory;
 pub mod operating;
+pub mod ordering;
+pub mod routing;
 pub mod scope;
 pub mod settling;
 pub mod sweeping;
@@ -140,6 +144,41 @@ macro_rules! store_suite {
             operating::the_old_claim_of_a_retried_row_cannot_settle
             operating::delete_leaves_leased_rows_alone
             operating::check_is_content_with_a_fresh_outbox
+            looking::a_look_names_what_is_due_source_by_source
+            looking::a_look_goes_on_where_the_last_one_ended
+            looking::what_is_below_the_floor_is_named_by_a_look
+            looking::a_claim_takes_from_the_sources_that_it_names
+            looking::every_tenant_gets_its_turn
+            looking::a_pause_is_seen_by_every_look
+            looking::an_event_is_delivered_at_its_time
+            ordering::a_keyed_claim_takes_the_beginning_of_every_key
+            ordering::a_blocked_head_holds_its_key_and_no_other
+            ordering::a_key_in_somebodys_hands_is_not_claimed
+            ordering::keys_share_a_claim
+            ordering::a_cut_by_bytes_leaves_a_beginning
+            ordering::a_row_without_a_destination_holds_up_later_ones_of_its_key
+            ordering::an_unordered_row_neither_waits_nor_blocks
+            ordering::rows_of_a_key_whose_lease_ran_out_come_back_in_order
+            ordering::a_suspected_head_of_a_key_comes_alone
+            ordering::rows_of_a_closed_destination_do_not_come_back
+            lanes::lanes_are_shared_evenly
+            lanes::a_worker_claims_from_its_own_lanes
+            lanes::lanes_follow_a_new_worker
+            lanes::a_worker_that_slept_through_its_lease_cannot_claim
+            lanes::lanes_are_free_when_their_owner_is_no_more
+            lanes::a_new_number_of_ranges_starts_when_all_are_free
+            lanes::a_namespace_is_for_those_who_take_care_of_it
+            lanes::workers_are_listed
+            routing::a_row_with_one_destination_stays_as_it_is
+            routing::a_family_is_born_in_the_claim
+            routing::routing_twice_finds_the_rows_lost
+            routing::a_stale_claim_cannot_route
+            routing::a_member_waits_behind_an_earlier_row_at_its_destination
+            routing::a_row_that_would_overtake_is_put_back
+            routing::what_leads_nowhere_is_held_and_let_go
+            routing::a_discarded_row_is_gone
+            operating::a_blocked_key_is_listed_and_can_be_skipped
+            operating::dead_rows_that_block_are_listed_and_let_go
         }
 
         #[test]
@@ -180,6 +219,10 @@ pub fn assert_complete(listed: &[&str]) {
         ("scope", include_str!("scope.rs")),
         ("foreign", include_str!("foreign.rs")),
         ("operating", include_str!("operating.rs")),
+        ("looking", include_str!("looking.rs")),
+        ("ordering", include_str!("ordering.rs")),
+        ("lanes", include_str!("lanes.rs")),
+        ("routing", include_str!("routing.rs")),
     ];
     for (topic, source) in sources {
         for line in source

@@ -1,6 +1,7 @@
 //! What a person sees and may do.
 
 use pillarbox::operate::Filter;
+use pillarbox::store::Aside;
 use pillarbox::{Event, Scope, Status, Verdict};
 use serde_json::json;
 use uuid::Uuid;
@@ -194,6 +195,104 @@ pub async fn delete_leaves_leased_rows_alone(bench: Bench) -> Ran {
         bench.try_settle(&claimed[2], Verdict::Delivered).await,
         [claimed[2].id]
     );
+    Ok(())
+}
+
+/// With what is wrong and how much waits; a skipped one is dead and lets the others go.
+pub async fn a_blocked_key_is_listed_and_can_be_skipped(bench: Bench) -> Ran {
+    let of = |key: &str| event().ordering_key(key).destination("chat");
+    let put = bench
+        .put_all(&[of("a"), of("b"), of("a"), of("b"), of("b"), of("c")])
+        .await;
+    let claimed = bench.claim_keyed(100).await;
+    let verdicts = [
+        dead(),
+        retry(500),
+        super::bench::release(0),
+        super::bench::release(0),
+        super::bench::release(0),
+        Verdict::Delivered,
+    ];
+    for (delivery, verdict) in claimed.iter().zip(verdicts) {
+        bench.settle(delivery, verdict).await;
+    }
+    bench.age(100).await;
+    let blocked = async |limit| {
+        bench
+            .operate
+            .blocked(&Scope::All, limit)
+            .await
+            .expect("blocked keys")
+    };
+    let keys = blocked(10).await;
+    let seen: Vec<_> = keys
+        .iter()
+        .map(|key| {
+            (
+                key.ordering_key.as_str(),
+                key.head,
+                key.status.as_str(),
+                key.reason.as_deref(),
+                key.behind,
+            )
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("a", put[0], "dead", Some("refused"), 1),
+            ("b", put[1], "pending", Some("connection reset"), 2)
+        ]
+    );
+    assert_eq!(keys[0].destination.as_deref(), Some("chat"));
+    assert!(keys[0].age_seconds >= 100.0 && keys[0].next_attempt_at.is_none());
+    assert!(keys[1].next_attempt_at.is_some());
+    assert_eq!(blocked(1).await.len(), 1);
+    let elsewhere = bench.operate.blocked(&Scope::of(["till"]), 10).await;
+    assert_eq!(elsewhere.expect("blocked keys"), []);
+
+    let mut skipped = bench.operate.skip(&put).await.expect("a skip");
+    let mut expected = put[..5].to_vec();
+    skipped.sort();
+    expected.sort();
+    assert_eq!(skipped, expected, "the delivered one is left alone");
+    assert_eq!(blocked(10).await, []);
+    let row = bench.show(put[2]).await;
+    assert_eq!((row.status.as_str(), row.unordered), ("dead", true));
+    assert_eq!(row.last_error.as_deref(), Some(pillarbox::operate::SKIPPED));
+    assert_eq!(
+        bench.show(put[1]).await.last_error.as_deref(),
+        Some("connection reset")
+    );
+    assert_eq!(bench.operate.skip(&put).await.expect("a skip"), NOBODY);
+    Ok(())
+}
+
+/// They are still dead, and in nobody's way.
+pub async fn dead_rows_that_block_are_listed_and_let_go(bench: Bench) -> Ran {
+    let of = || event().ordering_key("a");
+    let put = bench.put_all(&[of(), of()]).await;
+    let claimed = bench.claim_keyed(100).await;
+    bench.settle(&claimed[0], dead()).await;
+    bench.settle(&claimed[1], super::bench::release(0)).await;
+    let blocking = async || {
+        bench
+            .store
+            .aside(Aside::Blocking, &Scope::All, None, 10)
+            .await
+            .expect("a look")
+    };
+    assert_eq!(
+        blocking().await.iter().map(|stub| stub.id).collect::<Vec<_>>(),
+        [put[0]]
+    );
+    assert_eq!(
+        bench.store.let_go(Aside::Blocking, &put).await.expect("lets go"),
+        [put[0]]
+    );
+    assert_eq!(blocking().await, []);
+    assert_eq!(bench.show(put[0]).await.status, "dead");
+    assert_eq!(ids(&bench.claim_keyed(100).await), [put[1]]);
     Ok(())
 }
 

@@ -49,6 +49,8 @@ pub(super) enum Step {
     Create(u16),
     /// All are free and another number is wanted.
     Divide(u16),
+    /// These are to be given up, so that all are free to be divided.
+    GiveUp(Vec<Change>),
     /// These are to be written; none if all is well.
     Write(Vec<Change>),
 }
@@ -68,7 +70,7 @@ impl Namespace {
         let even = wanted == first.ranges;
         if !even && !ranges.iter().any(|range| range.owner.is_some()) {
             if self.seen.iter().any(|seen| seen.held) {
-                return Step::Write(changed(ranges)); // first give up, then divide
+                return Step::GiveUp(changed(ranges));
             }
             return Step::Divide(wanted);
         }
@@ -182,5 +184,89 @@ impl Kept<'_> {
             is_new: false,
             leaving: self.0.leaving && self.1.is_some(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const ME: Uuid = Uuid::from_u128(1);
+    const OTHER: Uuid = Uuid::from_u128(2);
+
+    fn request() -> LaneRequest {
+        LaneRequest {
+            worker: ME,
+            namespaces: vec!["shop".into()],
+            ranges: None,
+            lease: Duration::from_secs(60),
+            give_up: Vec::new(),
+        }
+    }
+
+    fn lanes(owners: &[Option<Uuid>], remaining: f64) -> Namespace {
+        let ranges = u16::try_from(owners.len()).expect("few");
+        let seen = |(number, owner): (usize, &Option<Uuid>)| Seen {
+            number: u16::try_from(number).expect("few"),
+            ranges,
+            wanted: ranges,
+            owner: *owner,
+            held: owner.is_some() && remaining >= 0.0,
+            leaving: false,
+            remaining,
+        };
+        Namespace {
+            seen: owners.iter().enumerate().map(seen).collect(),
+            workers: Vec::new(),
+        }
+    }
+
+    fn written(lanes: &Namespace) -> Vec<(u16, Option<Uuid>, bool, bool)> {
+        match lanes.step("shop", &request()) {
+            Step::Write(changes) => changes
+                .iter()
+                .map(|change| (change.was.number, change.owner, change.is_new, change.leaving))
+                .collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_while_two_thirds_of_the_lease_are_left() {
+        assert_eq!(written(&lanes(&[Some(ME); 2], 45.0)), []);
+        let renewed = [(0, Some(ME), true, false), (1, Some(ME), true, false)];
+        assert_eq!(written(&lanes(&[Some(ME); 2], 35.0)), renewed);
+    }
+
+    #[test]
+    fn what_is_free_or_over_is_taken_and_what_is_held_is_not() {
+        let free = lanes(&[None, Some(OTHER)], 50.0);
+        assert_eq!(written(&free), [(0, Some(ME), true, false)]);
+        let over = lanes(&[None, Some(OTHER)], -1.0);
+        assert_eq!(written(&over).len(), 2);
+    }
+
+    #[test]
+    fn what_is_too_much_is_to_be_left() {
+        let mut all = lanes(&[Some(ME); 4], 50.0);
+        all.workers = vec![OTHER, ME];
+        let left = [(2, Some(ME), false, true), (3, Some(ME), false, true)];
+        assert_eq!(written(&all), left);
+    }
+
+    #[test]
+    fn a_new_number_waits_for_the_last_lease() {
+        let ask = |lanes: &Namespace| {
+            let request = LaneRequest {
+                ranges: Some(8),
+                ..request()
+            };
+            lanes.step("shop", &request)
+        };
+        assert_eq!(ask(&Namespace::default()), Step::Create(8));
+        assert_eq!(ask(&lanes(&[None, None], 0.0)), Step::Divide(8));
+        assert!(matches!(ask(&lanes(&[None, Some(OTHER)], 5.0)), Step::Write(_)));
+        assert_eq!(ask(&lanes(&[None, Some(OTHER)], -5.0)), Step::Divide(8));
     }
 }

@@ -127,7 +127,8 @@ async fn write(
         let (statement, ranges) = match step {
             Step::Create(ranges) => (&inner.sql.create_lanes, *ranges),
             Step::Divide(ranges) => (&inner.sql.divide_lanes, *ranges),
-            Step::Write(changes) => {
+            Step::GiveUp(changes) | Step::Write(changes) => {
+                is_done &= matches!(step, Step::Write(_));
                 let changes = changes.iter().map(|change| (change.was.number, change.clone()));
                 written.insert((*name).clone(), changes.collect());
                 continue;

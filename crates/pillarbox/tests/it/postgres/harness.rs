@@ -112,6 +112,7 @@ impl Harness for PostgresHarness {
         match what {
             Capability::ConcurrentTransactions
             | Capability::EnqueueWaitsForRivals
+            | Capability::ManyRanges
             | Capability::Corrupt(_) => Ok(()),
         }
     }

@@ -146,6 +146,9 @@ impl Harness for SqliteHarness {
             Capability::ConcurrentTransactions => {
                 Err(Skipped("SQLite has one writer at a time: nothing commits late"))
             }
+            Capability::ManyRanges => Err(Skipped(
+                "SQLite has one lane a namespace: one worker takes care of it",
+            )),
             Capability::EnqueueWaitsForRivals | Capability::Corrupt(_) => Ok(()),
         }
     }

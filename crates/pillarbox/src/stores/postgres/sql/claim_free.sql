@@ -2,7 +2,10 @@
 -- $1 worker   $2 claim id   $3 lease   $4 destinations ('' for none yet)   $5 namespaces   $6 how many of each
 -- $7 of fresh rows, only from this seq on   $8 attempts of a row that does not say   $9 bytes at the most, or one row
 -- Locks: the chosen rows only; rows locked by others are skipped.
--- Index: outbox_events_waiting, outbox_events_fresh; then the primary key. /*delivery*/ is delivery.sql.
+-- Index: outbox_events_waiting, outbox_events_fresh; then the place of each row. /*delivery*/ is delivery.sql.
+--
+-- A row that was changed between being seen and being locked has another place than this statement can see: it is left
+-- for the next claim.
 --
 -- Rows that have waited get at most half of a source's room, so that neither they nor fresh rows starve.
 with share as materialized (
@@ -10,7 +13,7 @@ with share as materialized (
     as s (destination, namespace, most, floor, turn)
 ), waited as materialized (
   select s.turn, w.* from share s cross join lateral (
-    select id, seq, next_attempt_at as at, pillarbox.size(payload, body) as size
+    select ctid as version, seq, next_attempt_at as at, pillarbox.size(payload, body) as size
     from pillarbox.outbox_events
     where status = 'pending' and next_attempt_at > created_at and lane is null
       and coalesce(destination, '') = s.destination and namespace = s.namespace
@@ -20,12 +23,12 @@ with share as materialized (
     for update skip locked
   ) as w
 ), room as materialized (
-  select s.turn, s.destination, s.namespace, s.floor, s.most - count(w.id) as most
+  select s.turn, s.destination, s.namespace, s.floor, s.most - count(w.version) as most
   from share s left join waited w on w.turn = s.turn
   group by s.turn, s.destination, s.namespace, s.floor, s.most
 ), fresh as materialized (
   select r.turn, f.* from room r cross join lateral (
-    select id, seq, '-infinity'::timestamptz as at, pillarbox.size(payload, body) as size
+    select ctid as version, seq, '-infinity'::timestamptz as at, pillarbox.size(payload, body) as size
     from pillarbox.outbox_events
     where status = 'pending' and next_attempt_at <= created_at and lane is null
       and coalesce(destination, '') = r.destination and namespace = r.namespace and seq >= r.floor
@@ -35,12 +38,12 @@ with share as materialized (
     for update skip locked
   ) as f
 ), chosen as (
-  select id, size, sum(size) over (order by turn, rank, at, seq rows unbounded preceding) as total
+  select version, size, sum(size) over (order by turn, rank, at, seq rows unbounded preceding) as total
   from (select *, 1 as rank from waited union all select *, 2 from fresh) as candidate
 )
 update pillarbox.outbox_events e
 set status = 'processing', attempts = greatest(e.attempts, 0) + 1, updated_at = now(),
     locked_by = $1, locked_until = now() + $3, claim_id = $2
 from chosen c
-where e.id = c.id and (c.total <= $9 or c.total = c.size)
+where e.ctid = c.version and (c.total <= $9 or c.total = c.size)
 returning /*delivery*/ e.id

@@ -4,7 +4,7 @@
 -- $7 the lane to begin at   $8 attempts of a row that does not say   $9 bytes at the most, or one row
 -- Locks: the worker's ranges of lanes for share, so that nobody takes them over meanwhile (one that is being taken over
 -- is skipped); the chosen rows for update. A row that another holds locked is skipped and ends the run of its key.
--- Index: outbox_events_keyed; then the primary key. /*delivery*/ is delivery.sql.
+-- Index: outbox_events_keyed; then the place of each row, which nobody else can change. /*delivery*/ is delivery.sql.
 --
 -- Steps from key to key. A key whose first row cannot be taken (in processing, in backoff, dead, exhausted) costs one
 -- probe, however many rows are behind it; for a source with a destination a second one finds the first row of the key
@@ -68,11 +68,20 @@ with recursive share as materialized (
 ), keys as materialized (
   select *, (most + count(*) over (partition by turn) - 1) / count(*) over (partition by turn) as each
   from stepped where ready
-), run as materialized (
-  select k.turn, k.step, r.id, r.seq, r.size,
-    bool_and(r.ready) over (partition by k.turn, k.step order by r.seq rows unbounded preceding) as unbroken
+), placed as materialized (
+  select k.turn, k.step, r.version, row_number() over (partition by k.turn, k.step order by r.seq) as place
   from keys k cross join lateral (
-    select id, seq, pillarbox.size(payload, body) as size,
+    select ctid as version, seq from pillarbox.outbox_events
+    where lane is not null and status in ('pending', 'processing', 'dead')
+      and coalesce(destination, '') = k.destination and namespace = k.namespace
+      and lane = k.lane and ordering_key = k.key
+    order by coalesce(destination, ''), namespace, lane, ordering_key, seq
+    limit k.each
+  ) as r
+), locked as materialized (
+  select k.turn, k.step, k.most, r.*, row_number() over (partition by k.turn, k.step order by r.seq) as place
+  from keys k cross join lateral (
+    select ctid as version, seq, pillarbox.size(payload, body) as size,
       status = 'pending' and next_attempt_at <= now() and attempts < coalesce(max_attempts, $8)
         and (k.barrier is null or seq < k.barrier) as ready
     from pillarbox.outbox_events
@@ -81,27 +90,27 @@ with recursive share as materialized (
       and lane = k.lane and ordering_key = k.key
     order by coalesce(destination, ''), namespace, lane, ordering_key, seq
     limit k.each
+    for update skip locked
   ) as r
-), wanted as materialized (
-  select r.* from (
-    select *, row_number() over (partition by turn order by step, seq) as place from run where unbroken
-  ) as r join share s on s.turn = r.turn
-  where r.place <= s.most
-), locked as materialized (
-  select e.id from pillarbox.outbox_events e
-  where e.id = any(array(select id from wanted)) and e.status || '' = 'pending' and e.next_attempt_at <= now()
-    and e.attempts < coalesce(e.max_attempts, $8) and e.lane is not null
-  for update skip locked
+), run as (
+  -- Where a row is not in the place that it has among all, one before it was skipped, or it was changed before it was
+  -- locked. By `in`, which is hashed: a join of what the planner takes for one row and one row is a thousand times a
+  -- thousand.
+  select *, row_number() over (partition by turn order by step, seq) as rank from (
+    select turn, step, most, version, seq, size,
+      bool_and(ready and (turn, step, place, version) in (select turn, step, place, version from placed))
+        over (partition by turn, step order by seq rows unbounded preceding) as is_unbroken
+    from locked
+  ) as l
+  where is_unbroken
 ), chosen as (
-  select w.id, w.size,
-    bool_and(w.is_locked) over (partition by w.turn, w.step order by w.seq rows unbounded preceding) as unbroken,
-    sum(w.size) over (order by w.turn, w.step, w.seq rows unbounded preceding) as total
-  -- By `in`, which is hashed: a join of what the planner takes for one row and one row is a thousand times a thousand.
-  from (select *, id in (select id from locked) as is_locked from wanted) as w
+  select version, size, sum(size) over (order by turn, step, seq rows unbounded preceding) as total
+  from run
+  where rank <= most
 )
 update pillarbox.outbox_events e
 set status = 'processing', attempts = greatest(e.attempts, 0) + 1, updated_at = now(),
     locked_by = $1, locked_until = now() + $3, claim_id = $2
 from chosen c
-where e.id = c.id and c.unbroken and (c.total <= $9 or c.total = c.size)
+where e.ctid = c.version and (c.total <= $9 or c.total = c.size)
 returning /*delivery*/ e.id

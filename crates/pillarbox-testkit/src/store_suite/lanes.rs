@@ -1,0 +1,253 @@
+//! Who takes care of which keys.
+
+use std::collections::BTreeSet;
+
+use pillarbox::store::{Heartbeat, LANES, LaneRequest, Range};
+use pillarbox::{Event, Scope};
+
+use super::Ran;
+use super::bench::{Bench, LEASE, NOBODY, event, ids, keyed_from, source};
+use super::harness::Capability;
+
+/// Every worker asks in turn, and gives up what it is to leave, until nothing changes any more.
+async fn settle_down(workers: &[Bench]) -> Vec<Vec<Range>> {
+    let mut before = Vec::new();
+    for _ in 0..10 {
+        let mut now = Vec::new();
+        for worker in workers {
+            worker.beat().await;
+            let held = worker.share_lanes(["shop"]).await;
+            let give_up = held.into_iter().filter(|range| range.leaving).collect();
+            let request = LaneRequest {
+                give_up,
+                ..worker.lane_request(["shop"])
+            };
+            now.push(worker.share_lanes_as(request).await);
+        }
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+    panic!("the workers do not agree: {before:?}");
+}
+
+fn lanes(ranges: &[Range]) -> Vec<u16> {
+    ranges.iter().flat_map(|range| range.first..=range.last).collect()
+}
+
+async fn claim_keyed(worker: &Bench) -> Vec<uuid::Uuid> {
+    let take = keyed_from([source(None)], 1_000);
+    ids(&worker.claim_as(worker.request(take)).await)
+}
+
+fn keyed(count: usize) -> Vec<Event> {
+    (0..count)
+        .map(|n| event().ordering_key(format!("key-{n}")))
+        .collect()
+}
+
+/// None twice, none left over, and nobody has two more than another.
+pub async fn lanes_are_shared_evenly(bench: Bench) -> Ran {
+    bench.harness.can(Capability::ManyRanges)?;
+    let mut workers = vec![bench.clone()];
+    for count in 1..=5 {
+        let shares = settle_down(&workers).await;
+        let sizes: Vec<usize> = shares.iter().map(Vec::len).collect();
+        let (least, most) = (sizes.iter().min(), sizes.iter().max());
+        assert!(
+            most <= least.map(|least| least + 1).as_ref(),
+            "{count}: {sizes:?}"
+        );
+        let all: Vec<u16> = shares.iter().flat_map(|ranges| lanes(ranges)).collect();
+        assert_eq!(all.len(), usize::from(LANES), "{count}: none twice");
+        assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), (0..LANES).collect());
+        workers.push(bench.rival());
+    }
+    Ok(())
+}
+
+/// Each takes its own keys and no others.
+pub async fn a_worker_claims_from_its_own_lanes(bench: Bench) -> Ran {
+    bench.harness.can(Capability::ManyRanges)?;
+    let put: BTreeSet<_> = bench.put_all(&keyed(40)).await.into_iter().collect();
+    let workers = [bench.clone(), bench.rival(), bench.rival()];
+    assert_eq!(claim_keyed(&bench).await, NOBODY, "it has no lanes");
+    settle_down(&workers).await;
+    let mut all = Vec::new();
+    for worker in &workers {
+        let claimed = claim_keyed(worker).await;
+        assert!(
+            !claimed.is_empty() && claimed.len() < 40,
+            "forty keys are everywhere"
+        );
+        all.extend(claimed);
+    }
+    assert_eq!(all.len(), 40);
+    assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), put);
+    Ok(())
+}
+
+/// Nothing new is taken from what is to be left, and it changes hands only when it is given up.
+pub async fn lanes_follow_a_new_worker(bench: Bench) -> Ran {
+    bench.harness.can(Capability::ManyRanges)?;
+    let newcomer = bench.rival();
+    bench.beat().await;
+    assert_eq!(
+        lanes(&bench.share_lanes(["shop"]).await).len(),
+        usize::from(LANES)
+    );
+    newcomer.beat().await;
+    assert_eq!(newcomer.share_lanes(["shop"]).await, [], "nothing is free yet");
+
+    let (leaving, staying): (Vec<Range>, Vec<Range>) = bench
+        .share_lanes(["shop"])
+        .await
+        .into_iter()
+        .partition(|range| range.leaving);
+    assert_eq!(lanes(&leaving).len(), lanes(&staying).len());
+    bench.put_all(&keyed(40)).await;
+    let taken = claim_keyed(&bench).await.len();
+    assert!(taken > 0 && taken < 40, "only from what stays: {taken}");
+    assert_eq!(
+        newcomer.share_lanes(["shop"]).await,
+        [],
+        "they are not given up yet"
+    );
+
+    let give_up = LaneRequest {
+        give_up: leaving.clone(),
+        ..bench.lane_request(["shop"])
+    };
+    assert_eq!(bench.share_lanes_as(give_up).await, staying);
+    let theirs = newcomer.share_lanes(["shop"]).await;
+    assert_eq!(lanes(&theirs), lanes(&leaving));
+    assert_eq!(claim_keyed(&newcomer).await.len(), 40 - taken);
+    Ok(())
+}
+
+/// It has to ask again, and finds that others were there.
+pub async fn a_worker_that_slept_through_its_lease_cannot_claim(bench: Bench) -> Ran {
+    bench.beat().await;
+    assert_eq!(
+        lanes(&bench.share_lanes(["shop"]).await).len(),
+        usize::from(LANES)
+    );
+    bench.age(100).await;
+    let put = bench.put_all(&keyed(3)).await;
+    assert_eq!(claim_keyed(&bench).await, NOBODY);
+
+    let rival = bench.rival();
+    rival.beat().await;
+    assert_eq!(
+        lanes(&rival.share_lanes(["shop"]).await).len(),
+        usize::from(LANES)
+    );
+    assert_eq!(claim_keyed(&bench).await, NOBODY);
+    assert_eq!(bench.share_lanes(["shop"]).await, []);
+    let mut claimed = claim_keyed(&rival).await;
+    claimed.sort();
+    let mut put = put;
+    put.sort();
+    assert_eq!(claimed, put);
+    Ok(())
+}
+
+/// A lease later if it died, at once if it said so.
+pub async fn lanes_are_free_when_their_owner_is_no_more(bench: Bench) -> Ran {
+    let heir = bench.rival();
+    bench.share_lanes(["shop"]).await;
+    assert_eq!(heir.share_lanes(["shop"]).await, []);
+    bench.age(100).await;
+    assert_eq!(lanes(&heir.share_lanes(["shop"]).await).len(), usize::from(LANES));
+
+    heir.store.leave(heir.worker).await.expect("leaves");
+    assert_eq!(
+        lanes(&bench.share_lanes(["shop"]).await).len(),
+        usize::from(LANES)
+    );
+    Ok(())
+}
+
+/// Until then nobody takes a lane by the old numbers or by the new.
+pub async fn a_new_number_of_ranges_starts_when_all_are_free(bench: Bench) -> Ran {
+    bench.harness.can(Capability::ManyRanges)?;
+    let other = bench.rival();
+    settle_down(&[bench.clone(), other.clone()]).await;
+    let four = LaneRequest {
+        ranges: Some(4),
+        ..bench.lane_request(["shop"])
+    };
+    let held = bench.share_lanes_as(four).await;
+    assert_eq!(held.len(), 16);
+    assert!(held.iter().all(|range| range.leaving));
+    let give_up = |worker: &Bench, give_up: Vec<Range>| LaneRequest {
+        give_up,
+        ..worker.lane_request(["shop"])
+    };
+    assert_eq!(
+        bench.share_lanes_as(give_up(&bench, held)).await,
+        [],
+        "the other's still hold"
+    );
+    let held = other.share_lanes(["shop"]).await;
+    assert!(held.iter().all(|range| range.leaving));
+    let new = other.share_lanes_as(give_up(&other, held)).await;
+    let widths: Vec<u16> = new.iter().map(|range| range.last - range.first + 1).collect();
+    assert_eq!(widths, [LANES / 4; 2], "half of four");
+    assert_eq!(settle_down(&[bench, other]).await.concat().len(), 4);
+    Ok(())
+}
+
+/// Who works for others has no part, and lanes of one namespace are not those of another.
+pub async fn a_namespace_is_for_those_who_take_care_of_it(bench: Bench) -> Ran {
+    bench.beat().await;
+    let stranger = bench.rival();
+    let heartbeat = Heartbeat {
+        worker: stranger.worker,
+        host: "elsewhere".into(),
+        version: "1".into(),
+        scope: Scope::of(["till"]),
+        ttl: LEASE,
+        claimed: 0,
+        delivered: 0,
+        failed: 0,
+    };
+    stranger.store.beat(&heartbeat).await.expect("a heartbeat");
+    let mine = bench.share_lanes(["shop"]).await;
+    assert_eq!(lanes(&mine).len(), usize::from(LANES));
+    assert!(
+        mine.iter()
+            .all(|range| range.namespace == "shop" && !range.leaving)
+    );
+    let theirs = stranger.share_lanes(["till"]).await;
+    assert!(!theirs.is_empty() && theirs.iter().all(|range| range.namespace == "till"));
+    Ok(())
+}
+
+/// What they said, whether they are alive, and how many lanes are theirs.
+pub async fn workers_are_listed(bench: Bench) -> Ran {
+    bench.beat().await;
+    bench.share_lanes(["shop", "till"]).await;
+    bench.age(30).await;
+    let late = bench.rival();
+    late.beat().await;
+    let workers = bench.operate.workers().await.expect("workers");
+    let ids: Vec<_> = workers.iter().map(|worker| worker.id).collect();
+    assert_eq!(ids, [late.worker, bench.worker], "the latest start first");
+    let first = &workers[1];
+    assert_eq!((first.host.as_str(), first.version.as_str()), ("bench", "1.2.3"));
+    assert_eq!((first.claimed, first.delivered, first.failed), (3, 2, 1));
+    assert_eq!((first.scope.as_ref(), first.alive), (None, true));
+    assert_eq!((first.lanes, workers[0].lanes), (2 * u32::from(LANES), 0));
+
+    bench.age(50).await;
+    late.beat().await;
+    let workers = bench.operate.workers().await.expect("workers");
+    assert_eq!((workers[0].alive, workers[1].alive), (true, false));
+    assert_eq!(workers[1].lanes, 0, "their lease is over");
+    late.store.leave(late.worker).await.expect("leaves");
+    let workers = bench.operate.workers().await.expect("workers");
+    assert_eq!(workers.len(), 1);
+    Ok(())
+}

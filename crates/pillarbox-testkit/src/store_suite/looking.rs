@@ -1,0 +1,178 @@
+//! What a look sees, and what a claim takes of it.
+
+use pillarbox::store::{Due, Share, Source, Take};
+use pillarbox::{Event, Scope};
+use uuid::Uuid;
+
+use super::Ran;
+use super::bench::{Bench, NOBODY, event, free_from, ids, retry, share, source};
+use super::harness::Capability;
+
+/// Each with its lowest fresh row, whether something has waited, and whether something has a key.
+pub async fn a_look_names_what_is_due_source_by_source(bench: Bench) -> Ran {
+    bench.put(event().destination("chat")).await;
+    let tried = bench.claim_one().await;
+    bench.settle(&tried, retry(30)).await;
+    bench.put(event().ordering_key("a")).await;
+    let fresh = bench
+        .put_all(&[event().destination("broker"), event().destination("broker")])
+        .await;
+    bench.put(Event::new("till", "orders")).await;
+    bench.age(60).await;
+
+    let due = bench.look().await.due;
+    let lowest = bench.show(fresh[0]).await.seq;
+    let seen: Vec<(Option<&str>, &str)> = due
+        .iter()
+        .map(|due| (due.source.destination.as_deref(), due.source.namespace.as_str()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (None, "shop"),
+            (None, "till"),
+            (Some("broker"), "shop"),
+            (Some("chat"), "shop")
+        ]
+    );
+    let flags = |due: &Due| (due.lowest.is_some(), due.waited, due.keyed);
+    assert_eq!(flags(&due[0]), (false, false, true));
+    assert_eq!(flags(&due[1]), (true, false, false));
+    assert_eq!((due[2].lowest, due[2].waited), (Some(lowest), false));
+    assert_eq!(flags(&due[3]), (false, true, false));
+    Ok(())
+}
+
+/// There may be forty thousand of them.
+pub async fn a_look_goes_on_where_the_last_one_ended(bench: Bench) -> Ran {
+    let events: Vec<Event> = (0..7).map(|n| event().destination(format!("d{n}"))).collect();
+    bench.put_all(&events).await;
+    let mut after: Option<Source> = None;
+    let mut seen = Vec::new();
+    for expected in [3, 3, 1] {
+        let look = bench
+            .store
+            .look(&Scope::All, after.as_ref(), 3)
+            .await
+            .expect("a look");
+        assert_eq!((look.due.len(), look.more), (expected, expected == 3));
+        seen.extend(look.due.iter().map(|due| due.source.destination.clone()));
+        after = look.due.last().map(|due| due.source.clone());
+    }
+    let expected: Vec<Option<String>> = events.into_iter().map(|event| event.destination).collect();
+    assert_eq!(seen, expected);
+    Ok(())
+}
+
+/// Above it a claim takes nothing that is below, and a look still names it.
+pub async fn what_is_below_the_floor_is_named_by_a_look(bench: Bench) -> Ran {
+    bench.harness.can(Capability::ConcurrentTransactions)?;
+    let mut early = bench.harness.begin().await;
+    let late = early.enqueue(&[event()]).await.expect("accepted")[0].id();
+    let first = bench.put_and_claim().await;
+    early.commit().await;
+
+    let claim = async |floor| {
+        let above = Share {
+            floor,
+            ..share(source(None), 10)
+        };
+        ids(&bench.claim_as(bench.request(Take::Free(vec![above]))).await)
+    };
+    assert_eq!(claim(first.seq).await, NOBODY);
+    let lowest = bench.look().await.due[0].lowest.expect("it is seen");
+    assert!(lowest < first.seq);
+    assert_eq!(claim(lowest).await, [late]);
+    Ok(())
+}
+
+/// Each source has its own limit, and those that are not asked for keep their rows.
+pub async fn a_claim_takes_from_the_sources_that_it_names(bench: Bench) -> Ran {
+    let to = |name: &str| event().destination(name);
+    let put = bench
+        .put_all(&[to("a"), to("b"), to("a"), to("b"), to("c"), event()])
+        .await;
+    let request = bench.request(free_from([source(Some("a")), source(Some("b"))], 1));
+    assert_eq!(ids(&bench.claim_as(request).await), put[..2]);
+    let request = bench.request(free_from([source(Some("b")), source(None)], 10));
+    assert_eq!(ids(&bench.claim_as(request).await), [put[3], put[5]]);
+    Ok(())
+}
+
+/// Who has many waits for who has few.
+pub async fn every_tenant_gets_its_turn(bench: Bench) -> Ran {
+    let tenants: Vec<Option<Uuid>> = vec![Some(Uuid::new_v4()), Some(Uuid::new_v4()), None];
+    for (tenant, count) in tenants.iter().zip([20, 2, 1]) {
+        let events: Vec<Event> = (0..count)
+            .map(|_| tenant.map_or_else(event, |tenant| event().tenant(tenant)))
+            .collect();
+        bench.put_all(&events).await;
+    }
+    let fair = Share {
+        fair: true,
+        ..share(source(None), 6)
+    };
+    let claimed = bench.claim_as(bench.request(Take::Free(vec![fair]))).await;
+    let of = |tenant: &Option<Uuid>| {
+        claimed
+            .iter()
+            .filter(|row| row.event.tenant_id == *tenant)
+            .count()
+    };
+    assert_eq!(tenants.iter().map(of).collect::<Vec<_>>(), [3, 2, 1]);
+    Ok(())
+}
+
+/// Until a person resumes it, and whoever paused it first said why.
+pub async fn a_pause_is_seen_by_every_look(bench: Bench) -> Ran {
+    bench.put(event().destination("chat")).await;
+    let paused = async || bench.look().await.paused;
+    assert!(paused().await.is_empty());
+    bench.operate.pause("chat", "too loud").await.expect("pauses");
+    bench.store.disable("chat", "410 Gone").await.expect("pauses");
+    bench.store.disable("mail", "410 Gone").await.expect("pauses");
+    assert_eq!(paused().await, ["chat", "mail"]);
+
+    let records = bench
+        .operate
+        .destinations(&Scope::All)
+        .await
+        .expect("destinations");
+    let seen: Vec<(&str, u64, Option<&str>)> = records
+        .iter()
+        .map(|record| {
+            let reason = record.paused.as_ref().map(|paused| paused.reason.as_str());
+            (record.name.as_str(), record.pending, reason)
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [("chat", 1, Some("too loud")), ("mail", 0, Some("410 Gone"))]
+    );
+    assert!(bench.operate.resume("chat").await.expect("resumes"));
+    assert!(!bench.operate.resume("chat").await.expect("resumes"));
+    assert_eq!(paused().await, ["mail"]);
+    Ok(())
+}
+
+/// Not before, and by the store's clock.
+pub async fn an_event_is_delivered_at_its_time(bench: Bench) -> Ran {
+    let past = bench.put(event()).await;
+    let now = bench.show(past).await.created_at;
+    let later = bench
+        .put(event().deliver_at(now + time::Duration::seconds(500)))
+        .await;
+    let overdue = bench.put(event().deliver_at(now - time::Duration::days(9))).await;
+    assert_eq!(ids(&bench.claim(10).await), [past, overdue]);
+    let row = bench.show(overdue).await;
+    assert!(
+        row.next_attempt_at >= row.created_at,
+        "the past is now: it is in nobody's way"
+    );
+    bench.age(300).await;
+    assert!(!bench.is_due().await);
+    bench.age(300).await;
+    assert!(bench.is_due().await);
+    assert_eq!(bench.claim_free(10, |request| request).await[0].id, later);
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! Rows of one key, one after another.
+
+use pillarbox::store::{ClaimRequest, Settlement, SweepRequest, Take};
+use pillarbox::{Event, Verdict};
+
+use super::Ran;
+use super::bench::{Bench, NOBODY, dead, event, ids, keyed_from, release, retry, settlement, source};
+
+fn of(key: &str) -> Event {
+    event().ordering_key(key)
+}
+
+/// All that is due of every key, in the order of insertion.
+pub async fn a_keyed_claim_takes_the_beginning_of_every_key(bench: Bench) -> Ran {
+    let put = bench
+        .put_all(&[of("a"), of("b"), of("a"), of("b"), of("a")])
+        .await;
+    let claimed = bench.claim_keyed(100).await;
+    assert_eq!(ids(&claimed), put);
+    assert!(claimed.iter().all(|row| row.lane.is_some() && row.attempts == 1));
+    assert_eq!(bench.claim(10).await, [], "no free claim takes them");
+    Ok(())
+}
+
+/// In backoff or dead, it holds up what is behind it and nothing else.
+pub async fn a_blocked_head_holds_its_key_and_no_other(bench: Bench) -> Ran {
+    let put = bench.put_all(&[of("a"), of("b"), of("a"), of("b")]).await;
+    let claimed = bench.claim_keyed(100).await;
+    let verdicts = [retry(500), dead(), release(0), release(0)];
+    for (delivery, verdict) in claimed.iter().zip(verdicts) {
+        bench.settle(delivery, verdict).await;
+    }
+    let other = bench.put(of("c")).await;
+    assert_eq!(ids(&bench.claim_keyed(100).await), [other]);
+    bench.age(600).await;
+    assert_eq!(
+        ids(&bench.claim_keyed(100).await),
+        [put[0], put[2]],
+        "b is dead for good"
+    );
+    Ok(())
+}
+
+/// The next run begins when the last one is done with.
+pub async fn a_key_in_somebodys_hands_is_not_claimed(bench: Bench) -> Ran {
+    let put = bench.put_all(&[of("a"), of("a"), of("a")]).await;
+    let first = bench.claim_keyed(2).await;
+    assert_eq!(ids(&first), put[..2]);
+    assert_eq!(bench.claim_keyed(2).await, []);
+    bench.settle(&first[0], Verdict::Delivered).await;
+    assert_eq!(bench.claim_keyed(2).await, [], "one of the run is still out");
+    bench.settle(&first[1], Verdict::Delivered).await;
+    assert_eq!(ids(&bench.claim_keyed(2).await), put[2..]);
+    Ok(())
+}
+
+/// No key takes all the room.
+pub async fn keys_share_a_claim(bench: Bench) -> Ran {
+    let events: Vec<Event> = (0..30).map(|n| of(["a", "b", "c"][n % 3])).collect();
+    let put = bench.put_all(&events).await;
+    assert_eq!(ids(&bench.claim_keyed(12).await), put[..12]);
+    Ok(())
+}
+
+/// A row that does not fit is not overtaken by one that does.
+pub async fn a_cut_by_bytes_leaves_a_beginning(bench: Bench) -> Ran {
+    let sized = |bytes: usize| of("a").bytes(vec![7; bytes], "application/octet-stream");
+    let put = bench
+        .put_all(&[sized(400), sized(400), sized(5_000), sized(10)])
+        .await;
+    bench.share_lanes(["shop"]).await;
+    let claim = async || {
+        let request = bench.request(keyed_from([source(None)], 100));
+        bench
+            .claim_as(ClaimRequest {
+                max_bytes: 1_000,
+                ..request
+            })
+            .await
+    };
+    for expected in [&put[..2], &put[2..3], &put[3..]] {
+        let claimed = claim().await;
+        assert_eq!(ids(&claimed), expected);
+        for delivery in &claimed {
+            bench.settle(delivery, Verdict::Delivered).await;
+        }
+    }
+    Ok(())
+}
+
+/// Where it will go is not known, so it may be the same place.
+pub async fn a_row_without_a_destination_holds_up_later_ones_of_its_key(bench: Bench) -> Ran {
+    let to = |key: &str| of(key).destination("broker");
+    let put = bench.put_all(&[to("a"), of("a"), to("a"), to("b")]).await;
+    bench.share_lanes(["shop"]).await;
+    let request = bench.request(keyed_from([source(Some("broker"))], 100));
+    assert_eq!(ids(&bench.claim_as(request).await), [put[0], put[3]]);
+    let unrouted = bench
+        .claim_as(bench.request(keyed_from([source(None)], 100)))
+        .await;
+    assert_eq!(
+        ids(&unrouted),
+        [put[1]],
+        "what goes elsewhere holds up nobody who does not know"
+    );
+    Ok(())
+}
+
+/// A dead row that is out of its lane lets the others go, and a pending one is anybody's.
+pub async fn an_unordered_row_neither_waits_nor_blocks(bench: Bench) -> Ran {
+    let put = bench.put_all(&[of("a"), of("a"), of("a")]).await;
+    let claimed = bench.claim_keyed(100).await;
+    let unordered = |delivery, verdict| Settlement {
+        unordered: true,
+        ..settlement(delivery, verdict)
+    };
+    let batch = [
+        unordered(&claimed[0], dead()),
+        settlement(&claimed[1], retry(500)),
+        unordered(&claimed[2], release(0)),
+    ];
+    assert_eq!(bench.settle_all(&batch).await, NOBODY);
+    let free = bench.claim_one().await;
+    assert_eq!((free.id, free.lane), (put[2], None), "it does not wait");
+    let row = bench.show(put[0]).await;
+    assert_eq!((row.status.as_str(), row.unordered), ("dead", true));
+    bench.age(600).await;
+    assert_eq!(
+        ids(&bench.claim_keyed(100).await),
+        [put[1]],
+        "the dead one does not block"
+    );
+    Ok(())
+}
+
+/// By the lane's owner, from the beginning of the key, and as few as are asked for.
+pub async fn rows_of_a_key_whose_lease_ran_out_come_back_in_order(bench: Bench) -> Ran {
+    let put = bench.put_all(&[of("a"), of("a"), of("a")]).await;
+    assert_eq!(bench.claim_keyed(100).await.len(), 3);
+    bench.age(100).await;
+    assert!(
+        !bench.sweep().await.recovered,
+        "nobody takes care of the lane now"
+    );
+    assert_eq!(bench.claim_as(bench.request(Take::Recovered(2))).await, []);
+    assert!(
+        bench.look().await.due.iter().any(|due| due.keyed),
+        "but somebody should"
+    );
+
+    bench.share_lanes(["shop"]).await;
+    assert!(bench.sweep().await.recovered);
+    let recovered = bench.claim_as(bench.request(Take::Recovered(2))).await;
+    assert_eq!(ids(&recovered), put[..2]);
+    assert_eq!(bench.claim_as(bench.request(Take::Recovered(2))).await, []);
+    for delivery in &recovered {
+        bench.settle(delivery, Verdict::Delivered).await;
+    }
+    assert_eq!(
+        ids(&bench.claim_as(bench.request(Take::Recovered(2))).await),
+        put[2..]
+    );
+    Ok(())
+}
+
+/// A row that came back twice goes alone, and holds up what is behind it.
+pub async fn a_suspected_head_of_a_key_comes_alone(bench: Bench) -> Ran {
+    let put = bench.put_all(&[of("a"), of("a")]).await;
+    bench.claim_keyed(100).await;
+    for take in [Take::Recovered(1), Take::Alone] {
+        bench.age(100).await;
+        bench.share_lanes(["shop"]).await;
+        let swept = bench.sweep().await;
+        assert_eq!(
+            (swept.recovered, swept.alone),
+            (take == Take::Recovered(1), take == Take::Alone)
+        );
+        assert_eq!(ids(&bench.claim_as(bench.request(take)).await), [put[0]]);
+    }
+    Ok(())
+}
+
+/// A destination that takes nothing now keeps its rows, also those that came back.
+pub async fn rows_of_a_closed_destination_do_not_come_back(bench: Bench) -> Ran {
+    let row = bench.put(event().destination("broker")).await;
+    assert_eq!(bench.claim(10).await.len(), 1);
+    bench.age(100).await;
+    let closed = vec!["broker".to_owned()];
+    let sweep = SweepRequest {
+        closed: closed.clone(),
+        ..bench.sweep_request()
+    };
+    assert!(!bench.sweep_as(sweep).await.recovered);
+    let recover = bench.request(Take::Recovered(10));
+    let with_closed = ClaimRequest {
+        closed,
+        ..recover.clone()
+    };
+    assert_eq!(bench.claim_as(with_closed).await, []);
+    assert_eq!(ids(&bench.claim_as(recover).await), [row]);
+    Ok(())
+}

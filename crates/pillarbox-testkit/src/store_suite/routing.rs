@@ -1,0 +1,256 @@
+//! Where a row goes, and families.
+
+use pillarbox::operate::Filter;
+use pillarbox::store::{Aside, Member, Routed, Routing, Settlement, UNROUTED};
+use pillarbox::{Delivery, Event, Scope, Verdict};
+use uuid::Uuid;
+
+use super::Ran;
+use super::bench::{Bench, NOBODY, event, ids, keyed_from, release, retry, settlement, source};
+
+/// To these destinations, the row itself first.
+fn to(delivery: &Delivery, destinations: &[&str]) -> Routing {
+    let members = destinations.iter().enumerate().map(|(place, name)| Member {
+        id: if place == 0 { delivery.id } else { Uuid::now_v7() },
+        destination: (*name).to_owned(),
+        max_attempts: Some(7),
+    });
+    Routing {
+        id: delivery.id,
+        claim: delivery.claim,
+        members: members.collect(),
+    }
+}
+
+async fn route(bench: &Bench, routings: &[Routing]) -> Routed {
+    bench.store.route(bench.worker, routings).await.expect("routes")
+}
+
+/// One write less for every event that goes to one place.
+pub async fn a_row_with_one_destination_stays_as_it_is(bench: Bench) -> Ran {
+    let delivery = bench.put_and_claim().await;
+    let before = bench.show(delivery.id).await;
+    assert_eq!(
+        route(&bench, &[to(&delivery, &["broker"])]).await,
+        Routed::default()
+    );
+    assert_eq!(bench.show(delivery.id).await, before);
+    let known = Settlement {
+        destination: Some("broker".into()),
+        max_attempts: Some(7),
+        ..settlement(&delivery, Verdict::Delivered)
+    };
+    assert_eq!(bench.settle_all(&[known]).await, NOBODY);
+    assert_eq!(
+        bench.show(delivery.id).await.destination.as_deref(),
+        Some("broker")
+    );
+    Ok(())
+}
+
+/// Its members have the row's content, claim, lease and attempt, and each has its own end.
+pub async fn a_family_is_born_in_the_claim(bench: Bench) -> Ran {
+    let parent = bench
+        .put(
+            event()
+                .dedupe_key("once")
+                .header("h", "v")
+                .bytes(vec![1, 2], "x/y"),
+        )
+        .await;
+    let delivery = bench.claim_one().await;
+    let routing = to(&delivery, &["broker", "chat", "mail"]);
+    assert_eq!(
+        route(&bench, std::slice::from_ref(&routing)).await,
+        Routed::default()
+    );
+
+    let family = bench
+        .list(Filter {
+            event: Some(parent),
+            ..Filter::default()
+        })
+        .await;
+    let mut found: Vec<(Uuid, Option<&str>)> = family
+        .iter()
+        .map(|row| (row.id, row.destination.as_deref()))
+        .collect();
+    found.sort();
+    let mut expected: Vec<(Uuid, Option<&str>)> = routing
+        .members
+        .iter()
+        .map(|member| (member.id, Some(member.destination.as_str())))
+        .collect();
+    expected.sort();
+    assert_eq!(found, expected);
+    for row in &family {
+        assert_eq!((row.event_id, row.seq), (parent, delivery.seq));
+        assert_eq!((row.status.as_str(), row.attempts), ("processing", 1));
+        assert_eq!((row.locked_by, row.max_attempts), (Some(bench.worker), Some(7)));
+        assert_eq!((&row.headers["h"], row.body_bytes), (&"v".into(), Some(2)));
+        assert_eq!(row.dedupe_key.is_some(), row.id == parent);
+    }
+    let end = |place: usize, verdict| Settlement {
+        id: routing.members[place].id,
+        ..settlement(&delivery, verdict)
+    };
+    let ends = [end(0, Verdict::Delivered), end(1, retry(0)), end(2, retry(500))];
+    assert_eq!(bench.settle_all(&ends).await, NOBODY);
+    let again = bench.claim_one().await;
+    assert_eq!(again.id, routing.members[1].id);
+    assert_eq!(again.event.id, parent, "its event's id");
+    assert_eq!(again.event.dedupe_key.as_deref(), Some("once"), "and dedupe key");
+    assert_eq!(
+        bench
+            .harness
+            .enqueue(&[event().dedupe_key("once")])
+            .await
+            .expect("accepted")[0]
+            .id(),
+        parent
+    );
+    Ok(())
+}
+
+/// Whatever crashed, there is one family.
+pub async fn routing_twice_finds_the_rows_lost(bench: Bench) -> Ran {
+    let delivery = bench.put_and_claim().await;
+    let routing = to(&delivery, &["broker", "chat"]);
+    assert_eq!(
+        route(&bench, std::slice::from_ref(&routing)).await,
+        Routed::default()
+    );
+    let lost = Routed {
+        lost: vec![delivery.id],
+        waiting: Vec::new(),
+    };
+    assert_eq!(route(&bench, std::slice::from_ref(&routing)).await, lost);
+    assert_eq!(route(&bench, &[to(&delivery, &["broker", "chat"])]).await, lost);
+    assert_eq!(bench.rows().await.len(), 2);
+    Ok(())
+}
+
+/// Neither another worker's nor an older claim's.
+pub async fn a_stale_claim_cannot_route(bench: Bench) -> Ran {
+    let old = bench.put_and_claim().await;
+    bench.age(100).await;
+    let rival = bench.rival();
+    let new = rival.claim_one().await;
+    assert_eq!(route(&bench, &[to(&old, &["a", "b"])]).await.lost, [old.id]);
+    assert_eq!(route(&bench, &[to(&new, &["a", "b"])]).await.lost, [old.id]);
+    assert_eq!(bench.rows().await.len(), 1);
+    assert_eq!(route(&rival, &[to(&new, &["a", "b"])]).await, Routed::default());
+    Ok(())
+}
+
+/// Nothing overtakes at a destination, and nothing waits where it need not.
+pub async fn a_member_waits_behind_an_earlier_row_at_its_destination(bench: Bench) -> Ran {
+    let of = || event().ordering_key("a");
+    let first = bench.put(of().destination("chat")).await;
+    bench.put(of()).await;
+    bench.share_lanes(["shop"]).await;
+    let claimed = bench
+        .claim_as(bench.request(keyed_from([source(None)], 10)))
+        .await;
+    let routing = to(&claimed[0], &["broker", "chat"]);
+    let member = routing.members[1].id;
+    let routed = route(&bench, &[routing]).await;
+    assert_eq!((routed.lost, routed.waiting), (vec![], vec![member]));
+    let row = bench.show(member).await;
+    assert_eq!(
+        (row.status.as_str(), row.attempts, row.locked_by),
+        ("pending", 0, None)
+    );
+    assert_eq!(row.destination.as_deref(), Some("chat"));
+
+    bench.settle(&claimed[0], Verdict::Delivered).await;
+    let chat = async || {
+        let request = bench.request(keyed_from([source(Some("chat"))], 10));
+        bench.claim_as(request).await
+    };
+    assert_eq!(ids(&chat().await), [first, member], "one after the other");
+    Ok(())
+}
+
+/// Also if it is the only one.
+pub async fn a_row_that_would_overtake_is_put_back(bench: Bench) -> Ran {
+    let of = || event().ordering_key("a");
+    bench.put(of().destination("chat")).await;
+    let second = bench.put(of()).await;
+    bench.share_lanes(["shop"]).await;
+    let claimed = bench
+        .claim_as(bench.request(keyed_from([source(None)], 10)))
+        .await;
+    let routed = route(&bench, &[to(&claimed[0], &["chat"])]).await;
+    assert_eq!(routed.waiting, [second]);
+    assert_eq!(
+        bench.try_settle(&claimed[0], Verdict::Delivered).await,
+        [second],
+        "it is not ours any more"
+    );
+    Ok(())
+}
+
+/// They lead nowhere, so nobody looks at them, until they are let go.
+pub async fn what_leads_nowhere_is_held_and_let_go(bench: Bench) -> Ran {
+    let held = bench
+        .put(event().ordering_key("a").dedupe_key("k").header("h", "v"))
+        .await;
+    let delivery = bench.claim_keyed(10).await.remove(0);
+    let hold = Settlement {
+        destination: Some(UNROUTED.into()),
+        unordered: true,
+        ..settlement(&delivery, release(0))
+    };
+    assert_eq!(bench.settle_all(&[hold]).await, NOBODY);
+    assert!(!bench.is_due().await);
+    let stats = bench.operate.stats(&Scope::All).await.expect("stats");
+    assert_eq!((stats.pending, stats.unrouted), (1, 1));
+
+    let aside = async |after| {
+        let look = bench.store.aside(Aside::Unrouted, &Scope::All, after, 10).await;
+        look.expect("a look")
+    };
+    let stubs = aside(None).await;
+    let mut expected = Event::new("shop", "orders")
+        .id(held)
+        .ordering_key("a")
+        .dedupe_key("k");
+    expected.destination = Some(UNROUTED.into());
+    assert_eq!((stubs[0].id, stubs[0].event.clone()), (held, expected));
+    assert_eq!(aside(Some(stubs[0].seq)).await, []);
+    let other = bench
+        .store
+        .aside(Aside::Unrouted, &Scope::of(["till"]), None, 10)
+        .await;
+    assert_eq!(other.expect("a look"), []);
+
+    let let_go = async || {
+        bench
+            .store
+            .let_go(Aside::Unrouted, &[held])
+            .await
+            .expect("lets go")
+    };
+    assert_eq!(let_go().await, [held]);
+    assert_eq!(let_go().await, NOBODY);
+    let again = bench.claim_one().await;
+    assert_eq!(
+        (again.id, again.attempts, &again.event.destination),
+        (held, 1, &None)
+    );
+    Ok(())
+}
+
+/// As if it had never been there, if it is still ours.
+pub async fn a_discarded_row_is_gone(bench: Bench) -> Ran {
+    let delivery = bench.put_and_claim().await;
+    assert_eq!(
+        bench.rival().try_settle(&delivery, Verdict::Discard).await,
+        [delivery.id]
+    );
+    bench.settle(&delivery, Verdict::Discard).await;
+    assert_eq!(bench.rows().await, []);
+    assert_eq!(bench.try_settle(&delivery, Verdict::Discard).await, [delivery.id]);
+    Ok(())
+}
