@@ -2,12 +2,13 @@
 //! [sink](pillarbox::Sink) and writes down what came of it. It knows no SQL, no HTTP and no broker.
 //!
 //! ```text
-//!            ┌────────── room is free ───────────┐
-//!            ▼                                   │
-//!  store ▶ claimer ▶ router ▶ lanes ▶ attempt ▶ settler ▶ store
-//!            ▲                  (one task per destination, with its gate)
-//!            │ a row wants to be alone
-//!         sweeper          keeper: renews what takes longer
+//!  store ▶ scout: where there is work
+//!            ▼
+//!  store ▶ claimer ▶ sorter ▶ lanes ▶ attempt ▶ settler ▶ store
+//!            ▲         (one task per destination,   │
+//!            │          with its gate)              │ room is free
+//!            └──────────────────────────────────────┘
+//!  aside: keeper, sweeper, steward, usher, heart
 //! ```
 //!
 //! Why so many tasks: claim, send and settle overlap, so that neither the database nor a destination
@@ -17,13 +18,18 @@
 //!
 //! | module | what it does | who it talks to |
 //! |---|---|---|
-//! | `claimer` (with `pace`, `recovery`) | takes due rows when there is room | store, router, lanes |
-//! | [`router`] | which destination (pure) | – |
-//! | `lanes` (with `turns`, `gate`, `cuts`, `crowd`) | whose turn it is, and what follows from an outcome | sink, settler |
+//! | `scout` (with `pace`, `sources`) | sees where there is work, and what is paused | store |
+//! | `claimer` (with `recovery`) | takes rows from open sources when there is room | store, sorter |
+//! | [`router`], [`policy`] | which destinations, and how (pure) | – |
+//! | `sorter` (with `entrance`) | families, what leads nowhere, what cannot go now | store, lanes, settler |
+//! | `lanes` (with `turns`, `gate`, `rate`, `cuts`, `crowd`) | whose turn it is, and what follows from an outcome | sink, settler |
 //! | `attempt` | one try | sink |
 //! | `settler` | writes outcomes in batches | store |
 //! | `keeper` | renews leases | store |
-//! | `sweeper` | buries what is used up | store |
+//! | `sweeper` | buries what is used up, finds what lost its worker | store, claimer |
+//! | `steward` | sees to it that our part of the lanes is ours | store |
+//! | `usher` | brings back what was put aside | store |
+//! | `heart` | says that we live | store |
 //! | `held` | what is claimed and not settled: the room that is left | all of them |
 //! | [`dispatcher`] | starts them, and stops them in order | – |
 
