@@ -6,14 +6,21 @@
 --
 -- A member waits if an earlier row of its key is unfinished at its destination and not in the same claim. A row that
 -- goes to one place, and may go now, is left as it is: it learns its destination when it is settled.
+--
+-- Rows are looked up one by one (lateral, limit 1) and lists compared by `in`, which is hashed: left to itself, the planner
+-- takes a thousand rows for one and joins them a thousand times.
 with given as materialized (
   select * from unnest($2::uuid[], $3::uuid[], $4::int[], $5::int[], $6::uuid[], $7::text[], $8::int[])
     as g (id, claim_id, place, size, member, destination, max_attempts)
 ), held as materialized (
-  select e.* from pillarbox.outbox_events e join given g on g.id = e.id and g.claim_id = e.claim_id and g.place = 1
-  where e.id = any(array(select id from given)) and e.locked_by = $1 and e.status || '' = 'processing'
-    and coalesce(e.destination, '') = ''
-  for update of e
+  select h.id from given g cross join lateral (
+    select e.id from pillarbox.outbox_events e
+    where e.id = g.id and e.claim_id = g.claim_id and e.locked_by = $1 and e.status || '' = 'processing'
+      and coalesce(e.destination, '') = ''
+    limit 1
+    for update
+  ) as h
+  where g.place = 1
 ), member as materialized (
   select g.*, h.lane is not null and exists (
     select from pillarbox.outbox_events o
@@ -22,7 +29,10 @@ with given as materialized (
       and o.lane = h.lane and o.ordering_key = h.ordering_key and o.seq < h.seq
       and o.claim_id is distinct from g.claim_id
   ) as waits
-  from given g join held h on h.id = g.id
+  from given g cross join lateral (
+    select namespace, lane, ordering_key, seq from pillarbox.outbox_events where id = g.id limit 1
+  ) as h
+  where g.id in (select id from held)
 ), first as (
   update pillarbox.outbox_events e
   set destination = m.destination, max_attempts = m.max_attempts, updated_at = now(),
@@ -32,7 +42,7 @@ with given as materialized (
       locked_until = case when m.waits then null else e.locked_until end,
       claim_id = case when m.waits then null else e.claim_id end
   from member m
-  where m.place = 1 and (m.waits or m.size > 1) and e.id = m.id and e.id = any(array(select id from given))
+  where m.place = 1 and (m.waits or m.size > 1) and e.id = m.id
 ), siblings as (
   insert into pillarbox.outbox_events (
     id, seq, parent_id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id,
@@ -49,10 +59,12 @@ with given as materialized (
     case when m.waits then null else h.locked_until end,
     case when m.waits then null else h.claim_id end,
     h.last_error, h.created_at
-  from member m join held h on h.id = m.id
+  from member m cross join lateral (
+    select * from pillarbox.outbox_events where id = m.id limit 1
+  ) as h
   where m.place > 1
 )
 select g.id, true as lost from given g
-where g.place = 1 and not exists (select from held h where h.id = g.id)
+where g.place = 1 and g.id not in (select id from held)
 union all
 select m.member, false from member m where m.waits
