@@ -2,7 +2,7 @@
 
 mod harness;
 mod migration;
-// mod plan;
+mod plan;
 mod producer;
 mod rights;
 mod trouble;
