@@ -2,6 +2,7 @@
 
 mod harness;
 mod migration;
+mod order;
 mod plan;
 mod producer;
 mod rights;

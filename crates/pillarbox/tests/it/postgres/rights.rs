@@ -1,6 +1,6 @@
 //! What a dispatcher and a producer need to be allowed, TLS and passwords.
 
-use pillarbox::store::{Settlement, SweepRequest};
+use pillarbox::store::{Heartbeat, LaneRequest, Settlement, SweepRequest};
 use pillarbox::stores::postgres::{Options, Postgres};
 use pillarbox::{Event, Operate, Scope, Store, StoreError, Verdict};
 use pillarbox_testkit::store_suite::Harness;
@@ -11,7 +11,7 @@ use super::harness::{PostgresHarness, service};
 use super::producer::request;
 
 /// A role of its own with these rights, and the store as that role sees it.
-async fn as_role(harness: &PostgresHarness, grants: &str) -> (String, Postgres) {
+pub(super) async fn as_role(harness: &PostgresHarness, grants: &str) -> (String, Postgres) {
     let role = format!("r_{}", Uuid::new_v4().simple());
     harness
         .execute(&format!(
@@ -48,7 +48,7 @@ async fn drop_role(harness: &PostgresHarness, role: &str) {
 }
 
 #[tokio::test]
-async fn a_dispatcher_needs_to_select_and_update_and_nothing_more() {
+async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
     let harness = PostgresHarness::direct().await;
     let events = [Event::new("shop", "orders"), Event::new("shop", "orders")];
     harness.enqueue(&events).await.expect("enqueues");
@@ -94,12 +94,42 @@ async fn a_dispatcher_needs_to_select_and_update_and_nothing_more() {
         closed: Vec::new(),
     };
     store.sweep(&sweep).await.expect("may sweep");
+    keep_lanes(&store, request.worker).await;
     assert_eq!(store.stats(&Scope::All).await.expect("may count").delivered, 1);
     let refused = store.delete(&[claimed[0].id]).await.expect_err("may not delete");
     assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
     store.close().await;
     drop_role(&harness, &role).await;
     harness.clean_up().await;
+}
+
+/// Everything that a dispatcher says and asks beside its rows.
+async fn keep_lanes(store: &Postgres, worker: Uuid) {
+    let heartbeat = Heartbeat {
+        worker,
+        host: "here".into(),
+        version: "1".into(),
+        scope: Scope::All,
+        ttl: Duration::from_secs(60),
+        claimed: 0,
+        delivered: 0,
+        failed: 0,
+    };
+    store.beat(&heartbeat).await.expect("may say that it is alive");
+    let lanes = |ranges| LaneRequest {
+        worker,
+        namespaces: vec!["shop".into()],
+        ranges: Some(ranges),
+        lease: Duration::from_secs(60),
+        give_up: Vec::new(),
+    };
+    assert_eq!(
+        store.share_lanes(&lanes(2)).await.expect("may take lanes").len(),
+        2
+    );
+    store.leave(worker).await.expect("may leave");
+    assert_eq!(store.share_lanes(&lanes(1)).await.expect("may divide").len(), 1);
+    store.disable("chat", "410").await.expect("may pause");
 }
 
 #[tokio::test]

@@ -15,10 +15,11 @@ with given as materialized (
   from held h
   where e.id = h.id
 )
+-- By `not in`, which is hashed: an anti-join is planned for a handful of rows and compares every one with every other.
 select g.id
 from given g
-where not exists (
-  select from pillarbox.outbox_events e
-  where e.id = any(array(select id from given)) and e.id = g.id and e.claim_id = g.claim_id
+where (g.id, g.claim_id) not in (
+  select e.id, e.claim_id from pillarbox.outbox_events e
+  where e.id = any(array(select id from given)) and e.claim_id is not null
     and e.locked_by = $1 and e.status || '' = 'processing'
 )
