@@ -2,8 +2,9 @@
 -- unfinished rows, as far as they are pending and due.
 -- $1 worker   $2 claim id   $3 lease   $4 destinations ('' for none yet)   $5 namespaces   $6 how many of each
 -- $7 the lane to begin at   $8 attempts of a row that does not say   $9 bytes at the most, or one row
--- Locks: the worker's ranges of lanes for share, so that nobody takes them over meanwhile (one that is being taken over
--- is skipped); the chosen rows for update. A row that another holds locked is skipped and ends the run of its key.
+-- Locks: the ranges of lanes that are claimed from for share, so that nobody takes them over meanwhile (one that is being
+-- taken over is skipped, and none is locked if there is nothing to claim); the chosen rows for update. A row that another
+-- holds locked is skipped and ends the run of its key.
 -- Index: outbox_events_keyed; then the place of each row, which nobody else can change. /*delivery*/ is delivery.sql.
 --
 -- Steps from key to key. A key whose first row cannot be taken (in processing, in backoff, dead, exhausted) costs one
@@ -16,7 +17,6 @@ with recursive share as materialized (
   select namespace, int4range(number * 4096 / ranges, (number + 1) * 4096 / ranges) as lanes
   from pillarbox.lanes
   where owner = $1 and until >= now() and not leaving and namespace = any($5)
-  for share skip locked
 ), segment as materialized (
   -- From the first lane on and around.
   select s.turn, part.low, part.high, row_number() over (partition by s.turn order by part.around, part.low) as place
@@ -65,9 +65,19 @@ with recursive share as materialized (
     limit 1
   ) as next
   where s.found < greatest(s.most / 4, 1) and s.step < 2000
-), keys as materialized (
+), found as materialized (
   select *, (most + count(*) over (partition by turn) - 1) / count(*) over (partition by turn) as each
   from stepped where ready
+), ours as materialized (
+  select l.namespace, int4range(l.number * 4096 / l.ranges, (l.number + 1) * 4096 / l.ranges) as lanes
+  from (select namespace, range_agg(int4range(lane, lane + 1)) as lanes from found group by namespace) as used
+  join pillarbox.lanes l on l.namespace = used.namespace
+  where l.owner = $1 and l.until >= now() and not l.leaving
+    and int4range(l.number * 4096 / l.ranges, (l.number + 1) * 4096 / l.ranges) && used.lanes
+  for share of l skip locked
+), keys as materialized (
+  select * from found f
+  where exists (select from ours o where o.namespace = f.namespace and o.lanes @> f.lane::int)
 ), placed as materialized (
   select k.turn, k.step, r.version, row_number() over (partition by k.turn, k.step order by r.seq) as place
   from keys k cross join lateral (
