@@ -293,6 +293,7 @@ mod tests {
             created_at: time::OffsetDateTime::UNIX_EPOCH,
             claim: Uuid::nil(),
             recovered: row.is_multiple_of(2),
+            contested: false,
         }
     }
 

@@ -76,20 +76,29 @@ impl Sorter {
             bundles: HashMap::new(),
             given_back: Vec::new(),
         };
-        let mut families = Vec::new();
+        let mut unrouted = Vec::new();
         for delivery in deliveries {
-            if let Some(name) = &delivery.event.destination {
-                match self.router.way_to(name, &delivery.event) {
-                    Some(way) => sorted.put(way, delivery, lease, now),
-                    None => sorted.given_back.push(unknown(&delivery)),
-                }
+            let Some(name) = &delivery.event.destination else {
+                let ways = self.router.ways(&delivery.event);
+                unrouted.push((delivery, ways));
                 continue;
+            };
+            match self.router.way_to(name, &delivery.event) {
+                Some(way) => sorted.put(way, delivery, lease, now),
+                None => sorted.given_back.push(unknown(&delivery)),
             }
-            let mut ways = self.router.ways(&delivery.event);
-            match (ways.pop(), ways.is_empty(), delivery.lane) {
-                (None, ..) => sorted.given_back.push(self.leads_nowhere(&delivery)),
-                (Some(way), true, None) => sorted.put(way, delivery, lease, now),
-                (Some(way), ..) => {
+        }
+        // Rows with a key go one way together: straight on, if none has siblings or has to ask.
+        let asks =
+            |(row, ways): &(Delivery, Vec<Way>)| row.lane.is_some() && (row.contested || ways.len() > 1);
+        let keys_ask = unrouted.iter().any(asks);
+        let mut families = Vec::new();
+        for (delivery, mut ways) in unrouted {
+            let asks = keys_ask && delivery.lane.is_some();
+            match (ways.pop(), ways.is_empty()) {
+                (None, _) => sorted.given_back.push(self.leads_nowhere(&delivery)),
+                (Some(way), true) if !asks => sorted.put(way, delivery, lease, now),
+                (Some(way), _) => {
                     ways.push(way);
                     families.push(self.family(delivery, ways));
                 }

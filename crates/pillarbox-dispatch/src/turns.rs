@@ -275,6 +275,7 @@ mod tests {
             created_at: time::OffsetDateTime::UNIX_EPOCH,
             claim: Uuid::nil(),
             recovered: false,
+            contested: false,
         };
         Row::new(delivery, &lease, policy(pipelined), Duration::ZERO)
     }

@@ -16,5 +16,6 @@ pub(crate) fn delivery(event: Event) -> Delivery {
         created_at: datetime!(2026-01-02 03:04:05 UTC),
         claim: Uuid::nil(),
         recovered: false,
+        contested: false,
     }
 }

@@ -225,6 +225,9 @@ pub struct Delivery {
     pub claim: Uuid,
     /// Was the row claimed because an earlier lease ran out?
     pub recovered: bool,
+    /// May an earlier row of its key be unfinished at a destination that this one may go to as well? Then where it
+    /// goes has to be [written down](crate::store::Store::route) first. A store that does not know says yes.
+    pub contested: bool,
 }
 
 impl Delivery {

@@ -367,7 +367,8 @@ pub trait Store: Send + Sync + 'static {
     /// put back instead.
     ///
     /// A row with one destination stays as it is unless it has to wait: its settlement names the destination.
-    /// Needed for rows with several destinations and for rows with a lane; all rows of a key in one call.
+    /// Needed for rows with several destinations and for rows that are [contested](Delivery::contested); all rows of a
+    /// key in one call.
     ///
     /// # Errors
     /// When the database does not answer. If it was written all the same, a second try finds the rows lost, and

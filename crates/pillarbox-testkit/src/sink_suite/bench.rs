@@ -130,6 +130,7 @@ pub fn delivery(event: Event) -> Delivery {
         created_at: OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
         claim: Uuid::now_v7(),
         recovered: false,
+        contested: false,
     }
 }
 

@@ -23,6 +23,9 @@ impl Table {
             lease,
             limit: request.max_attempts,
         };
+        let elsewhere =
+            |row: &Row| row.lane.is_some() && row.is_unfinished() && row.event.destination.is_some();
+        let contested = self.rows.values().any(elsewhere);
         let mut room = request.max_bytes;
         let mut claimed = Vec::new();
         for id in self.candidates(request, now) {
@@ -38,7 +41,8 @@ impl Table {
             room = room.saturating_sub(size);
             row.state = state;
             row.updated_at = now;
-            claimed.push(row.delivery(&lease, recovered));
+            let contested = contested && row.lane.is_some() && row.event.destination.is_none();
+            claimed.push(row.delivery(&lease, recovered, contested));
         }
         claimed.sort_by_key(|delivery| delivery.seq);
         claimed
@@ -180,7 +184,7 @@ fn in_turns(rows: Vec<&Row>, limit: usize) -> Vec<Uuid> {
 }
 
 impl Row {
-    fn delivery(&self, lease: &Lease, recovered: bool) -> Delivery {
+    fn delivery(&self, lease: &Lease, recovered: bool, contested: bool) -> Delivery {
         Delivery {
             id: self.id,
             seq: self.seq,
@@ -191,6 +195,7 @@ impl Row {
             created_at: self.created_at,
             claim: lease.claim,
             recovered,
+            contested,
         }
     }
 }

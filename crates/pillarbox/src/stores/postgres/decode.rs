@@ -49,6 +49,7 @@ pub(super) fn delivery(row: &PgRow, claim: Uuid, recovered: bool) -> Result<Deli
         created_at: row.try_get_unchecked::<OffsetDateTime, _>(21)?,
         claim,
         recovered,
+        contested: row.try_get_unchecked(23)?,
     })
 }
 

@@ -4,4 +4,10 @@ e.id, e.parent_id, e.seq, e.namespace, e.topic, e.event_type, e.event_version, e
 e.tenant_id, case when e.parent_id is null then e.dedupe_key
   else (select p.dedupe_key from pillarbox.outbox_events p where p.id = e.parent_id) end as dedupe_key,
 e.ordering_key, e.severity, e.payload, e.body, e.content_type, e.content_encoding, nullif(e.headers, '{}') as headers,
-nullif(e.destination, '') as destination, e.attempts, e.max_attempts, e.created_at, e.lane
+nullif(e.destination, '') as destination, e.attempts, e.max_attempts, e.created_at, e.lane,
+-- Is any row with a key on its way to a destination, be it of this key or not? Asked once for the whole claim.
+e.lane is not null and coalesce(e.destination, '') = '' and (
+  select exists (
+    select from pillarbox.outbox_events o
+    where o.lane is not null and o.status in ('pending', 'processing', 'dead') and coalesce(o.destination, '') > '')
+) as contested
