@@ -76,28 +76,15 @@ impl Sorter {
             bundles: HashMap::new(),
             given_back: Vec::new(),
         };
-        let mut unrouted = Vec::new();
-        for delivery in deliveries {
-            let Some(name) = &delivery.event.destination else {
-                let ways = self.router.ways(&delivery.event);
-                unrouted.push((delivery, ways));
-                continue;
-            };
-            match self.router.way_to(name, &delivery.event) {
-                Some(way) => sorted.put(way, delivery, lease, now),
-                None => sorted.given_back.push(unknown(&delivery)),
-            }
-        }
+        let rows: Vec<(Delivery, Vec<Way>)> = deliveries.into_iter().map(|row| self.ways(row)).collect();
         // Rows with a key go one way together: straight on, if none has siblings or has to ask.
-        let asks =
-            |(row, ways): &(Delivery, Vec<Way>)| row.lane.is_some() && (row.contested || ways.len() > 1);
-        let keys_ask = unrouted.iter().any(asks);
+        let keys_ask = rows.iter().any(|(row, ways)| asks(row) && (row.contested || ways.len() > 1));
         let mut families = Vec::new();
-        for (delivery, mut ways) in unrouted {
-            let asks = keys_ask && delivery.lane.is_some();
+        for (delivery, mut ways) in rows {
+            let straight = !(keys_ask && asks(&delivery));
             match (ways.pop(), ways.is_empty()) {
                 (None, _) => sorted.given_back.push(self.leads_nowhere(&delivery)),
-                (Some(way), true) if !asks => sorted.put(way, delivery, lease, now),
+                (Some(way), true) if straight => sorted.put(way, delivery, lease, now),
                 (Some(way), _) => {
                     ways.push(way);
                     families.push(self.family(delivery, ways));
@@ -107,6 +94,15 @@ impl Sorter {
         self.route(families, lease, &mut sorted, now).await;
         failpoint::hit("after_route");
         self.hand_out(sorted, now);
+    }
+
+    /// Where a row goes.
+    fn ways(&self, delivery: Delivery) -> (Delivery, Vec<Way>) {
+        let ways = match &delivery.event.destination {
+            Some(name) => self.router.way_to(name, &delivery.event).into_iter().collect(),
+            None => self.router.ways(&delivery.event),
+        };
+        (delivery, ways)
     }
 
     fn family(&self, delivery: Delivery, ways: Vec<Way>) -> Family {
@@ -246,6 +242,10 @@ impl Sorter {
 
     /// No route leads anywhere: the configuration says what becomes of it.
     fn leads_nowhere(&mut self, delivery: &Delivery) -> Settled {
+        if delivery.event.destination.is_some() {
+            // It came back because its lease ran out, and its destination is not configured any more.
+            return settled(delivery, release());
+        }
         self.worker.counters.unrouted(1);
         let event = &delivery.event;
         let reason = leads_nowhere(event);
@@ -280,11 +280,6 @@ fn turn_away(row: &Row, destination: &str) -> Settled {
     settled
 }
 
-/// A row that came back because its lease ran out, and whose destination is not configured.
-fn unknown(delivery: &Delivery) -> Settled {
-    settled(delivery, release())
-}
-
 /// It is not known which of them were written: those that were not are nobody's concern.
 fn give_back_family(family: &Family) -> Vec<Settled> {
     let members = family.members.iter().map(|(member, _)| {
@@ -296,6 +291,11 @@ fn give_back_family(family: &Family) -> Vec<Settled> {
         settled
     });
     members.collect()
+}
+
+/// May a row have to ask whether it may go? One that has a key, and no destination yet.
+fn asks(delivery: &Delivery) -> bool {
+    delivery.lane.is_some() && delivery.event.destination.is_none()
 }
 
 /// The key that a row keeps to.
