@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
+use uuid::Uuid;
 
 /// Long enough for a debug build on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -80,6 +81,13 @@ impl Daemon {
             .and_then(Pid::from_raw)
             .expect("a process id");
         kill_process(pid, signal).expect("the process is there");
+    }
+
+    /// Which worker it is, once it has said so.
+    pub(super) fn worker(&self) -> Option<Uuid> {
+        let said = self.said();
+        let (_, rest) = said.split_once("worker=")?;
+        rest.split_whitespace().next()?.parse().ok()
     }
 
     /// Everything it has said.
