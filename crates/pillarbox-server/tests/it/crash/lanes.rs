@@ -7,8 +7,9 @@ use uuid::Uuid;
 
 use super::books;
 use super::daemon::Daemon;
+use super::door::{Door, Manners};
 use super::patience::{Weight, eventually};
-use super::shop::{self, Load};
+use super::shop::{self, Books, Load};
 use super::world::{Tuning, World};
 
 /// What a busy machine may need beyond what the design says.
@@ -77,11 +78,24 @@ async fn every_key_goes_on(books: &books::Postgres, since: Instant, limit: Durat
 async fn the_keys_of_a_worker_that_was_killed_go_on_after_a_lease() {
     let world = World::new(Weight::Heavy).await;
     let books = books::Postgres::open(world.pool.clone()).await;
-    let tuning = tuning(Tuning::hasty().lease);
-    let [victim, other] = two_at_rest(&world, &books, &tuning).await;
+    let manners = Manners {
+        delay: Duration::from_millis(100),
+        ..Manners::default()
+    };
+    let door = Door::open(world.amqp(), manners).await;
+    let slow = Tuning {
+        amqp: Some(door.url(world.amqp())),
+        ..tuning(Tuning::hasty().lease)
+    };
+    let [victim, other] = two_at_rest(&world, &books, &slow).await;
+    let worker = victim.worker().expect("it has lanes");
+    shop::commit_each_key(&books).await;
+    let look = || async { (books.held_by(worker).await > 0).then_some(()) };
+    eventually("the victim has its hands full", Duration::from_secs(30), look).await;
     let killed = Instant::now();
     victim.kill().await;
-    every_key_goes_on(&books, killed, tuning.lease + A_FEW_SECONDS).await;
+    assert!(books.held_by(worker).await > 0, "nothing had to be taken over");
+    every_key_goes_on(&books, killed, slow.lease + A_FEW_SECONDS).await;
     other.stop().await;
     world.remove().await;
 }

@@ -13,6 +13,7 @@ mod broker;
 mod crew;
 mod daemon;
 mod door;
+mod folder;
 mod ledger;
 mod patience;
 mod producer;
