@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use pillarbox::EnqueueError;
 use pillarbox::stores::{postgres, sqlite};
 use sqlx::{PgPool, SqlitePool};
 use uuid::Uuid;
@@ -143,8 +144,18 @@ impl Sqlite {
         Self { pool }
     }
 
+    /// A worker that is frozen in the middle of writing holds everybody up; whoever is told so tries again.
+    async fn begin(&self) -> Result<sqlx::Transaction<'static, sqlx::Sqlite>, EnqueueError> {
+        loop {
+            match sqlite::begin(&self.pool).await {
+                Err(EnqueueError::Busy) => {}
+                begun => return begun,
+            }
+        }
+    }
+
     async fn try_write(&self, orders: &[Order], ending: Ending) -> Result<(), Box<dyn std::error::Error>> {
-        let mut transaction = sqlite::begin(&self.pool).await?;
+        let mut transaction = self.begin().await?;
         for order in orders {
             sqlx::query("insert into purchases (id, key, topic) values (?, ?, ?)")
                 .bind(order.id.to_string())

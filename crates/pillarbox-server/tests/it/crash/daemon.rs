@@ -102,3 +102,14 @@ impl Daemon {
         }
     }
 }
+
+/// Prints the end of each log: what a person wants to see of a test that failed.
+pub(super) fn print_ends(logs: impl Iterator<Item = PathBuf>) {
+    for (number, log) in logs.enumerate() {
+        let said = std::fs::read_to_string(log).unwrap_or_default();
+        // Events that a daemon printed are no part of what it said about itself.
+        let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with('{')).collect();
+        let last = lines[lines.len().saturating_sub(30)..].join("\n");
+        eprintln!("--- the end of what daemon {number} said:\n{last}");
+    }
+}

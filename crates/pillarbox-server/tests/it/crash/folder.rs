@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::daemon::Daemon;
+use super::daemon::{Daemon, print_ends};
 
 /// One daemon after another on a SQLite file. What each prints is the ledger of its log.
 pub(super) struct Folder {
@@ -64,5 +64,13 @@ impl Folder {
                     .expect("the event's id")
             })
             .collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            print_ends((0..self.started.get()).map(|number| self.log(number)));
+        }
     }
 }

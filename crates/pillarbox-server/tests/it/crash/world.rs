@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::broker::Queue;
-use super::daemon::Daemon;
+use super::daemon::{Daemon, print_ends};
 use super::patience::{Turn, Weight, eventually};
 use super::producer::Producer;
 use super::services::Services;
@@ -318,14 +318,9 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            return;
-        }
-        for number in 0..self.daemons.load(Ordering::Relaxed) {
-            let said = std::fs::read_to_string(self.path(number, "log")).unwrap_or_default();
-            let lines: Vec<&str> = said.lines().collect();
-            let last = lines[lines.len().saturating_sub(30)..].join("\n");
-            eprintln!("--- the end of what daemon {number} said:\n{last}");
+        if std::thread::panicking() {
+            let daemons = 0..self.daemons.load(Ordering::Relaxed);
+            print_ends(daemons.map(|number| self.path(number, "log")));
         }
     }
 }
