@@ -23,6 +23,9 @@ pub(super) const KEYS: usize = 64;
 pub(super) const HOOK: &str = "hook";
 /// One in so many transactions is rolled back.
 const ROLLED_BACK: usize = 5;
+/// One in so many is a burst of one key, so that a fault meets a run with many rows of it in flight.
+const BURSTS: usize = 40;
+const BURST: usize = 40;
 
 /// An order.
 #[derive(Debug, Clone)]
@@ -44,9 +47,14 @@ impl Order {
         }
     }
 
-    /// Most go to both places, some to one. One in eight has no key.
+    /// One in eight has no key.
     fn random() -> Self {
         let key = (fastrand::usize(..8) > 0).then(|| fastrand::usize(..KEYS));
+        Self::of(key)
+    }
+
+    /// Most go to both places, some to one.
+    fn of(key: Option<usize>) -> Self {
         let topic = match fastrand::usize(..6) {
             0 => "parcels",
             1 => "carts",
@@ -168,13 +176,22 @@ async fn place_orders(books: impl Books, stop: CancellationToken) {
     let mut tick = tokio::time::interval(Duration::from_millis(50));
     while !stop.is_cancelled() {
         tick.tick().await;
-        let orders: Vec<Order> = (0..fastrand::usize(1..=6)).map(|_| Order::random()).collect();
+        let orders = if fastrand::usize(..BURSTS) == 0 {
+            burst()
+        } else {
+            (0..fastrand::usize(1..=6)).map(|_| Order::random()).collect()
+        };
         let ending = match fastrand::usize(..ROLLED_BACK) {
             0 => Ending::RollBack,
             _ => Ending::Commit,
         };
         books.write(&orders, ending).await.expect("the database answers");
     }
+}
+
+fn burst() -> Vec<Order> {
+    let key = fastrand::usize(..KEYS);
+    (0..BURST).map(|_| Order::of(Some(key))).collect()
 }
 
 /// Waits until every row is delivered or dead.
