@@ -1,8 +1,10 @@
 //! Says that this worker is alive, and what it has done.
 //!
-//! **If we die here** others count us out when we have not been heard of for three beats.
+//! **If we die here** others count us out when we have not been heard of for three beats, which is never longer than a
+//! lease: our lanes are free by then, and nobody takes more than its part while we count.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pillarbox::store::Heartbeat;
 
@@ -28,6 +30,11 @@ impl Heart {
             backoff: Backoff::for_store(),
         }
     }
+
+    fn pause(&self) -> Duration {
+        let settings = &self.worker.settings;
+        settings.heartbeat.min(settings.lease / MISSED)
+    }
 }
 
 impl Task for Heart {
@@ -39,7 +46,7 @@ impl Task for Heart {
             host: self.host.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             scope: worker.settings.scope.clone(),
-            ttl: worker.settings.heartbeat * MISSED,
+            ttl: self.pause() * MISSED,
             claimed: done.claimed,
             delivered: done.delivered,
             failed: done.failed(),
@@ -48,7 +55,7 @@ impl Task for Heart {
             Ok(()) => {
                 worker.outage.worked("heart");
                 self.backoff.worked();
-                Next::Wait(worker.settings.heartbeat)
+                Next::Wait(self.pause())
             }
             Err(error) => {
                 worker.store_failed("heart", &error);

@@ -34,7 +34,7 @@ pub struct Settings {
     pub lane_ranges: u16,
     /// What becomes of events that no route leads anywhere.
     pub unrouted: Unrouted,
-    /// How often this worker says that it is alive.
+    /// How often this worker says that it is alive: so often, and three times in a lease if that is more often.
     pub heartbeat: Duration,
 }
 

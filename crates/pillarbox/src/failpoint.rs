@@ -16,7 +16,9 @@
 //! | `before_claim` | nothing | |
 //! | `in_claim` | the database has leased rows | the commit |
 //! | `after_claim` | rows are leased | anything else |
-//! | `after_route` | every row has its destination, in memory | a send |
+//! | `before_route` | families are known, in memory | anything in the database |
+//! | `in_route` | the database has written families | the commit |
+//! | `after_route` | every row has its destination, and families are written | a send |
 //! | `before_send` | it is one row's turn | its send |
 //! | `after_send` | the sink confirmed one row | its settlement |
 //! | `before_settle` | a batch of outcomes is known | the settlement |
@@ -31,10 +33,12 @@
 //! **If we die here** somebody asked for it.
 
 /// Every failpoint there is, in the order of an event's path.
-pub const ALL: [&str; 12] = [
+pub const ALL: [&str; 14] = [
     "before_claim",
     "in_claim",
     "after_claim",
+    "before_route",
+    "in_route",
     "after_route",
     "before_send",
     "after_send",

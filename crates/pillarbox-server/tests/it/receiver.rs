@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
 
 /// What to do with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub(crate) enum Mood {
     Hangs,
     /// 503: not now.
     Refuses,
+    /// 503 for one in twenty, 200 for all others, and takes its time to say so.
+    Stumbles,
     /// 422 for a body with the word "poison" in it, which ends that event; 200 for all others.
     RejectsPoison,
 }
@@ -100,7 +104,21 @@ impl Receiver {
         let accepted = self.requests().into_iter().filter(|request| request.accepted);
         accepted.map(|request| request.body).collect()
     }
+
+    /// The ids of the events that were accepted, in the order in which they came.
+    pub(crate) fn ledger(&self) -> Vec<Uuid> {
+        let requests = self.requests();
+        let accepted = requests.iter().filter(|request| request.accepted);
+        accepted
+            .map(|request| request.id().parse().expect("the event's id"))
+            .collect()
+    }
 }
+
+/// One in so many is refused by a receiver that stumbles.
+const STUMBLES: usize = 20;
+/// How long such a receiver takes for an answer.
+const SLOWNESS: Duration = Duration::from_millis(10);
 
 /// Serves one connection until the other side closes it.
 fn serve(stream: TcpStream, mood: &Mutex<Mood>, requests: &Mutex<Vec<Request>>) {
@@ -109,19 +127,24 @@ fn serve(stream: TcpStream, mood: &Mutex<Mood>, requests: &Mutex<Vec<Request>>) 
         let mut status = "200 OK";
         if head.starts_with("post") {
             let mood = *mood.lock().unwrap();
+            let mut requests = requests.lock().unwrap();
             status = match mood {
                 Mood::Refuses => "503 Service Unavailable",
+                Mood::Stumbles if requests.len() % STUMBLES == STUMBLES - 1 => "503 Service Unavailable",
                 Mood::RejectsPoison if body.contains("poison") => "422 Unprocessable Entity",
-                Mood::Answers | Mood::RejectsPoison | Mood::Hangs => "200 OK",
+                Mood::Answers | Mood::Stumbles | Mood::RejectsPoison | Mood::Hangs => "200 OK",
             };
-            requests.lock().unwrap().push(Request {
+            requests.push(Request {
                 at: Instant::now(),
                 head,
                 body,
                 accepted: mood != Mood::Hangs && status == "200 OK",
             });
-            if mood == Mood::Hangs {
-                continue;
+            drop(requests);
+            match mood {
+                Mood::Hangs => continue,
+                Mood::Stumbles => std::thread::sleep(SLOWNESS),
+                Mood::Answers | Mood::Refuses | Mood::RejectsPoison => {}
             }
         }
         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");

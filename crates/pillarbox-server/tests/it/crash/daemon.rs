@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
+use uuid::Uuid;
 
 /// Long enough for a debug build on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -82,6 +83,13 @@ impl Daemon {
         kill_process(pid, signal).expect("the process is there");
     }
 
+    /// Which worker it is, once it has said so.
+    pub(super) fn worker(&self) -> Option<Uuid> {
+        let said = self.said();
+        let (_, rest) = said.split_once("worker=")?;
+        rest.split_whitespace().next()?.parse().ok()
+    }
+
     /// Everything it has said.
     pub(super) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).expect("the log is there")
@@ -92,5 +100,16 @@ impl Daemon {
             Ok(status) => status.expect("our own child"),
             Err(_) => panic!("it does not end: {}", self.said()),
         }
+    }
+}
+
+/// Prints the end of each log: what a person wants to see of a test that failed.
+pub(super) fn print_ends(logs: impl Iterator<Item = PathBuf>) {
+    for (number, log) in logs.enumerate() {
+        let said = std::fs::read_to_string(log).unwrap_or_default();
+        // Events that a daemon printed are no part of what it said about itself.
+        let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with('{')).collect();
+        let last = lines[lines.len().saturating_sub(30)..].join("\n");
+        eprintln!("--- the end of what daemon {number} said:\n{last}");
     }
 }

@@ -8,16 +8,24 @@
 //!
 //! Tests that need a failpoint want the cargo feature `failpoints`; without it they say so and are ignored.
 
+mod books;
 mod broker;
+mod crew;
 mod daemon;
 mod door;
+mod folder;
+mod ledger;
 mod patience;
 mod producer;
 mod services;
+mod shop;
 mod world;
 
+mod families;
 mod kills;
+mod lanes;
 mod leases;
+mod order;
 mod outages;
 mod poison;
 mod pooler;

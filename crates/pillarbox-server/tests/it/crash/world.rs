@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::broker::Queue;
-use super::daemon::Daemon;
+use super::daemon::{Daemon, print_ends};
 use super::patience::{Turn, Weight, eventually};
 use super::producer::Producer;
 use super::services::Services;
@@ -32,6 +32,8 @@ pub(super) struct Tuning {
     pub(super) amqp: Option<String>,
     /// Another way to the database.
     pub(super) database: Option<String>,
+    /// What else the configuration says: further destinations, and routes.
+    pub(super) more: String,
 }
 
 impl Tuning {
@@ -46,6 +48,7 @@ impl Tuning {
             max_attempts: 25,
             amqp: None,
             database: None,
+            more: String::new(),
         }
     }
 
@@ -125,6 +128,11 @@ impl World {
         Daemon::start(&config, self.path(number, "log"), variables)
     }
 
+    /// A folder of the test's own.
+    pub(super) fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
     fn path(&self, number: usize, extension: &str) -> PathBuf {
         self.dir.path().join(format!("daemon-{number}.{extension}"))
     }
@@ -153,6 +161,7 @@ impl World {
             url = "{amqp}"
             exchange = "{exchange}"
             concurrency = {concurrency}
+            {more}
             "#,
             database = tuning.database.as_ref().unwrap_or(&self.database),
             lease = tuning.lease.as_millis(),
@@ -163,6 +172,7 @@ impl World {
             amqp = tuning.amqp.as_ref().unwrap_or(&self.services.amqp),
             exchange = self.queue.name,
             concurrency = tuning.concurrency,
+            more = tuning.more,
         )
     }
 
@@ -291,7 +301,8 @@ impl World {
         .await;
     }
 
-    async fn remove(self) {
+    /// Leaves nothing behind.
+    pub(super) async fn remove(self) {
         self.queue.delete().await;
         self.pool.close().await;
         let mut admin = PgConnection::connect(&self.services.postgres)
@@ -307,14 +318,9 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            return;
-        }
-        for number in 0..self.daemons.load(Ordering::Relaxed) {
-            let said = std::fs::read_to_string(self.path(number, "log")).unwrap_or_default();
-            let lines: Vec<&str> = said.lines().collect();
-            let last = lines[lines.len().saturating_sub(30)..].join("\n");
-            eprintln!("--- the end of what daemon {number} said:\n{last}");
+        if std::thread::panicking() {
+            let daemons = 0..self.daemons.load(Ordering::Relaxed);
+            print_ends(daemons.map(|number| self.path(number, "log")));
         }
     }
 }
