@@ -1,12 +1,18 @@
 //! What travels beside the payload, the same to every place: `docs/sinks/message-format.md`.
 //!
 //! Names that begin with `pillarbox-` are ours. A header of the event with such a name is left out, so
-//! that a producer cannot forge what a receiver relies on.
+//! that a producer cannot forge what a receiver relies on. What the configuration adds wins over the event's
+//! own and cannot have such a name either.
+
+mod table;
 
 use std::borrow::Cow;
 
-use pillarbox::Delivery;
+use pillarbox::{Delivery, Outcome};
 use time::format_description::well_known::Rfc3339;
+
+pub(crate) use table::Added;
+pub use table::{Table, TableError};
 
 /// What the names of our own headers begin with.
 pub const PREFIX: &str = "pillarbox-";
@@ -42,6 +48,20 @@ pub fn of(delivery: &Delivery) -> Vec<Header<'_>> {
     let own = event.headers.iter().filter(|(name, _)| !is_ours(name));
     headers.extend(own.map(|(name, value)| (name.as_str(), Cow::from(value))));
     headers
+}
+
+/// Our headers, the event's own, and then those that the destination adds, in the place of the event's own of
+/// the same name. An event that lacks what one of them needs is rejected.
+pub(crate) fn all<'a>(
+    delivery: &'a Delivery,
+    destination: &str,
+    added: &'a Added,
+) -> Result<Vec<Header<'a>>, Outcome> {
+    let rendered = added.render(delivery, destination)?;
+    let mut headers = of(delivery);
+    headers.retain(|(name, _)| !added.has(name));
+    headers.extend(rendered);
+    Ok(headers)
 }
 
 /// When the row was written, by the store's clock.

@@ -17,6 +17,13 @@
 
 pub mod callback;
 pub mod duration;
+#[cfg_attr(
+    not(feature = "webhook"),
+    allow(
+        dead_code,
+        reason = "what a destination adds is only sent by sinks with a client of their own"
+    )
+)]
 pub mod headers;
 pub mod kafka;
 pub mod log;

@@ -4,6 +4,9 @@ use pillarbox::{Delivery, Event};
 use time::macros::datetime;
 use uuid::Uuid;
 
+use crate::headers::{Added, Table};
+use crate::registry::ConfigError;
+
 /// The first attempt to deliver the event.
 pub(crate) fn delivery(event: Event) -> Delivery {
     Delivery {
@@ -18,4 +21,12 @@ pub(crate) fn delivery(event: Event) -> Delivery {
         recovered: false,
         contested: false,
     }
+}
+
+/// What a destination with these headers adds.
+pub(crate) fn added(
+    headers: &[(&str, &str)],
+    legal: impl Fn(&str, &str) -> Result<(), String>,
+) -> Result<Added, ConfigError> {
+    Added::new(&Table::new(headers.iter().copied()).unwrap(), legal)
 }

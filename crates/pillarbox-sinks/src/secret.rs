@@ -64,6 +64,14 @@ impl Secret {
         Self(Source::File(path.into()))
     }
 
+    /// The text, if it is not kept elsewhere. Must not be printed.
+    pub(crate) fn as_inline(&self) -> Option<&str> {
+        match &self.0 {
+            Source::Inline(value) => Some(value),
+            Source::Env(_) | Source::File(_) => None,
+        }
+    }
+
     /// Reads the secret. What comes back must not be printed.
     ///
     /// # Errors
@@ -161,13 +169,13 @@ impl<'de> Visitor<'de> for SecretVisitor {
 
     // What was given may be a password of digits only: serde's own message would print it.
     fn visit_i64<E: de::Error>(self, _: i64) -> Result<Secret, E> {
-        Err(E::custom("a secret is a text; put it in quotes"))
+        Err(E::custom("this is a text; put it in quotes"))
     }
     fn visit_u64<E: de::Error>(self, _: u64) -> Result<Secret, E> {
-        Err(E::custom("a secret is a text; put it in quotes"))
+        Err(E::custom("this is a text; put it in quotes"))
     }
     fn visit_f64<E: de::Error>(self, _: f64) -> Result<Secret, E> {
-        Err(E::custom("a secret is a text; put it in quotes"))
+        Err(E::custom("this is a text; put it in quotes"))
     }
 }
 

@@ -135,6 +135,14 @@ impl Template {
         })
     }
 
+    /// A template that is nothing but this text.
+    pub fn literal(text: &str) -> Self {
+        Self {
+            source: text.replace('{', "{{").replace('}', "}}"),
+            parts: vec![Part::Literal(text.to_owned())],
+        }
+    }
+
     /// The text as it was written.
     pub fn source(&self) -> &str {
         &self.source
@@ -151,6 +159,15 @@ impl Template {
             Some(Part::Literal(text)) => text,
             Some(Part::Value(_)) | None => "",
         }
+    }
+
+    /// What stands there whatever the event.
+    pub fn without_fields(&self) -> String {
+        let literals = self.parts.iter().map(|part| match part {
+            Part::Literal(text) => text.as_str(),
+            Part::Value(_) => "",
+        });
+        literals.collect()
     }
 
     /// Fills in an event on its way to the named destination.
@@ -364,6 +381,7 @@ mod tests {
         let template = Template::parse("https://a/{topic}").unwrap();
         assert_eq!(template.literal_start(), "https://a/");
         assert!(!template.is_constant());
+        assert_eq!(template.without_fields(), "https://a/");
         assert!(Template::parse("plain").unwrap().is_constant());
     }
 
@@ -378,7 +396,11 @@ mod tests {
         #[test]
         fn an_escaped_literal_comes_back_as_it_was(text in "\\PC{0,40}") {
             let source = text.replace('{', "{{").replace('}', "}}");
-            prop_assert_eq!(render(&source, event()).unwrap(), text);
+            prop_assert_eq!(render(&source, event()).unwrap(), text.as_str());
+            let literal = Template::literal(&text);
+            prop_assert_eq!(literal.source(), source);
+            prop_assert_eq!(literal.without_fields(), text.as_str());
+            prop_assert_eq!(literal.render(&delivery(event()), "queue").unwrap(), text);
         }
     }
 }

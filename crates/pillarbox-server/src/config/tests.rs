@@ -664,25 +664,35 @@ fn a_variable_for_one_database_is_refused_where_there_are_several() {
 
 #[test]
 fn a_template_with_an_unknown_name_is_refused_with_its_line() {
-    for (keys, line) in [
+    for (sink, keys) in [
         (
-            "type = \"rabbitmq\"\nurl = \"amqp://h\"\nexchange = \"e\"\nrouting_key = \"{event_tpye}\"",
-            7,
+            "type = \"rabbitmq\"\nurl = \"amqp://h\"\nexchange = \"e\"",
+            &["routing_key"][..],
         ),
-        (
-            "type = \"kafka\"\nbrokers = \"h:9092\"\ntopic = \"{event_tpye}\"",
-            6,
-        ),
-        (
-            "type = \"kafka\"\nbrokers = \"h:9092\"\nkey = \"{event_tpye}\"",
-            6,
-        ),
+        ("type = \"kafka\"\nbrokers = \"h:9092\"", &["topic", "key"]),
+        ("type = \"nats\"\nurl = \"nats://h\"", &["subject"]),
+        ("type = \"redis\"\nurl = \"redis://h\"", &["stream"]),
+        ("type = \"webhook\"\nurl = \"http://h/\"", &[]),
     ] {
-        let error = wrong(&with(&format!("[[destination]]\nname = \"a\"\n{keys}")));
-        assert!(
-            error.starts_with(&format!("p.toml:{line}: `"))
-                && error.contains("`: `{event_tpye}` is not known"),
-            "{keys}: {error}"
+        let templates = keys.iter().map(|key| {
+            (
+                format!("{key} = \"{{event_tpye}}\""),
+                format!("`{key}`: `{{event_tpye}}` is not known; the names are id, namespace,"),
+            )
+        });
+        let headers = (
+            "headers = { x-source = \"shop\", x-type = \"{event_tpye}\" }".to_owned(),
+            "`headers`: `x-type`: `{event_tpye}` is not known; the names are id, namespace,".to_owned(),
         );
+        for (written, said) in templates.chain([headers]) {
+            let error = wrong(&with(&format!(
+                "[[destination]]\nname = \"a\"\n{sink}\n{written}"
+            )));
+            let line = sink.lines().count() + 4;
+            assert!(
+                error.starts_with(&format!("p.toml:{line}: {said}")),
+                "{sink}\n{written}: {error}"
+            );
+        }
     }
 }

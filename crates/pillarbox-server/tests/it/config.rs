@@ -34,6 +34,12 @@ fn a_sink_that_cannot_be_built_is_refused_with_its_line() {
         error.starts_with("error: p.toml:5: destination `hook`: `url` "),
         "{error}"
     );
+    let hook = hook.replace("not a url", "http://h/") + "headers = { Host = \"other\" }\n";
+    let error = check(folder.path(), &hook, &[]).failed(2);
+    assert!(
+        error.starts_with("error: p.toml:6: destination `hook`: `headers` cannot have `Host`: "),
+        "{error}"
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::duration;
+use crate::headers::Table;
 use crate::secret::Secret;
 use crate::template::Template;
 use crate::tls::Tls;
@@ -23,6 +24,9 @@ pub struct Config {
     /// else there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Template>,
+    /// Added to every record; they win over the event's own.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    pub headers: Table,
     /// How long one record may take until it is confirmed or given up.
     #[serde(default = "default_timeout", with = "duration")]
     pub timeout: Duration,
@@ -98,6 +102,7 @@ impl Config {
             brokers: brokers.into(),
             topic: default_topic(),
             key: None,
+            headers: Table::default(),
             timeout: default_timeout(),
             linger: default_linger(),
             compression: Compression::default(),

@@ -8,7 +8,7 @@ use pillarbox::{Delivery, Outcome};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::FutureRecord;
 
-use crate::headers;
+use crate::headers::{self, Added};
 use crate::template::Template;
 
 /// The longest name of a topic: the broker makes a folder of it.
@@ -41,6 +41,7 @@ pub(super) fn record(
     destination: &str,
     topic: &Template,
     key: Option<&Template>,
+    added: &Added,
 ) -> Result<Record, Outcome> {
     let render = |template: &Template| {
         template
@@ -61,7 +62,7 @@ pub(super) fn record(
     Ok(Record {
         topic,
         key,
-        headers: all_headers(delivery),
+        headers: all_headers(delivery, destination, added)?,
         payload: event.payload.as_bytes().clone(),
     })
 }
@@ -86,21 +87,30 @@ fn legal_topic(topic: &str) -> Result<(), Outcome> {
 }
 
 /// Kafka has no place of its own for the media type, so it travels as a header.
-fn all_headers(delivery: &Delivery) -> OwnedHeaders {
+fn all_headers(delivery: &Delivery, destination: &str, added: &Added) -> Result<OwnedHeaders, Outcome> {
     let event = &delivery.event;
-    let own = headers::of(delivery);
+    let own = headers::all(delivery, destination, added)?;
     let mut all = OwnedHeaders::new_with_capacity(own.len() + 2);
     all = insert(all, "content-type", event.media_type());
     if let Some(encoding) = &event.content_encoding {
         all = insert(all, "content-encoding", encoding);
     }
-    let is_ours = |name: &str| {
-        name.eq_ignore_ascii_case("content-type") || name.eq_ignore_ascii_case("content-encoding")
-    };
     for (name, value) in own.iter().filter(|(name, _)| !is_ours(name)) {
         all = insert(all, name, value);
     }
-    all
+    Ok(all)
+}
+
+/// What speaks against a header that the configuration adds.
+pub(super) fn legal_header(name: &str, _: &str) -> Result<(), String> {
+    if is_ours(name) {
+        return Err("it says what the payload is".to_owned());
+    }
+    Ok(())
+}
+
+fn is_ours(name: &str) -> bool {
+    name.eq_ignore_ascii_case("content-type") || name.eq_ignore_ascii_case("content-encoding")
 }
 
 fn insert(headers: OwnedHeaders, key: &str, value: &str) -> OwnedHeaders {
@@ -113,14 +123,26 @@ fn insert(headers: OwnedHeaders, key: &str, value: &str) -> OwnedHeaders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::delivery;
+    use crate::sample::{added, delivery};
     use pillarbox::Event;
     use rdkafka::message::Headers;
 
     fn encode(topic: &str, key: Option<&str>, event: Event) -> Result<Record, Outcome> {
         let topic = Template::parse(topic).unwrap();
         let key = key.map(|key| Template::parse(key).unwrap());
-        record(&delivery(event), "stream", &topic, key.as_ref())
+        record(
+            &delivery(event),
+            "stream",
+            &topic,
+            key.as_ref(),
+            &Added::default(),
+        )
+    }
+
+    fn encode_with(headers: &[(&str, &str)], event: Event) -> Result<Record, Outcome> {
+        let topic = Template::parse("{topic}").unwrap();
+        let added = added(headers, legal_header).unwrap();
+        record(&delivery(event), "stream", &topic, None, &added)
     }
 
     fn event() -> Event {
@@ -183,5 +205,36 @@ mod tests {
         assert!(all.contains(&("x", b"y")));
         assert!(all.iter().all(|(_, value)| *value != b"forged"));
         assert!(all.iter().any(|(name, _)| *name == "pillarbox-id"));
+    }
+
+    #[test]
+    fn configured_headers_are_made_from_the_event_and_win() {
+        let event = event().header("X-Topic", "theirs").header("x-own", "kept");
+        let record = encode_with(&[("x-topic", "a.{topic}")], event).ok().unwrap();
+        let all: Vec<(&str, &[u8])> = (record.headers.iter())
+            .map(|header| (header.key, header.value.unwrap()))
+            .collect();
+        assert!(all.contains(&("x-topic", b"a.orders")));
+        assert!(all.contains(&("x-own", b"kept")));
+        assert!(all.iter().all(|(_, value)| *value != b"theirs"));
+    }
+
+    #[test]
+    fn an_event_that_makes_no_configured_header_is_rejected() {
+        let Err(Outcome::Reject { reason }) = encode_with(&[("x-severity", "{severity}")], event()) else {
+            panic!("not rejected")
+        };
+        assert_eq!(
+            reason,
+            "the event has no `severity`, which the header `x-severity` needs"
+        );
+    }
+
+    #[test]
+    fn a_configured_header_that_is_ours_is_refused() {
+        for name in ["Content-Type", "content-encoding", "pillarbox-id", "a\0b"] {
+            let error = added(&[(name, "x")], legal_header).err().unwrap();
+            assert_eq!(error.key, "headers", "{name}");
+        }
     }
 }

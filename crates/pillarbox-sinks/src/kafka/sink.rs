@@ -14,6 +14,7 @@ use super::config::Config;
 use super::encode;
 use super::producer::Producer;
 use super::settings;
+use crate::headers::Added;
 use crate::registry::ConfigError;
 use crate::template::Template;
 
@@ -27,6 +28,7 @@ pub struct Kafka {
     destination: String,
     topic: Template,
     key: Option<Template>,
+    headers: Added,
     timeout: Duration,
     client_config: ClientConfig,
     current: Mutex<Current>,
@@ -56,6 +58,7 @@ impl Kafka {
             destination: name.to_owned(),
             topic: config.topic.clone(),
             key: config.key.clone(),
+            headers: Added::new(&config.headers, encode::legal_header)?,
             timeout: config.timeout,
             client_config,
             current: Mutex::new(Current {
@@ -114,7 +117,8 @@ impl Kafka {
 impl Sink for Kafka {
     /// A record that was handed to the client is sent even if the call is dropped.
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let record = match encode::record(delivery, &self.destination, &self.topic, self.key.as_ref()) {
+        let key = self.key.as_ref();
+        let record = match encode::record(delivery, &self.destination, &self.topic, key, &self.headers) {
             Ok(record) => record,
             Err(outcome) => return outcome,
         };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::duration;
+use crate::headers::Table;
 use crate::secret::Secret;
 use crate::template::Template;
 use crate::tls::Tls;
@@ -31,6 +32,9 @@ pub struct Config {
     /// What the subject is made of.
     #[serde(default = "default_subject")]
     pub subject: Template,
+    /// Added to every message; they win over the event's own.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    pub headers: Table,
     /// The stream that must take the messages. Unless it is named, any stream with the subject may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,
@@ -66,6 +70,7 @@ impl Config {
             token: None,
             credentials: None,
             subject: default_subject(),
+            headers: Table::default(),
             stream: None,
             create_stream: None,
             connect_timeout: default_connect_timeout(),

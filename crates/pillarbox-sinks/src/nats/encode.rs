@@ -5,7 +5,7 @@ use async_nats::jetstream::message::{OutboundMessage, PublishMessage};
 use async_nats::{HeaderMap, HeaderName, HeaderValue};
 use pillarbox::{Delivery, Outcome};
 
-use crate::headers;
+use crate::headers::{self, Added};
 use crate::template::Template;
 
 /// The longest subject. A server ends a connection whose control line is over 4096 bytes, and the answer's
@@ -18,12 +18,13 @@ pub(super) fn message(
     destination: &str,
     subject: &Template,
     stream: Option<&str>,
+    added: &Added,
 ) -> Result<OutboundMessage, Outcome> {
     let subject = subject
         .render(delivery, destination)
         .map_err(|missing| Outcome::reject(missing.to_string()))?;
     legal_subject(&subject)?;
-    let mut all = all_headers(delivery)?;
+    let mut all = all_headers(delivery, destination, added)?;
     all.insert(NATS_MESSAGE_ID, delivery.id.to_string());
     if let Some(stream) = stream {
         all.insert(NATS_EXPECTED_STREAM, stream);
@@ -55,48 +56,60 @@ fn legal_subject(subject: &str) -> Result<(), Outcome> {
 }
 
 /// NATS has no place of its own for the media type, so it travels as a header.
-fn all_headers(delivery: &Delivery) -> Result<HeaderMap, Outcome> {
+fn all_headers(delivery: &Delivery, destination: &str, added: &Added) -> Result<HeaderMap, Outcome> {
     let event = &delivery.event;
     let mut all = HeaderMap::new();
     insert(&mut all, "content-type", event.media_type())?;
     if let Some(encoding) = &event.content_encoding {
         insert(&mut all, "content-encoding", encoding)?;
     }
-    let is_ours = |name: &str| {
-        name.eq_ignore_ascii_case("content-type") || name.eq_ignore_ascii_case("content-encoding")
-    };
-    for (name, value) in headers::of(delivery).iter().filter(|(name, _)| !is_ours(name)) {
+    let others = headers::all(delivery, destination, added)?;
+    for (name, value) in others.iter().filter(|(name, _)| !is_ours(name)) {
         insert(&mut all, name, value)?;
     }
     Ok(all)
 }
 
+/// What speaks against a header that the configuration adds.
+pub(super) fn legal_header(name: &str, value: &str) -> Result<(), String> {
+    if is_ours(name) {
+        return Err("it says what the payload is".to_owned());
+    }
+    header(name, value)?;
+    Ok(())
+}
+
+fn is_ours(name: &str) -> bool {
+    name.eq_ignore_ascii_case("content-type") || name.eq_ignore_ascii_case("content-encoding")
+}
+
 fn insert(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Outcome> {
+    let (name, value) = header(name, value).map_err(|problem| {
+        let name = name.escape_debug();
+        Outcome::reject(format!("the header `{name}` cannot be sent: {problem}"))
+    })?;
+    headers.insert(name, value);
+    Ok(())
+}
+
+fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
     // Nats-Rollup, for one, would empty the stream.
     if name
         .get(..5)
         .is_some_and(|start| start.eq_ignore_ascii_case("nats-"))
     {
-        return Err(Outcome::reject(format!(
-            "NATS keeps headers such as `{}` for itself",
-            name.escape_debug()
-        )));
+        return Err("NATS keeps names that begin with `Nats-` for itself");
     }
-    let legal_name = name.parse::<HeaderName>().ok().filter(|_| !name.is_empty());
-    let (Some(legal_name), Ok(legal_value)) = (legal_name, value.parse::<HeaderValue>()) else {
-        return Err(Outcome::reject(format!(
-            "NATS cannot carry the header `{}`: names are ASCII without spaces and `:`, values have no line breaks",
-            name.escape_debug()
-        )));
-    };
-    headers.insert(legal_name, legal_value);
-    Ok(())
+    let legal_name = name.parse().ok().filter(|_| !name.is_empty());
+    legal_name
+        .zip(value.parse().ok())
+        .ok_or("in NATS names are ASCII without spaces and `:`, and values have no line breaks")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::delivery;
+    use crate::sample::{added, delivery};
     use pillarbox::Event;
     use uuid::Uuid;
 
@@ -105,12 +118,17 @@ mod tests {
     }
 
     fn encode(subject: &str, event: Event) -> Result<OutboundMessage, Outcome> {
-        message(
-            &delivery(event),
-            "stream",
-            &Template::parse(subject).unwrap(),
-            None,
-        )
+        encode_with(&[], subject, event)
+    }
+
+    fn encode_with(
+        headers: &[(&str, &str)],
+        subject: &str,
+        event: Event,
+    ) -> Result<OutboundMessage, Outcome> {
+        let subject = Template::parse(subject).unwrap();
+        let added = added(headers, legal_header).unwrap();
+        message(&delivery(event), "stream", &subject, None, &added)
     }
 
     fn header(message: &OutboundMessage, name: &str) -> Option<String> {
@@ -123,7 +141,8 @@ mod tests {
         let mut sibling = delivery(event());
         sibling.id = Uuid::now_v7();
         let subject = Template::parse("{namespace}.{topic}").unwrap();
-        let message = message(&sibling, "stream", &subject, Some("SHOP")).ok().unwrap();
+        let message = message(&sibling, "stream", &subject, Some("SHOP"), &Added::default());
+        let message = message.ok().unwrap();
         assert_eq!(message.subject.as_str(), "shop.orders");
         assert_eq!(header(&message, "Nats-Msg-Id"), Some(sibling.id.to_string()));
         assert_eq!(
@@ -195,5 +214,45 @@ mod tests {
             Some("application/json")
         );
         assert_eq!(header(&message, "Content-Type"), None);
+    }
+
+    #[test]
+    fn configured_headers_are_made_from_the_event_and_win() {
+        let event = event().header("X-Topic", "theirs").header("x-own", "kept");
+        let message = encode_with(&[("x-topic", "a.{topic}")], "{topic}", event)
+            .ok()
+            .unwrap();
+        assert_eq!(header(&message, "x-topic").as_deref(), Some("a.orders"));
+        assert_eq!(header(&message, "x-own").as_deref(), Some("kept"));
+        assert_eq!(header(&message, "X-Topic"), None);
+    }
+
+    #[test]
+    fn an_event_that_makes_no_configured_header_is_rejected() {
+        for (event, said) in [
+            (event(), "no `header.x`, which the header `x` needs"),
+            (event().header("x", "a\r\nb"), "the header `x` cannot be sent"),
+        ] {
+            let encoded = encode_with(&[("x", "{header.x}")], "{topic}", event);
+            let Err(Outcome::Reject { reason }) = encoded else {
+                panic!("not rejected")
+            };
+            assert!(reason.contains(said), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_configured_header_that_nats_cannot_take_is_refused() {
+        for (name, value) in [
+            ("Nats-Msg-Id", "{id}"),
+            ("nats-rollup", "all"),
+            ("content-type", "x"),
+            ("pillarbox-id", "x"),
+            ("a b", "x"),
+            ("x", "a\n{topic}"),
+        ] {
+            let error = added(&[(name, value)], legal_header).err().unwrap();
+            assert_eq!(error.key, "headers", "{name}");
+        }
     }
 }

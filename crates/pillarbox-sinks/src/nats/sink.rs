@@ -8,6 +8,7 @@ use super::config::Config;
 use super::encode;
 use super::link::Links;
 use super::settings::Settings;
+use crate::headers::Added;
 use crate::registry::ConfigError;
 use crate::template::Template;
 
@@ -15,6 +16,7 @@ use crate::template::Template;
 pub struct Nats {
     destination: String,
     subject: Template,
+    headers: Added,
     links: Links,
 }
 
@@ -27,6 +29,7 @@ impl Nats {
         Ok(Self {
             destination: name.to_owned(),
             subject: config.subject.clone(),
+            headers: Added::new(&config.headers, encode::legal_header)?,
             links: Links::new(Settings::new(name, config)?),
         })
     }
@@ -41,7 +44,8 @@ impl Nats {
 impl Sink for Nats {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
         let stream = self.links.settings().stream.as_deref();
-        let message = match encode::message(delivery, &self.destination, &self.subject, stream) {
+        let message = encode::message(delivery, &self.destination, &self.subject, stream, &self.headers);
+        let message = match message {
             Ok(message) => message,
             Err(outcome) => return outcome,
         };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::duration;
+use crate::headers::Table;
 use crate::secret::Secret;
 use crate::template::Template;
 use crate::tls::Tls;
@@ -42,6 +43,9 @@ pub struct Config {
     /// What the routing key is made of.
     #[serde(default = "default_routing_key")]
     pub routing_key: Template,
+    /// Added to every message; they win over the event's own.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    pub headers: Table,
     /// Does a message that no queue takes count as not delivered?
     #[serde(default = "yes")]
     pub mandatory: bool,
@@ -70,6 +74,7 @@ impl Config {
             kind: default_kind(),
             declare: true,
             routing_key: default_routing_key(),
+            headers: Table::default(),
             mandatory: true,
             heartbeat: default_heartbeat(),
             connect_timeout: default_connect_timeout(),

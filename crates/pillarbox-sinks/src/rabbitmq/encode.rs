@@ -5,7 +5,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use pillarbox::{Delivery, Outcome};
 
 use super::lane::Message;
-use crate::headers;
+use crate::headers::{self, Added, Header};
 use crate::template::Template;
 
 /// To be written to disk by the broker.
@@ -21,6 +21,7 @@ pub(super) fn message(
     delivery: &Delivery,
     destination: &str,
     routing_key: &Template,
+    added: &Added,
 ) -> Result<(Message, usize), Outcome> {
     let routing_key = routing_key
         .render(delivery, destination)
@@ -41,7 +42,7 @@ pub(super) fn message(
     if let Ok(seconds) = u64::try_from(delivery.created_at.unix_timestamp()) {
         properties = properties.with_timestamp(seconds);
     }
-    let (table, header_size) = table(delivery)?;
+    let (table, header_size) = table(headers::all(delivery, destination, added)?)?;
     let message = Message {
         id,
         routing_key: short("routing key", &routing_key)?,
@@ -51,12 +52,27 @@ pub(super) fn message(
     Ok((message, header_size))
 }
 
-fn table(delivery: &Delivery) -> Result<(FieldTable, usize), Outcome> {
+/// What speaks against a header that the configuration adds.
+pub(super) fn legal_header(name: &str, _: &str) -> Result<(), String> {
+    if is_kept(name) {
+        return Err("RabbitMQ keeps it for itself".to_owned());
+    }
+    match ShortString::try_new(name) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(format!("it is {} bytes long; AMQP allows 255", name.len())),
+    }
+}
+
+/// To RabbitMQ these are lists of further routing keys; a text there costs the channel.
+fn is_kept(name: &str) -> bool {
+    matches!(name, "CC" | "BCC")
+}
+
+fn table(headers: Vec<Header<'_>>) -> Result<(FieldTable, usize), Outcome> {
     let mut table = FieldTable::default();
     let mut size = PROPERTIES;
-    for (name, value) in headers::of(delivery) {
-        // To RabbitMQ these are lists of further routing keys; a text there costs the channel.
-        if matches!(name, "CC" | "BCC") {
+    for (name, value) in headers {
+        if is_kept(name) {
             return Err(Outcome::reject(format!(
                 "the event has a header `{name}`, which RabbitMQ keeps for itself; rename it"
             )));
@@ -80,12 +96,17 @@ fn short(what: &str, text: &str) -> Result<ShortString, Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::delivery;
+    use crate::sample::{added, delivery};
     use pillarbox::Event;
 
     fn encode(routing_key: &str, event: Event) -> Result<Message, Outcome> {
+        encode_with(&[], routing_key, event)
+    }
+
+    fn encode_with(headers: &[(&str, &str)], routing_key: &str, event: Event) -> Result<Message, Outcome> {
         let template = Template::parse(routing_key).unwrap();
-        message(&delivery(event), "queue", &template).map(|(message, _)| message)
+        let added = added(headers, legal_header).unwrap();
+        message(&delivery(event), "queue", &template, &added).map(|(message, _)| message)
     }
 
     fn event() -> Event {
@@ -142,10 +163,36 @@ mod tests {
     }
 
     #[test]
+    fn configured_headers_are_made_from_the_event_and_win() {
+        let event = event().header("X-Type", "theirs").header("x-own", "kept");
+        let message = encode_with(&[("x-type", "a.{event_type}")], "{topic}", event)
+            .ok()
+            .unwrap();
+        let headers = message.properties.headers().as_ref().unwrap().inner();
+        assert_eq!(headers["x-type"], AMQPValue::LongString("a.OrderCreated".into()));
+        assert_eq!(headers["x-own"], AMQPValue::LongString("kept".into()));
+        assert!(!headers.contains_key("X-Type"));
+    }
+
+    #[test]
+    fn a_configured_header_that_rabbitmq_cannot_take_is_refused() {
+        for name in ["CC", "BCC", "pillarbox-id", &"x".repeat(256)] {
+            let error = added(&[(name, "x")], legal_header).err().unwrap();
+            assert_eq!(error.key, "headers", "{name}");
+        }
+        assert!(added(&[("cc", "x"), (&"x".repeat(255), "x")], legal_header).is_ok());
+    }
+
+    #[test]
     fn a_missing_value_is_rejected() {
-        let Err(Outcome::Reject { reason }) = encode("{severity}", event()) else {
-            panic!("not rejected")
-        };
-        assert!(reason.contains("no `severity`"), "{reason}");
+        for encoded in [
+            encode("{severity}", event()),
+            encode_with(&[("x-severity", "{severity}")], "{topic}", event()),
+        ] {
+            let Err(Outcome::Reject { reason }) = encoded else {
+                panic!("not rejected")
+            };
+            assert!(reason.contains("no `severity`"), "{reason}");
+        }
     }
 }

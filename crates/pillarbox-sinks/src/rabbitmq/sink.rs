@@ -10,6 +10,7 @@ use super::config::Config;
 use super::encode;
 use super::link::Links;
 use super::settings::Settings;
+use crate::headers::Added;
 use crate::registry::ConfigError;
 use crate::template::Template;
 
@@ -17,6 +18,7 @@ use crate::template::Template;
 pub struct RabbitMq {
     destination: String,
     routing_key: Template,
+    headers: Added,
     links: Links,
     /// Messages with a key are handed over in the order in which they came, also while the connection is opened.
     turn: Mutex<()>,
@@ -31,6 +33,7 @@ impl RabbitMq {
         Ok(Self {
             destination: name.to_owned(),
             routing_key: config.routing_key.clone(),
+            headers: Added::new(&config.headers, encode::legal_header)?,
             links: Links::new(Settings::new(name, config)?),
             turn: Mutex::new(()),
         })
@@ -52,7 +55,8 @@ impl RabbitMq {
 #[async_trait]
 impl Sink for RabbitMq {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let (message, header_size) = match encode::message(delivery, &self.destination, &self.routing_key) {
+        let encoded = encode::message(delivery, &self.destination, &self.routing_key, &self.headers);
+        let (message, header_size) = match encoded {
             Ok(encoded) => encoded,
             Err(outcome) => return outcome,
         };

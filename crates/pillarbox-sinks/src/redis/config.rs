@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::duration;
+use crate::headers::Table;
 use crate::secret::Secret;
 use crate::template::Template;
 use crate::tls::Tls;
@@ -25,6 +26,9 @@ pub struct Config {
     /// What the stream's key is made of.
     #[serde(default = "default_stream")]
     pub stream: Template,
+    /// Added to every entry as fields; they win over the event's own.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    pub headers: Table,
     /// Trim the stream to about so many entries, read or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_len: Option<NonZeroU64>,
@@ -44,6 +48,7 @@ impl Config {
             user: None,
             password: None,
             stream: default_stream(),
+            headers: Table::default(),
             max_len: None,
             connect_timeout: default_connect_timeout(),
             tls: None,

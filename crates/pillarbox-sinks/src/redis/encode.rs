@@ -5,10 +5,10 @@ use std::num::NonZeroU64;
 use pillarbox::{Delivery, Outcome};
 use redis::{Cmd, cmd};
 
-use crate::headers;
+use crate::headers::{self, Added};
 use crate::template::Template;
 
-/// Fields that an event's header of the same name cannot override.
+/// Fields that a header of the same name cannot override.
 const OURS: [&str; 3] = ["payload", "content-type", "content-encoding"];
 
 /// The command that adds the entry.
@@ -17,6 +17,7 @@ pub(super) fn entry(
     destination: &str,
     stream: &Template,
     max_len: Option<NonZeroU64>,
+    added: &Added,
 ) -> Result<Cmd, Outcome> {
     let stream = stream
         .render(delivery, destination)
@@ -24,6 +25,7 @@ pub(super) fn entry(
     if stream.is_empty() {
         return Err(Outcome::reject("the name of the stream is empty"));
     }
+    let all = headers::all(delivery, destination, added)?;
     let event = &delivery.event;
     let mut add = cmd("XADD");
     add.arg(stream);
@@ -37,10 +39,18 @@ pub(super) fn entry(
     if let Some(encoding) = &event.content_encoding {
         add.arg("content-encoding").arg(encoding);
     }
-    for (name, value) in headers::of(delivery).iter().filter(|(name, _)| !is_ours(name)) {
+    for (name, value) in all.iter().filter(|(name, _)| !is_ours(name)) {
         add.arg(*name).arg(value.as_ref());
     }
     Ok(add)
+}
+
+/// What speaks against a header that the configuration adds.
+pub(super) fn legal_header(name: &str, _: &str) -> Result<(), String> {
+    if is_ours(name) {
+        return Err("it is a field of every entry".to_owned());
+    }
+    Ok(())
 }
 
 fn is_ours(name: &str) -> bool {
@@ -50,18 +60,29 @@ fn is_ours(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::delivery;
+    use crate::sample::{added, delivery};
     use pillarbox::Event;
     use redis::Arg;
 
     fn encode(stream: &str, max_len: Option<u64>, event: Event) -> Result<Vec<Vec<u8>>, Outcome> {
         let stream = Template::parse(stream).unwrap();
-        let add = entry(
+        let max_len = max_len.and_then(NonZeroU64::new);
+        words(&entry(
             &delivery(event),
             "stream",
             &stream,
-            max_len.and_then(NonZeroU64::new),
-        )?;
+            max_len,
+            &Added::default(),
+        )?)
+    }
+
+    fn encode_with(headers: &[(&str, &str)], event: Event) -> Result<Vec<Vec<u8>>, Outcome> {
+        let stream = Template::parse("{topic}").unwrap();
+        let added = added(headers, legal_header).unwrap();
+        words(&entry(&delivery(event), "stream", &stream, None, &added)?)
+    }
+
+    fn words(add: &Cmd) -> Result<Vec<Vec<u8>>, Outcome> {
         let text = |arg| match arg {
             Arg::Simple(bytes) => <[u8]>::to_vec(bytes),
             _ => panic!("XADD has no cursor"),
@@ -98,6 +119,34 @@ mod tests {
             .header("content-type", "forged");
         let words = encode("{topic}", None, event).unwrap();
         assert!(words.iter().all(|word| word != b"forged"));
+    }
+
+    #[test]
+    fn configured_headers_are_made_from_the_event_and_win() {
+        let event = event().header("X-Topic", "theirs").header("x-own", "kept");
+        let words = encode_with(&[("x-topic", "a.{topic}")], event).unwrap();
+        for pair in [[&b"x-topic"[..], b"a.orders"], [b"x-own", b"kept"]] {
+            assert!(words[3..].chunks(2).any(|words| words == pair), "{pair:?}");
+        }
+        assert!(words.iter().all(|word| word != b"theirs"));
+    }
+
+    #[test]
+    fn an_event_that_makes_no_configured_header_is_rejected() {
+        assert_eq!(
+            encode_with(&[("x-severity", "{severity}")], event()),
+            Err(Outcome::reject(
+                "the event has no `severity`, which the header `x-severity` needs"
+            ))
+        );
+    }
+
+    #[test]
+    fn a_configured_header_that_is_ours_is_refused() {
+        for name in ["payload", "Content-Type", "content-encoding", "pillarbox-id"] {
+            let error = added(&[(name, "x")], legal_header).err().unwrap();
+            assert_eq!(error.key, "headers", "{name}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::config::Config;
 use super::encode;
 use super::link::Links;
 use super::settings::Settings;
+use crate::headers::Added;
 use crate::registry::ConfigError;
 use crate::template::Template;
 
@@ -18,6 +19,7 @@ use crate::template::Template;
 pub struct Redis {
     destination: String,
     stream: Template,
+    headers: Added,
     max_len: Option<NonZeroU64>,
     links: Links,
 }
@@ -31,6 +33,7 @@ impl Redis {
         Ok(Self {
             destination: name.to_owned(),
             stream: config.stream.clone(),
+            headers: Added::new(&config.headers, encode::legal_header)?,
             max_len: config.max_len,
             links: Links::new(Settings::new(config)?),
         })
@@ -60,7 +63,14 @@ impl Redis {
 #[async_trait]
 impl Sink for Redis {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let entry = match encode::entry(delivery, &self.destination, &self.stream, self.max_len) {
+        let entry = encode::entry(
+            delivery,
+            &self.destination,
+            &self.stream,
+            self.max_len,
+            &self.headers,
+        );
+        let entry = match entry {
             Ok(entry) => entry,
             Err(outcome) => return outcome,
         };

@@ -1,11 +1,11 @@
 //! What a `webhook` destination can say.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::duration;
+use crate::headers::Table;
 use crate::secret::Secret;
 use crate::tls::Tls;
 
@@ -16,9 +16,9 @@ pub struct Config {
     /// Where to post. After the host it may be a [template](crate::Template); often it holds a token, so it
     /// is never printed.
     pub url: Secret,
-    /// Sent with every request; they win over the event's own headers.
-    #[serde(default)]
-    pub headers: BTreeMap<String, Secret>,
+    /// Added to every request; they win over the event's own.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    pub headers: Table,
     /// `Authorization: Bearer …`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bearer: Option<Secret>,
@@ -51,7 +51,7 @@ impl Config {
     pub fn new(url: impl Into<Secret>) -> Self {
         Self {
             url: url.into(),
-            headers: BTreeMap::new(),
+            headers: Table::default(),
             bearer: None,
             basic: None,
             timeout: default_timeout(),

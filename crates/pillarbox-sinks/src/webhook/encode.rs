@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use pillarbox::{Delivery, Outcome};
 use reqwest::Url;
-use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use crate::headers;
+use crate::headers::{self, Added};
 use crate::registry::ConfigError;
 use crate::template::Template;
 
@@ -18,7 +18,8 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// Headers that belong to the connection, to the payload or to us. An event cannot set them.
+/// Headers that belong to the connection, to the payload or to us. Neither an event nor the configuration can
+/// set them.
 const RESERVED: [&str; 12] = [
     "connection",
     "content-encoding",
@@ -104,7 +105,8 @@ pub(super) fn request(
     delivery: &Delivery,
     destination: &str,
     target: &Target,
-    fixed: &HeaderMap,
+    added: &Added,
+    authorization: Option<&HeaderValue>,
 ) -> Result<(Url, HeaderMap), Outcome> {
     let url = target.url(delivery, destination)?;
     let event = &delivery.event;
@@ -113,21 +115,53 @@ pub(super) fn request(
     if let Some(encoding) = &event.content_encoding {
         put(&mut map, CONTENT_ENCODING, encoding)?;
     }
-    put(
-        &mut map,
-        HeaderName::from_static("webhook-id"),
-        &event.id.to_string(),
-    )?;
-    for (name, value) in headers::of(delivery) {
+    let id = HeaderName::from_static("webhook-id");
+    put(&mut map, id, &event.id.to_string())?;
+    for (name, value) in headers::all(delivery, destination, added)? {
         let name = header_name(name)?;
         if !is_reserved(&name) {
             put(&mut map, name, &value)?;
         }
     }
-    for (name, value) in fixed {
-        map.insert(name, value.clone());
+    for (_, value) in map.iter_mut().filter(|(name, _)| added.has(name.as_str())) {
+        value.set_sensitive(true);
+    }
+    if let Some(authorization) = authorization {
+        map.insert(AUTHORIZATION, authorization.clone());
     }
     Ok((url, map))
+}
+
+/// What a request carries that is about no event.
+pub(super) fn probe_headers(added: &Added, authorization: Option<&HeaderValue>) -> Result<HeaderMap, String> {
+    let constant = added.constant().map(|(name, value)| header(name, &value));
+    let mut map: HeaderMap = constant.collect::<Result<_, _>>()?;
+    if let Some(authorization) = authorization {
+        map.insert(AUTHORIZATION, authorization.clone());
+    }
+    Ok(map)
+}
+
+/// What speaks against a header that the configuration adds.
+pub(super) fn legal_header(name: &str, value: &str) -> Result<(), String> {
+    let (name, _) = header(name, value)?;
+    if is_reserved(&name) {
+        return Err("it belongs to the connection, to the payload or to us".to_owned());
+    }
+    Ok(())
+}
+
+fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
+    let name = HeaderName::try_from(name).map_err(|_| "it is no name for an HTTP header")?;
+    let value = secret(value).ok_or("its value holds a character that HTTP forbids")?;
+    Ok((name, value))
+}
+
+/// A value that no log of the HTTP client shows.
+pub(super) fn secret(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_bytes(text.as_bytes()).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 fn header_name(name: &str) -> Result<HeaderName, Outcome> {
@@ -159,12 +193,12 @@ fn printable(name: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::delivery;
+    use crate::sample::{added, delivery};
     use pillarbox::Event;
 
     fn encode(url: &str, event: Event) -> Result<(Url, HeaderMap), Outcome> {
         let target = Target::parse(url).unwrap();
-        request(&delivery(event), "partner", &target, &HeaderMap::new())
+        request(&delivery(event), "partner", &target, &Added::default(), None)
     }
 
     fn event() -> Event {
@@ -199,17 +233,63 @@ mod tests {
         assert!(headers.values().all(|value| value != "forged"));
     }
 
-    #[test]
-    fn configured_headers_win() {
+    fn encode_with(headers: &[(&str, &str)], event: Event) -> Result<HeaderMap, Outcome> {
         let target = Target::parse("https://example.com/").unwrap();
-        let mut fixed = HeaderMap::new();
-        fixed.insert("authorization", HeaderValue::from_static("ours"));
-        let delivery = delivery(event().header("Authorization", "theirs"));
-        let (_, headers) = request(&delivery, "partner", &target, &fixed).unwrap();
+        let added = added(headers, legal_header).unwrap();
+        let bearer = HeaderValue::from_static("Bearer ours");
+        request(&delivery(event), "partner", &target, &added, Some(&bearer)).map(|(_, headers)| headers)
+    }
+
+    #[test]
+    fn configured_headers_are_made_from_the_event_and_win() {
+        let event = event()
+            .header("X-Topic", "theirs")
+            .header("Authorization", "theirs");
+        let headers = encode_with(&[("x-topic", "{topic}!"), ("authorization", "weaker")], event).unwrap();
+        for (name, value) in [("x-topic", "orders!"), ("authorization", "Bearer ours")] {
+            assert_eq!(headers.get_all(name).iter().collect::<Vec<_>>(), [value]);
+        }
+        assert!(headers["x-topic"].is_sensitive());
+        assert!(!headers["pillarbox-topic"].is_sensitive());
+    }
+
+    #[test]
+    fn an_event_that_makes_no_configured_header_is_rejected() {
         assert_eq!(
-            headers.get_all("authorization").iter().collect::<Vec<_>>(),
-            ["ours"]
+            encode_with(&[("x-severity", "token {severity}")], event()),
+            Err(Outcome::reject(
+                "the event has no `severity`, which the header `x-severity` needs"
+            ))
         );
+        let injected = event().header("x", "a\r\nevil: b");
+        let outcome = encode_with(&[("x", "{header.x}")], injected).unwrap_err();
+        assert_eq!(outcome.name(), "reject");
+    }
+
+    #[test]
+    fn a_configured_header_that_is_not_its_own_is_refused() {
+        for name in [
+            "Host",
+            "content-type",
+            "webhook-id",
+            "Proxy-X",
+            "Pillarbox-Id",
+            "x y",
+            "",
+        ] {
+            let error = added(&[(name, "x")], legal_header).err().unwrap();
+            assert_eq!(error.key, "headers", "{name}");
+        }
+    }
+
+    #[test]
+    fn a_check_carries_what_needs_no_event() {
+        let added = added(&[("x-topic", "{topic}"), ("x-shop", "berlin")], legal_header).unwrap();
+        let bearer = HeaderValue::from_static("Bearer ours");
+        let headers = probe_headers(&added, Some(&bearer)).unwrap();
+        assert_eq!(headers.len(), 2);
+        assert_eq!(headers["x-shop"], "berlin");
+        assert_eq!(headers["authorization"], "Bearer ours");
     }
 
     #[test]

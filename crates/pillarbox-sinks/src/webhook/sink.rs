@@ -7,12 +7,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use pillarbox::{Clock, Delivery, Outcome, Sink, SystemClock};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::header::{HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, redirect, retry};
 
 use super::classify;
 use super::config::Config;
 use super::encode::{self, Target};
+use crate::headers::Added;
 use crate::registry::{ConfigError, reveal};
 use crate::tls;
 
@@ -24,8 +25,8 @@ pub struct Webhook {
     client: Client,
     destination: String,
     target: Target,
-    /// Sent with every request; they win over the event's own.
-    fixed: HeaderMap,
+    headers: Added,
+    authorization: Option<HeaderValue>,
     clock: Arc<dyn Clock>,
 }
 
@@ -39,7 +40,8 @@ impl Webhook {
             client: client(config)?,
             destination: name.to_owned(),
             target: Target::parse(&reveal("url", &config.url)?)?,
-            fixed: fixed_headers(config)?,
+            headers: Added::new(&config.headers, encode::legal_header)?,
+            authorization: authorization(config)?,
             clock: Arc::new(SystemClock),
         })
     }
@@ -62,7 +64,14 @@ impl Webhook {
 #[async_trait]
 impl Sink for Webhook {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let (url, headers) = match encode::request(delivery, &self.destination, &self.target, &self.fixed) {
+        let request = encode::request(
+            delivery,
+            &self.destination,
+            &self.target,
+            &self.headers,
+            self.authorization.as_ref(),
+        );
+        let (url, headers) = match request {
             Ok(request) => request,
             Err(outcome) => return outcome,
         };
@@ -83,10 +92,8 @@ impl Sink for Webhook {
 
     /// Any answer at all means that somebody is there: what it thinks of HEAD is its own affair.
     async fn check(&self) -> Result<(), String> {
-        let request = self
-            .client
-            .head(self.target.probe().clone())
-            .headers(self.fixed.clone());
+        let headers = encode::probe_headers(&self.headers, self.authorization.as_ref())?;
+        let request = self.client.head(self.target.probe().clone()).headers(headers);
         match request.send().await {
             Ok(_) => Ok(()),
             Err(error) => Err(classify::words(error)),
@@ -121,22 +128,6 @@ fn client(config: &Config) -> Result<Client, ConfigError> {
         .map_err(|error| ConfigError::at("tls", format!("cannot be used: {}", classify::words(error))))
 }
 
-fn fixed_headers(config: &Config) -> Result<HeaderMap, ConfigError> {
-    let mut headers = HeaderMap::new();
-    for (name, value) in &config.headers {
-        let wrong = |why: &str| ConfigError::at("headers", format!("`{name}` {why}"));
-        let value = value.reveal().map_err(|error| wrong(&error.to_string()))?;
-        let value =
-            sensitive(&value).ok_or_else(|| wrong("has a value with a character that HTTP forbids"))?;
-        let name = HeaderName::try_from(name).map_err(|_| wrong("is no name for an HTTP header"))?;
-        headers.insert(name, value);
-    }
-    if let Some(value) = authorization(config)? {
-        headers.insert(AUTHORIZATION, value);
-    }
-    Ok(headers)
-}
-
 fn authorization(config: &Config) -> Result<Option<HeaderValue>, ConfigError> {
     let text = match (&config.bearer, &config.basic) {
         (None, None) => return Ok(None),
@@ -152,21 +143,15 @@ fn authorization(config: &Config) -> Result<Option<HeaderValue>, ConfigError> {
             format!("Basic {}", STANDARD.encode(format!("{}:{password}", basic.user)))
         }
     };
-    let value =
-        sensitive(&text).ok_or_else(|| ConfigError::at("bearer", "holds a character that HTTP forbids"))?;
+    let value = encode::secret(&text)
+        .ok_or_else(|| ConfigError::at("bearer", "holds a character that HTTP forbids"))?;
     Ok(Some(value))
-}
-
-/// A value that no log of the HTTP client shows.
-fn sensitive(text: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::try_from(text).ok()?;
-    value.set_sensitive(true);
-    Some(value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::Table;
     use crate::webhook::Basic;
 
     fn config() -> Config {
@@ -190,7 +175,7 @@ mod tests {
     fn a_configured_header_that_http_forbids_is_refused_without_its_value() {
         for (name, value) in [("x y", "hunter2"), ("x-token", "hunter2\r\n")] {
             let mut config = config();
-            config.headers.insert(name.to_owned(), value.into());
+            config.headers = Table::new([(name, value)]).unwrap();
             let error = Webhook::new("partner", &config).err().unwrap();
             assert_eq!(error.key, "headers");
             assert!(!error.problem.contains("hunter2"), "{error}");

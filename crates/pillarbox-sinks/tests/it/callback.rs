@@ -77,6 +77,10 @@ impl Harness for CallbackHarness {
     async fn with_tls(&self, _: bool) -> Result<Arc<dyn Sink>, Skipped> {
         Err(Skipped("a function speaks no TLS"))
     }
+
+    async fn with_headers(&self, _: &[(&str, &str)]) -> Result<Arc<dyn Sink>, Skipped> {
+        Err(Skipped("a function is not configured"))
+    }
 }
 
 mod suite {

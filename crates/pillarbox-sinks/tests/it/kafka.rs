@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use pillarbox::{Event, Outcome, Sink};
+use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::kafka::{Compression, Config, Kafka, Mechanism, Sasl};
 use pillarbox_sinks::{Secret, Template, Tls};
 use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
@@ -186,6 +187,14 @@ impl Harness for KafkaHarness {
                 ..Tls::default()
             }),
             ..self.config(variable("PILLARBOX_TEST_KAFKA_SSL_BROKERS"))
+        };
+        Ok(Arc::new(Kafka::new("stream", &config).unwrap()))
+    }
+
+    async fn with_headers(&self, headers: &[(&str, &str)]) -> Result<Arc<dyn Sink>, Skipped> {
+        let config = Config {
+            headers: Table::new(headers.iter().copied()).unwrap(),
+            ..self.config(self.proxy.address().to_string())
         };
         Ok(Arc::new(Kafka::new("stream", &config).unwrap()))
     }

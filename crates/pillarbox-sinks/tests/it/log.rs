@@ -100,6 +100,10 @@ impl Harness for LogHarness {
     async fn with_tls(&self, _: bool) -> Result<Arc<dyn Sink>, Skipped> {
         Err(Skipped("standard output speaks no TLS"))
     }
+
+    async fn with_headers(&self, _: &[(&str, &str)]) -> Result<Arc<dyn Sink>, Skipped> {
+        Err(Skipped("a line has no headers but the event's"))
+    }
 }
 
 /// The line's fields under the names that headers have elsewhere.

@@ -15,6 +15,7 @@ use futures_util::FutureExt;
 use futures_util::future::{join_all, try_join_all};
 use nkeys::KeyPair;
 use pillarbox::{Delivery, Event, Outcome, Sink};
+use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::nats::{Config, CreateStream, Nats};
 use pillarbox_sinks::{Template, Tls};
 use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
@@ -165,6 +166,14 @@ impl Harness for NatsHarness {
                 ..Tls::default()
             }),
             ..self.config_at(variable("PILLARBOX_TEST_NATS_TLS_URL"))
+        };
+        Ok(Arc::new(self.nats(&config)))
+    }
+
+    async fn with_headers(&self, headers: &[(&str, &str)]) -> Result<Arc<dyn Sink>, Skipped> {
+        let config = Config {
+            headers: Table::new(headers.iter().copied()).unwrap(),
+            ..self.config()
         };
         Ok(Arc::new(self.nats(&config)))
     }

@@ -11,6 +11,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::uri::AMQPUri;
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use pillarbox::{Event, Outcome, Sink};
+use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::rabbitmq::{Config, RabbitMq};
 use pillarbox_sinks::{Template, Tls};
 use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
@@ -203,6 +204,14 @@ impl Harness for RabbitMqHarness {
                 ..Tls::default()
             }),
             ..Config::new(variable("PILLARBOX_TEST_AMQPS_URL"), self.exchange.as_str())
+        };
+        Ok(Arc::new(self.rabbitmq(&config)))
+    }
+
+    async fn with_headers(&self, headers: &[(&str, &str)]) -> Result<Arc<dyn Sink>, Skipped> {
+        let config = Config {
+            headers: Table::new(headers.iter().copied()).unwrap(),
+            ..self.config()
         };
         Ok(Arc::new(self.rabbitmq(&config)))
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use pillarbox::{Delivery, Event, Outcome, Sink};
+use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::redis::{Config, Redis};
 use pillarbox_sinks::{Template, Tls};
 use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
@@ -155,6 +156,14 @@ impl Harness for RedisHarness {
                 ..Tls::default()
             }),
             ..self.config_at(variable("PILLARBOX_TEST_REDIS_TLS_URL"))
+        };
+        Ok(Arc::new(self.redis(&config)))
+    }
+
+    async fn with_headers(&self, headers: &[(&str, &str)]) -> Result<Arc<dyn Sink>, Skipped> {
+        let config = Config {
+            headers: Table::new(headers.iter().copied()).unwrap(),
+            ..self.config()
         };
         Ok(Arc::new(self.redis(&config)))
     }

@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::serve::Listener;
 use pillarbox::{Event, Outcome, Sink};
+use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::webhook::{Config, Webhook};
 use pillarbox_sinks::{Secret, Tls};
 use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
@@ -201,6 +202,14 @@ impl Harness for WebhookHarness {
         }
         Ok(Arc::new(Webhook::new("partner", &config).unwrap()))
     }
+
+    async fn with_headers(&self, headers: &[(&str, &str)]) -> Result<Arc<dyn Sink>, Skipped> {
+        let config = Config {
+            headers: Table::new(headers.iter().copied()).unwrap(),
+            ..self.config("/hook")
+        };
+        Ok(Arc::new(Webhook::new("partner", &config).unwrap()))
+    }
 }
 
 mod suite {
@@ -327,12 +336,18 @@ async fn configured_headers_and_a_token_are_sent() {
     let harness = WebhookHarness::fresh().await;
     let config = Config {
         bearer: Some("right".into()),
-        headers: BTreeMap::from([("x-shop".to_owned(), Secret::inline("berlin"))]),
+        headers: Table::new([
+            ("x-shop", Secret::inline("berlin")),
+            ("x-path", Secret::env("PATH")),
+        ])
+        .unwrap(),
         ..harness.config("/guarded")
     };
     let sink = Webhook::new("partner", &config).unwrap();
     assert_eq!(sink.deliver(&delivery(order())).await, Outcome::Delivered);
-    assert_eq!(harness.seen()[0].1.headers["x-shop"], "berlin");
+    let headers = &harness.seen()[0].1.headers;
+    assert_eq!(headers["x-shop"], "berlin");
+    assert_eq!(headers["x-path"], variable("PATH"));
 }
 
 #[tokio::test]

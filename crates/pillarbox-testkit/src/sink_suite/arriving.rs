@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use pillarbox::{Event, Outcome};
 
-use super::bench::{Bench, delivery, order};
+use super::bench::{Bench, delivery, order, reason};
 use crate::store_suite::{Ran, Skipped};
 
 pub async fn what_is_delivered_arrives_unchanged(bench: Bench) -> Ran {
@@ -55,6 +55,44 @@ pub async fn headers_travel(bench: Bench) -> Ran {
         ("pillarbox-attempt", "3"),
         ("traceparent", "00-abc-1"),
         ("x-note", "Grüße"),
+    ] {
+        assert_eq!(
+            headers.get(name).map(String::as_str),
+            Some(value),
+            "{name} in {headers:?}"
+        );
+    }
+    Ok(())
+}
+
+pub async fn configured_headers_are_made_from_the_event(bench: Bench) -> Ran {
+    let configured = [
+        ("x-tenant", "{tenant_id}"),
+        ("x-source", "shop"),
+        ("X-Note", "{event_type} {{{header.region}}}"),
+    ];
+    let sink = bench.harness.with_headers(&configured).await?;
+    let mut nobodys = order(1);
+    nobodys.event = nobodys.event.header("region", "Köln");
+    let outcome = sink.deliver(&nobodys).await;
+    assert_eq!(outcome.name(), "reject", "it has no tenant: {outcome:?}");
+    assert!(reason(&outcome).contains("`tenant_id`"), "{outcome:?}");
+    let tenant = uuid::Uuid::now_v7();
+    let mut sent = order(2);
+    sent.event = (sent.event.tenant(tenant))
+        .header("region", "Köln")
+        .header("x-source", "forged")
+        .header("x-note", "forged");
+    assert_eq!(sink.deliver(&sent).await, Outcome::Delivered);
+    let arrived = bench.arrived(1).await;
+    assert_eq!(arrived.len(), 1, "{arrived:?}");
+    let headers = &arrived[0].headers;
+    for (name, value) in [
+        ("x-tenant", tenant.to_string().as_str()),
+        ("x-source", "shop"),
+        ("x-note", "OrderCreated {Köln}"),
+        ("region", "Köln"),
+        ("pillarbox-id", sent.event.id.to_string().as_str()),
     ] {
         assert_eq!(
             headers.get(name).map(String::as_str),

@@ -78,6 +78,12 @@ pub trait Harness: Send + Sync + 'static {
     /// When there is no TLS here.
     async fn with_tls(&self, knows_the_ca: bool) -> Result<Arc<dyn Sink>, Skipped>;
 
+    /// A sink whose configuration adds these headers; their values are templates.
+    ///
+    /// # Errors
+    /// When nothing is configured here.
+    async fn with_headers(&self, headers: &[(&str, &str)]) -> Result<Arc<dyn Sink>, Skipped>;
+
     /// Called after a case that passed; what a failed one leaves is there to be looked at.
     async fn clean_up(&self) {}
 }

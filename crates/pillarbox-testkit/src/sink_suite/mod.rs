@@ -46,6 +46,7 @@ macro_rules! sink_suite {
             arriving::what_is_delivered_arrives_unchanged
             arriving::the_event_id_travels
             arriving::headers_travel
+            arriving::configured_headers_are_made_from_the_event
             arriving::binary_payloads_arrive_as_they_were
             arriving::an_empty_payload_arrives
             arriving::a_large_payload_arrives
