@@ -14,9 +14,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use pillarbox::outcome::decide;
 use pillarbox::store::Settlement;
 use pillarbox::{Outcome, Verdict, failpoint};
@@ -385,6 +385,13 @@ impl Lanes {
         }
     }
 
+    /// Has an attempt ended already?
+    fn hears_at_once(&mut self) -> bool {
+        let ended = next_ready(&mut self.running).now_or_never().flatten();
+        self.heard.ends = ended.unwrap_or_default();
+        !self.heard.ends.is_empty()
+    }
+
     fn is_done(&self) -> bool {
         self.give_up.is_some() && !self.is_fed && self.running.is_empty() && self.cuts.is_empty()
     }
@@ -422,16 +429,26 @@ impl Task for Lanes {
         }
         let was_open = self.gate.is_open();
         self.gate.look_at_sign();
-        self.take_in(now);
-        self.drop_late(now);
-        self.ask(now);
-        self.give_back();
-        self.make_room(now);
-        self.start(now);
+        // An attempt may be answered as soon as it begins, and the next of its key may go: what came of them all is
+        // handed over together.
+        for _ in 0..AT_ONCE {
+            self.take_in(now);
+            self.drop_late(now);
+            self.ask(now);
+            self.give_back();
+            self.make_room(now);
+            self.start(now);
+            if !self.hears_at_once() {
+                break;
+            }
+        }
         self.hand_over();
         if !was_open && self.gate.is_open() {
             // What was left where it is may be claimed again.
             self.worker.sources.stir(false);
+        }
+        if !self.heard.ends.is_empty() {
+            return Next::Again;
         }
         self.next(now)
     }

@@ -14,7 +14,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// The longest wait between two looks when there is nothing to do.
     pub poll_interval: Duration,
-    /// How many rows a claim asks for at the most.
+    /// How many rows a claim asks for at the most; twice as many if they have keys, and of a few hot keys as many as
+    /// there is room for.
     pub batch: usize,
     /// How many rows may be claimed and not settled.
     pub max_in_flight: usize,

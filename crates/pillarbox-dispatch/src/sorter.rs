@@ -78,7 +78,9 @@ impl Sorter {
         };
         let rows: Vec<(Delivery, Vec<Way>)> = deliveries.into_iter().map(|row| self.ways(row)).collect();
         // Rows with a key go one way together: straight on, if none has siblings or has to ask.
-        let keys_ask = rows.iter().any(|(row, ways)| asks(row) && (row.contested || ways.len() > 1));
+        let keys_ask = rows
+            .iter()
+            .any(|(row, ways)| asks(row) && (row.contested || ways.len() > 1));
         let mut families = Vec::new();
         for (delivery, mut ways) in rows {
             let straight = !(keys_ask && asks(&delivery));

@@ -165,7 +165,12 @@ impl Sources {
             let Some(entry) = book.entries.get_mut(&share.source) else {
                 continue;
             };
-            if rows < share.limit {
+            // Of a key only so much is taken at once: there may be more keys, also where less came than was asked for.
+            let enough = match kind {
+                Kind::Free => share.limit,
+                Kind::Keyed => share.limit.div_ceil(4),
+            };
+            if rows < enough {
                 *entry.work(kind) = Work::Taken;
             }
             if let Some(floor) = taken.and_then(|taken| taken.floor) {
@@ -317,6 +322,18 @@ mod tests {
         assert!(ask().is_empty() && sources.found() && !sources.found());
         sources.saw(None, vec![due("a", 7)], false);
         assert_eq!(ask()[0].floor, 7, "a late commit is found below the floor");
+    }
+
+    #[test]
+    fn a_claim_of_some_keys_does_not_say_that_there_are_no_others() {
+        let sources = seen(&["a"]);
+        let ask = || sources.shares(Kind::Keyed, 10, 100, |_| Some((100, false)));
+        let a = source("a");
+        let took = |rows| BTreeMap::from([(&a, Taken { rows, floor: None })]);
+        sources.took(Kind::Keyed, &ask(), &took(25));
+        assert_eq!(ask().len(), 1);
+        sources.took(Kind::Keyed, &ask(), &took(24));
+        assert!(ask().is_empty());
     }
 
     #[test]

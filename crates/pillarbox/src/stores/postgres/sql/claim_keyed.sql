@@ -64,7 +64,7 @@ with recursive share as materialized (
      from segment g where g.turn = s.turn and g.place = s.place + 1)
     limit 1
   ) as next
-  where s.found < greatest(s.most / 4, 1) and s.step < 2000
+  where s.found < greatest(s.most / 8, 1) and s.step < 2000
 ), found as materialized (
   select *, (most + count(*) over (partition by turn) - 1) / count(*) over (partition by turn) as each
   from stepped where ready
@@ -78,18 +78,9 @@ with recursive share as materialized (
 ), keys as materialized (
   select * from found f
   where exists (select from ours o where o.namespace = f.namespace and o.lanes @> f.lane::int)
-), placed as materialized (
-  select k.turn, k.step, r.version, row_number() over (partition by k.turn, k.step order by r.seq) as place
-  from keys k cross join lateral (
-    select ctid as version, seq from pillarbox.outbox_events
-    where lane is not null and status in ('pending', 'processing', 'dead')
-      and coalesce(destination, '') = k.destination and namespace = k.namespace
-      and lane = k.lane and ordering_key = k.key
-    order by coalesce(destination, ''), namespace, lane, ordering_key, seq
-    limit k.each
-  ) as r
-), locked as materialized (
-  select k.turn, k.step, k.most, r.*, row_number() over (partition by k.turn, k.step order by r.seq) as place
+), run as materialized (
+  select k.turn, k.step, k.most, r.version, r.seq, r.size,
+    bool_and(r.ready) over (partition by k.turn, k.step order by r.seq rows unbounded preceding) as is_ready
   from keys k cross join lateral (
     select ctid as version, seq, pillarbox.size(payload, body) as size,
       status = 'pending' and next_attempt_at <= now() and attempts < coalesce(max_attempts, $8)
@@ -100,22 +91,25 @@ with recursive share as materialized (
       and lane = k.lane and ordering_key = k.key
     order by coalesce(destination, ''), namespace, lane, ordering_key, seq
     limit k.each
-    for update skip locked
   ) as r
-), run as (
-  -- Where a row is not in the place that it has among all, one before it was skipped, or it was changed before it was
-  -- locked. By `in`, which is hashed: a join of what the planner takes for one row and one row is a thousand times a
-  -- thousand.
+), locked as materialized (
+  -- By their places in the table. One that was changed meanwhile is not found there, and is as good as locked.
+  select ctid as version from pillarbox.outbox_events
+  where ctid = any(array(select version from run where is_ready))
+  for update skip locked
+), unbroken as (
+  -- By `in`, which is hashed: a join of what the planner takes for one row and one row is a thousand times a thousand.
   select *, row_number() over (partition by turn order by step, seq) as rank from (
     select turn, step, most, version, seq, size,
-      bool_and(ready and (turn, step, place, version) in (select turn, step, place, version from placed))
-        over (partition by turn, step order by seq rows unbounded preceding) as is_unbroken
-    from locked
-  ) as l
-  where is_unbroken
+      bool_and(version in (select version from locked))
+        over (partition by turn, step order by seq rows unbounded preceding) as is_locked
+    from run
+    where is_ready
+  ) as r
+  where is_locked
 ), chosen as (
   select version, size, sum(size) over (order by turn, step, seq rows unbounded preceding) as total
-  from run
+  from unbroken
   where rank <= most
 )
 update pillarbox.outbox_events e
