@@ -49,7 +49,8 @@ pub const SCHEMA: &str = "pillarbox";
 pub struct Options {
     /// The schema that holds the outbox: lower-case letters, digits and underscores.
     pub schema: String,
-    /// How many connections at the most. A dispatcher keeps about four busy.
+    /// How many connections at the most. A dispatcher keeps about four busy, and has one more for its heartbeat and its
+    /// leases.
     pub max_connections: u32,
     /// How long to wait for a connection, and for the answer to anything asked.
     pub timeout: Duration,
@@ -76,6 +77,8 @@ struct Inner {
     connect: PgConnectOptions,
     options: Options,
     pool: RwLock<PgPool>,
+    /// One connection apart, for what must not wait behind the rest: saying that we live, and keeping leases.
+    apart: RwLock<PgPool>,
     sql: Sql,
 }
 
@@ -94,11 +97,13 @@ impl Postgres {
             .application_name("pillarbox");
         let sql = Sql::new(&options.schema)?;
         let pool = RwLock::new(open(&connect, &options));
+        let apart = RwLock::new(open_apart(&connect, &options));
         Ok(Self {
             inner: Arc::new(Inner {
                 connect,
                 options,
                 pool,
+                apart,
                 sql,
             }),
         })
@@ -122,6 +127,7 @@ impl Postgres {
     /// Closes all connections.
     pub async fn close(&self) {
         self.inner.pool().close().await;
+        self.inner.apart().close().await;
     }
 
     /// Runs an operation to its end even if the caller is dropped: a connection that is dropped in the
@@ -147,8 +153,16 @@ impl Postgres {
 }
 
 fn open(connect: &PgConnectOptions, options: &Options) -> PgPool {
+    open_with(options.max_connections.max(1), connect, options)
+}
+
+fn open_apart(connect: &PgConnectOptions, options: &Options) -> PgPool {
+    open_with(1, connect, options)
+}
+
+fn open_with(connections: u32, connect: &PgConnectOptions, options: &Options) -> PgPool {
     PgPoolOptions::new()
-        .max_connections(options.max_connections.max(1))
+        .max_connections(connections)
         .acquire_timeout(options.timeout.min(Duration::from_secs(10)))
         .connect_lazy_with(connect.clone())
 }
@@ -158,19 +172,33 @@ impl Inner {
         self.pool.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn apart(&self) -> PgPool {
+        self.apart.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn replace_pool(&self) {
         *self.pool.write().unwrap_or_else(PoisonError::into_inner) = open(&self.connect, &self.options);
+        *self.apart.write().unwrap_or_else(PoisonError::into_inner) = open_apart(&self.connect, &self.options);
     }
 
     /// Begins a transaction whose plans do not depend on what the statistics believe: a table that was
     /// empty at the last look must not be read from end to end.
     async fn begin(&self) -> Result<Transaction, StoreError> {
+        self.begin_on(self.pool()).await
+    }
+
+    /// The same on the connection apart.
+    async fn begin_apart(&self) -> Result<Transaction, StoreError> {
+        self.begin_on(self.apart()).await
+    }
+
+    async fn begin_on(&self, pool: PgPool) -> Result<Transaction, StoreError> {
         // One statement for all settings: an idle worker is judged by the number of its queries too.
         const BEGIN: &str = "begin isolation level read committed; \
              select set_config(name, value, true) from (values \
              ('statement_timeout', '25s'), ('lock_timeout', '10s'), ('jit', 'off'), ('enable_seqscan', 'off'), \
              ('enable_bitmapscan', 'off'), ('enable_mergejoin', 'off')) as setting (name, value)";
-        self.pool().begin_with(BEGIN).await.map_err(store_error)
+        pool.begin_with(BEGIN).await.map_err(store_error)
     }
 
     /// A change of rows that are named: returns those that it changed.

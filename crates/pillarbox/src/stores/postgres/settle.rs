@@ -199,7 +199,7 @@ pub(super) async fn renew(
     lease: Duration,
 ) -> Result<Vec<Uuid>, StoreError> {
     let (ids, claims): (Vec<Uuid>, Vec<Uuid>) = held.into_iter().unzip();
-    let mut transaction = inner.begin().await?;
+    let mut transaction = inner.begin_apart().await?;
     let query = sqlx::query_scalar(inner.sql.renew.safe())
         .bind(worker)
         .bind(ids)

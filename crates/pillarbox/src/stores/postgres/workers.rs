@@ -21,9 +21,9 @@ use crate::text::error_text;
 /// How often a worker looks again when somebody else was quicker, or when ranges were made or divided.
 const LOOKS: usize = 5;
 
-/// Runs a statement that says something and answers nothing.
+/// Runs a statement that says something and answers nothing, on the connection apart.
 pub(super) async fn say(inner: Arc<Inner>, statement: Statement) -> Result<(), StoreError> {
-    let said = sqlx::raw_sql(statement.safe()).execute(&inner.pool()).await;
+    let said = sqlx::raw_sql(statement.safe()).execute(&inner.apart()).await;
     said.map_err(store_error)?;
     Ok(())
 }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use pillarbox::store::Heartbeat;
 use pillarbox::stores::postgres::{Options, Postgres};
-use pillarbox::{Event, Store, StoreError};
+use pillarbox::{Event, Scope, Store, StoreError};
 use pillarbox_testkit::store_suite::Harness;
+use uuid::Uuid;
 
 use super::harness::PostgresHarness;
 use super::producer::request;
@@ -77,5 +79,34 @@ async fn a_row_that_somebody_holds_locked_is_skipped_not_waited_for() {
     );
     holder.rollback().await.expect("lets go");
     assert_eq!(harness.store.claim(&request(10)).await.expect("claims").len(), 1);
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_heartbeat_and_a_renewal_do_not_wait_for_connections_that_are_all_in_use() {
+    let harness = PostgresHarness::direct().await;
+    let pool = harness.store.pool();
+    let mut busy = Vec::new();
+    for _ in 0..6 {
+        busy.push(pool.acquire().await.expect("a connection of the pool"));
+    }
+    assert!(pool.try_acquire().is_none(), "all are in use");
+    let heartbeat = Heartbeat {
+        worker: Uuid::new_v4(),
+        host: "here".into(),
+        version: "1".into(),
+        scope: Scope::All,
+        ttl: Duration::from_secs(15),
+        claimed: 0,
+        delivered: 0,
+        failed: 0,
+    };
+    let beat = tokio::time::timeout(Duration::from_secs(5), harness.store.beat(&heartbeat)).await;
+    beat.expect("no wait").expect("said");
+    let held = [(Uuid::new_v4(), Uuid::new_v4())];
+    let renew = harness.store.renew(heartbeat.worker, &held, Duration::from_secs(60));
+    let lost = tokio::time::timeout(Duration::from_secs(5), renew).await;
+    assert_eq!(lost.expect("no wait").expect("asked"), [held[0].0]);
+    drop(busy);
     harness.clean_up().await;
 }
