@@ -65,6 +65,11 @@ impl Scale {
         self.pick(5_000, 1_000_000, 1_000_000)
     }
 
+    /// Rows behind a blocked head.
+    pub(crate) fn behind(self) -> u32 {
+        self.pick(5_000, 100_000, 100_000)
+    }
+
     /// How long several workers together may take.
     pub(crate) fn patience(self) -> std::time::Duration {
         std::time::Duration::from_secs(self.pick(60, 300, 900))

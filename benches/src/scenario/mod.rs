@@ -32,6 +32,8 @@ pub(crate) enum Scenario {
     DrainKeyed,
     /// A backlog with one key, against one without
     DrainHotKey,
+    /// A backlog beside a blocked key with 100,000 rows behind its head
+    DrainBlockedKey,
     /// A backlog while another session holds an old snapshot
     DrainHeldSnapshot,
     /// A backlog on a table with a million delivered rows
@@ -78,6 +80,7 @@ impl Scenario {
             Self::Drain => drain::measure(context).await,
             Self::DrainKeyed => order::keyed(context).await,
             Self::DrainHotKey => order::hot(context).await,
+            Self::DrainBlockedKey => order::blocked(context).await,
             Self::DrainHeldSnapshot => snapshot::measure(context).await,
             Self::DrainLargeTable => size::measure(context).await,
             Self::Fanout => fanout::measure(context).await,
@@ -98,6 +101,7 @@ impl fmt::Display for Scenario {
             Self::Drain => "drain",
             Self::DrainKeyed => "drain-keyed",
             Self::DrainHotKey => "drain-hot-key",
+            Self::DrainBlockedKey => "drain-blocked-key",
             Self::DrainHeldSnapshot => "drain-held-snapshot",
             Self::DrainLargeTable => "drain-large-table",
             Self::Fanout => "fanout",

@@ -1,4 +1,5 @@
-//! What order costs: a backlog with many keys, and with one, against the same backlog without.
+//! What order costs: a backlog with many keys, and with one, against the same backlog without; and beside a key that is
+//! blocked, against the same without that.
 
 use super::{Context, rate, tell};
 use crate::failure::Failure;
@@ -36,4 +37,26 @@ async fn measure(
     }
     let found = Measurement::speeds(name, "the same backlog without keys", &pairs, least);
     Ok(vec![found.detail("rows", rows).detail("keys", keys)])
+}
+
+/// Many keys beside one that does not go on.
+pub(super) async fn blocked(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
+    const KEYS: u32 = 10_000;
+    let rows = context.scale.drained();
+    let behind = context.scale.behind();
+    let ours = Ours::new(context.database).await?;
+    let mut pairs = Pairs::default();
+    for _ in 0..context.scale.pairs() {
+        ours.backlog().refill_keyed(rows, KEYS).await?;
+        pairs.peer.push(rate(rows, ours.drain_into_nothing(rows).await?));
+        tell("none", pairs.peer[pairs.peer.len() - 1]);
+
+        ours.backlog().refill_blocked(rows, KEYS, behind).await?;
+        pairs.ours.push(rate(rows, ours.drain_into_nothing(rows).await?));
+        ours.backlog().verify(rows).await?;
+        tell("one blocked", pairs.ours[pairs.ours.len() - 1]);
+    }
+    let against = "the same backlog without the blocked key";
+    let found = Measurement::speeds("drain-blocked-key", against, &pairs, 0.90);
+    Ok(vec![found.detail("rows", rows).detail("behind", behind)])
 }

@@ -80,6 +80,7 @@ fn a_backlog_is_drained_with_keys_to_many_and_by_many() {
     let scenarios = [
         "drain-keyed",
         "drain-hot-key",
+        "drain-blocked-key",
         "drain-held-snapshot",
         "drain-large-table",
         "fanout",
