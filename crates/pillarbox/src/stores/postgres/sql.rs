@@ -221,7 +221,7 @@ mod tests {
             &sql.claim_keyed,
             &sql.claim_expired,
         ] {
-            assert!(claim.0.contains("e.created_at, e.lane, e.id"), "{}", claim.0);
+            assert!(claim.0.contains(") as contested, e.id"), "{}", claim.0);
         }
         for statement in [&sql.claim_expired, &sql.is_expired] {
             assert!(

@@ -54,9 +54,20 @@ async fn take(
         .bind(request.claim.to_string())
         .bind(later(request.lease.min(MAX_LEASE)))
         .bind(serde_json::json!(rownos).to_string())
-        .fetch_all(tx)
+        .fetch_all(&mut *tx)
         .await?;
-    rows.iter()
+    let mut claimed = rows
+        .iter()
         .map(|row| decode::delivery(row, request.claim, recovered))
-        .collect()
+        .collect::<Result<Vec<Delivery>, _>>()?;
+    let asks = |row: &Delivery| row.lane.is_some() && row.event.destination.is_none();
+    if claimed.iter().any(asks) {
+        let contested = sqlx::query_scalar(include_str!("sql/is_contested.sql"))
+            .fetch_one(tx)
+            .await?;
+        for row in claimed.iter_mut().filter(|row| asks(row)) {
+            row.contested = contested;
+        }
+    }
+    Ok(claimed)
 }

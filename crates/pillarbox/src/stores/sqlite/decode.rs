@@ -39,8 +39,7 @@ pub(super) fn delivery(row: &SqliteRow, claim: Uuid, recovered: bool) -> Result<
         created_at: moment(row, "created_at")?.unwrap_or(OffsetDateTime::UNIX_EPOCH),
         claim,
         recovered,
-        // It costs a file next to nothing to find out when it is written down.
-        contested: true,
+        contested: false,
     })
 }
 
