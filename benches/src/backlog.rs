@@ -32,8 +32,10 @@ impl Backlog<'_> {
     /// The same, and beside it one key more whose first row is dead, with so many rows behind that.
     pub(crate) async fn refill_blocked(self, rows: u32, keys: u32, behind: u32) -> Result<(), Failure> {
         self.clear().await?;
-        self.fill(1, "blocked", ", ordering_key => 'blocked', status => 'dead'").await?;
-        self.fill(behind, "blocked", ", ordering_key => 'blocked'").await?;
+        self.fill(1, "blocked", ", ordering_key => 'blocked', status => 'dead'")
+            .await?;
+        self.fill(behind, "blocked", ", ordering_key => 'blocked'")
+            .await?;
         let key = format!(", ordering_key => 'key-' || n % {keys}");
         self.fill(rows, "drain", &key).await
     }

@@ -178,7 +178,8 @@ impl Inner {
 
     fn replace_pool(&self) {
         *self.pool.write().unwrap_or_else(PoisonError::into_inner) = open(&self.connect, &self.options);
-        *self.apart.write().unwrap_or_else(PoisonError::into_inner) = open_apart(&self.connect, &self.options);
+        *self.apart.write().unwrap_or_else(PoisonError::into_inner) =
+            open_apart(&self.connect, &self.options);
     }
 
     /// Begins a transaction whose plans do not depend on what the statistics believe: a table that was

@@ -104,7 +104,9 @@ async fn a_heartbeat_and_a_renewal_do_not_wait_for_connections_that_are_all_in_u
     let beat = tokio::time::timeout(Duration::from_secs(5), harness.store.beat(&heartbeat)).await;
     beat.expect("no wait").expect("said");
     let held = [(Uuid::new_v4(), Uuid::new_v4())];
-    let renew = harness.store.renew(heartbeat.worker, &held, Duration::from_secs(60));
+    let renew = harness
+        .store
+        .renew(heartbeat.worker, &held, Duration::from_secs(60));
     let lost = tokio::time::timeout(Duration::from_secs(5), renew).await;
     assert_eq!(lost.expect("no wait").expect("asked"), [held[0].0]);
     drop(busy);
