@@ -105,7 +105,7 @@ impl Table {
             .map(|rows| self.beginning(&rows, request, now))
             .collect();
         runs.retain(|run| !run.is_empty());
-        runs.truncate((share.limit / 8).max((share.limit / 4).min(16)).max(1));
+        runs.truncate((share.limit / 16).max((share.limit / 4).min(16)).max(1));
         let each = share.limit.div_ceil(runs.len().max(1));
         runs.into_iter()
             .flat_map(|run| run.into_iter().take(each))

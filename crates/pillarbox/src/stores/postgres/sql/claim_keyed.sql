@@ -64,7 +64,7 @@ with recursive share as materialized (
      from segment g where g.turn = s.turn and g.place = s.place + 1)
     limit 1
   ) as next
-  where s.found < greatest(s.most / 8, least(s.most / 4, 16), 1) and s.step < 2000
+  where s.found < greatest(s.most / 16, least(s.most / 4, 16), 1) and s.step < 2000
 ), found as materialized (
   select *, (most + count(*) over (partition by turn) - 1) / count(*) over (partition by turn) as each
   from stepped where ready
