@@ -5,14 +5,14 @@
 //!
 //! **If we die here** the lease ends and the next claim takes the rows. The attempt stays counted.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use pillarbox::store::{ClaimRequest, LANES, Share, Source, Take};
 use pillarbox::{Delivery, StoreError, failpoint};
 use uuid::Uuid;
 
-use crate::entrance::Entrance;
+use crate::entrance::{Entrance, closed};
 use crate::held::{Lease, Room};
 use crate::outage::Backoff;
 use crate::recovery::{Asked, Recovery, Step};
@@ -141,18 +141,10 @@ impl Claimer {
                 .collect();
             self.few_keys = keys.len() <= FEW_KEYS;
         }
-        let sources: Vec<Source> = claimed.rows.iter().map(source).collect();
-        let mut taken: BTreeMap<&Source, Taken> = BTreeMap::new();
-        let tried = claimed.rows.iter().any(|row| row.attempts > 1);
-        for (source, row) in sources.iter().zip(&claimed.rows) {
-            let entry = taken.entry(source).or_insert(Taken { rows: 0, floor: None });
-            entry.rows += 1;
-            // The lowest that was taken; where rows that have waited are among them, about the lowest fresh one.
-            let skip = if tried { claimed.rows.len() / 2 } else { 0 };
-            if kind == Kind::Free && entry.floor.is_none() && entry.rows > skip {
-                entry.floor = Some(row.seq);
-            }
-        }
+        let taken: Vec<Taken> = shares
+            .iter()
+            .map(|share| taken(kind, &share.source, &claimed.rows))
+            .collect();
         self.worker.sources.took(kind, &shares, &taken);
         self.pass_on(claimed).await;
         Ok(())
@@ -184,14 +176,16 @@ impl Claimer {
 
     async fn claim(&mut self, take: Take, max_bytes: usize) -> Result<Claimed, StoreError> {
         let settings = &self.worker.settings;
-        let now = self.worker.now();
-        let closed = self.entrances.iter().filter(|entrance| !entrance.is_open(now));
+        let closed = match take {
+            Take::Free(_) | Take::Keyed(_) => Vec::new(),
+            Take::Recovered(_) | Take::Alone => closed(&self.entrances, self.worker.now()),
+        };
         let request = ClaimRequest {
             worker: self.worker.id,
             claim: Uuid::now_v7(),
             lease: settings.lease,
             take,
-            closed: closed.map(|entrance| entrance.name.clone()).collect(),
+            closed,
             first_lane: fastrand::u16(0..LANES),
             max_bytes,
             scope: settings.scope.clone(),
@@ -230,10 +224,20 @@ impl Claimed {
     }
 }
 
-fn source(row: &Delivery) -> Source {
-    Source {
-        destination: row.event.destination.clone(),
-        namespace: row.event.namespace.clone(),
+/// What came from one source.
+fn taken(kind: Kind, source: &Source, rows: &[Delivery]) -> Taken {
+    let from = |row: &&Delivery| {
+        row.event.destination == source.destination && row.event.namespace == source.namespace
+    };
+    // The lowest that was taken; where rows that have waited are among them, about the lowest fresh one.
+    let tried = rows.iter().any(|row| row.attempts > 1);
+    let skip = if tried { rows.len() / 2 } else { 0 };
+    Taken {
+        rows: rows.iter().filter(from).count(),
+        floor: match kind {
+            Kind::Free => rows.iter().filter(from).nth(skip).map(|row| row.seq),
+            Kind::Keyed => None,
+        },
     }
 }
 

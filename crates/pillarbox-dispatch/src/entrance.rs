@@ -41,8 +41,14 @@ pub(crate) struct Entrance {
     pub(crate) rows: UnboundedSender<Vec<Row>>,
 }
 
+/// The names of those that take nothing now.
+pub(crate) fn closed(entrances: &[Entrance], now: Duration) -> Vec<String> {
+    let closed = entrances.iter().filter(|entrance| !entrance.is_open(now));
+    closed.map(|entrance| entrance.name.clone()).collect()
+}
+
 impl Entrance {
-    pub(crate) fn is_open(&self, now: Duration) -> bool {
+    fn is_open(&self, now: Duration) -> bool {
         self.sign.closed(now).is_none()
     }
 

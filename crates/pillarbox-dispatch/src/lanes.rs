@@ -31,7 +31,7 @@ use crate::entrance::Queue;
 use crate::gate::{Gate, LONGEST_THROTTLE, SHORTEST_THROTTLE, Sign};
 use crate::policy::OnDead;
 use crate::rate::Bucket;
-use crate::settler::Settled;
+use crate::settler::{Settled, hand_over, release};
 use crate::task::{LONG, Next, Task};
 use crate::turns::{Key, Row, Ticket, Turns};
 use crate::worker::Worker;
@@ -163,7 +163,7 @@ impl Lanes {
                 self.cuts.push(cut, now);
             }
             End::Answered(outcome) => self.conclude(ticket, outcome, now),
-            End::Unsent => self.settle(ticket, release(Duration::ZERO)),
+            End::Unsent => self.settle(ticket, release()),
             End::Lost => self.lose(&ticket),
         }
     }
@@ -245,7 +245,7 @@ impl Lanes {
         }
         self.queue.went(rows.len());
         for row in rows {
-            self.push(row.ticket, release(Duration::ZERO));
+            self.push(row.ticket, release());
         }
     }
 
@@ -258,7 +258,7 @@ impl Lanes {
         let surplus = self.turns.surplus(self.destination.concurrency);
         self.queue.went(surplus.len());
         for row in surplus {
-            self.push(row.ticket, release(Duration::ZERO));
+            self.push(row.ticket, release());
         }
     }
 
@@ -352,7 +352,7 @@ impl Lanes {
         let behind = self.turns.blocked(key);
         self.queue.went(behind.len());
         for row in behind {
-            self.push(row.ticket, release(Duration::ZERO));
+            self.push(row.ticket, release());
         }
     }
 
@@ -372,17 +372,7 @@ impl Lanes {
 
     /// Hands everything to the settler at once.
     fn hand_over(&mut self) {
-        if self.settled.is_empty() {
-            return;
-        }
-        let settled = std::mem::take(&mut self.settled);
-        let ids = settled
-            .iter()
-            .map(|row| (row.settlement.claim, row.settlement.id));
-        self.worker.held.answered(ids);
-        if self.settler.send(settled).is_err() {
-            tracing::error!("the settler is gone; what was not settled will be sent again");
-        }
+        hand_over(&self.worker, &self.settler, std::mem::take(&mut self.settled));
     }
 
     /// Has an attempt ended already?
@@ -485,9 +475,4 @@ async fn answered(checking: &mut Option<BoxFuture<'static, Result<(), String>>>)
         Some(check) => check.await,
         None => std::future::pending().await,
     }
-}
-
-/// Given back unsent, with nothing to say about it.
-fn release(after: Duration) -> Verdict {
-    Verdict::Release { after, reason: None }
 }

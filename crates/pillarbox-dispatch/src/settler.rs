@@ -15,9 +15,9 @@ use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::failpoint;
 use pillarbox::store::Settlement;
-use tokio::sync::mpsc::UnboundedReceiver;
+use pillarbox::{Verdict, failpoint};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use uuid::Uuid;
 
 use crate::held::Room;
@@ -41,6 +41,28 @@ pub(crate) const FLUSH: Duration = Duration::from_secs(5);
 pub(crate) struct Settled {
     pub(crate) settlement: Settlement,
     pub(crate) room: Room,
+}
+
+/// Given back unsent, with nothing to say about it.
+pub(crate) fn release() -> Verdict {
+    Verdict::Release {
+        after: Duration::ZERO,
+        reason: None,
+    }
+}
+
+/// Hands verdicts to the settler: their rows need no lease any more.
+pub(crate) fn hand_over(worker: &Worker, settler: &UnboundedSender<Vec<Settled>>, settled: Vec<Settled>) {
+    if settled.is_empty() {
+        return;
+    }
+    let ids = settled
+        .iter()
+        .map(|row| (row.settlement.claim, row.settlement.id));
+    worker.held.answered(ids);
+    if settler.send(settled).is_err() {
+        tracing::error!("the settler is gone; what was not settled waits for its lease to end");
+    }
 }
 
 /// See the module.

@@ -16,8 +16,8 @@ use crate::held::{Lease, Room};
 use crate::outage::Backoff;
 use crate::router::{Router, Way, leads_nowhere};
 use crate::settings::Unrouted;
-use crate::settler::Settled;
-use crate::turns::Row;
+use crate::settler::{Settled, hand_over, release};
+use crate::turns::{Key, Row, key};
 use crate::worker::Worker;
 
 /// About how many (namespace, topic) without a route a warning is remembered.
@@ -149,7 +149,7 @@ impl Sorter {
         let waiting: HashSet<Uuid> = routed.waiting.into_iter().collect();
         self.worker.counters.lost(lost.len());
         // What comes after a lost row of its key must not go before it.
-        let torn: HashSet<(String, String)> = families
+        let torn: HashSet<Key> = families
             .iter()
             .filter(|family| lost.contains(&family.delivery.id))
             .filter_map(|family| key(&family.delivery))
@@ -230,16 +230,7 @@ impl Sorter {
                 given_back.push(turn_away(&row, &entrance.name));
             }
         }
-        if given_back.is_empty() {
-            return;
-        }
-        let ids = given_back
-            .iter()
-            .map(|row| (row.settlement.claim, row.settlement.id));
-        self.worker.held.answered(ids);
-        if self.settler.send(given_back).is_err() {
-            tracing::error!("the settler is gone; rows wait for their leases to end");
-        }
+        hand_over(&self.worker, &self.settler, given_back);
     }
 
     /// No route leads anywhere: the configuration says what becomes of it.
@@ -298,23 +289,6 @@ fn give_back_family(family: &Family) -> Vec<Settled> {
 /// May a row have to ask whether it may go? One that has a key, and no destination yet.
 fn asks(delivery: &Delivery) -> bool {
     delivery.lane.is_some() && delivery.event.destination.is_none()
-}
-
-/// The key that a row keeps to.
-fn key(delivery: &Delivery) -> Option<(String, String)> {
-    let key = delivery
-        .event
-        .ordering_key
-        .as_ref()
-        .filter(|_| delivery.lane.is_some())?;
-    Some((delivery.event.namespace.clone(), key.clone()))
-}
-
-fn release() -> Verdict {
-    Verdict::Release {
-        after: Duration::ZERO,
-        reason: None,
-    }
 }
 
 fn settled(delivery: &Delivery, verdict: Verdict) -> Settled {

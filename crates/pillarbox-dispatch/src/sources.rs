@@ -155,12 +155,11 @@ impl Sources {
         shares
     }
 
-    /// A claim took this from these shares.
-    pub(crate) fn took(&self, kind: Kind, shares: &[Share], taken: &BTreeMap<&Source, Taken>) {
+    /// A claim took this from these shares, one for each.
+    pub(crate) fn took(&self, kind: Kind, shares: &[Share], taken: &[Taken]) {
         let mut book = self.book();
-        for share in shares {
-            let taken = taken.get(&share.source);
-            let rows = taken.map_or(0, |taken| taken.rows);
+        for (share, taken) in shares.iter().zip(taken) {
+            let rows = taken.rows;
             book.found |= rows > 0;
             let Some(entry) = book.entries.get_mut(&share.source) else {
                 continue;
@@ -173,9 +172,7 @@ impl Sources {
             if rows < enough {
                 *entry.work(kind) = Work::Taken;
             }
-            if let Some(floor) = taken.and_then(|taken| taken.floor) {
-                entry.floor = floor;
-            }
+            entry.floor = taken.floor.unwrap_or(entry.floor);
         }
         self.is_dry(book);
     }
@@ -276,6 +273,8 @@ mod tests {
         }
     }
 
+    const NOTHING: Taken = Taken { rows: 0, floor: None };
+
     fn names(shares: &[Share]) -> Vec<&str> {
         shares
             .iter()
@@ -314,8 +313,7 @@ mod tests {
         let sources = seen(&["a"]);
         let ask = || sources.shares(Kind::Free, 10, 5, |_| Some((5, false)));
         let shares = ask();
-        let a = source("a");
-        let took = |rows, floor| BTreeMap::from([(&a, Taken { rows, floor })]);
+        let took = |rows, floor| [Taken { rows, floor }];
         sources.took(Kind::Free, &shares, &took(5, Some(40)));
         assert_eq!(ask()[0].floor, 40);
         sources.took(Kind::Free, &shares, &took(4, None));
@@ -328,8 +326,7 @@ mod tests {
     fn a_claim_of_some_keys_does_not_say_that_there_are_no_others() {
         let sources = seen(&["a"]);
         let ask = || sources.shares(Kind::Keyed, 10, 100, |_| Some((100, false)));
-        let a = source("a");
-        let took = |rows| BTreeMap::from([(&a, Taken { rows, floor: None })]);
+        let took = |rows| [Taken { rows, floor: None }];
         sources.took(Kind::Keyed, &ask(), &took(25));
         assert_eq!(ask().len(), 1);
         sources.took(Kind::Keyed, &ask(), &took(24));
@@ -340,7 +337,7 @@ mod tests {
     fn keys_go_on_when_what_was_taken_is_done_with() {
         let sources = seen(&["a"]);
         let shares = sources.shares(Kind::Keyed, 10, 5, |_| Some((5, false)));
-        sources.took(Kind::Keyed, &shares, &BTreeMap::new());
+        sources.took(Kind::Keyed, &shares, &[NOTHING]);
         assert!(
             sources
                 .shares(Kind::Keyed, 10, 5, |_| Some((5, false)))
@@ -360,12 +357,12 @@ mod tests {
     fn keys_are_looked_at_again_when_half_of_what_was_taken_is_done() {
         let sources = seen(&["a"]);
         let ask = || sources.shares(Kind::Keyed, 10, 5, |_| Some((5, false)));
-        sources.took(Kind::Keyed, &ask(), &BTreeMap::new());
+        sources.took(Kind::Keyed, &ask(), &[NOTHING]);
         sources.settled(30, 70);
         assert!(ask().is_empty());
         sources.settled(20, 50);
         assert_eq!(ask().len(), 1);
-        sources.took(Kind::Keyed, &ask(), &BTreeMap::new());
+        sources.took(Kind::Keyed, &ask(), &[NOTHING]);
         sources.settled(0, 0);
         assert!(ask().is_empty(), "rows without a key free none");
     }

@@ -8,7 +8,7 @@ use pillarbox::failpoint;
 use pillarbox::store::SweepRequest;
 
 use crate::claimer::Signals;
-use crate::entrance::Entrance;
+use crate::entrance::{Entrance, closed};
 use crate::outage::Backoff;
 use crate::recovery::Asked;
 use crate::task::{Next, Task};
@@ -41,14 +41,12 @@ impl Sweeper {
 
     fn request(&self) -> SweepRequest {
         let settings = &self.worker.settings;
-        let now = self.worker.now();
-        let closed = self.entrances.iter().filter(|entrance| !entrance.is_open(now));
         SweepRequest {
             worker: self.worker.id,
             scope: settings.scope.clone(),
             max_attempts: settings.max_attempts,
             grace: settings.lease,
-            closed: closed.map(|entrance| entrance.name.clone()).collect(),
+            closed: closed(&self.entrances, self.worker.now()),
         }
     }
 }

@@ -18,6 +18,13 @@ use crate::policy::Policy;
 /// Namespace and ordering key.
 pub(crate) type Key = Arc<(String, String)>;
 
+/// The key that a row keeps to. One that has left its lane keeps its name, and goes when it can.
+pub(crate) fn key(delivery: &Delivery) -> Option<Key> {
+    let event = &delivery.event;
+    let key = event.ordering_key.as_ref().filter(|_| delivery.lane.is_some())?;
+    Some(Arc::new((event.namespace.clone(), key.clone())))
+}
+
 /// What is needed to settle a row, whatever becomes of the rest of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Ticket {
@@ -49,17 +56,14 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn new(delivery: Delivery, lease: &Arc<Lease>, policy: Arc<Policy>, came: Duration) -> Self {
-        let event = &delivery.event;
-        // A row that has left its lane keeps its key, and goes when it can.
-        let key = event.ordering_key.as_ref().filter(|_| delivery.lane.is_some());
         let ticket = Ticket {
             id: delivery.id,
             lease: Arc::clone(lease),
             attempts: delivery.attempts,
             policy,
-            key: key.map(|key| Arc::new((event.namespace.clone(), key.clone()))),
+            key: key(&delivery),
             room: Room::of(&delivery),
-            knows_destination: event.destination.is_some(),
+            knows_destination: delivery.event.destination.is_some(),
         };
         Self {
             ticket,
