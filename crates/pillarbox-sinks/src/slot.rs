@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// A connection that can end by itself.
 pub(crate) trait Connection: Send + Sync + 'static {
@@ -90,6 +90,69 @@ impl<C: Connection> Slot<C> {
 
     fn current(&self) -> MutexGuard<'_, Option<Opening<C>>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long a farewell may take.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// A connection that is opened with what a sink was told.
+pub(crate) trait Open: Connection + Sized {
+    /// What it was told.
+    type Settings: Send + Sync + 'static;
+
+    fn open(settings: Arc<Self::Settings>) -> impl Future<Output = Result<Self, String>> + Send + 'static;
+
+    /// Says goodbye. What is not said in time is left unsaid.
+    fn goodbye(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+}
+
+/// The slot of a sink, and what its connection is opened with.
+pub(crate) struct Links<C: Open> {
+    settings: Arc<C::Settings>,
+    slot: Slot<C>,
+}
+
+impl<C: Open> Links<C> {
+    pub(crate) fn new(settings: C::Settings) -> Self {
+        Self {
+            settings: Arc::new(settings),
+            slot: Slot::new(),
+        }
+    }
+
+    pub(crate) fn settings(&self) -> &C::Settings {
+        &self.settings
+    }
+
+    /// See [`Slot::get`].
+    pub(crate) async fn get(&self) -> Result<Arc<C>, String> {
+        self.slot.get(|| C::open(self.settings.clone())).await
+    }
+
+    /// See [`Slot::get_soon`].
+    #[cfg_attr(
+        not(feature = "rabbitmq"),
+        allow(dead_code, reason = "only one sink takes turns")
+    )]
+    pub(crate) async fn get_soon(&self) -> Result<Arc<C>, String> {
+        self.slot.get_soon(|| C::open(self.settings.clone())).await
+    }
+
+    /// Forgets the connection, so that the next one who asks opens another. It ends when the last of those who use it
+    /// has its answer.
+    pub(crate) fn forget(&self) {
+        self.slot.take();
+    }
+
+    /// Closes the connection if there is one.
+    pub(crate) async fn close(&self) {
+        if let Some(link) = self.slot.take() {
+            // Whatever it answers, we are leaving.
+            timeout(GOODBYE, link.goodbye()).await.ok();
+        }
     }
 }
 

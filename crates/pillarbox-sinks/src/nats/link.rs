@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use super::auth;
 use super::classify::{self, Denied};
 use super::settings::Settings;
-use crate::slot::{self, Slot};
+use crate::slot;
 use crate::tls::Tls;
 
 /// How many messages the client may hold that are not in its write buffer yet.
@@ -36,46 +36,9 @@ const PING: Duration = Duration::from_secs(10);
 const DENIALS: usize = 1024;
 /// The dispatcher gives up long before, and `check` has a limit of its own.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
-/// How long a farewell may take.
-const GOODBYE: Duration = Duration::from_secs(5);
 
 /// The connection that is there, being opened, or not there.
-pub(super) struct Links {
-    settings: Arc<Settings>,
-    slot: Slot<Link>,
-}
-
-impl Links {
-    pub(super) fn new(settings: Settings) -> Self {
-        Self {
-            settings: Arc::new(settings),
-            slot: Slot::new(),
-        }
-    }
-
-    pub(super) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// The connection, opened if need be. May be dropped: whoever else waits goes on opening it.
-    pub(super) async fn get(&self) -> Result<Arc<Link>, String> {
-        self.slot.get(|| open(self.settings.clone())).await
-    }
-
-    /// Forgets the connection, so that the next one who asks opens another.
-    pub(super) fn forget(&self) {
-        self.slot.take();
-    }
-
-    /// Closes the connection if there is one.
-    pub(super) async fn close(&self) {
-        if let Some(link) = self.slot.take() {
-            // Whatever it answers, we are leaving.
-            let goodbye = timeout(GOODBYE, link.client.drain()).await;
-            goodbye.map(|drained| drained.ok()).ok();
-        }
-    }
-}
+pub(super) type Links = slot::Links<Link>;
 
 /// An open connection.
 pub(super) struct Link {
@@ -91,13 +54,21 @@ impl slot::Connection for Link {
     }
 }
 
-async fn open(settings: Arc<Settings>) -> Result<Link, String> {
-    match timeout(settings.connect_timeout, connect(&settings)).await {
-        Ok(result) => result,
-        Err(_) => Err(format!(
-            "NATS did not answer within {:?}",
-            settings.connect_timeout
-        )),
+impl slot::Open for Link {
+    type Settings = Settings;
+
+    async fn open(settings: Arc<Settings>) -> Result<Self, String> {
+        match timeout(settings.connect_timeout, connect(&settings)).await {
+            Ok(result) => result,
+            Err(_) => Err(format!(
+                "NATS did not answer within {:?}",
+                settings.connect_timeout
+            )),
+        }
+    }
+
+    async fn goodbye(&self) {
+        self.client.drain().await.ok();
     }
 }
 

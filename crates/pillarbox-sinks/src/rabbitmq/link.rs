@@ -3,7 +3,6 @@
 //! **If we die here** what was in flight is uncertain, and comes again.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use lapin::options::ExchangeDeclareOptions;
 use lapin::types::FieldTable;
@@ -14,55 +13,13 @@ use tokio::time::timeout;
 use super::classify;
 use super::lane::{self, Lane, Message, Ticket};
 use super::settings::Settings;
-use crate::slot::{self, Slot};
+use crate::slot;
 
 /// How many channels carry messages. While one waits for its cohort, the others send.
 const LANES: usize = 4;
-/// How long a farewell may take.
-const GOODBYE: Duration = Duration::from_secs(5);
 
 /// The connection that is there, being opened, or not there.
-pub(super) struct Links {
-    settings: Arc<Settings>,
-    slot: Slot<Link>,
-}
-
-impl Links {
-    pub(super) fn new(settings: Settings) -> Self {
-        Self {
-            settings: Arc::new(settings),
-            slot: Slot::new(),
-        }
-    }
-
-    pub(super) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// The connection, opened if need be. May be dropped: whoever else waits goes on opening it.
-    pub(super) async fn get(&self) -> Result<Arc<Link>, String> {
-        self.slot.get(|| open(self.settings.clone())).await
-    }
-
-    /// The same; whoever asks right after an attempt that failed hears what that heard.
-    pub(super) async fn get_soon(&self) -> Result<Arc<Link>, String> {
-        self.slot.get_soon(|| open(self.settings.clone())).await
-    }
-
-    /// Forgets the connection, so that the next one who asks opens another.
-    pub(super) fn forget(&self) {
-        self.slot.take();
-    }
-
-    /// Closes the connection if there is one.
-    pub(super) async fn close(&self) {
-        if let Some(link) = self.slot.take() {
-            let goodbye = link.connection.close(200, "goodbye".into());
-            // Whatever it answers, we are leaving.
-            timeout(GOODBYE, goodbye).await.map(|closed| closed.ok()).ok();
-        }
-    }
-}
+pub(super) type Links = slot::Links<Link>;
 
 impl slot::Connection for Link {
     fn is_lost(&self) -> bool {
@@ -70,13 +27,21 @@ impl slot::Connection for Link {
     }
 }
 
-async fn open(settings: Arc<Settings>) -> Result<Link, String> {
-    match timeout(settings.connect_timeout, connect(&settings)).await {
-        Ok(result) => result,
-        Err(_) => Err(format!(
-            "RabbitMQ at {}:{} did not answer within {:?}",
-            settings.uri.authority.host, settings.uri.authority.port, settings.connect_timeout
-        )),
+impl slot::Open for Link {
+    type Settings = Settings;
+
+    async fn open(settings: Arc<Settings>) -> Result<Self, String> {
+        match timeout(settings.connect_timeout, connect(&settings)).await {
+            Ok(result) => result,
+            Err(_) => Err(format!(
+                "RabbitMQ at {}:{} did not answer within {:?}",
+                settings.uri.authority.host, settings.uri.authority.port, settings.connect_timeout
+            )),
+        }
+    }
+
+    async fn goodbye(&self) {
+        self.connection.close(200, "goodbye".into()).await.ok();
     }
 }
 

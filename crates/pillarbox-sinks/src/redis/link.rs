@@ -12,40 +12,13 @@ use tokio::time::timeout;
 
 use super::classify;
 use super::settings::Settings;
-use crate::slot::{self, Slot};
+use crate::slot;
 
 /// A key that nobody has. `check` asks for it to be added to, which adds nothing because it is not there.
 const NOBODY: &str = "pillarbox:check";
 
 /// The connection that is there, being opened, or not there.
-pub(super) struct Links {
-    settings: Arc<Settings>,
-    slot: Slot<Link>,
-}
-
-impl Links {
-    pub(super) fn new(settings: Settings) -> Self {
-        Self {
-            settings: Arc::new(settings),
-            slot: Slot::new(),
-        }
-    }
-
-    pub(super) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// The connection, opened if need be. May be dropped: whoever else waits goes on opening it.
-    pub(super) async fn get(&self) -> Result<Arc<Link>, String> {
-        self.slot.get(|| open(self.settings.clone())).await
-    }
-
-    /// Forgets the connection, so that the next one who asks opens another. It is closed when the last of
-    /// those who use it has its answer.
-    pub(super) fn forget(&self) {
-        self.slot.take();
-    }
-}
+pub(super) type Links = slot::Links<Link>;
 
 /// An open connection.
 pub(super) struct Link {
@@ -59,13 +32,17 @@ impl slot::Connection for Link {
     }
 }
 
-async fn open(settings: Arc<Settings>) -> Result<Link, String> {
-    match timeout(settings.connect_timeout, connect(&settings)).await {
-        Ok(result) => result,
-        Err(_) => Err(format!(
-            "Redis at {} did not answer within {:?}",
-            settings.place, settings.connect_timeout
-        )),
+impl slot::Open for Link {
+    type Settings = Settings;
+
+    async fn open(settings: Arc<Settings>) -> Result<Self, String> {
+        match timeout(settings.connect_timeout, connect(&settings)).await {
+            Ok(result) => result,
+            Err(_) => Err(format!(
+                "Redis at {} did not answer within {:?}",
+                settings.place, settings.connect_timeout
+            )),
+        }
     }
 }
 

@@ -101,6 +101,6 @@ impl Sink for Redis {
     }
 
     async fn close(&self) {
-        self.links.forget();
+        self.links.close().await;
     }
 }
