@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pillarbox::stores::migration::Migrated;
 use pillarbox::stores::{postgres, sqlite};
-use pillarbox::{EnqueueError, Enqueued, Event, Limits, Operate, Store, StoreError};
+use pillarbox::{EnqueueError, Enqueued, Event, Limits, Operate, Outbox, Store, StoreError};
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqlitePoolOptions;
 
@@ -208,7 +208,7 @@ impl Database {
             }
             Self::Sqlite { producer, .. } => {
                 let mut transaction = sqlite::begin(producer).await?;
-                let outbox = sqlite::Outbox::new().limits(limits);
+                let outbox = Outbox::default().limits(limits);
                 let enqueued = outbox.enqueue_all(&mut transaction, events).await?;
                 transaction.commit().await.map_err(unavailable)?;
                 Ok(enqueued)

@@ -1,5 +1,4 @@
-//! What came of handing an event over. The call itself is each store's own: see
-//! [`stores`](crate::stores).
+//! What came of handing an event over by [`Outbox::enqueue`](crate::Outbox::enqueue).
 
 use uuid::Uuid;
 
@@ -36,6 +35,9 @@ pub enum EnqueueError {
     /// The event cannot be stored or sent.
     #[error(transparent)]
     Invalid(#[from] InvalidEvent),
+    /// A typed event has no JSON form, for example because of a map whose keys are not texts.
+    #[error("the event has no JSON form: {0}")]
+    NoJson(serde_json::Error),
     /// The database refused the payload although it looked like JSON, for example a number that no
     /// database holds or a lone surrogate.
     #[error("the database refused the payload: {0}; send it as bytes if it must stay as it is")]

@@ -1,5 +1,6 @@
 //! What the application says happened, and the same thing on its way to one destination.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -201,6 +202,27 @@ impl Event {
             (None, Payload::Json(_)) => "application/json",
             (None, Payload::Bytes(_)) => "application/octet-stream",
         }
+    }
+}
+
+/// What can be enqueued: an [`Event`], or a type of the application's own that says of itself what event it is.
+pub trait ToEvent {
+    /// The event. A type of the application's own gives a fresh id to each that it makes.
+    ///
+    /// # Errors
+    /// When the value has no JSON form.
+    fn to_event(&self) -> Result<Cow<'_, Event>, serde_json::Error>;
+}
+
+impl ToEvent for Event {
+    fn to_event(&self) -> Result<Cow<'_, Event>, serde_json::Error> {
+        Ok(Cow::Borrowed(self))
+    }
+}
+
+impl<T: ToEvent + ?Sized> ToEvent for &T {
+    fn to_event(&self) -> Result<Cow<'_, Event>, serde_json::Error> {
+        (**self).to_event()
     }
 }
 

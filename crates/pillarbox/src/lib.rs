@@ -8,7 +8,8 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`event`], [`payload`], [`validate`], [`enqueue`] | what an application says happened, and when it is refused |
+//! | [`event`], [`payload`], [`validate`] | what an application says happened, and when it is refused |
+//! | [`outbox`], [`enqueue`] | how it is enqueued in the caller's transaction, and what comes of it |
 //! | [`state`], [`outcome`], [`retry`] | the four states, what an attempt can end in, when the next one is due |
 //! | [`clock`] | where time comes from |
 //! | [`store`], [`operate`], [`sink`] | the ports |
@@ -20,9 +21,11 @@ pub mod enqueue;
 pub mod event;
 pub mod failpoint;
 pub mod operate;
+pub mod outbox;
 pub mod outcome;
 pub mod payload;
 pub mod retry;
+mod schema;
 pub mod sink;
 pub mod state;
 pub mod store;
@@ -33,8 +36,9 @@ pub mod wake;
 
 pub use clock::{Clock, SystemClock};
 pub use enqueue::{EnqueueError, Enqueued};
-pub use event::{Delivery, Event};
+pub use event::{Delivery, Event, ToEvent};
 pub use operate::Operate;
+pub use outbox::Outbox;
 pub use outcome::{Outcome, Verdict};
 pub use payload::Payload;
 pub use retry::RetryPolicy;

@@ -5,8 +5,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::stores::sqlite::{Options, Outbox, Sqlite, begin, connect_options};
-use pillarbox::{Event, RetryPolicy, Wake};
+use pillarbox::stores::sqlite::{Options, Sqlite, begin, connect_options};
+use pillarbox::{Event, Outbox, RetryPolicy, Wake};
 use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy};
 use pillarbox_sinks::{Callback, CallbackError};
 use serde_json::json;
@@ -88,7 +88,7 @@ async fn place_order(pool: &SqlitePool, id: i64, paid: bool) -> Result<(), Box<d
     let event = Event::new("shop", "orders")
         .event_type("OrderPlaced")
         .json(&json!({ "id": id }))?;
-    Outbox::new().enqueue(&mut transaction, &event).await?;
+    Outbox::default().enqueue(&mut transaction, &event).await?;
     if paid {
         transaction.commit().await?;
     } else {

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pillarbox::stores::sqlite::{self, Outbox};
-use pillarbox::{Event, StoreError, Wake};
+use pillarbox::stores::sqlite;
+use pillarbox::{Event, Outbox, StoreError, Wake};
 use serde_json::json;
 use sqlx::SqlitePool;
 
@@ -45,7 +45,7 @@ impl Shop {
         transaction.commit().await.map_err(failed)?;
         Ok(Self {
             orders,
-            outbox: Outbox::new(),
+            outbox: Outbox::default(),
             wake,
             next: AtomicU32::new(last + 1),
         })

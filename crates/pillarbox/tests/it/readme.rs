@@ -10,7 +10,7 @@ const README: &str = include_str!("../../../../README.md");
 const THIS: &str = include_str!("readme.rs");
 
 // README begins
-use pillarbox::{Event, stores::postgres::Outbox};
+use pillarbox::{Event, Outbox};
 use serde_json::json;
 
 async fn place_order(pool: &sqlx::PgPool, order: i64) -> Result<(), Box<dyn std::error::Error>> {

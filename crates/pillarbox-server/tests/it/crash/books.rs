@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use pillarbox::EnqueueError;
-use pillarbox::stores::{postgres, sqlite};
+use pillarbox::{EnqueueError, Outbox};
+use pillarbox::stores::sqlite;
 use sqlx::{PgPool, SqlitePool};
 use uuid::Uuid;
 
@@ -13,7 +13,7 @@ use super::shop::{Books, Ending, Order, Row};
 #[derive(Clone)]
 pub(super) struct Postgres {
     pool: PgPool,
-    outbox: postgres::Outbox,
+    outbox: Outbox,
 }
 
 impl Postgres {
@@ -29,7 +29,7 @@ impl Postgres {
         .expect("a table for purchases");
         Self {
             pool,
-            outbox: postgres::Outbox::default().serialised(),
+            outbox: Outbox::default().serialised(),
         }
     }
 
@@ -165,7 +165,7 @@ impl Sqlite {
                 .await?;
         }
         let events: Vec<_> = orders.iter().map(Order::event).collect();
-        sqlite::Outbox::new()
+        Outbox::default()
             .enqueue_all(&mut transaction, &events)
             .await?;
         match ending {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::Event;
-use pillarbox::stores::postgres::Outbox;
+use pillarbox::{Event, Outbox};
 use serde_json::{Value, json};
 use sqlx::{PgConnection, PgPool};
 use tokio::task::JoinHandle;

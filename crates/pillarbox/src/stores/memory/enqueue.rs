@@ -1,11 +1,14 @@
 //! Puts events into the outbox, all of a transaction's or none.
 
+use std::borrow::Cow;
+
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{Memory, Row, Table, lane};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
+use crate::outbox::{Connection, Outbox, sealed};
 use crate::state::State;
 use crate::validate::validate;
 
@@ -88,6 +91,18 @@ impl Transaction {
             }
         }
         already
+    }
+}
+
+impl sealed::Sealed for Transaction {}
+impl Connection for Transaction {
+    async fn write(
+        &mut self,
+        _: &Outbox,
+        events: &[Cow<'_, Event>],
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        let events: Vec<Event> = events.iter().map(|event| Event::clone(event)).collect();
+        self.enqueue_all(&events)
     }
 }
 

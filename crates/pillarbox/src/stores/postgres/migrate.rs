@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use sqlx::{AssertSqlSafe, Row};
 
-use super::sql::in_schema;
 use super::{Inner, Postgres, Transaction, store_error};
+use crate::schema::{check_name, in_schema};
 use crate::store::StoreError;
 use crate::stores::migration::{Migrated, Migration};
 
@@ -48,7 +48,7 @@ fn newest() -> i32 {
 /// # Errors
 /// When the name cannot be a schema's.
 pub fn script(schema: &str) -> Result<String, StoreError> {
-    super::sql::check_name(schema)?;
+    check_name(schema)?;
     let mut script = format!("begin;\n\ncreate schema if not exists \"{schema}\";\n\n");
     script += &in_schema(MIGRATIONS_TABLE, schema);
     for migration in migrations() {

@@ -10,7 +10,6 @@
 
 mod claim;
 mod decode;
-mod enqueue;
 mod lanes;
 mod list;
 mod look;
@@ -32,17 +31,16 @@ use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use uuid::Uuid;
 
-pub use self::enqueue::Outbox;
 pub use self::migrate::{migrations, script};
 use self::sql::Sql;
 use crate::event::Delivery;
+use crate::outbox::Outbox;
+pub use crate::schema::SCHEMA;
+use crate::schema::error_of;
 use crate::store::{
     Aside, ClaimRequest, Heartbeat, LaneRequest, Look, Range, Routed, Routing, Scope, Settlement, Source,
     Store, StoreError, Stub, SweepRequest, Swept,
 };
-
-/// The schema that holds the outbox unless another is named.
-pub const SCHEMA: &str = "pillarbox";
 
 /// How a store connects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +114,7 @@ impl Postgres {
 
     /// What an application calls to enqueue into this outbox.
     pub fn outbox(&self) -> Outbox {
-        Outbox::with(self.inner.sql.clone())
+        Outbox::in_schema(self.schema()).expect("the name was checked")
     }
 
     /// The connections, for callers that want to share them.
@@ -320,17 +318,7 @@ impl Store for Postgres {
 /// What a database error means for us.
 fn store_error(error: sqlx::Error) -> StoreError {
     match &error {
-        sqlx::Error::Database(database) => {
-            let code = database.code().unwrap_or_default().into_owned();
-            let text = format!("{} ({code})", database.message());
-            match code.as_str() {
-                // The table or the schema is not there.
-                "42P01" | "3F000" => StoreError::Missing(text),
-                "42501" => StoreError::Denied(text),
-                _ if is_passing(&code) => StoreError::Unavailable(text),
-                _ => StoreError::Other(text),
-            }
-        }
+        sqlx::Error::Database(answer) => error_of(&answer.code().unwrap_or_default(), answer.message()),
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
         | sqlx::Error::Protocol(_)
@@ -340,16 +328,6 @@ fn store_error(error: sqlx::Error) -> StoreError {
         | sqlx::Error::BeginFailed => StoreError::Unavailable(error.to_string()),
         _ => StoreError::Other(error.to_string()),
     }
-}
-
-/// Is it worth trying again later? Connections (08), a full or a stopping server (53, 57), wrong
-/// credentials and databases that a person may be setting up (28, 3D000), deadlocks and serialisation
-/// failures (40), a lock that took too long (55P03), a server that recovers or lost its disk (25006, 58).
-fn is_passing(code: &str) -> bool {
-    ["08", "28", "40", "53", "57", "58"]
-        .iter()
-        .any(|class| code.starts_with(class))
-        || matches!(code, "3D000" | "55P03" | "25006")
 }
 
 /// A duration as PostgreSQL's interval. What is longer than it can hold is as long as it can hold.

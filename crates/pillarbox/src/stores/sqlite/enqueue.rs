@@ -2,19 +2,22 @@
 //!
 //! **If we die here** the caller's transaction rolls back, and nothing happened.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
+use sqlx::pool::PoolConnection;
 use sqlx::sqlite::SqliteConnection;
-use sqlx::{AssertSqlSafe, Connection, Row, Sqlite, SqlitePool, Transaction};
+use sqlx::{AssertSqlSafe, Connection as _, Row, Sqlite, SqlitePool, Transaction};
 use time::{OffsetDateTime, UtcOffset};
 use uuid::Uuid;
 
 use super::{BUSY, decode, ids_json, primary_code, store_error};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
+use crate::outbox::{Connection, Outbox, sealed};
 use crate::payload::Payload;
-use crate::validate::{InvalidEvent, Limits, validate};
+use crate::validate::InvalidEvent;
 
 /// How many events go in one statement: 18 values each, and SQLite takes 32,766 in all.
 const CHUNK: usize = 1_000;
@@ -53,79 +56,49 @@ fn begin_error(error: sqlx::Error) -> EnqueueError {
     }
 }
 
-/// Enqueues events on a connection of the caller, inside the transaction that is open there, or in one
-/// of their own if there is none.
-///
-/// ```no_run
-/// # async fn example(pool: sqlx::SqlitePool) -> Result<(), Box<dyn std::error::Error>> {
-/// use pillarbox::Event;
-/// use pillarbox::stores::sqlite::{Outbox, begin};
-///
-/// let outbox = Outbox::new();
-/// let mut tx = begin(&pool).await?;
-/// sqlx::query("insert into orders (number) values (42)").execute(&mut *tx).await?;
-/// let event = Event::new("shop", "orders").event_type("OrderCreated").json(&42)?;
-/// outbox.enqueue(&mut tx, &event).await?;
-/// tx.commit().await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Outbox {
-    limits: Limits,
-}
-
-impl Outbox {
-    /// With the default limits.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets what is accepted.
-    #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-
-    /// Enqueues one event.
-    ///
-    /// # Errors
-    /// When the event is refused, or the transaction cannot write. Nothing was written.
-    pub async fn enqueue(
-        &self,
-        connection: &mut SqliteConnection,
-        event: &Event,
-    ) -> Result<Enqueued, EnqueueError> {
-        let enqueued = self.enqueue_all(connection, std::slice::from_ref(event)).await?;
-        Ok(enqueued[0])
-    }
-
-    /// Enqueues events in their order, all or none, a thousand per statement.
+impl sealed::Sealed for SqliteConnection {}
+impl Connection for SqliteConnection {
+    /// All or none, a thousand per statement.
     ///
     /// Not to be dropped half-way: with more than a thousand events the connection may then be left
     /// inside a savepoint.
-    ///
-    /// # Errors
-    /// When an event is refused, or the transaction cannot write. Nothing was written.
-    pub async fn enqueue_all(
-        &self,
-        connection: &mut SqliteConnection,
-        events: &[Event],
+    async fn write(
+        &mut self,
+        _: &Outbox,
+        events: &[Cow<'_, Event>],
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        for event in events {
-            validate(event, &self.limits)?;
-        }
         let written = if events.len() <= CHUNK {
-            insert(connection, events).await // one statement does all or nothing by itself
+            insert(self, events).await // one statement does all or nothing by itself
         } else {
-            insert_in_chunks(connection, events).await
+            insert_in_chunks(self, events).await
         };
         match written {
-            Ok(new) => report(connection, events, new).await,
+            Ok(new) => report(self, events, new).await,
             Err(Failed::Refused(error)) => Err(error),
-            Err(Failed::Database(error)) => Err(explain(connection, events, error).await),
+            Err(Failed::Database(error)) => Err(explain(self, events, error).await),
         }
+    }
+}
+
+impl sealed::Sealed for Transaction<'_, Sqlite> {}
+impl Connection for Transaction<'_, Sqlite> {
+    async fn write(
+        &mut self,
+        outbox: &Outbox,
+        events: &[Cow<'_, Event>],
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        Connection::write(&mut **self, outbox, events).await
+    }
+}
+
+impl sealed::Sealed for PoolConnection<Sqlite> {}
+impl Connection for PoolConnection<Sqlite> {
+    async fn write(
+        &mut self,
+        outbox: &Outbox,
+        events: &[Cow<'_, Event>],
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        Connection::write(&mut **self, outbox, events).await
     }
 }
 
@@ -143,7 +116,7 @@ impl From<sqlx::Error> for Failed {
 
 async fn insert_in_chunks(
     connection: &mut SqliteConnection,
-    events: &[Event],
+    events: &[Cow<'_, Event>],
 ) -> Result<BTreeSet<Uuid>, Failed> {
     sqlx::query("savepoint pillarbox_enqueue")
         .execute(&mut *connection)
@@ -167,7 +140,10 @@ async fn insert_in_chunks(
 }
 
 /// Returns the ids of those that were not there before.
-async fn insert(connection: &mut SqliteConnection, events: &[Event]) -> Result<BTreeSet<Uuid>, Failed> {
+async fn insert(
+    connection: &mut SqliteConnection,
+    events: &[Cow<'_, Event>],
+) -> Result<BTreeSet<Uuid>, Failed> {
     if events.is_empty() {
         return Ok(BTreeSet::new());
     }
@@ -233,7 +209,7 @@ fn content(payload: &Payload) -> Result<(&str, Option<&[u8]>), EnqueueError> {
 /// Which are new, and which came second.
 async fn report(
     connection: &mut SqliteConnection,
-    events: &[Event],
+    events: &[Cow<'_, Event>],
     mut new: BTreeSet<Uuid>,
 ) -> Result<Vec<Enqueued>, EnqueueError> {
     let fates: Vec<Option<Enqueued>> = events
@@ -244,7 +220,7 @@ async fn report(
         .iter()
         .zip(&fates)
         .filter(|(_, fate)| fate.is_none())
-        .map(|(event, _)| event)
+        .map(|(event, _)| event.as_ref())
         .collect();
     let mut first = enqueued_before(connection, &second)
         .await
@@ -281,7 +257,7 @@ async fn enqueued_before(
 }
 
 /// What the caller should know about a failed insert.
-async fn explain(connection: &mut SqliteConnection, events: &[Event], error: sqlx::Error) -> EnqueueError {
+async fn explain(connection: &mut SqliteConnection, events: &[Cow<'_, Event>], error: sqlx::Error) -> EnqueueError {
     if is_busy(&error) {
         // A transaction that was begun as it should never waits here: it has its turn already.
         return if is_in_transaction(connection).await {
@@ -305,7 +281,7 @@ async fn explain(connection: &mut SqliteConnection, events: &[Event], error: sql
 }
 
 /// The first id that is there already, or twice in the call.
-async fn taken(connection: &mut SqliteConnection, events: &[Event]) -> Option<Uuid> {
+async fn taken(connection: &mut SqliteConnection, events: &[Cow<'_, Event>]) -> Option<Uuid> {
     let ids: Vec<Uuid> = events.iter().map(|event| event.id).collect();
     let there = sqlx::query(include_str!("sql/ids_taken.sql"))
         .bind(ids_json(&ids))

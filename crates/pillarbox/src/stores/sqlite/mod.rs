@@ -2,7 +2,7 @@
 //!
 //! One connection writes, each time in one `BEGIN IMMEDIATE` transaction, so that it waits for its turn
 //! instead of failing half-way; a few others read. Producers, in this process or another, open the same
-//! file on their own and enqueue in their own transactions with an [`Outbox`].
+//! file on their own and enqueue in their own transactions with an [`Outbox`](crate::Outbox).
 //!
 //! **The file is the user's.** A new one gets the WAL journal, in which readers and a writer do not stop
 //! each other. One that exists keeps the journal it has; if that is not WAL, a warning says so once and
@@ -40,7 +40,7 @@ use sqlx::sqlite::SqliteArguments;
 use uuid::Uuid;
 
 use self::choose::Turns;
-pub use self::enqueue::{Outbox, begin, begin_on};
+pub use self::enqueue::{begin, begin_on};
 pub use self::migrate::{migrations, script};
 pub use self::open::{Options, connect_options};
 use crate::event::Delivery;

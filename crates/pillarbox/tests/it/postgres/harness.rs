@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pillarbox::stores::postgres::{Options, Outbox, Postgres};
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Store};
+use pillarbox::stores::postgres::{Options, Postgres};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use sqlx::{AssertSqlSafe, PgPool};
 use uuid::Uuid;

@@ -4,8 +4,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use pillarbox::operate::Filter;
-use pillarbox::stores::sqlite::{Options, Outbox, Sqlite, begin, begin_on, connect_options};
-use pillarbox::{Delivery, EnqueueError, Enqueued, Event, Operate, Payload, Scope, Store, StoreError};
+use pillarbox::stores::sqlite::{Options, Sqlite, begin, begin_on, connect_options};
+use pillarbox::{Delivery, EnqueueError, Enqueued, Event, Operate, Outbox, Payload, Scope, Store, StoreError};
 use pillarbox_testkit::Harness;
 use sqlx::{Connection, SqliteConnection, SqlitePool};
 use uuid::Uuid;
@@ -120,7 +120,7 @@ async fn without_a_transaction_an_event_has_its_own() {
     let outbox = SqliteHarness::fresh().await;
     let mut connection = outbox.application.acquire().await.expect("a connection");
     let event = event();
-    let enqueued = Outbox::new()
+    let enqueued = Outbox::default()
         .enqueue(&mut connection, &event)
         .await
         .expect("accepted");
@@ -138,7 +138,7 @@ async fn a_transaction_that_read_before_somebody_wrote_is_told_how_to_begin() {
         .expect("it reads");
     outbox.enqueue(&[event()]).await.expect("accepted");
 
-    let refused = Outbox::new().enqueue(&mut tx, &event()).await;
+    let refused = Outbox::default().enqueue(&mut tx, &event()).await;
     assert!(matches!(refused, Err(EnqueueError::NotImmediate)), "{refused:?}");
     tx.rollback()
         .await
@@ -158,7 +158,7 @@ async fn a_transaction_that_read_while_somebody_writes_is_told_how_to_begin() {
     let writer = begin(&outbox.application).await.expect("its turn");
     let events: Vec<Event> = (0..1_500).map(|_| event()).collect();
     for events in [&events[..1], &events] {
-        let refused = Outbox::new().enqueue_all(&mut tx, events).await;
+        let refused = Outbox::default().enqueue_all(&mut tx, events).await;
         assert!(matches!(refused, Err(EnqueueError::NotImmediate)), "{refused:?}");
     }
     writer.rollback().await.expect("a rollback");
@@ -171,12 +171,12 @@ async fn whoever_waits_too_long_for_a_turn_is_told_that_the_file_is_busy() {
     let writer = begin(&outbox.application).await.expect("its turn");
     let refused = begin_on(&mut waiting).await.map(drop);
     assert!(matches!(refused, Err(EnqueueError::Busy)), "{refused:?}");
-    let refused = Outbox::new().enqueue(&mut waiting, &event()).await;
+    let refused = Outbox::default().enqueue(&mut waiting, &event()).await;
     assert!(matches!(refused, Err(EnqueueError::Busy)), "{refused:?}");
 
     writer.rollback().await.expect("a rollback");
     let mut tx = begin_on(&mut waiting).await.expect("its turn");
-    Outbox::new().enqueue(&mut tx, &event()).await.expect("accepted");
+    Outbox::default().enqueue(&mut tx, &event()).await.expect("accepted");
     tx.commit().await.expect("a commit");
     assert_eq!(claim(&outbox).await.len(), 1);
 }
@@ -214,12 +214,12 @@ async fn a_refusal_in_a_later_statement_of_a_batch_takes_back_the_earlier_ones()
     events.push(event().id(first.id));
 
     let mut tx = begin(&outbox.application).await.expect("its turn");
-    let before = Outbox::new()
+    let before = Outbox::default()
         .enqueue(&mut tx, &event())
         .await
         .expect("accepted")
         .id();
-    let refused = Outbox::new().enqueue_all(&mut tx, &events).await;
+    let refused = Outbox::default().enqueue_all(&mut tx, &events).await;
     assert!(
         matches!(refused, Err(EnqueueError::IdTaken(id)) if id == first.id),
         "{refused:?}"
@@ -280,7 +280,7 @@ async fn produce() {
     let options = connect_options(&path, &Options::default()).expect("a path");
     let pool = SqlitePool::connect_with(options).await.expect("it opens");
     let mut tx = begin(&pool).await.expect("its turn");
-    Outbox::new()
+    Outbox::default()
         .enqueue(&mut tx, &event().event_type("FromAfar"))
         .await
         .expect("accepted");

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox::store::{ClaimRequest, Due, Share, Take};
-use pillarbox::stores::sqlite::{Options, Outbox, Sqlite, begin, connect_options};
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Scope, Store};
+use pillarbox::stores::sqlite::{Options, Sqlite, begin, connect_options};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Scope, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use sqlx::{SqlitePool, Transaction};
 use tempfile::TempDir;
@@ -186,7 +186,7 @@ struct SqliteTx(Transaction<'static, sqlx::Sqlite>);
 #[async_trait]
 impl Tx for SqliteTx {
     async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
-        Outbox::new().enqueue_all(&mut self.0, events).await
+        Outbox::default().enqueue_all(&mut self.0, events).await
     }
 
     async fn commit(self: Box<Self>) {

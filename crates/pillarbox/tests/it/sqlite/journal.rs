@@ -62,7 +62,7 @@ async fn an_existing_file_keeps_its_journal_and_works() {
     let mut tx = pillarbox::stores::sqlite::begin(&application)
         .await
         .expect("its turn");
-    let outbox = pillarbox::stores::sqlite::Outbox::new();
+    let outbox = pillarbox::Outbox::default();
     outbox
         .enqueue(&mut tx, &Event::new("shop", "orders"))
         .await

@@ -4,6 +4,7 @@
 insert into pillarbox.outbox_events (
   id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
   ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, next_attempt_at
-) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, greatest($18, now()))
+) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::text::jsonb, $13, $14, $15, $16::text::jsonb,
+  $17, greatest($18::text::timestamptz, now()))
 on conflict (namespace, topic, dedupe_key) where dedupe_key is not null do nothing
-returning id
+returning seq as place, id::text as id

@@ -8,7 +8,7 @@ with given as materialized (
   from unnest(
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::uuid[], $9::text[],
     $10::text[], $11::text[], $12::text[], $13::bytea[], $14::text[], $15::text[], $16::text[], $17::text[],
-    $18::timestamptz[]
+    $18::text[]
   ) as g (
     id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
     ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, deliver_at
@@ -21,8 +21,8 @@ insert into pillarbox.outbox_events (
 select
   id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
   ordering_key, severity, payload::jsonb, body, content_type, content_encoding, headers::jsonb, destination,
-  greatest(deliver_at, now())
+  greatest(deliver_at::timestamptz, now())
 from given
 order by dedupe_key nulls first, namespace, topic, seq
 on conflict (namespace, topic, dedupe_key) where dedupe_key is not null do nothing
-returning id
+returning seq as place, id::text as id

@@ -1,0 +1,160 @@
+//! Transactions of diesel on PostgreSQL: of diesel-async, and of diesel itself, which blocks.
+//!
+//! diesel keeps the server's error codes to itself, so that only those it has a name for are told apart: a payload that
+//! the database refuses is any other error here.
+
+#[cfg(feature = "diesel-async")]
+use std::borrow::Cow;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use ::diesel::connection::LoadConnection;
+use ::diesel::pg::Pg;
+use ::diesel::query_builder::{BoxedSqlQuery, SqlQuery};
+use ::diesel::result::{DatabaseErrorKind, Error};
+use ::diesel::sql_types::{Array, BigInt, Binary, Integer, Nullable, Text, Uuid};
+use ::diesel::{QueryableByName, RunQueryDsl, sql_query};
+
+use super::postgres::{Driver, Refused, Value, write};
+use super::{Outbox, prepare};
+#[cfg(feature = "diesel-async")]
+use super::{Connection, sealed};
+use crate::enqueue::{EnqueueError, Enqueued};
+#[cfg(feature = "diesel-async")]
+use crate::event::Event;
+use crate::event::ToEvent;
+
+#[derive(QueryableByName)]
+#[diesel(check_for_backend(Pg))]
+struct Found {
+    #[diesel(sql_type = BigInt)]
+    place: i64,
+    #[diesel(sql_type = Text)]
+    id: String,
+}
+
+type Query<'a> = BoxedSqlQuery<'a, Pg, SqlQuery>;
+
+fn query<'a>(statement: &str, values: Vec<Value<'a>>) -> Query<'a> {
+    let mut query = sql_query(statement).into_boxed::<Pg>();
+    for value in values {
+        query = match value {
+            Value::Id(id) => query.bind::<Nullable<Uuid>, _>(id),
+            Value::Text(text) => query.bind::<Nullable<Text>, _>(text),
+            Value::Number(number) => query.bind::<Integer, _>(number),
+            Value::Bytes(bytes) => query.bind::<Nullable<Binary>, _>(bytes),
+            Value::Ids(ids) => query.bind::<Array<Nullable<Uuid>>, _>(ids),
+            Value::Texts(texts) => query.bind::<Array<Nullable<Text>>, _>(texts),
+            Value::Numbers(numbers) => query.bind::<Array<Integer>, _>(numbers),
+            Value::Bodies(bodies) => query.bind::<Array<Nullable<Binary>>, _>(bodies),
+        };
+    }
+    query
+}
+
+fn read(found: Result<Vec<Found>, Error>) -> Result<Vec<(i64, String)>, Refused> {
+    let found = found.map_err(refused)?;
+    Ok(found.into_iter().map(|row| (row.place, row.id)).collect())
+}
+
+fn refused(error: Error) -> Refused {
+    let Error::DatabaseError(kind, answer) = &error else {
+        return Refused::Other(error.to_string());
+    };
+    let code = match kind {
+        DatabaseErrorKind::UniqueViolation => "23505",
+        DatabaseErrorKind::SerializationFailure => "40001",
+        DatabaseErrorKind::ReadOnlyTransaction => "25006",
+        DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => {
+            return Refused::Lost(answer.message().to_owned());
+        }
+        _ => return Refused::Other(answer.message().to_owned()),
+    };
+    Refused::Answer {
+        code: code.to_owned(),
+        message: answer.message().to_owned(),
+        detail: answer.details().map(str::to_owned),
+    }
+}
+
+#[cfg(feature = "diesel-async")]
+impl Driver for diesel_async::AsyncPgConnection {
+    async fn rows(
+        &mut self,
+        statement: &Arc<str>,
+        values: Vec<Value<'_>>,
+        _: bool,
+    ) -> Result<Vec<(i64, String)>, Refused> {
+        read(diesel_async::RunQueryDsl::load(query(statement, values), self).await)
+    }
+}
+
+#[cfg(feature = "diesel-async")]
+impl sealed::Sealed for diesel_async::AsyncPgConnection {}
+#[cfg(feature = "diesel-async")]
+impl Connection for diesel_async::AsyncPgConnection {
+    async fn write(
+        &mut self,
+        outbox: &Outbox,
+        events: &[Cow<'_, Event>],
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        write(self, outbox, events).await
+    }
+}
+
+/// A connection that answers before it returns.
+struct Blocking<'a, C>(&'a mut C);
+
+impl<C: LoadConnection<Backend = Pg> + Send> Driver for Blocking<'_, C> {
+    async fn rows(
+        &mut self,
+        statement: &Arc<str>,
+        values: Vec<Value<'_>>,
+        _: bool,
+    ) -> Result<Vec<(i64, String)>, Refused> {
+        read(query(statement, values).load(self.0))
+    }
+}
+
+impl Outbox {
+    /// [`enqueue_all`](Self::enqueue_all) on a connection of diesel that blocks, such as `PgConnection`.
+    ///
+    /// ```no_run
+    /// # fn example<C: diesel::connection::LoadConnection<Backend = diesel::pg::Pg> + Send>(connection: &mut C)
+    /// # -> Result<(), Box<dyn std::error::Error>> {
+    /// use pillarbox::{Event, Outbox};
+    ///
+    /// connection.transaction(|connection| {
+    ///     // … change the application's own rows
+    ///     let event = Event::new("shop", "orders").json(&42)?;
+    ///     Outbox::default().enqueue_blocking(connection, &[event])?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`enqueue_all`](Self::enqueue_all).
+    pub fn enqueue_blocking<C, E>(
+        &self,
+        connection: &mut C,
+        events: &[E],
+    ) -> Result<Vec<Enqueued>, EnqueueError>
+    where
+        C: LoadConnection<Backend = Pg> + Send,
+        E: ToEvent,
+    {
+        let events = prepare::all(self, events)?;
+        if events.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut driver = Blocking(connection);
+        let written = pin!(write(&mut driver, self, &events));
+        match written.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(enqueued) => enqueued,
+            Poll::Pending => unreachable!("it awaits nothing but a connection that blocks"),
+        }
+    }
+}

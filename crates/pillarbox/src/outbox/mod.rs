@@ -1,0 +1,208 @@
+//! Enqueues events in the caller's own transaction, whatever library the transaction is from.
+//!
+//! ```text
+//! enqueue ─▶ prepare: as an event, checked ─▶ connection: one statement ─▶ new, or already there
+//! ```
+//!
+//! [`Outbox`] says what is accepted and how; a [`Connection`] is the caller's transaction: of sqlx (PostgreSQL and
+//! SQLite), tokio-postgres, SeaORM or diesel, each behind the cargo feature of its name, or of the memory store. None
+//! of them begins, commits or rolls back anything that the caller did not ask for.
+//!
+//! **If we die here** the caller's transaction rolls back: nothing happened, neither the event nor what it tells of.
+
+#[cfg(feature = "diesel")]
+mod diesel;
+#[cfg(any(
+    feature = "postgres",
+    feature = "tokio-postgres",
+    feature = "sea-orm",
+    feature = "diesel"
+))]
+pub(crate) mod postgres;
+mod prepare;
+#[cfg(feature = "sea-orm")]
+mod sea_orm;
+#[cfg(feature = "postgres")]
+mod sqlx;
+#[cfg(feature = "tokio-postgres")]
+mod tokio_postgres;
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::Arc;
+
+use crate::enqueue::{EnqueueError, Enqueued};
+use crate::event::{Event, ToEvent};
+use crate::schema::{SCHEMA, check_name};
+use crate::store::StoreError;
+use crate::validate::Limits;
+
+/// What an application calls. Cheap to clone; make one and keep it.
+///
+/// ```no_run
+/// # #[cfg(feature = "postgres")]
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+/// use pillarbox::{Event, Outbox};
+///
+/// let outbox = Outbox::default();
+/// let mut transaction = pool.begin().await?;
+/// sqlx::query("insert into orders (id) values (42)").execute(&mut *transaction).await?;
+/// let event = Event::new("shop", "orders").json(&serde_json::json!({"order": 42}))?;
+/// outbox.enqueue(&mut transaction, &event).await?;
+/// transaction.commit().await?; // both, or neither
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Outbox {
+    schema: Arc<str>,
+    #[cfg(any(
+        feature = "postgres",
+        feature = "tokio-postgres",
+        feature = "sea-orm",
+        feature = "diesel"
+    ))]
+    sql: Arc<postgres::Statements>,
+    limits: Limits,
+    compress_over: Option<usize>,
+    prepared: bool,
+    serialised: bool,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self::in_schema(SCHEMA).expect("the default schema has a sound name")
+    }
+}
+
+impl Outbox {
+    /// The outbox in another schema of PostgreSQL than `pillarbox`.
+    ///
+    /// # Errors
+    /// When the name cannot be a schema's.
+    pub fn in_schema(schema: &str) -> Result<Self, StoreError> {
+        check_name(schema)?;
+        Ok(Self {
+            schema: schema.into(),
+            #[cfg(any(
+                feature = "postgres",
+                feature = "tokio-postgres",
+                feature = "sea-orm",
+                feature = "diesel"
+            ))]
+            sql: Arc::new(postgres::Statements::in_schema(schema)),
+            limits: Limits::default(),
+            compress_over: Some(1024 * 1024),
+            prepared: false,
+            serialised: false,
+        })
+    }
+
+    /// The schema that holds the outbox in PostgreSQL.
+    pub fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// Sets what is accepted.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets how long a payload may be, in bytes, before it is [compressed](crate::compress); `None` is never.
+    #[must_use]
+    pub fn compress_over(mut self, threshold: Option<usize>) -> Self {
+        self.compress_over = threshold;
+        self
+    }
+
+    /// Keeps its statements prepared on the connection, under a name: one round trip less for every call. Only sqlx
+    /// on PostgreSQL asks: the others have a way of their own.
+    ///
+    /// Not behind a pooler in transaction mode, where the name may be another program's statement by the next
+    /// transaction. Without this, nothing here depends on how the connection came about.
+    #[must_use]
+    pub fn prepared(mut self) -> Self {
+        self.prepared = true;
+        self
+    }
+
+    /// Makes writers wait for each other that enqueue with the same ordering key: the second draws its place in
+    /// the order when the first has committed, so that the order of commits is the order of delivery.
+    ///
+    /// Needed only where writers of one key have no common lock of their own, such as the row that they change. A
+    /// key is locked from the call to the end of the caller's transaction; the keys of one call are taken in one
+    /// order for everybody, so that two calls cannot wait for each other. Two transactions that each make several
+    /// calls can: enqueue all of a transaction's events by one call, or in the order of their keys. Events without
+    /// a key are not held up. SQLite has one writer at a time and needs none of this.
+    #[must_use]
+    pub fn serialised(mut self) -> Self {
+        self.serialised = true;
+        self
+    }
+
+    /// Enqueues one event in the transaction that `connection` is in.
+    ///
+    /// # Errors
+    /// When the event is refused, which leaves the transaction as it was, or the database refuses it, which in
+    /// PostgreSQL ends the transaction.
+    pub async fn enqueue<C, E>(&self, connection: &mut C, event: &E) -> Result<Enqueued, EnqueueError>
+    where
+        C: Connection + ?Sized,
+        E: ToEvent + ?Sized,
+    {
+        let event = prepare::one(self, event)?;
+        let enqueued = connection.write(self, std::slice::from_ref(&event)).await?;
+        Ok(enqueued[0])
+    }
+
+    /// Enqueues many events in the transaction that `connection` is in, in their order, with one statement.
+    /// One that is refused refuses them all.
+    ///
+    /// # Errors
+    /// As for [`enqueue`](Self::enqueue).
+    pub async fn enqueue_all<C, E>(
+        &self,
+        connection: &mut C,
+        events: &[E],
+    ) -> Result<Vec<Enqueued>, EnqueueError>
+    where
+        C: Connection + ?Sized,
+        E: ToEvent,
+    {
+        let events = prepare::all(self, events)?;
+        if events.is_empty() {
+            return Ok(Vec::new());
+        }
+        connection.write(self, &events).await
+    }
+}
+
+/// A connection of a database library that is in the caller's transaction. If it is in none, each call is a
+/// transaction of its own, and there is little sense in it.
+///
+/// Implemented for the types below and for no others; each does what `pillarbox_testkit::producer_suite!` says.
+///
+/// | library | feature | types |
+/// |---|---|---|
+/// | sqlx | `postgres`, `sqlite` | `PgConnection`, `SqliteConnection`, and the `Transaction` and `PoolConnection` of both |
+/// | tokio-postgres | `tokio-postgres` | `Transaction`, `Client` |
+/// | SeaORM | `sea-orm` | `DatabaseTransaction`, `DatabaseConnection` |
+/// | diesel-async | `diesel-async` | `AsyncPgConnection` |
+/// | diesel | `diesel` | by [`Outbox::enqueue_blocking`], since it blocks |
+/// | – | – | [`memory::Transaction`](crate::stores::memory::Transaction) |
+pub trait Connection: Send + sealed::Sealed {
+    /// Writes events that were checked; there is at least one. Returns as many, in their order.
+    #[doc(hidden)]
+    fn write(
+        &mut self,
+        outbox: &Outbox,
+        events: &[Cow<'_, Event>],
+    ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send;
+}
+
+pub(crate) mod sealed {
+    /// What keeps others from implementing a trait: it can change with us.
+    pub trait Sealed {}
+}

@@ -1,0 +1,360 @@
+//! The statements of an enqueue into PostgreSQL, apart from the library that runs them.
+//!
+//! A library is a [`Driver`]: it binds [values](Value) to a statement and returns its rows, each a number and a text.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use time::format_description::well_known::Rfc3339;
+use uuid::Uuid;
+
+use super::Outbox;
+use crate::enqueue::{EnqueueError, Enqueued};
+use crate::event::Event;
+use crate::payload::Payload;
+use crate::schema::{error_of, in_schema};
+use crate::store::StoreError;
+
+/// How often an enqueue looks again when the event that was there before is gone when it looks.
+const LOOKS: usize = 3;
+
+/// The statements, with the schema's name in them.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    enqueue: Arc<str>,
+    enqueue_all: Arc<str>,
+    enqueued_before: Arc<str>,
+    serialise: Arc<str>,
+}
+
+impl Statements {
+    pub(super) fn in_schema(schema: &str) -> Self {
+        let statement = |text| in_schema(text, schema).into();
+        Self {
+            enqueue: statement(include_str!("../stores/postgres/sql/enqueue.sql")),
+            enqueue_all: statement(include_str!("../stores/postgres/sql/enqueue_all.sql")),
+            enqueued_before: statement(include_str!("../stores/postgres/sql/enqueued_before.sql")),
+            serialise: statement(include_str!("../stores/postgres/sql/serialise.sql")),
+        }
+    }
+}
+
+/// What a statement is given. JSON and times travel as text, so that no library needs a feature for them.
+#[derive(Debug, Clone)]
+pub(crate) enum Value<'a> {
+    Id(Option<Uuid>),
+    Text(Option<&'a str>),
+    Number(i32),
+    Bytes(Option<&'a [u8]>),
+    Ids(Vec<Option<Uuid>>),
+    Texts(Vec<Option<&'a str>>),
+    Numbers(Vec<i32>),
+    Bodies(Vec<Option<&'a [u8]>>),
+}
+
+/// A library that can talk to PostgreSQL.
+pub(crate) trait Driver: Send {
+    /// Runs one statement whose rows are a number and a text. `prepared` asks for a statement that stays prepared,
+    /// where that is a choice.
+    fn rows(
+        &mut self,
+        statement: &Arc<str>,
+        values: Vec<Value<'_>>,
+        prepared: bool,
+    ) -> impl Future<Output = Result<Vec<(i64, String)>, Refused>> + Send;
+}
+
+/// What a database said instead of rows.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The server answered with an error.
+    Answer {
+        code: String,
+        message: String,
+        detail: Option<String>,
+    },
+    /// There was no answer.
+    Lost(String),
+    /// The library could not make sense of it.
+    Other(String),
+}
+
+impl From<Refused> for StoreError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Answer { code, message, .. } => error_of(&code, &message),
+            Refused::Lost(why) => Self::Unavailable(why),
+            Refused::Other(why) => Self::Other(why),
+        }
+    }
+}
+
+/// Writes events, and finds those that were there before by their dedupe keys.
+pub(crate) async fn write<D: Driver + ?Sized>(
+    driver: &mut D,
+    outbox: &Outbox,
+    events: &[Cow<'_, Event>],
+) -> Result<Vec<Enqueued>, EnqueueError> {
+    serialise(driver, outbox, events).await?;
+    let mut enqueued: Vec<Option<Enqueued>> = vec![None; events.len()];
+    for _ in 0..LOOKS {
+        let open: Vec<usize> = (0..events.len()).filter(|&i| enqueued[i].is_none()).collect();
+        let batch: Vec<&Event> = open.iter().map(|&i| events[i].as_ref()).collect();
+        let mut new = insert(driver, outbox, &batch).await?;
+        let mut known = Vec::new();
+        for &i in &open {
+            // An id that came back is new once; a second event with that id was not written.
+            match new.remove(&events[i].id) {
+                Some(_) => enqueued[i] = Some(Enqueued::New(events[i].id)),
+                None => known.push(i),
+            }
+        }
+        if known.is_empty() {
+            break;
+        }
+        let batch: Vec<&Event> = known.iter().map(|&i| events[i].as_ref()).collect();
+        let before = before(driver, outbox, &batch).await?;
+        for (position, &i) in known.iter().enumerate() {
+            enqueued[i] = before.get(&position).copied().map(Enqueued::Already);
+        }
+        if enqueued.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    enqueued.into_iter().map(|one| one.ok_or_else(vanished)).collect()
+}
+
+/// Waits for writers of the same keys, if that is wanted. Before any `seq` is drawn.
+async fn serialise<D: Driver + ?Sized>(
+    driver: &mut D,
+    outbox: &Outbox,
+    events: &[Cow<'_, Event>],
+) -> Result<(), EnqueueError> {
+    if !outbox.serialised {
+        return Ok(());
+    }
+    let keyed = events.iter().filter(|event| event.ordering_key.is_some());
+    let (namespaces, keys): (Vec<_>, Vec<_>) = keyed
+        .map(|event| (Some(event.namespace.as_str()), event.ordering_key.as_deref()))
+        .unzip();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let values = vec![Value::Texts(namespaces), Value::Texts(keys)];
+    let done = driver.rows(&outbox.sql.serialise, values, outbox.prepared).await;
+    done.map_err(StoreError::from)?;
+    Ok(())
+}
+
+/// The ids of those that were written, with their places in the order.
+async fn insert<D: Driver + ?Sized>(
+    driver: &mut D,
+    outbox: &Outbox,
+    events: &[&Event],
+) -> Result<HashMap<Uuid, i64>, EnqueueError> {
+    let headers: Vec<String> = events.iter().map(|event| headers(event)).collect();
+    let times: Vec<Option<String>> = events.iter().map(|event| deliver_at(event)).collect();
+    let (statement, values) = match events {
+        [event] => (&outbox.sql.enqueue, row(event, &headers[0], times[0].as_deref())),
+        _ => (&outbox.sql.enqueue_all, columns(events, &headers, &times)),
+    };
+    let rows = driver
+        .rows(statement, values, outbox.prepared)
+        .await
+        .map_err(|refused| enqueue_error(refused, events))?;
+    let parsed = rows.into_iter().map(|(seq, id)| Ok((parse(&id)?, seq)));
+    parsed.collect()
+}
+
+/// The ids of the events that came first, by position.
+async fn before<D: Driver + ?Sized>(
+    driver: &mut D,
+    outbox: &Outbox,
+    events: &[&Event],
+) -> Result<HashMap<usize, Uuid>, EnqueueError> {
+    let texts = |of: fn(&Event) -> Option<&str>| Value::Texts(events.iter().map(|event| of(event)).collect());
+    let values = vec![
+        texts(|event| Some(&event.namespace)),
+        texts(|event| Some(&event.topic)),
+        texts(|event| event.dedupe_key.as_deref()),
+    ];
+    let rows = driver.rows(&outbox.sql.enqueued_before, values, outbox.prepared).await;
+    let rows = rows.map_err(StoreError::from)?;
+    let position = |ordinal: i64| usize::try_from(ordinal).unwrap_or(1).saturating_sub(1);
+    let parsed = rows.into_iter().map(|(ordinal, id)| Ok((position(ordinal), parse(&id)?)));
+    parsed.collect()
+}
+
+/// One event as the values of its columns.
+fn row<'a>(event: &'a Event, headers: &'a str, deliver_at: Option<&'a str>) -> Vec<Value<'a>> {
+    vec![
+        Value::Id(Some(event.id)),
+        Value::Text(Some(&event.namespace)),
+        Value::Text(Some(&event.topic)),
+        Value::Text(event.event_type.as_deref()),
+        Value::Number(event.event_version),
+        Value::Text(event.aggregate_type.as_deref()),
+        Value::Text(event.aggregate_id.as_deref()),
+        Value::Id(event.tenant_id),
+        Value::Text(event.dedupe_key.as_deref()),
+        Value::Text(event.ordering_key.as_deref()),
+        Value::Text(event.severity.as_deref()),
+        Value::Text(Some(json(event))),
+        Value::Bytes(body(event)),
+        Value::Text(event.content_type.as_deref()),
+        Value::Text(event.content_encoding.as_deref()),
+        Value::Text(Some(headers)),
+        Value::Text(event.destination.as_deref()),
+        Value::Text(deliver_at),
+    ]
+}
+
+/// Many events as columns, in the same order.
+fn columns<'a>(
+    events: &[&'a Event],
+    headers: &'a [String],
+    deliver_at: &'a [Option<String>],
+) -> Vec<Value<'a>> {
+    let ids = |of: fn(&Event) -> Option<Uuid>| Value::Ids(events.iter().map(|event| of(event)).collect());
+    let texts =
+        |of: fn(&'a Event) -> Option<&'a str>| Value::Texts(events.iter().map(|event| of(event)).collect());
+    vec![
+        ids(|event| Some(event.id)),
+        texts(|event| Some(&event.namespace)),
+        texts(|event| Some(&event.topic)),
+        texts(|event| event.event_type.as_deref()),
+        Value::Numbers(events.iter().map(|event| event.event_version).collect()),
+        texts(|event| event.aggregate_type.as_deref()),
+        texts(|event| event.aggregate_id.as_deref()),
+        ids(|event| event.tenant_id),
+        texts(|event| event.dedupe_key.as_deref()),
+        texts(|event| event.ordering_key.as_deref()),
+        texts(|event| event.severity.as_deref()),
+        texts(|event| Some(json(event))),
+        Value::Bodies(events.iter().map(|event| body(event)).collect()),
+        texts(|event| event.content_type.as_deref()),
+        texts(|event| event.content_encoding.as_deref()),
+        Value::Texts(headers.iter().map(|text| Some(text.as_str())).collect()),
+        texts(|event| event.destination.as_deref()),
+        Value::Texts(deliver_at.iter().map(Option::as_deref).collect()),
+    ]
+}
+
+/// What stands in the column `payload`.
+fn json(event: &Event) -> &str {
+    match &event.payload {
+        // Checked to be UTF-8 by `validate`, since it is JSON.
+        Payload::Json(text) => std::str::from_utf8(text).unwrap_or("null"),
+        Payload::Bytes(_) => "null",
+    }
+}
+
+/// What stands in the column `body`.
+fn body(event: &Event) -> Option<&[u8]> {
+    match &event.payload {
+        Payload::Json(_) => None,
+        Payload::Bytes(body) => Some(body),
+    }
+}
+
+fn headers(event: &Event) -> String {
+    if event.headers.is_empty() {
+        return "{}".to_owned();
+    }
+    serde_json::to_string(&event.headers).expect("a map of texts has a JSON form")
+}
+
+/// A year past 9999 has no such form, and is refused before; one before 0 is long past, which is now.
+fn deliver_at(event: &Event) -> Option<String> {
+    event.deliver_at?.format(&Rfc3339).ok()
+}
+
+fn parse(id: &str) -> Result<Uuid, EnqueueError> {
+    let answered = |error| StoreError::Other(format!("{id:?} is no id: {error}"));
+    Ok(Uuid::parse_str(id).map_err(answered)?)
+}
+
+fn vanished() -> EnqueueError {
+    StoreError::Unavailable(
+        "an event with this dedupe key was there and is not to be seen; try the transaction again".to_owned(),
+    )
+    .into()
+}
+
+fn enqueue_error(refused: Refused, events: &[&Event]) -> EnqueueError {
+    match refused {
+        Refused::Answer { code, detail, .. } if code == "23505" => {
+            EnqueueError::IdTaken(taken(detail.as_deref(), events))
+        }
+        // Invalid text, an untranslatable character, a number out of range, nesting too deep.
+        Refused::Answer { code, message, .. }
+            if matches!(code.as_str(), "22P02" | "22P05" | "22003" | "54001" | "54000" | "22021") =>
+        {
+            EnqueueError::Payload(message)
+        }
+        other => StoreError::from(other).into(),
+    }
+}
+
+/// Which id it is: PostgreSQL says `Key (id)=(…) already exists.`, if it may.
+fn taken(detail: Option<&str>, events: &[&Event]) -> Uuid {
+    let named = detail.and_then(|text| {
+        let (_, rest) = text.split_once("=(")?;
+        Uuid::parse_str(rest.split_once(')')?.0).ok()
+    });
+    named.or_else(|| Some(events.first()?.id)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_schema_replaces_every_mention() {
+        let sql = Statements::in_schema("my_outbox");
+        for text in [&sql.enqueue, &sql.enqueue_all, &sql.enqueued_before, &sql.serialise] {
+            assert!(!text.contains("pillarbox."), "{text}");
+        }
+        assert!(sql.enqueue.contains("\"my_outbox\".outbox_events"));
+    }
+
+    #[test]
+    fn the_id_that_is_taken_is_the_one_that_the_server_names() {
+        let (first, second) = (Event::new("a", "b"), Event::new("a", "b"));
+        let detail = format!("Key (id)=({}) already exists.", second.id);
+        let events = [&first, &second];
+        assert_eq!(taken(Some(&detail), &events), second.id);
+        assert_eq!(taken(None, &events), first.id);
+        assert_eq!(taken(Some("Schlüssel »(id)=(?)« existiert bereits."), &events), first.id);
+    }
+
+    #[test]
+    fn a_row_and_a_column_say_the_same_in_the_same_order() {
+        let event = Event::new("shop", "orders")
+            .event_type("OrderCreated")
+            .aggregate("order", "42")
+            .tenant(Uuid::nil())
+            .dedupe_key("once")
+            .ordering_key("key")
+            .severity("low")
+            .destination("broker")
+            .bytes(&b"x"[..], "text/plain");
+        let one = row(&event, "{}", Some("2026-01-01T00:00:00Z"));
+        let headers = ["{}".to_owned()];
+        let times = [Some("2026-01-01T00:00:00Z".to_owned())];
+        let many = columns(&[&event], &headers, &times);
+        assert_eq!(one.len(), many.len());
+        for (one, many) in one.iter().zip(&many) {
+            let same = match (one, many) {
+                (Value::Id(one), Value::Ids(many)) => *one == many[0],
+                (Value::Text(one), Value::Texts(many)) => *one == many[0],
+                (Value::Number(one), Value::Numbers(many)) => *one == many[0],
+                (Value::Bytes(one), Value::Bodies(many)) => *one == many[0],
+                _ => false,
+            };
+            assert!(same, "{one:?} and {many:?}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Transactions of tokio-postgres.
+//!
+//! Statements are sent with their types, unnamed: one round trip, and nothing stays behind on a connection that a pooler
+//! gives to somebody else.
+
+use std::borrow::Cow;
+use std::error::Error as _;
+use std::io;
+use std::sync::Arc;
+
+use ::tokio_postgres::types::{ToSql, Type};
+use ::tokio_postgres::{Client, Error, Row, Transaction};
+
+use super::postgres::{Driver, Refused, Value, write};
+use super::{Connection, Outbox, sealed};
+use crate::enqueue::{EnqueueError, Enqueued};
+use crate::event::Event;
+
+type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+fn parameters<'a>(values: &'a [Value<'_>]) -> Vec<Parameter<'a>> {
+    let parameter = |value: &'a Value<'_>| -> Parameter<'a> {
+        match value {
+            Value::Id(id) => (id, Type::UUID),
+            Value::Text(text) => (text, Type::TEXT),
+            Value::Number(number) => (number, Type::INT4),
+            Value::Bytes(bytes) => (bytes, Type::BYTEA),
+            Value::Ids(ids) => (ids, Type::UUID_ARRAY),
+            Value::Texts(texts) => (texts, Type::TEXT_ARRAY),
+            Value::Numbers(numbers) => (numbers, Type::INT4_ARRAY),
+            Value::Bodies(bodies) => (bodies, Type::BYTEA_ARRAY),
+        }
+    };
+    values.iter().map(parameter).collect()
+}
+
+fn read(rows: Result<Vec<Row>, Error>) -> Result<Vec<(i64, String)>, Refused> {
+    let rows = rows.map_err(refused)?;
+    rows.iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+        .collect::<Result<_, _>>()
+        .map_err(refused)
+}
+
+fn refused(error: Error) -> Refused {
+    if let Some(answer) = error.as_db_error() {
+        return Refused::Answer {
+            code: answer.code().code().to_owned(),
+            message: answer.message().to_owned(),
+            detail: answer.detail().map(str::to_owned),
+        };
+    }
+    let source = error.source();
+    let text = source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
+    if error.is_closed() || source.is_some_and(|source| source.is::<io::Error>()) {
+        Refused::Lost(text)
+    } else {
+        Refused::Other(text)
+    }
+}
+
+/// Both have the same methods, and no trait that others may hold on to.
+macro_rules! connection {
+    ($type:ty) => {
+        impl Driver for $type {
+            async fn rows(
+                &mut self,
+                statement: &Arc<str>,
+                values: Vec<Value<'_>>,
+                _: bool,
+            ) -> Result<Vec<(i64, String)>, Refused> {
+                read(self.query_typed(statement, &parameters(&values)).await)
+            }
+        }
+
+        impl sealed::Sealed for $type {}
+        impl Connection for $type {
+            async fn write(
+                &mut self,
+                outbox: &Outbox,
+                events: &[Cow<'_, Event>],
+            ) -> Result<Vec<Enqueued>, EnqueueError> {
+                write(self, outbox, events).await
+            }
+        }
+    };
+}
+
+connection!(Transaction<'_>);
+connection!(Client);
