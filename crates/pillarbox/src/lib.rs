@@ -10,12 +10,14 @@
 //! |---|---|
 //! | [`event`], [`payload`], [`validate`], [`enqueue`] | what an application says happened, and when it is refused |
 //! | [`state`], [`outcome`], [`retry`] | the four states, what an attempt can end in, when the next one is due |
+//! | [`compress`], [`trace`] | large payloads made smaller; the trace that an event belongs to |
 //! | [`clock`] | where time comes from |
 //! | [`store`], [`operate`], [`sink`] | the ports |
 //! | [`stores`] | memory, PostgreSQL, SQLite |
 //! | [`failpoint`] | where a test may end the process |
 
 pub mod clock;
+pub mod compress;
 pub mod enqueue;
 pub mod event;
 pub mod failpoint;
@@ -28,6 +30,7 @@ pub mod state;
 pub mod store;
 pub mod stores;
 pub mod text;
+pub mod trace;
 pub mod validate;
 pub mod wake;
 
