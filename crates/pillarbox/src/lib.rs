@@ -11,12 +11,14 @@
 //! | [`event`], [`payload`], [`validate`] | what an application says happened, and when it is refused |
 //! | [`outbox`], [`enqueue`] | how it is enqueued in the caller's transaction, and what comes of it |
 //! | [`state`], [`outcome`], [`retry`] | the four states, what an attempt can end in, when the next one is due |
+//! | [`compress`], [`trace`] | large payloads made smaller; the trace that an event belongs to |
 //! | [`clock`] | where time comes from |
 //! | [`store`], [`operate`], [`sink`] | the ports |
 //! | [`stores`] | memory, PostgreSQL, SQLite |
 //! | [`failpoint`] | where a test may end the process |
 
 pub mod clock;
+pub mod compress;
 pub mod enqueue;
 pub mod event;
 pub mod failpoint;
@@ -25,12 +27,17 @@ pub mod outbox;
 pub mod outcome;
 pub mod payload;
 pub mod retry;
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel")),
+    allow(dead_code, reason = "only a library that talks to PostgreSQL sees its errors")
+)]
 mod schema;
 pub mod sink;
 pub mod state;
 pub mod store;
 pub mod stores;
 pub mod text;
+pub mod trace;
 pub mod validate;
 pub mod wake;
 

@@ -17,9 +17,9 @@ use ::diesel::sql_types::{Array, BigInt, Binary, Integer, Nullable, Text, Uuid};
 use ::diesel::{QueryableByName, RunQueryDsl, sql_query};
 
 use super::postgres::{Driver, Refused, Value, write};
-use super::{Outbox, prepare};
 #[cfg(feature = "diesel-async")]
 use super::{Connection, sealed};
+use super::{Outbox, prepare};
 use crate::enqueue::{EnqueueError, Enqueued};
 #[cfg(feature = "diesel-async")]
 use crate::event::Event;
@@ -146,7 +146,7 @@ impl Outbox {
         C: LoadConnection<Backend = Pg> + Send,
         E: ToEvent,
     {
-        let events = prepare::all(self, events)?;
+        let events = prepare::all_blocking(self, events)?;
         if events.is_empty() {
             return Ok(Vec::new());
         }

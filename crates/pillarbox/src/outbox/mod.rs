@@ -1,7 +1,7 @@
 //! Enqueues events in the caller's own transaction, whatever library the transaction is from.
 //!
 //! ```text
-//! enqueue ─▶ prepare: as an event, checked ─▶ connection: one statement ─▶ new, or already there
+//! enqueue ─▶ prepare: checked, traced, compressed ─▶ connection: one statement ─▶ new, or already there
 //! ```
 //!
 //! [`Outbox`] says what is accepted and how; a [`Connection`] is the caller's transaction: of sqlx (PostgreSQL and
@@ -12,12 +12,13 @@
 
 #[cfg(feature = "diesel")]
 mod diesel;
-#[cfg(any(
-    feature = "postgres",
-    feature = "tokio-postgres",
-    feature = "sea-orm",
-    feature = "diesel"
-))]
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel")),
+    allow(
+        dead_code,
+        reason = "only a library that talks to PostgreSQL runs its statements"
+    )
+)]
 pub(crate) mod postgres;
 mod prepare;
 #[cfg(feature = "sea-orm")]
@@ -31,9 +32,11 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 
+use crate::compress::THRESHOLD;
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::{Event, ToEvent};
-use crate::schema::{SCHEMA, check_name};
+pub use crate::schema::SCHEMA;
+use crate::schema::check_name;
 use crate::store::StoreError;
 use crate::validate::Limits;
 
@@ -56,12 +59,6 @@ use crate::validate::Limits;
 #[derive(Debug, Clone)]
 pub struct Outbox {
     schema: Arc<str>,
-    #[cfg(any(
-        feature = "postgres",
-        feature = "tokio-postgres",
-        feature = "sea-orm",
-        feature = "diesel"
-    ))]
     sql: Arc<postgres::Statements>,
     limits: Limits,
     compress_over: Option<usize>,
@@ -84,15 +81,9 @@ impl Outbox {
         check_name(schema)?;
         Ok(Self {
             schema: schema.into(),
-            #[cfg(any(
-                feature = "postgres",
-                feature = "tokio-postgres",
-                feature = "sea-orm",
-                feature = "diesel"
-            ))]
             sql: Arc::new(postgres::Statements::in_schema(schema)),
             limits: Limits::default(),
-            compress_over: Some(1024 * 1024),
+            compress_over: Some(THRESHOLD),
             prepared: false,
             serialised: false,
         })
@@ -152,7 +143,7 @@ impl Outbox {
         C: Connection + ?Sized,
         E: ToEvent + ?Sized,
     {
-        let event = prepare::one(self, event)?;
+        let event = prepare::one(self, event).await?;
         let enqueued = connection.write(self, std::slice::from_ref(&event)).await?;
         Ok(enqueued[0])
     }
@@ -171,7 +162,7 @@ impl Outbox {
         C: Connection + ?Sized,
         E: ToEvent,
     {
-        let events = prepare::all(self, events)?;
+        let events = prepare::all(self, events).await?;
         if events.is_empty() {
             return Ok(Vec::new());
         }
@@ -200,6 +191,16 @@ pub trait Connection: Send + sealed::Sealed {
         outbox: &Outbox,
         events: &[Cow<'_, Event>],
     ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send;
+}
+
+/// A transaction that can be ended: what a unit of work commits.
+///
+/// Implemented for the transactions of sqlx, tokio-postgres and SeaORM and for that of the memory store. diesel's end
+/// with the closure that they are lent to.
+pub trait Transaction: Connection + Sized {
+    /// Makes it so.
+    #[doc(hidden)]
+    fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 pub(crate) mod sealed {

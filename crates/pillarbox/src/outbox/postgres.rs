@@ -180,10 +180,14 @@ async fn before<D: Driver + ?Sized>(
         texts(|event| Some(&event.topic)),
         texts(|event| event.dedupe_key.as_deref()),
     ];
-    let rows = driver.rows(&outbox.sql.enqueued_before, values, outbox.prepared).await;
+    let rows = driver
+        .rows(&outbox.sql.enqueued_before, values, outbox.prepared)
+        .await;
     let rows = rows.map_err(StoreError::from)?;
     let position = |ordinal: i64| usize::try_from(ordinal).unwrap_or(1).saturating_sub(1);
-    let parsed = rows.into_iter().map(|(ordinal, id)| Ok((position(ordinal), parse(&id)?)));
+    let parsed = rows
+        .into_iter()
+        .map(|(ordinal, id)| Ok((position(ordinal), parse(&id)?)));
     parsed.collect()
 }
 
@@ -290,7 +294,10 @@ fn enqueue_error(refused: Refused, events: &[&Event]) -> EnqueueError {
         }
         // Invalid text, an untranslatable character, a number out of range, nesting too deep.
         Refused::Answer { code, message, .. }
-            if matches!(code.as_str(), "22P02" | "22P05" | "22003" | "54001" | "54000" | "22021") =>
+            if matches!(
+                code.as_str(),
+                "22P02" | "22P05" | "22003" | "54001" | "54000" | "22021"
+            ) =>
         {
             EnqueueError::Payload(message)
         }
@@ -314,7 +321,12 @@ mod tests {
     #[test]
     fn another_schema_replaces_every_mention() {
         let sql = Statements::in_schema("my_outbox");
-        for text in [&sql.enqueue, &sql.enqueue_all, &sql.enqueued_before, &sql.serialise] {
+        for text in [
+            &sql.enqueue,
+            &sql.enqueue_all,
+            &sql.enqueued_before,
+            &sql.serialise,
+        ] {
             assert!(!text.contains("pillarbox."), "{text}");
         }
         assert!(sql.enqueue.contains("\"my_outbox\".outbox_events"));
@@ -327,7 +339,10 @@ mod tests {
         let events = [&first, &second];
         assert_eq!(taken(Some(&detail), &events), second.id);
         assert_eq!(taken(None, &events), first.id);
-        assert_eq!(taken(Some("Schlüssel »(id)=(?)« existiert bereits."), &events), first.id);
+        assert_eq!(
+            taken(Some("Schlüssel »(id)=(?)« existiert bereits."), &events),
+            first.id
+        );
     }
 
     #[test]

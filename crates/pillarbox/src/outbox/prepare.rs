@@ -1,24 +1,84 @@
-//! What happens to an event before a database sees it: made of what the caller has, checked.
+//! What happens to an event before a database sees it: made of what the caller has, checked, told which trace it
+//! belongs to, and compressed if it is large.
 
 use std::borrow::Cow;
 
 use super::Outbox;
+use crate::compress::compress;
 use crate::enqueue::EnqueueError;
 use crate::event::{Event, ToEvent};
+use crate::trace;
 use crate::validate::validate;
 
-pub(super) fn one<'a, E: ToEvent + ?Sized>(
+/// Everything but the compression, which takes time.
+fn check<'a, E: ToEvent + ?Sized>(outbox: &Outbox, event: &'a E) -> Result<Cow<'a, Event>, EnqueueError> {
+    let event = event.to_event().map_err(EnqueueError::NoJson)?;
+    validate(&event, &outbox.limits)?;
+    Ok(match trace::capture(&event) {
+        Some(traced) => Cow::Owned(traced),
+        None => event,
+    })
+}
+
+pub(super) async fn one<'a, E: ToEvent + ?Sized>(
     outbox: &Outbox,
     event: &'a E,
 ) -> Result<Cow<'a, Event>, EnqueueError> {
-    let event = event.to_event().map_err(EnqueueError::NoJson)?;
-    validate(&event, &outbox.limits)?;
-    Ok(event)
+    let event = check(outbox, event)?;
+    Ok(squeeze(outbox, event).await)
 }
 
-pub(super) fn all<'a, E: ToEvent>(
+pub(super) async fn all<'a, E: ToEvent>(
     outbox: &Outbox,
     events: &'a [E],
 ) -> Result<Vec<Cow<'a, Event>>, EnqueueError> {
-    events.iter().map(|event| one(outbox, event)).collect()
+    // All of them first: one that is refused refuses them all, and nothing was done for nothing.
+    let checked: Vec<_> = events
+        .iter()
+        .map(|event| check(outbox, event))
+        .collect::<Result<_, _>>()?;
+    let mut prepared = Vec::with_capacity(checked.len());
+    for event in checked {
+        prepared.push(squeeze(outbox, event).await);
+    }
+    Ok(prepared)
+}
+
+/// Compresses what is large, aside: a megabyte takes a few milliseconds, in which a runtime's thread could serve others.
+async fn squeeze<'a>(outbox: &Outbox, event: Cow<'a, Event>) -> Cow<'a, Event> {
+    let Some(threshold) = large(outbox, &event) else {
+        return event;
+    };
+    let copy = Event::clone(&event); // the payload itself is shared
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "nothing but arithmetic, and it can be dropped at any time"
+    )]
+    let smaller = tokio::task::spawn_blocking(move || compress(&copy, threshold)).await;
+    match smaller {
+        Ok(Some(smaller)) => Cow::Owned(smaller),
+        // It would not shrink, or the runtime is shutting down: it goes as it is.
+        Ok(None) | Err(_) => event,
+    }
+}
+
+/// The same for callers that block anyway.
+#[cfg(feature = "diesel")]
+pub(super) fn all_blocking<'a, E: ToEvent>(
+    outbox: &Outbox,
+    events: &'a [E],
+) -> Result<Vec<Cow<'a, Event>>, EnqueueError> {
+    let squeeze = |event: Cow<'a, Event>| match large(outbox, &event) {
+        Some(threshold) => compress(&event, threshold).map_or(event, Cow::Owned),
+        None => event,
+    };
+    let checked = events.iter().map(|event| check(outbox, event));
+    checked.map(|event| event.map(squeeze)).collect()
+}
+
+/// The threshold, if the event is over it.
+fn large(outbox: &Outbox, event: &Event) -> Option<usize> {
+    outbox
+        .compress_over
+        .filter(|&threshold| event.payload.len() > threshold)
 }

@@ -13,6 +13,7 @@ use super::postgres::{Driver, Refused, Value, write};
 use super::{Connection, Outbox, sealed};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
+use crate::store::StoreError;
 
 async fn rows<C: ConnectionTrait>(
     connection: &C,
@@ -94,3 +95,9 @@ connection!(DatabaseTransaction, connection => connection);
 connection!(DatabaseConnection, connection => connection);
 // What `DatabaseConnection::transaction` lends to its closure.
 connection!(&DatabaseTransaction, connection => *connection);
+
+impl super::Transaction for DatabaseTransaction {
+    async fn commit(self) -> Result<(), StoreError> {
+        Ok(self.commit().await.map_err(refused)?)
+    }
+}

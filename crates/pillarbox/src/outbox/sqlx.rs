@@ -10,6 +10,7 @@ use super::postgres::{Driver, Refused, Value, write};
 use super::{Connection, Outbox, sealed};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
+use crate::store::StoreError;
 
 impl Driver for PgConnection {
     async fn rows(
@@ -58,6 +59,12 @@ impl Connection for Transaction<'_, Postgres> {
         events: &[Cow<'_, Event>],
     ) -> Result<Vec<Enqueued>, EnqueueError> {
         write(&mut **self, outbox, events).await
+    }
+}
+
+impl super::Transaction for Transaction<'_, Postgres> {
+    async fn commit(self) -> Result<(), StoreError> {
+        Ok(self.commit().await.map_err(|error| refused(&error))?)
     }
 }
 

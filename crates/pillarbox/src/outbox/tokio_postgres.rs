@@ -15,6 +15,7 @@ use super::postgres::{Driver, Refused, Value, write};
 use super::{Connection, Outbox, sealed};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
+use crate::store::StoreError;
 
 type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
@@ -88,3 +89,9 @@ macro_rules! connection {
 
 connection!(Transaction<'_>);
 connection!(Client);
+
+impl super::Transaction for Transaction<'_> {
+    async fn commit(self) -> Result<(), StoreError> {
+        Ok(self.commit().await.map_err(refused)?)
+    }
+}

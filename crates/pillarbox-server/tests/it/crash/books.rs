@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use pillarbox::{EnqueueError, Outbox};
 use pillarbox::stores::sqlite;
+use pillarbox::{EnqueueError, Outbox};
 use sqlx::{PgPool, SqlitePool};
 use uuid::Uuid;
 
@@ -165,9 +165,7 @@ impl Sqlite {
                 .await?;
         }
         let events: Vec<_> = orders.iter().map(Order::event).collect();
-        Outbox::default()
-            .enqueue_all(&mut transaction, &events)
-            .await?;
+        Outbox::default().enqueue_all(&mut transaction, &events).await?;
         match ending {
             Ending::Commit => transaction.commit().await?,
             Ending::RollBack => transaction.rollback().await?,

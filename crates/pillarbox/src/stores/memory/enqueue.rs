@@ -8,8 +8,9 @@ use uuid::Uuid;
 use super::{Memory, Row, Table, lane};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
-use crate::outbox::{Connection, Outbox, sealed};
+use crate::outbox::{self, Connection, Outbox, sealed};
 use crate::state::State;
+use crate::store::StoreError;
 use crate::validate::validate;
 
 /// A transaction: what it enqueues is seen by nobody until it commits.
@@ -96,13 +97,16 @@ impl Transaction {
 
 impl sealed::Sealed for Transaction {}
 impl Connection for Transaction {
-    async fn write(
-        &mut self,
-        _: &Outbox,
-        events: &[Cow<'_, Event>],
-    ) -> Result<Vec<Enqueued>, EnqueueError> {
+    async fn write(&mut self, _: &Outbox, events: &[Cow<'_, Event>]) -> Result<Vec<Enqueued>, EnqueueError> {
         let events: Vec<Event> = events.iter().map(|event| Event::clone(event)).collect();
         self.enqueue_all(&events)
+    }
+}
+
+impl outbox::Transaction for Transaction {
+    async fn commit(self) -> Result<(), StoreError> {
+        self.commit();
+        Ok(())
     }
 }
 

@@ -15,8 +15,9 @@ use uuid::Uuid;
 use super::{BUSY, decode, ids_json, primary_code, store_error};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
-use crate::outbox::{Connection, Outbox, sealed};
+use crate::outbox::{self, Connection, Outbox, sealed};
 use crate::payload::Payload;
+use crate::store::StoreError;
 use crate::validate::InvalidEvent;
 
 /// How many events go in one statement: 18 values each, and SQLite takes 32,766 in all.
@@ -62,11 +63,7 @@ impl Connection for SqliteConnection {
     ///
     /// Not to be dropped half-way: with more than a thousand events the connection may then be left
     /// inside a savepoint.
-    async fn write(
-        &mut self,
-        _: &Outbox,
-        events: &[Cow<'_, Event>],
-    ) -> Result<Vec<Enqueued>, EnqueueError> {
+    async fn write(&mut self, _: &Outbox, events: &[Cow<'_, Event>]) -> Result<Vec<Enqueued>, EnqueueError> {
         let written = if events.len() <= CHUNK {
             insert(self, events).await // one statement does all or nothing by itself
         } else {
@@ -88,6 +85,14 @@ impl Connection for Transaction<'_, Sqlite> {
         events: &[Cow<'_, Event>],
     ) -> Result<Vec<Enqueued>, EnqueueError> {
         Connection::write(&mut **self, outbox, events).await
+    }
+}
+
+impl outbox::Transaction for Transaction<'_, Sqlite> {
+    async fn commit(self) -> Result<(), StoreError> {
+        self.commit()
+            .await
+            .map_err(|error| store_error(error, "this file"))
     }
 }
 
@@ -257,7 +262,11 @@ async fn enqueued_before(
 }
 
 /// What the caller should know about a failed insert.
-async fn explain(connection: &mut SqliteConnection, events: &[Cow<'_, Event>], error: sqlx::Error) -> EnqueueError {
+async fn explain(
+    connection: &mut SqliteConnection,
+    events: &[Cow<'_, Event>],
+    error: sqlx::Error,
+) -> EnqueueError {
     if is_busy(&error) {
         // A transaction that was begun as it should never waits here: it has its turn already.
         return if is_in_transaction(connection).await {

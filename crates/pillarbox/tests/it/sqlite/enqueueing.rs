@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use pillarbox::operate::Filter;
 use pillarbox::stores::sqlite::{Options, Sqlite, begin, begin_on, connect_options};
-use pillarbox::{Delivery, EnqueueError, Enqueued, Event, Operate, Outbox, Payload, Scope, Store, StoreError};
+use pillarbox::{
+    Delivery, EnqueueError, Enqueued, Event, Operate, Outbox, Payload, Scope, Store, StoreError,
+};
 use pillarbox_testkit::Harness;
 use sqlx::{Connection, SqliteConnection, SqlitePool};
 use uuid::Uuid;
@@ -176,7 +178,10 @@ async fn whoever_waits_too_long_for_a_turn_is_told_that_the_file_is_busy() {
 
     writer.rollback().await.expect("a rollback");
     let mut tx = begin_on(&mut waiting).await.expect("its turn");
-    Outbox::default().enqueue(&mut tx, &event()).await.expect("accepted");
+    Outbox::default()
+        .enqueue(&mut tx, &event())
+        .await
+        .expect("accepted");
     tx.commit().await.expect("a commit");
     assert_eq!(claim(&outbox).await.len(), 1);
 }
