@@ -180,7 +180,12 @@ async fn a_payload_that_shrinks_in_the_table_still_counts_at_its_full_size() {
     let events: Vec<Event> = (0..8)
         .map(|_| Event::new("shop", "orders").json_text(large.clone()))
         .collect();
-    harness.enqueue(&events).await.expect("enqueues");
+    let mut connection = harness.pool.acquire().await.expect("connects");
+    // The table's own compression is what counts here.
+    let outbox = harness.outbox().compress_over(None);
+    let enqueued = outbox.enqueue_all(&mut connection, &events).await;
+    assert_eq!(enqueued.expect("enqueues").len(), 8);
+    drop(connection);
     let claimed = harness
         .store
         .claim(&ClaimRequest {
