@@ -81,6 +81,11 @@ pub async fn within<F: Future>(context: TraceContext, future: F) -> F::Output {
     CURRENT.scope(context, future).await
 }
 
+/// The same for a function that blocks, on the thread that it runs on.
+pub fn within_blocking<T>(context: TraceContext, function: impl FnOnce() -> T) -> T {
+    CURRENT.sync_scope(context, function)
+}
+
 /// The trace that the caller is within, if any: what [`within`] says, else the active span.
 pub fn current() -> Option<TraceContext> {
     CURRENT.try_with(Clone::clone).ok().or_else(active_span)

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use pillarbox::compress::decompress;
+use pillarbox::trace::{self, TraceContext};
 use pillarbox::validate::InvalidEvent;
 use pillarbox::{EnqueueError, Enqueued, Event, Payload, Verdict};
 use serde_json::json;
@@ -425,10 +427,72 @@ pub async fn all_columns_survive_the_round_trip(bench: Bench) -> Ran {
 
 /// More rows than a statement has room for parameters.
 pub async fn a_large_batch_goes_through(bench: Bench) -> Ran {
-    let events: Vec<Event> = (0..5_000).map(|n| event().dedupe_key(format!("k{n}"))).collect();
+    let events: Vec<Event> = (0..10_000).map(|n| event().dedupe_key(format!("k{n}"))).collect();
     let put = bench.put_all(&events).await;
-    let claimed = ids(&bench.claim(10_000).await);
-    assert_eq!(claimed.iter().collect::<BTreeSet<_>>().len(), 5_000);
+    let claimed = ids(&bench.claim(20_000).await);
+    assert_eq!(claimed.iter().collect::<BTreeSet<_>>().len(), 10_000);
     assert_eq!(claimed, put);
+    Ok(())
+}
+
+/// What came after the mark never was; what came before it stays.
+pub async fn a_savepoint_that_rolls_back_takes_its_events_with_it(bench: Bench) -> Ran {
+    bench.harness.can(Capability::Savepoints)?;
+    let mut tx = bench.harness.begin().await;
+    let kept = tx.enqueue(&[event()]).await.expect("accepted")[0].id();
+    tx.savepoint().await;
+    let gone = event().dedupe_key("k");
+    tx.enqueue(&[gone, event()]).await.expect("accepted");
+    tx.rollback_to_savepoint().await;
+    let again = tx.enqueue(&[event().dedupe_key("k")]).await.expect("accepted")[0];
+    assert!(again.is_new(), "the key is free again");
+    tx.commit().await;
+    assert_eq!(ids(&bench.claim(10).await), [kept, again.id()]);
+    Ok(())
+}
+
+/// The row says how to read it, and holds what was said.
+pub async fn a_large_payload_is_compressed_and_says_so(bench: Bench) -> Ran {
+    bench.harness.can(Capability::Outbox)?;
+    let large = json!({"pad": "abcdefgh".repeat(256 * 1024), "last": 1});
+    let events = [event().json(&large).expect("JSON"), event()];
+    bench.put_all(&events).await;
+    let claimed = bench.claim(10).await;
+    let stored = &claimed[0].event;
+    assert_eq!(stored.content_encoding.as_deref(), Some("zstd"));
+    assert_eq!(stored.media_type(), "application/json");
+    assert!(stored.payload.len() < 100_000, "{} bytes", stored.payload.len());
+    let text = decompress(stored.payload.as_bytes(), 4 << 20).expect("zstd");
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&text).expect("JSON"),
+        large
+    );
+    assert_eq!(
+        claimed[1].event.content_encoding, None,
+        "a small one stays as it is"
+    );
+    Ok(())
+}
+
+/// The trace of the caller travels in the headers, unless the event has one of its own.
+pub async fn an_event_knows_the_trace_that_it_was_enqueued_in(bench: Bench) -> Ran {
+    const OURS: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const THEIRS: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    bench.harness.can(Capability::Outbox)?;
+    let trace = TraceContext::parse(OURS, Some("shop=1")).expect("a sound trace");
+    let events = [event(), event().header("traceparent", THEIRS)];
+    trace::within(trace, bench.put_all(&events)).await;
+    bench.put(event()).await;
+    let claimed = bench.claim(10).await;
+    let header = |n: usize, name: &str| claimed[n].event.headers.get(name).map(String::as_str);
+    assert_eq!(
+        (header(0, "traceparent"), header(0, "tracestate")),
+        (Some(OURS), Some("shop=1"))
+    );
+    assert_eq!(
+        (header(1, "traceparent"), header(1, "tracestate")),
+        (Some(THEIRS), None)
+    );
+    assert_eq!(header(2, "traceparent"), None);
     Ok(())
 }

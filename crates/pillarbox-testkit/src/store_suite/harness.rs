@@ -64,6 +64,12 @@ pub trait Tx: Send {
     /// What `enqueue` says.
     async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError>;
 
+    /// Sets a mark to which the transaction can go back. Called only where [`Harness::can`] allows it.
+    async fn savepoint(&mut self);
+
+    /// Goes back to the mark: what came after it never was.
+    async fn rollback_to_savepoint(&mut self);
+
     /// Makes it so.
     async fn commit(self: Box<Self>);
 
@@ -79,6 +85,10 @@ pub enum Capability {
     /// An enqueue waits for another transaction with the same dedupe key to end, and so knows its own
     /// fate; where it does not, the commit decides.
     EnqueueWaitsForRivals,
+    /// A transaction can go back to a mark within it.
+    Savepoints,
+    /// Events go through [`pillarbox::Outbox`], which compresses the large ones and knows the trace.
+    Outbox,
     /// The lanes of a namespace can be shared by several workers.
     ManyRanges,
     /// A row can be written over like this.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pillarbox::stores::memory::{Memory, Transaction};
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Status, Store};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Status, Store};
 use uuid::Uuid;
 
 use super::harness::{Capability, Corruption, Harness, Skipped, Tx};
@@ -48,8 +48,10 @@ impl Harness for MemoryHarness {
     fn can(&self, what: Capability) -> Result<(), Skipped> {
         match what {
             Capability::ConcurrentTransactions
+            | Capability::Outbox
             | Capability::ManyRanges
             | Capability::Corrupt(Corruption::Status(_) | Corruption::LeaseWithoutEnd) => Ok(()),
+            Capability::Savepoints => Err(Skipped("memory has none")),
             Capability::EnqueueWaitsForRivals => {
                 Err(Skipped("memory does not wait; the commit leaves the loser out"))
             }
@@ -74,7 +76,15 @@ struct MemoryTx(Transaction);
 #[async_trait]
 impl Tx for MemoryTx {
     async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
-        self.0.enqueue_all(events)
+        Outbox::default().enqueue_all(&mut self.0, events).await
+    }
+
+    async fn savepoint(&mut self) {
+        unreachable!("`can` says that memory has none");
+    }
+
+    async fn rollback_to_savepoint(&mut self) {
+        unreachable!("`can` says that memory has none");
     }
 
     async fn commit(self: Box<Self>) {

@@ -1,15 +1,15 @@
 //! Transactions of SeaORM on PostgreSQL.
 
 use std::borrow::Cow;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use ::sea_orm::sea_query::ArrayType;
 use ::sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr,
     Statement, Value as Bound,
 };
 
-use super::postgres::{Driver, Refused, Value, write};
+use super::postgres::{self, Driver, Refused, Value};
 use super::{Connection, Outbox, sealed};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
@@ -33,25 +33,53 @@ async fn rows<C: ConnectionTrait>(
 }
 
 fn bound(value: Value<'_>) -> Bound {
-    fn array<T>(kind: ArrayType, values: Vec<T>, bound: impl Fn(T) -> Bound) -> Bound {
-        Bound::Array(kind, Some(Box::new(values.into_iter().map(bound).collect())))
-    }
-    fn text(text: Option<&str>) -> Bound {
-        Bound::String(text.map(str::to_owned))
-    }
-    fn bytes(bytes: Option<&[u8]>) -> Bound {
-        Bound::Bytes(bytes.map(<[u8]>::to_vec))
-    }
     match value {
         Value::Id(id) => Bound::Uuid(id),
-        Value::Text(value) => text(value),
+        Value::Text(text) => Bound::String(text.map(str::to_owned)),
         Value::Number(number) => Bound::Int(Some(number)),
-        Value::Bytes(value) => bytes(value),
-        Value::Ids(ids) => array(ArrayType::Uuid, ids, Bound::Uuid),
-        Value::Texts(texts) => array(ArrayType::String, texts, text),
-        Value::Numbers(numbers) => array(ArrayType::Int, numbers, |number| Bound::Int(Some(number))),
-        Value::Bodies(bodies) => array(ArrayType::Bytes, bodies, bytes),
+        Value::Bytes(bytes) => Bound::Bytes(bytes.map(<[u8]>::to_vec)),
+        Value::Ids(ids) => array(&ids, |id, out| write!(out, "{id}")),
+        Value::Texts(texts) => array(&texts, |text, out| escaped(text, out)),
+        Value::Numbers(numbers) => {
+            let numbers: Vec<_> = numbers.into_iter().map(Some).collect();
+            array(&numbers, |number, out| write!(out, "{number}"))
+        }
+        // In PostgreSQL's hexadecimal form; its backslash is escaped once for the array.
+        Value::Bodies(bodies) => array(&bodies, |body, out| {
+            out.push_str("\\\\x");
+            body.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+        }),
     }
+}
+
+/// An array in PostgreSQL's own notation, which the statement casts: SeaORM's arrays cannot hold nulls.
+fn array<T>(values: &[Option<T>], item: impl Fn(&T, &mut String) -> fmt::Result) -> Bound {
+    let mut text = String::from("{");
+    for value in values {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        match value {
+            None => text.push_str("NULL"),
+            Some(value) => {
+                text.push('"');
+                item(value, &mut text).expect("a text takes what is written");
+                text.push('"');
+            }
+        }
+    }
+    text.push('}');
+    Bound::String(Some(text))
+}
+
+fn escaped(text: &str, out: &mut String) -> fmt::Result {
+    for character in text.chars() {
+        if matches!(character, '"' | '\\') {
+            out.push('\\');
+        }
+        out.push(character);
+    }
+    Ok(())
 }
 
 fn refused(error: DbErr) -> Refused {
@@ -85,7 +113,7 @@ macro_rules! connection {
                 outbox: &Outbox,
                 events: &[Cow<'_, Event>],
             ) -> Result<Vec<Enqueued>, EnqueueError> {
-                write(self, outbox, events).await
+                postgres::write(self, outbox, events).await
             }
         }
     };
@@ -99,5 +127,24 @@ connection!(&DatabaseTransaction, connection => *connection);
 impl super::Transaction for DatabaseTransaction {
     async fn commit(self) -> Result<(), StoreError> {
         Ok(self.commit().await.map_err(refused)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_array_holds_stays_what_it_is() {
+        let texts = vec![None, Some(""), Some("NULL"), Some(r#"a"b\c,{}"#)];
+        let bodies: Vec<Option<&[u8]>> = vec![Some(&[0, 255]), None];
+        for (value, text) in [
+            (Value::Texts(texts), r#"{NULL,"","NULL","a\"b\\c,{}"}"#),
+            (Value::Bodies(bodies), r#"{"\\x00ff",NULL}"#),
+            (Value::Numbers(vec![1, -2]), r#"{"1","-2"}"#),
+            (Value::Ids(Vec::new()), "{}"),
+        ] {
+            assert_eq!(bound(value), Bound::String(Some(text.to_owned())));
+        }
     }
 }

@@ -112,6 +112,8 @@ impl Harness for PostgresHarness {
         match what {
             Capability::ConcurrentTransactions
             | Capability::EnqueueWaitsForRivals
+            | Capability::Savepoints
+            | Capability::Outbox
             | Capability::ManyRanges
             | Capability::Corrupt(_) => Ok(()),
         }
@@ -159,6 +161,20 @@ impl Tx for PostgresTx {
             [event] => Ok(vec![self.outbox.enqueue(&mut self.transaction, event).await?]),
             events => self.outbox.enqueue_all(&mut self.transaction, events).await,
         }
+    }
+
+    async fn savepoint(&mut self) {
+        let mark = sqlx::query("savepoint mark")
+            .execute(&mut *self.transaction)
+            .await;
+        mark.expect("a savepoint");
+    }
+
+    async fn rollback_to_savepoint(&mut self) {
+        let back = sqlx::query("rollback to mark")
+            .execute(&mut *self.transaction)
+            .await;
+        back.expect("a way back");
     }
 
     async fn commit(self: Box<Self>) {

@@ -1,6 +1,7 @@
 //! The PostgreSQL store: the suite straight and through PgBouncer, and what only PostgreSQL has.
 
 mod harness;
+mod libraries;
 mod migration;
 mod order;
 mod plan;

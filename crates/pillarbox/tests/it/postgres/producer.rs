@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::store::{ClaimRequest, Share, Source, Take};
-use pillarbox::{EnqueueError, Enqueued, Event, Payload, Scope, Store};
+use pillarbox::{EnqueueError, Event, Payload, Scope, Store};
 use pillarbox_testkit::store_suite::Harness;
 use uuid::Uuid;
 
@@ -139,37 +139,6 @@ async fn json_that_only_the_database_refuses_is_a_clear_error() {
         );
     }
     assert_eq!(harness.store.claim(&request(10)).await.expect("claims"), []);
-    harness.clean_up().await;
-}
-
-#[tokio::test]
-async fn a_savepoint_that_rolls_back_takes_its_event_with_it() {
-    let harness = PostgresHarness::direct().await;
-    let (kept, gone) = (Event::new("shop", "orders"), Event::new("shop", "orders"));
-    let mut transaction = harness.pool.begin().await.expect("begins");
-    harness
-        .outbox()
-        .enqueue(&mut transaction, &kept)
-        .await
-        .expect("new");
-    let mut savepoint = sqlx::Acquire::begin(&mut *transaction)
-        .await
-        .expect("a savepoint");
-    assert_eq!(
-        harness
-            .outbox()
-            .enqueue(&mut savepoint, &gone)
-            .await
-            .expect("new"),
-        Enqueued::New(gone.id)
-    );
-    savepoint.rollback().await.expect("rolls back");
-    transaction.commit().await.expect("commits");
-    let claimed = harness.store.claim(&request(10)).await.expect("claims");
-    assert_eq!(
-        claimed.iter().map(|delivery| delivery.id).collect::<Vec<_>>(),
-        [kept.id]
-    );
     harness.clean_up().await;
 }
 

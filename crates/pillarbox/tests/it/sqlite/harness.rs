@@ -149,7 +149,10 @@ impl Harness for SqliteHarness {
             Capability::ManyRanges => Err(Skipped(
                 "SQLite has one lane a namespace: one worker takes care of it",
             )),
-            Capability::EnqueueWaitsForRivals | Capability::Corrupt(_) => Ok(()),
+            Capability::EnqueueWaitsForRivals
+            | Capability::Savepoints
+            | Capability::Outbox
+            | Capability::Corrupt(_) => Ok(()),
         }
     }
 
@@ -187,6 +190,16 @@ struct SqliteTx(Transaction<'static, sqlx::Sqlite>);
 impl Tx for SqliteTx {
     async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         Outbox::default().enqueue_all(&mut self.0, events).await
+    }
+
+    async fn savepoint(&mut self) {
+        let mark = sqlx::query("savepoint mark").execute(&mut *self.0).await;
+        mark.expect("a savepoint");
+    }
+
+    async fn rollback_to_savepoint(&mut self) {
+        let back = sqlx::query("rollback to mark").execute(&mut *self.0).await;
+        back.expect("a way back");
     }
 
     async fn commit(self: Box<Self>) {

@@ -1,0 +1,491 @@
+//! The same outbox through the transactions of every library: the suite of a producer for each.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Store};
+use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
+use uuid::Uuid;
+
+use super::harness::{PostgresHarness, service};
+
+/// An outbox whose producers use this library.
+struct Through<L> {
+    outbox: PostgresHarness,
+    library: L,
+}
+
+impl<L: Library> Through<L> {
+    async fn fresh() -> Self {
+        Self {
+            outbox: PostgresHarness::direct().await,
+            library: L::new(service("PILLARBOX_TEST_POSTGRES_URL")).await,
+        }
+    }
+}
+
+#[async_trait]
+trait Library: Send + Sync + 'static {
+    async fn new(url: String) -> Self;
+    async fn begin(&self, outbox: Outbox) -> Box<dyn Tx>;
+}
+
+#[async_trait]
+impl<L: Library> Harness for Through<L> {
+    fn store(&self) -> Arc<dyn Store> {
+        self.outbox.store()
+    }
+
+    fn operate(&self) -> Arc<dyn Operate> {
+        self.outbox.operate()
+    }
+
+    async fn begin(&self) -> Box<dyn Tx> {
+        self.library.begin(self.outbox.outbox()).await
+    }
+
+    async fn age(&self, by: time::Duration) {
+        self.outbox.age(by).await;
+    }
+
+    fn can(&self, what: Capability) -> Result<(), Skipped> {
+        self.outbox.can(what)
+    }
+
+    async fn corrupt(&self, id: Uuid, corruption: Corruption) {
+        self.outbox.corrupt(id, corruption).await;
+    }
+
+    async fn clean_up(&self) {
+        self.outbox.clean_up().await;
+    }
+}
+
+/// sqlx with statements that stay prepared; without, it is the store's own harness.
+mod sqlx_prepared {
+    use super::*;
+
+    struct Prepared(sqlx::PgPool);
+
+    #[async_trait]
+    impl Library for Prepared {
+        async fn new(url: String) -> Self {
+            Self(sqlx::PgPool::connect_lazy(&url).expect("a URL"))
+        }
+
+        async fn begin(&self, outbox: Outbox) -> Box<dyn Tx> {
+            Box::new(Open {
+                outbox: outbox.prepared(),
+                transaction: self.0.begin().await.expect("begins"),
+            })
+        }
+    }
+
+    struct Open {
+        outbox: Outbox,
+        transaction: sqlx::Transaction<'static, sqlx::Postgres>,
+    }
+
+    impl Open {
+        async fn say(&mut self, sql: &'static str) {
+            let done = sqlx::query(sql).execute(&mut *self.transaction).await;
+            done.expect("the statement runs");
+        }
+    }
+
+    #[async_trait]
+    impl Tx for Open {
+        async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+            self.outbox.enqueue_all(&mut self.transaction, events).await
+        }
+
+        async fn savepoint(&mut self) {
+            self.say("savepoint mark").await;
+        }
+
+        async fn rollback_to_savepoint(&mut self) {
+            self.say("rollback to mark").await;
+        }
+
+        async fn commit(self: Box<Self>) {
+            self.transaction.commit().await.expect("commits");
+        }
+
+        async fn rollback(self: Box<Self>) {
+            self.transaction.rollback().await.expect("rolls back");
+        }
+    }
+
+    pillarbox_testkit::producer_suite!(Through::<Prepared>::fresh);
+}
+
+#[cfg(feature = "tokio-postgres")]
+mod tokio_postgres {
+    use super::*;
+    use ::tokio_postgres::{Client, NoTls};
+
+    struct TokioPostgres(String);
+
+    async fn connect(url: &str) -> Client {
+        let (client, connection) = ::tokio_postgres::connect(url, NoTls).await.expect("connects");
+        tokio::spawn(connection); // ends with the client
+        client
+    }
+
+    #[async_trait]
+    impl Library for TokioPostgres {
+        async fn new(url: String) -> Self {
+            Self(url)
+        }
+
+        async fn begin(&self, outbox: Outbox) -> Box<dyn Tx> {
+            let client = connect(&self.0).await;
+            client.batch_execute("begin").await.expect("begins");
+            Box::new(Open { outbox, client })
+        }
+    }
+
+    struct Open {
+        outbox: Outbox,
+        client: Client,
+    }
+
+    impl Open {
+        async fn say(&self, sql: &str) {
+            self.client.batch_execute(sql).await.expect("the statement runs");
+        }
+    }
+
+    #[async_trait]
+    impl Tx for Open {
+        async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+            match events {
+                [event] => Ok(vec![self.outbox.enqueue(&mut self.client, event).await?]),
+                events => self.outbox.enqueue_all(&mut self.client, events).await,
+            }
+        }
+
+        async fn savepoint(&mut self) {
+            self.say("savepoint mark").await;
+        }
+
+        async fn rollback_to_savepoint(&mut self) {
+            self.say("rollback to mark").await;
+        }
+
+        async fn commit(self: Box<Self>) {
+            self.say("commit").await;
+        }
+
+        async fn rollback(self: Box<Self>) {
+            self.say("rollback").await;
+        }
+    }
+
+    pillarbox_testkit::producer_suite!(Through::<TokioPostgres>::fresh);
+
+    #[tokio::test]
+    async fn a_transaction_of_its_own_kind_is_taken_too() {
+        let harness = Through::<TokioPostgres>::fresh().await;
+        let outbox = harness.outbox.outbox();
+        let mut client = connect(&harness.library.0).await;
+        let event = Event::new("shop", "orders");
+        let mut transaction = client.transaction().await.expect("begins");
+        let enqueued = outbox.enqueue(&mut transaction, &event).await.expect("accepted");
+        assert_eq!(enqueued, Enqueued::New(event.id));
+        transaction.commit().await.expect("commits");
+        let mut transaction = client.transaction().await.expect("begins");
+        let gone = Event::new("shop", "orders");
+        outbox.enqueue(&mut transaction, &gone).await.expect("accepted");
+        drop(transaction); // rolls back
+        let rows = harness
+            .operate()
+            .list(&pillarbox::operate::Filter::default())
+            .await;
+        let ids: Vec<Uuid> = rows.expect("lists").iter().map(|row| row.id).collect();
+        assert_eq!(ids, [event.id]);
+        harness.clean_up().await;
+    }
+
+    #[tokio::test]
+    async fn behind_pgbouncer_no_statement_stays_behind() {
+        let harness = PostgresHarness::direct().await;
+        let outbox = harness.outbox();
+        let url = service("PILLARBOX_TEST_PGBOUNCER_URL");
+        let producers = (0..4).map(|_| {
+            let (url, outbox) = (url.clone(), outbox.clone());
+            tokio::spawn(async move {
+                let mut client = connect(&url).await;
+                for _ in 0..10 {
+                    let mut transaction = client.transaction().await.expect("begins");
+                    let event = Event::new("shop", "orders");
+                    outbox.enqueue(&mut transaction, &event).await.expect("accepted");
+                    transaction.commit().await.expect("commits");
+                }
+            })
+        });
+        for producer in producers.collect::<Vec<_>>() {
+            producer.await.expect("no statement of another");
+        }
+        assert_eq!(
+            harness
+                .operate()
+                .stats(&pillarbox::Scope::All)
+                .await
+                .expect("counts")
+                .pending,
+            40
+        );
+        harness.clean_up().await;
+    }
+}
+
+#[cfg(feature = "sea-orm")]
+mod sea_orm {
+    use super::*;
+    use ::sea_orm::{
+        ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DatabaseTransaction, TransactionTrait,
+    };
+
+    struct SeaOrm(DatabaseConnection);
+
+    #[async_trait]
+    impl Library for SeaOrm {
+        async fn new(url: String) -> Self {
+            let mut options = ConnectOptions::new(url);
+            options.max_connections(6).sqlx_logging(false);
+            Self(Database::connect(options).await.expect("connects"))
+        }
+
+        async fn begin(&self, outbox: Outbox) -> Box<dyn Tx> {
+            Box::new(Open {
+                outbox,
+                transaction: self.0.begin().await.expect("begins"),
+            })
+        }
+    }
+
+    struct Open {
+        outbox: Outbox,
+        transaction: DatabaseTransaction,
+    }
+
+    impl Open {
+        async fn say(&self, sql: &str) {
+            let done = self.transaction.execute_unprepared(sql).await;
+            done.expect("the statement runs");
+        }
+    }
+
+    #[async_trait]
+    impl Tx for Open {
+        async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+            match events {
+                [event] => Ok(vec![self.outbox.enqueue(&mut self.transaction, event).await?]),
+                events => self.outbox.enqueue_all(&mut self.transaction, events).await,
+            }
+        }
+
+        async fn savepoint(&mut self) {
+            self.say("savepoint mark").await;
+        }
+
+        async fn rollback_to_savepoint(&mut self) {
+            self.say("rollback to mark").await;
+        }
+
+        async fn commit(self: Box<Self>) {
+            self.transaction.commit().await.expect("commits");
+        }
+
+        async fn rollback(self: Box<Self>) {
+            self.transaction.rollback().await.expect("rolls back");
+        }
+    }
+
+    pillarbox_testkit::producer_suite!(Through::<SeaOrm>::fresh);
+
+    #[tokio::test]
+    async fn the_transaction_that_a_closure_is_lent_is_taken_too() {
+        let harness = Through::<SeaOrm>::fresh().await;
+        let outbox = harness.outbox.outbox();
+        let event = Event::new("shop", "orders");
+        let id = event.id;
+        let done = harness.library.0.transaction(|transaction| {
+            Box::pin(async move { outbox.enqueue(&mut &*transaction, &event).await })
+        });
+        assert_eq!(done.await.expect("commits"), Enqueued::New(id));
+        assert_eq!(
+            harness
+                .operate()
+                .stats(&pillarbox::Scope::All)
+                .await
+                .expect("counts")
+                .pending,
+            1
+        );
+        harness.clean_up().await;
+    }
+}
+
+#[cfg(feature = "diesel-async")]
+mod diesel_async {
+    use super::*;
+    use ::diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
+
+    struct DieselAsync(String);
+
+    #[async_trait]
+    impl Library for DieselAsync {
+        async fn new(url: String) -> Self {
+            Self(url)
+        }
+
+        async fn begin(&self, outbox: Outbox) -> Box<dyn Tx> {
+            let mut open = Open {
+                outbox,
+                connection: AsyncPgConnection::establish(&self.0).await.expect("connects"),
+            };
+            open.say("begin").await;
+            Box::new(open)
+        }
+    }
+
+    struct Open {
+        outbox: Outbox,
+        connection: AsyncPgConnection,
+    }
+
+    impl Open {
+        async fn say(&mut self, sql: &str) {
+            self.connection
+                .batch_execute(sql)
+                .await
+                .expect("the statement runs");
+        }
+    }
+
+    #[async_trait]
+    impl Tx for Open {
+        async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+            match events {
+                [event] => Ok(vec![self.outbox.enqueue(&mut self.connection, event).await?]),
+                events => self.outbox.enqueue_all(&mut self.connection, events).await,
+            }
+        }
+
+        async fn savepoint(&mut self) {
+            self.say("savepoint mark").await;
+        }
+
+        async fn rollback_to_savepoint(&mut self) {
+            self.say("rollback to mark").await;
+        }
+
+        async fn commit(mut self: Box<Self>) {
+            self.say("commit").await;
+        }
+
+        async fn rollback(mut self: Box<Self>) {
+            self.say("rollback").await;
+        }
+    }
+
+    pillarbox_testkit::producer_suite!(Through::<DieselAsync>::fresh);
+}
+
+#[cfg(feature = "diesel")]
+mod diesel {
+    use super::*;
+    use ::diesel::connection::SimpleConnection;
+    use ::diesel::{Connection, PgConnection};
+
+    struct Diesel(String);
+
+    /// Off the runtime's threads, since it blocks.
+    async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        #[expect(clippy::disallowed_methods, reason = "the library under test blocks")]
+        let done = tokio::task::spawn_blocking(work).await;
+        done.expect("no panic")
+    }
+
+    #[async_trait]
+    impl Library for Diesel {
+        async fn new(url: String) -> Self {
+            Self(url)
+        }
+
+        async fn begin(&self, outbox: Outbox) -> Box<dyn Tx> {
+            let url = self.0.clone();
+            let connection = aside(move || {
+                let mut connection = PgConnection::establish(&url).expect("connects");
+                connection.batch_execute("begin").expect("begins");
+                connection
+            });
+            Box::new(Open {
+                outbox,
+                connection: Some(connection.await),
+            })
+        }
+    }
+
+    struct Open {
+        outbox: Outbox,
+        connection: Option<PgConnection>,
+    }
+
+    impl Open {
+        async fn with<T: Send + 'static>(
+            &mut self,
+            work: impl FnOnce(&mut PgConnection) -> T + Send + 'static,
+        ) -> T {
+            let mut connection = self.connection.take().expect("one call at a time");
+            let (connection, done) = aside(move || {
+                let done = work(&mut connection);
+                (connection, done)
+            })
+            .await;
+            self.connection = Some(connection);
+            done
+        }
+
+        async fn say(&mut self, sql: &'static str) {
+            let done = self.with(move |connection| connection.batch_execute(sql)).await;
+            done.expect("the statement runs");
+        }
+    }
+
+    #[async_trait]
+    impl Tx for Open {
+        async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+            let (outbox, events) = (self.outbox.clone(), events.to_vec());
+            let trace = pillarbox::trace::current();
+            self.with(move |connection| match trace {
+                // What a task knows, its thread aside does not.
+                Some(trace) => {
+                    pillarbox::trace::within_blocking(trace, || outbox.enqueue_blocking(connection, &events))
+                }
+                None => outbox.enqueue_blocking(connection, &events),
+            })
+            .await
+        }
+
+        async fn savepoint(&mut self) {
+            self.say("savepoint mark").await;
+        }
+
+        async fn rollback_to_savepoint(&mut self) {
+            self.say("rollback to mark").await;
+        }
+
+        async fn commit(mut self: Box<Self>) {
+            self.say("commit").await;
+        }
+
+        async fn rollback(mut self: Box<Self>) {
+            self.say("rollback").await;
+        }
+    }
+
+    pillarbox_testkit::producer_suite!(Through::<Diesel>::fresh);
+}
