@@ -55,7 +55,8 @@ impl Backlog<'_> {
         self.fill(rows, "drain", "").await
     }
 
-    async fn clear(self) -> Result<(), Failure> {
+    /// Empties the table.
+    pub(crate) async fn clear(self) -> Result<(), Failure> {
         self.database.run(&format!("truncate {}", self.table)).await
     }
 

@@ -11,6 +11,10 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Store(#[from] pillarbox::StoreError),
     #[error("{0}")]
+    Enqueue(#[from] pillarbox::EnqueueError),
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    #[error("{0}")]
     Settings(#[from] pillarbox_dispatch::SettingsError),
     #[error("{0}")]
     Sink(#[from] pillarbox_sinks::BuildError),

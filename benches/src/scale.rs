@@ -30,6 +30,16 @@ impl Scale {
         self.pick(3_000, 100_000, 600_000)
     }
 
+    /// Transactions of one event in a turn; those of a hundred are a tenth of it.
+    pub(crate) fn enqueued(self) -> u32 {
+        self.pick(20, 400, 1_000)
+    }
+
+    /// Events of 2 MiB that are enqueued with and without compression.
+    pub(crate) fn compressed(self) -> u32 {
+        self.pick(3, 30, 100)
+    }
+
     /// The backlog that goes to a broker, which takes about as long per event again.
     pub(crate) fn relayed(self) -> u32 {
         self.pick(2_000, 60_000, 300_000)

@@ -1,6 +1,8 @@
 //! What is measured: one file each.
 
+mod compression;
 mod drain;
+mod enqueue;
 mod fanout;
 mod idle;
 mod isolation;
@@ -44,6 +46,10 @@ pub(crate) enum Scenario {
     FourWorkers,
     /// Fifty destinations of which one hangs
     Isolation,
+    /// What it costs to enqueue, against the bare INSERT
+    Enqueue,
+    /// What compressing large payloads saves and costs
+    Compression,
     /// A backlog into RabbitMQ, against a bare relay
     Rabbitmq,
     /// A backlog into Kafka, against a bare relay
@@ -86,6 +92,8 @@ impl Scenario {
             Self::Fanout => fanout::measure(context).await,
             Self::FourWorkers => workers::measure(context).await,
             Self::Isolation => isolation::measure(context).await,
+            Self::Enqueue => enqueue::measure(context).await,
+            Self::Compression => compression::measure(context).await,
             Self::Rabbitmq => rabbitmq::measure(context).await,
             Self::Kafka => kafka::measure(context).await,
             Self::Memory => memory::measure(context).await,
@@ -107,6 +115,8 @@ impl fmt::Display for Scenario {
             Self::Fanout => "fanout",
             Self::FourWorkers => "four-workers",
             Self::Isolation => "isolation",
+            Self::Enqueue => "enqueue",
+            Self::Compression => "compression",
             Self::Rabbitmq => "rabbitmq",
             Self::Kafka => "kafka",
             Self::Memory => "memory",

@@ -92,6 +92,23 @@ fn a_backlog_is_drained_with_keys_to_many_and_by_many() {
 }
 
 #[test]
+fn an_enqueue_is_held_against_the_bare_insert() {
+    service("PILLARBOX_TEST_POSTGRES_URL");
+    let output = bench(&["enqueue", "compression"], |_| {});
+    let found = [
+        "enqueue-1",
+        "enqueue-100",
+        "enqueue-prepared-1",
+        "enqueue-prepared-100",
+        "enqueue-sql-1",
+        "enqueue-sql-100",
+        "compression-size",
+        "compression-time",
+    ];
+    assert_is_sound(&found, &output);
+}
+
+#[test]
 fn a_backlog_is_drained_into_rabbitmq() {
     service("PILLARBOX_TEST_POSTGRES_URL");
     service("PILLARBOX_TEST_AMQP_URL");
