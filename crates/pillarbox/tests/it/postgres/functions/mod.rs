@@ -6,6 +6,7 @@ mod checks;
 mod many;
 mod one;
 mod race;
+mod suite;
 mod trace;
 
 use base64::Engine;
