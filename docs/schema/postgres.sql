@@ -1,9 +1,285 @@
 CREATE SCHEMA pillarbox;
 
+CREATE TYPE pillarbox.enqueued AS (
+	id uuid,
+	is_new boolean
+);
+
+CREATE FUNCTION pillarbox.enqueue(namespace text, topic text, payload jsonb DEFAULT '{}'::jsonb, event_type text DEFAULT NULL::text, event_version integer DEFAULT 1, aggregate_type text DEFAULT NULL::text, aggregate_id text DEFAULT NULL::text, tenant_id uuid DEFAULT NULL::uuid, dedupe_key text DEFAULT NULL::text, ordering_key text DEFAULT NULL::text, severity text DEFAULT NULL::text, headers jsonb DEFAULT '{}'::jsonb, destination text DEFAULT NULL::text, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone, body bytea DEFAULT NULL::bytea, content_type text DEFAULT NULL::text, content_encoding text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, serialised boolean DEFAULT false) RETURNS pillarbox.enqueued
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  trace constant jsonb := "pillarbox".trace();
+  refusal text;
+  result "pillarbox".enqueued;
+begin
+  payload := coalesce(payload, '{}');
+  event_version := coalesce(event_version, 1);
+  headers := coalesce(headers, '{}');
+  headers := "pillarbox".traced(headers, trace);
+  refusal := "pillarbox".refusal(
+    namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
+    severity, payload, body, content_type, content_encoding, headers, destination, deliver_at);
+  if refusal is not null then
+    perform "pillarbox".refuse(refusal, null);
+  end if;
+  if body is not null then
+    payload := 'null';
+  end if;
+  if serialised and ordering_key is not null then
+    -- As sql/serialise.sql does it.
+    perform pg_advisory_xact_lock(hashtextextended(namespace || E'\x1f' || ordering_key, 8101531));
+  end if;
+  -- Whoever had the key may be gone when we look for it.
+  for look in 1..3 loop
+    insert into "pillarbox".outbox_events (
+      id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
+      ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, next_attempt_at
+    ) values (
+      coalesce(enqueue.id, "pillarbox".uuidv7()), namespace, topic, event_type, event_version, aggregate_type,
+      aggregate_id, tenant_id, dedupe_key, ordering_key, severity, payload, body, content_type, content_encoding,
+      headers, destination, greatest(deliver_at, now())
+    )
+    on conflict (namespace, topic, dedupe_key) where dedupe_key is not null do nothing
+    returning id, true into result;
+    if found then
+      return result;
+    end if;
+    select e.id, false into result from "pillarbox".outbox_events e
+    where e.namespace = enqueue.namespace and e.topic = enqueue.topic and e.dedupe_key = enqueue.dedupe_key;
+    if found then
+      return result;
+    end if;
+  end loop;
+  perform "pillarbox".vanished();
+end
+$$;
+
+COMMENT ON FUNCTION pillarbox.enqueue(namespace text, topic text, payload jsonb, event_type text, event_version integer, aggregate_type text, aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, headers jsonb, destination text, deliver_at timestamp with time zone, body bytea, content_type text, content_encoding text, id uuid, serialised boolean) IS 'Enqueues one event in this transaction: select * from enqueue(namespace => ..., topic => ..., payload => ...)';
+
+CREATE FUNCTION pillarbox.enqueue_many(events jsonb, serialised boolean DEFAULT false) RETURNS TABLE(ord bigint, id uuid, is_new boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  known constant text[] := '{namespace, topic, payload, event_type, event_version, aggregate_type, aggregate_id,
+    tenant_id, dedupe_key, ordering_key, severity, headers, destination, deliver_at, body, content_type,
+    content_encoding, id}';
+  trace constant jsonb := "pillarbox".trace();
+  refusal text;
+  place bigint;
+  -- By place in the array: the event's id, and whether this call wrote it. Null while nobody knows.
+  ids uuid[];
+  news boolean[];
+begin
+  if events is null or jsonb_typeof(events) <> 'array' then
+    perform "pillarbox".refuse('`events` is no JSON array; give an array of objects', null);
+  end if;
+  select case
+      when jsonb_typeof(event) <> 'object' then format('event %s of the array is no JSON object', ord)
+      else format('event %s of the array has the key `%s`, which is none of: %s', ord,
+        (select min(key) from jsonb_object_keys(event - known) as key), array_to_string(known, ', '))
+    end, ord
+  into refusal, place
+  from jsonb_array_elements(events) with ordinality as given (event, ord)
+  where case when jsonb_typeof(event) = 'object' then event - known <> '{}' else true end
+  order by ord limit 1;
+  if refusal is not null then
+    perform "pillarbox".refuse(refusal, place);
+  end if;
+
+  if serialised then
+    -- As sql/serialise.sql does it.
+    perform pg_advisory_xact_lock(lock) from (
+      select distinct hashtextextended(namespace || E'\x1f' || ordering_key, 8101531) as lock
+      from jsonb_to_recordset(events) as event (namespace text, ordering_key text)
+      where ordering_key is not null
+      order by lock
+    ) as locks;
+  end if;
+
+  -- Whoever had a key may be gone when we look for it.
+  for look in 1..3 loop
+    with event as materialized (
+      select
+        id, namespace, topic, event_type, coalesce(event_version, 1) as event_version, aggregate_type, aggregate_id,
+        tenant_id, dedupe_key, ordering_key, severity, coalesce(whole -> 'payload', '{}') as payload,
+        decode(body, 'base64') as body, content_type, content_encoding,
+        "pillarbox".traced(coalesce(headers, '{}'), trace) as headers,
+        destination, deliver_at, known_id, known_new, ord
+      from rows from (
+        jsonb_array_elements(events),
+        jsonb_to_recordset(events) as (
+          id uuid, namespace text, topic text, event_type text, event_version int, aggregate_type text,
+          aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, body text,
+          content_type text, content_encoding text, headers jsonb, destination text, deliver_at timestamptz),
+        unnest(ids, news)
+      ) with ordinality as given (
+        whole, id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
+        ordering_key, severity, body, content_type, content_encoding, headers, destination, deliver_at, known_id,
+        known_new, ord)
+    ), numbered as materialized (
+      select event.*, case when known_id is null then nextval('"pillarbox".outbox_seq') end as seq,
+        "pillarbox".refusal(
+          namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
+          ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, deliver_at
+        ) as refusal
+      from event
+    ), written as (
+      insert into "pillarbox".outbox_events (
+        id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
+        ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, next_attempt_at
+      )
+      select
+        coalesce(id, "pillarbox".uuidv7()), seq, namespace, topic, event_type, event_version, aggregate_type,
+        aggregate_id, tenant_id, dedupe_key, ordering_key, severity,
+        case when body is null then payload else 'null' end, body, content_type, content_encoding, headers,
+        destination, greatest(deliver_at, now())
+      from numbered
+      where seq is not null and not exists (select from numbered where refusal is not null)
+      order by dedupe_key nulls first, namespace, topic, seq
+      on conflict (namespace, topic, dedupe_key) where dedupe_key is not null do nothing
+      returning seq, id
+    )
+    select
+      array_agg(coalesce(known_id, written.id) order by ord),
+      array_agg(case when known_id is not null then known_new when written.id is not null then true end order by ord),
+      (array_agg(refusal order by ord) filter (where refusal is not null))[1],
+      min(ord) filter (where refusal is not null)
+    into ids, news, refusal, place
+    from numbered left join written using (seq);
+    if refusal is not null then
+      perform "pillarbox".refuse(refusal, place);
+    end if;
+    exit when array_position(ids, null) is null;
+
+    select
+      array_agg(coalesce(known_id, e.id) order by ord),
+      array_agg(case when known_id is not null then known_new when e.id is not null then false end order by ord)
+    into ids, news
+    from rows from (
+      jsonb_to_recordset(events) as (namespace text, topic text, dedupe_key text),
+      unnest(ids, news)
+    ) with ordinality as given (namespace, topic, dedupe_key, known_id, known_new, ord)
+    left join "pillarbox".outbox_events e
+      on known_id is null and e.namespace = given.namespace and e.topic = given.topic
+        and e.dedupe_key = given.dedupe_key;
+    exit when array_position(ids, null) is null;
+  end loop;
+  if array_position(ids, null) is not null then
+    perform "pillarbox".vanished();
+  end if;
+  return query select result.ord, result.id, result.is_new
+    from unnest(ids, news) with ordinality as result (id, is_new, ord);
+end
+$$;
+
+COMMENT ON FUNCTION pillarbox.enqueue_many(events jsonb, serialised boolean) IS 'Enqueues an array of events in this transaction; the keys of each are the arguments of enqueue';
+
+CREATE FUNCTION pillarbox.headers_refusal(headers jsonb) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select coalesce(
+    min("pillarbox".name_refusal('headers', name)),
+    case when sum(octet_length(name) + octet_length(value)) > 65536
+      then format('`headers` is %s bytes long; the limit is 65536', sum(octet_length(name) + octet_length(value)))
+    end
+  )
+  from jsonb_each_text(headers) as header (name, value)
+$$;
+
 CREATE FUNCTION pillarbox.lane(key text) RETURNS smallint
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
   select ('x' || substr(md5(key), 1, 3))::bit(12)::int::smallint
+$$;
+
+CREATE FUNCTION pillarbox.max_payload() RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select coalesce(pg_size_bytes(nullif(current_setting('pillarbox' || '.max_payload', true), '')), 16777216)
+$$;
+
+CREATE FUNCTION pillarbox.name_refusal(field text, name text) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select case
+    when name = '' then format('`%s` is empty; give it a name such as "orders"', field)
+    when octet_length(name) > 1024 then format('`%s` is %s bytes long; the limit is 1024', field, octet_length(name))
+  end
+$$;
+
+CREATE FUNCTION pillarbox.payload_length(payload jsonb, body bytea) RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select case
+    when body is not null then octet_length(body)
+    when pg_column_size(payload) > 1048576 or pg_column_compression(payload) is not null
+      then octet_length(payload::text)
+    else 0
+  end::bigint
+$$;
+
+CREATE FUNCTION pillarbox.refusal(namespace text, topic text, event_type text, event_version integer, aggregate_type text, aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, payload jsonb, body bytea, content_type text, content_encoding text, headers jsonb, destination text, deliver_at timestamp with time zone) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $_$
+  select coalesce(
+    "pillarbox".name_refusal('namespace', coalesce(namespace, '')),
+    "pillarbox".name_refusal('topic', coalesce(topic, '')),
+    "pillarbox".name_refusal('event_type', event_type),
+    "pillarbox".name_refusal('aggregate_type', aggregate_type),
+    "pillarbox".name_refusal('aggregate_id', aggregate_id),
+    "pillarbox".name_refusal('dedupe_key', dedupe_key),
+    "pillarbox".name_refusal('ordering_key', ordering_key),
+    "pillarbox".name_refusal('severity', severity),
+    "pillarbox".name_refusal('content_type', content_type),
+    "pillarbox".name_refusal('content_encoding', content_encoding),
+    "pillarbox".name_refusal('destination', destination),
+    case
+      when event_version < 1 then format('`event_version` is %s; versions count from 1', event_version)
+      when destination = 'unrouted' then
+        '`destination` is "unrouted", which is where events wait that no route leads anywhere; name another'
+      when deliver_at is not null and ordering_key is not null then
+        '`deliver_at` and `ordering_key` exclude each other: the key''s other events would wait for this one'
+      when deliver_at > now() + interval '400 days' then
+        format('`deliver_at` is %s +00:00:00; the latest is 400 days from now', deliver_at at time zone 'UTC')
+      when jsonb_typeof(headers) <> 'object' then
+        '`headers` is no JSON object; give names and texts, such as {"source": "web"}'
+      when headers @? 'strict $.* ? (@.type() != "string")' then
+        '`headers` holds a value that is no text; write numbers, lists and the like as texts'
+    end,
+    -- No name and no sum is over its limit where all of it is smaller.
+    case when headers ? '' or pg_column_size(headers) > 1024 or pg_column_compression(headers) is not null
+      then "pillarbox".headers_refusal(headers)
+    end,
+    case
+      when tenant_id is not null
+        and (strpos(dedupe_key, '/') = 0
+          or lower(split_part(dedupe_key, '/', 1)) not in (tenant_id::text, replace(tenant_id::text, '-', '')))
+      then format(
+        '`dedupe_key` does not begin with "%s/"; with a tenant, the key must begin with its id and a slash', tenant_id)
+      when body is not null and payload not in ('{}', 'null') then
+        '`payload` and `body` exclude each other: an event is JSON or bytes; give one of them'
+      when "pillarbox".payload_length(payload, body) > "pillarbox".max_payload() then
+        format('the payload is %s bytes; the limit is %s (raise `max_payload`, or send a reference to the data)',
+          "pillarbox".payload_length(payload, body), "pillarbox".max_payload())
+    end
+  )
+$_$;
+
+CREATE FUNCTION pillarbox.refuse(refusal text, place bigint) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  raise exception using
+    errcode = 'invalid_parameter_value',
+    message = refusal,
+    hint = format('Nothing was written. Roll back, mend %s and try again.',
+      coalesce('event ' || place || ' of the array', 'the event'));
+end
 $$;
 
 CREATE FUNCTION pillarbox.size(payload jsonb, body bytea) RETURNS bigint
@@ -16,6 +292,32 @@ CREATE FUNCTION pillarbox.size(payload jsonb, body bytea) RETURNS bigint
   end::bigint
 $$;
 
+CREATE FUNCTION pillarbox.trace() RETURNS jsonb
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $_$
+  select case
+    when coalesce(current_setting('pillarbox' || '.traceparent', true), '') = '' then '{}'
+    when current_setting('pillarbox' || '.traceparent') !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
+      or current_setting('pillarbox' || '.traceparent') ~ '^(ff|..-0{32})|-0{16}-..$' then '{}'
+    else jsonb_strip_nulls(jsonb_build_object(
+      'traceparent', current_setting('pillarbox' || '.traceparent'),
+      'tracestate', case
+        when octet_length(current_setting('pillarbox' || '.tracestate', true)) <= 512
+          then substring(current_setting('pillarbox' || '.tracestate', true) from '^[ -~]+$')
+      end))
+  end
+$_$;
+
+CREATE FUNCTION pillarbox.traced(headers jsonb, trace jsonb) RETURNS jsonb
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select case
+    when trace = '{}' or jsonb_typeof(headers) <> 'object' or strpos(lower(headers::text), '"traceparent": ') > 0
+      then headers
+    else headers - 'tracestate' || trace
+  end
+$$;
+
 CREATE FUNCTION pillarbox.uuidv7() RETURNS uuid
     LANGUAGE sql PARALLEL SAFE
     AS $$
@@ -25,6 +327,16 @@ CREATE FUNCTION pillarbox.uuidv7() RETURNS uuid
         placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6),
       52, 1), 53, 1),
     'hex')::uuid
+$$;
+
+CREATE FUNCTION pillarbox.vanished() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  raise exception using
+    errcode = 'serialization_failure',
+    message = 'an event with this dedupe key was there and is not to be seen; try the transaction again';
+end
 $$;
 
 CREATE TABLE pillarbox.destinations (

@@ -32,6 +32,11 @@ pub fn migrations() -> &'static [Migration] {
             name: "workers",
             sql: include_str!("migrations/0002_workers.sql"),
         },
+        Migration {
+            version: 3,
+            name: "enqueue",
+            sql: include_str!("migrations/0003_enqueue.sql"),
+        },
     ]
 }
 

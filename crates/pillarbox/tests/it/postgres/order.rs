@@ -48,7 +48,7 @@ async fn holding(harness: &PostgresHarness, lock: &str) -> sqlx::Transaction<'st
 }
 
 /// Waits until somebody waits for a lock in such a statement.
-async fn until_waiting(harness: &PostgresHarness, statement: &str) {
+pub(super) async fn until_waiting(harness: &PostgresHarness, statement: &str) {
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     loop {
         let waiting: i64 = sqlx::query_scalar(

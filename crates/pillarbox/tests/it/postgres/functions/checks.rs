@@ -1,0 +1,231 @@
+//! What is refused: the same as by the library, in the same words.
+
+use pillarbox::validate::validate;
+use pillarbox::{Clock, Event, Limits, SystemClock};
+use pillarbox_testkit::store_suite::Harness;
+use serde_json::json;
+use sqlx::AssertSqlSafe;
+use time::{Duration, OffsetDateTime};
+use uuid::Uuid;
+
+use super::super::harness::PostgresHarness;
+use super::{enqueue, enqueue_json, enqueue_many, refused};
+
+const TENANT: Uuid = Uuid::from_u128(0x0190_c2a4_8f4e_7c3a_9d51_0f2b_6d1c_7e5a);
+
+fn event() -> Event {
+    Event::new("shop", "orders")
+}
+
+/// An event for each text that it has, with this text there.
+fn each_text(text: &str) -> Vec<Event> {
+    let with = |change: fn(&mut Event, String)| {
+        let mut event = event();
+        change(&mut event, text.to_owned());
+        event
+    };
+    vec![
+        with(|event, text| event.namespace = text),
+        with(|event, text| event.topic = text),
+        with(|event, text| event.event_type = Some(text)),
+        with(|event, text| event.aggregate_type = Some(text)),
+        with(|event, text| event.aggregate_id = Some(text)),
+        with(|event, text| event.dedupe_key = Some(text)),
+        with(|event, text| event.ordering_key = Some(text)),
+        with(|event, text| event.severity = Some(text)),
+        with(|event, text| event.content_type = Some(text)),
+        with(|event, text| event.content_encoding = Some(text)),
+        with(|event, text| event.destination = Some(text)),
+        with(|event, text| drop(event.headers.insert(text, "value".into()))),
+    ]
+}
+
+/// So many days from now, at a time that both print alike.
+fn days(days: i64) -> OffsetDateTime {
+    let soon = SystemClock.wall() + Duration::days(days);
+    soon.replace_microsecond(123_456).expect("a time")
+}
+
+fn refused_by_the_library() -> Vec<Event> {
+    let with_tenant = |key: String| event().tenant(TENANT).dedupe_key(key);
+    let mut events = each_text("");
+    events.extend(each_text(&"é".repeat(513)));
+    events.extend([
+        event().version(0),
+        event().version(-7),
+        event().destination("unrouted"),
+        event().deliver_at(days(1)).ordering_key("k"),
+        event().deliver_at(days(401)),
+        event()
+            .header("a", "x".repeat(60_000))
+            .header("b", "x".repeat(5_536)),
+        with_tenant("order-42".into()),
+        with_tenant(TENANT.to_string()),
+        with_tenant(format!("{}/1", Uuid::nil())),
+        with_tenant(format!(" {TENANT}/1")),
+        event().json_text(format!("\"{}\"", "x".repeat(16 << 20))),
+        event().bytes(vec![7; (16 << 20) + 1], "application/octet-stream"),
+        // Several things at once: the first of them is told.
+        event().version(0).destination("unrouted"),
+        event().destination("unrouted").header("", "x"),
+        with_tenant("x".into()).header("", "x"),
+        Event::new("", "").version(0),
+    ]);
+    events
+}
+
+#[tokio::test]
+async fn what_the_library_refuses_the_functions_refuse_in_the_same_words() {
+    let harness = PostgresHarness::direct().await;
+    let mut connection = harness.pool.acquire().await.expect("connects");
+    for event in refused_by_the_library() {
+        let words = validate(&event, &Limits::default())
+            .expect_err("is wrong")
+            .to_string();
+        let one = enqueue(&harness, &mut connection, &event).await;
+        assert_eq!(refused(one), words);
+        let many = enqueue_many(&harness, &mut connection, &[super::checks::event(), event]).await;
+        let error = many.expect_err("is refused");
+        let error = error.as_database_error().expect("by the database");
+        assert_eq!(error.message(), words);
+        let hint = error.downcast_ref::<sqlx::postgres::PgDatabaseError>().hint();
+        assert!(
+            hint.is_some_and(|hint| hint.contains("event 2 of the array")),
+            "{hint:?}"
+        );
+    }
+    drop(connection);
+    assert_eq!(count(&harness).await, 0, "all or none");
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn what_is_just_within_its_limits_is_accepted() {
+    let harness = PostgresHarness::direct().await;
+    let mut connection = harness.pool.acquire().await.expect("connects");
+    let with_tenant = |prefix: String| event().tenant(TENANT).dedupe_key(format!("{prefix}/1"));
+    let mut events = each_text(&"é".repeat(512));
+    events.extend([
+        event().deliver_at(days(399)),
+        event().deliver_at(days(-10_000)),
+        event()
+            .header("a", "x".repeat(60_000))
+            .header("b", "x".repeat(5_534)),
+        with_tenant(TENANT.hyphenated().to_string()),
+        with_tenant(TENANT.hyphenated().to_string().to_uppercase()),
+        with_tenant(TENANT.simple().to_string()),
+        with_tenant(TENANT.simple().to_string().to_uppercase()),
+        event().tenant(TENANT),
+        event().dedupe_key("no-tenant"),
+        event().json_text(format!("\"{}\"", "x".repeat((16 << 20) - 2))),
+        event().bytes(vec![7; 16 << 20], "application/octet-stream"),
+    ]);
+    for event in &events {
+        assert_eq!(validate(event, &Limits::default()), Ok(()));
+        let one = enqueue(&harness, &mut connection, event).await;
+        assert!(one.expect("is accepted").is_new());
+        let again = event.clone().id(Uuid::now_v7());
+        let many = enqueue_many(&harness, &mut connection, &[again]).await;
+        assert_eq!(many.expect("is accepted")[0].is_new(), event.dedupe_key.is_none());
+    }
+    drop(connection);
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn headers_that_no_library_could_give_are_refused() {
+    let harness = PostgresHarness::direct().await;
+    let mut connection = harness.pool.acquire().await.expect("connects");
+    for (headers, words) in [
+        (json!({"a": 1}), "`headers` holds a value that is no text"),
+        (
+            json!({"a": "x", "b": null}),
+            "`headers` holds a value that is no text",
+        ),
+        (json!({"a": ["x"]}), "`headers` holds a value that is no text"),
+        (
+            json!({"a": {"b": "x"}}),
+            "`headers` holds a value that is no text",
+        ),
+        (json!(["a"]), "`headers` is no JSON object"),
+        (json!("a"), "`headers` is no JSON object"),
+    ] {
+        let call = "select id from pillarbox.enqueue('shop', 'orders', headers => $1)";
+        let one = sqlx::query(AssertSqlSafe(harness.sql(call))).bind(&headers);
+        let one = refused(one.fetch_one(&mut *connection).await);
+        assert!(one.starts_with(words), "{headers}: {one}");
+        let event = json!([{"namespace": "shop", "topic": "orders", "headers": headers}]);
+        let many = refused(enqueue_json(&harness, &mut connection, &event).await);
+        assert!(many.starts_with(words), "{headers}: {many}");
+    }
+    drop(connection);
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn an_event_is_json_or_bytes_and_not_both() {
+    let harness = PostgresHarness::direct().await;
+    let mut connection = harness.pool.acquire().await.expect("connects");
+    let event = json!([{"namespace": "a", "topic": "b", "payload": {"c": 1}, "body": "AAEC"}]);
+    let many = refused(enqueue_json(&harness, &mut connection, &event).await);
+    assert!(
+        many.starts_with("`payload` and `body` exclude each other"),
+        "{many}"
+    );
+    drop(connection);
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn the_limit_of_a_payload_can_be_raised_and_lowered() {
+    let harness = PostgresHarness::direct().await;
+    let mut transaction = harness.pool.begin().await.expect("begins");
+    let large = event().bytes(vec![7; (16 << 20) + 1], "application/octet-stream");
+    sqlx::raw_sql("set local pillarbox.max_payload = '17 MB'")
+        .execute(&mut *transaction)
+        .await
+        .expect("sets");
+    enqueue(&harness, &mut transaction, &large)
+        .await
+        .expect("is accepted");
+    sqlx::raw_sql("set local pillarbox.max_payload = '1 kB'")
+        .execute(&mut *transaction)
+        .await
+        .expect("sets");
+    let small = event().bytes(vec![7; 1025], "application/octet-stream");
+    let words = refused(enqueue(&harness, &mut transaction, &small).await);
+    assert!(
+        words.starts_with("the payload is 1025 bytes; the limit is 1024"),
+        "{words}"
+    );
+    drop(transaction);
+    harness.clean_up().await;
+}
+
+/// A call for every check of every event would cost more than the row that it guards.
+#[tokio::test]
+async fn the_checks_are_written_into_the_statement_that_names_them() {
+    let harness = PostgresHarness::direct().await;
+    let explain = "explain (verbose) select pillarbox.refusal(
+        namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
+        severity, payload, body, content_type, content_encoding, headers, destination, next_attempt_at)
+        from pillarbox.outbox_events";
+    let plan: Vec<String> = sqlx::query_scalar(AssertSqlSafe(harness.sql(explain)))
+        .fetch_all(&harness.pool)
+        .await
+        .expect("explains");
+    let plan = plan.concat();
+    assert!(plan.contains("versions count from 1"), "{plan}");
+    for call in [".refusal(", "name_refusal(", "payload_length(", "max_payload("] {
+        assert!(!plan.contains(call), "{call}: {plan}");
+    }
+    harness.clean_up().await;
+}
+
+async fn count(harness: &PostgresHarness) -> i64 {
+    let count = harness.sql("select count(*) from pillarbox.outbox_events");
+    sqlx::query_scalar(AssertSqlSafe(count))
+        .fetch_one(&harness.pool)
+        .await
+        .expect("counts")
+}
