@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use pillarbox::operate::Filter;
 use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use uuid::Uuid;
@@ -21,6 +22,15 @@ impl<L: Library> Through<L> {
             outbox: PostgresHarness::direct().await,
             library: L::new(service("PILLARBOX_TEST_POSTGRES_URL")).await,
         }
+    }
+}
+
+impl<L: Library> Through<L> {
+    /// Are these all the rows that there are? Cleans up.
+    async fn assert_holds(self, ids: &[Uuid]) {
+        let rows = self.operate().list(&Filter::default()).await.expect("lists");
+        assert_eq!(rows.iter().map(|row| row.id).collect::<Vec<_>>(), ids);
+        self.clean_up().await;
     }
 }
 
@@ -198,13 +208,7 @@ mod tokio_postgres {
         let gone = Event::new("shop", "orders");
         outbox.enqueue(&mut transaction, &gone).await.expect("accepted");
         drop(transaction); // rolls back
-        let rows = harness
-            .operate()
-            .list(&pillarbox::operate::Filter::default())
-            .await;
-        let ids: Vec<Uuid> = rows.expect("lists").iter().map(|row| row.id).collect();
-        assert_eq!(ids, [event.id]);
-        harness.clean_up().await;
+        harness.assert_holds(&[event.id]).await;
     }
 
     #[tokio::test]
@@ -392,6 +396,28 @@ mod diesel_async {
     }
 
     pillarbox_testkit::producer_suite!(Through::<DieselAsync>::fresh);
+
+    #[tokio::test]
+    async fn the_connection_that_a_closure_is_lent_is_in_its_transaction() {
+        let harness = Through::<DieselAsync>::fresh().await;
+        let outbox = harness.outbox.outbox();
+        let mut connection = AsyncPgConnection::establish(&harness.library.0)
+            .await
+            .expect("connects");
+        let kept = Event::new("shop", "orders");
+        let done: Result<Enqueued, Box<dyn std::error::Error + Send + Sync>> = connection
+            .transaction(async |connection| Ok(outbox.enqueue(connection, &kept).await?))
+            .await;
+        assert_eq!(done.expect("commits"), Enqueued::New(kept.id));
+        let failed: Result<(), Box<dyn std::error::Error + Send + Sync>> = connection
+            .transaction(async |connection| {
+                outbox.enqueue(connection, &Event::new("shop", "orders")).await?;
+                Err("the save failed".into())
+            })
+            .await;
+        failed.expect_err("rolled back");
+        harness.assert_holds(&[kept.id]).await;
+    }
 }
 
 #[cfg(feature = "diesel")]
@@ -488,4 +514,28 @@ mod diesel {
     }
 
     pillarbox_testkit::producer_suite!(Through::<Diesel>::fresh);
+
+    #[tokio::test]
+    async fn the_connection_that_a_closure_is_lent_is_in_its_transaction() {
+        type Failed = Box<dyn std::error::Error>;
+        let harness = Through::<Diesel>::fresh().await;
+        let (outbox, url) = (harness.outbox.outbox(), harness.library.0.clone());
+        let kept = Event::new("shop", "orders");
+        let id = kept.id;
+        aside(move || {
+            let mut connection = PgConnection::establish(&url).expect("connects");
+            let done = connection.transaction(|connection| {
+                let done = outbox.enqueue_blocking(connection, std::slice::from_ref(&kept))?;
+                Ok::<_, Failed>(done)
+            });
+            assert_eq!(done.expect("commits"), [Enqueued::New(id)]);
+            let failed = connection.transaction(|connection| {
+                outbox.enqueue_blocking(connection, &[Event::new("shop", "orders")])?;
+                Err::<(), Failed>("the save failed".into())
+            });
+            failed.expect_err("rolled back");
+        })
+        .await;
+        harness.assert_holds(&[id]).await;
+    }
 }
