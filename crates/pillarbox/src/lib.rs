@@ -9,6 +9,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`event`], [`payload`], [`validate`] | what an application says happened, and when it is refused |
+//! | [`typed`] | an application's own types as events, by `#[derive(Event)]` |
 //! | [`outbox`], [`enqueue`] | how it is enqueued in the caller's transaction, and what comes of it |
 //! | [`state`], [`outcome`], [`retry`] | the four states, what an attempt can end in, when the next one is due |
 //! | [`compress`], [`trace`] | large payloads made smaller; the trace that an event belongs to |
@@ -38,6 +39,7 @@ pub mod store;
 pub mod stores;
 pub mod text;
 pub mod trace;
+pub mod typed;
 pub mod validate;
 pub mod wake;
 
@@ -48,6 +50,21 @@ pub use operate::Operate;
 pub use outbox::Outbox;
 pub use outcome::{Outcome, Verdict};
 pub use payload::Payload;
+/// Makes a serde type an event: it implements [`ToEvent`], so that `outbox.enqueue(&mut transaction, &value)` takes it.
+///
+/// ```
+/// use pillarbox::Event;
+///
+/// #[derive(serde::Serialize, Event)]
+/// #[event(topic = "orders", type = "OrderCreated", version = 2)]
+/// struct OrderCreated {
+///     #[event(key, aggregate = "order")]
+///     order: u64,
+/// }
+/// ```
+///
+/// [`typed`] says everything that `#[event(…)]` takes.
+pub use pillarbox_macros::Event;
 pub use retry::RetryPolicy;
 pub use sink::Sink;
 pub use state::{Lease, State, Status};

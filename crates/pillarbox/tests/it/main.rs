@@ -1,4 +1,4 @@
-//! The stores, each held to the same suite.
+//! The stores, each held to the same suite, and what an application sees of the crate.
 
 mod memory;
 #[cfg(feature = "postgres")]
@@ -7,3 +7,4 @@ mod postgres;
 mod readme;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod typed;
