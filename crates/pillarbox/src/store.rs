@@ -331,6 +331,34 @@ pub enum StoreError {
     Other(String),
 }
 
+/// What an importer asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportRequest {
+    /// Which source.
+    pub source: String,
+    /// Who asks.
+    pub worker: Uuid,
+    /// For how long it is the importer.
+    pub lease: Duration,
+    /// How many rows at once.
+    pub batch: usize,
+    /// How many rows of the source may be on their way.
+    pub most: usize,
+}
+
+/// What a round of an importer did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Imported {
+    /// Rows that were taken over.
+    pub rows: usize,
+    /// There may be more.
+    pub more: bool,
+    /// Rows that a person changed, and that begin anew.
+    pub reset: usize,
+    /// Rows that are gone, or that somebody else ended.
+    pub dropped: usize,
+}
+
 /// A database that holds an outbox.
 ///
 /// * Every method is one transaction and does all or nothing. What it asks of the database goes in
@@ -445,6 +473,20 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the database does not answer.
     async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
+
+    /// The tables of others that this store works on, by the names of their sources.
+    fn importing(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Takes rows of such a table over, in its own order, if this worker is the one that does: one at a time, by a
+    /// lease. Heeds what a person changed in it since.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn import(&self, _request: &ImportRequest) -> Result<Imported, StoreError> {
+        Ok(Imported::default())
+    }
 
     /// Is the outbox there, at the version that this program knows?
     ///

@@ -37,6 +37,11 @@ pub fn migrations() -> &'static [Migration] {
             name: "enqueue",
             sql: include_str!("migrations/0003_enqueue.sql"),
         },
+        Migration {
+            version: 4,
+            name: "adopt",
+            sql: include_str!("migrations/0004_adopt.sql"),
+        },
     ]
 }
 

@@ -8,6 +8,7 @@
 //!
 //! **If we die here** PostgreSQL rolls back what was not committed; what was is found by its lease.
 
+pub mod adopt;
 mod claim;
 mod decode;
 mod lanes;
@@ -23,7 +24,7 @@ mod workers;
 
 use std::future::Future;
 use std::str::FromStr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -38,8 +39,8 @@ use crate::outbox::Outbox;
 pub use crate::schema::SCHEMA;
 use crate::schema::error_of;
 use crate::store::{
-    Aside, ClaimRequest, Heartbeat, LaneRequest, Look, Range, Routed, Routing, Scope, Settlement, Source,
-    Store, StoreError, Stub, SweepRequest, Swept,
+    Aside, ClaimRequest, Heartbeat, ImportRequest, Imported, LaneRequest, Look, Range, Routed, Routing,
+    Scope, Settlement, Source, Store, StoreError, Stub, SweepRequest, Swept,
 };
 
 /// How a store connects.
@@ -78,6 +79,8 @@ struct Inner {
     /// One connection apart, for what must not wait behind the rest: saying that we live, and keeping leases.
     apart: RwLock<PgPool>,
     sql: Sql,
+    /// The tables that are worked on as they are.
+    adoptions: OnceLock<Vec<Arc<adopt::Adoption>>>,
 }
 
 type Transaction = sqlx::Transaction<'static, sqlx::Postgres>;
@@ -103,6 +106,7 @@ impl Postgres {
                 pool,
                 apart,
                 sql,
+                adoptions: OnceLock::new(),
             }),
         })
     }
@@ -115,6 +119,19 @@ impl Postgres {
     /// What an application calls to enqueue into this outbox.
     pub fn outbox(&self) -> Outbox {
         Outbox::in_schema(self.schema()).expect("the name was checked")
+    }
+
+    /// Takes tables of others over, each under a name of its own: their rows come out of this outbox, and what becomes
+    /// of them is told to the tables. Once, before anything is claimed.
+    ///
+    /// # Errors
+    /// When a layout does not fit its table, with the name of the source.
+    pub async fn adopt(&self, layouts: &[(String, adopt::Layout)]) -> Result<(), adopt::AdoptError> {
+        let adoptions = adopt::prepare(&self.inner, layouts).await?;
+        self.inner
+            .adoptions
+            .set(adoptions)
+            .map_err(|_| adopt::AdoptError::Twice)
     }
 
     /// The connections, for callers that want to share them.
@@ -200,6 +217,16 @@ impl Inner {
         pool.begin_with(BEGIN).await.map_err(store_error)
     }
 
+    /// Are there tables that want to be told?
+    fn adopts(&self) -> bool {
+        self.adoptions.get().is_some_and(|all| !all.is_empty())
+    }
+
+    fn adoption(&self, source: &str) -> Option<Arc<adopt::Adoption>> {
+        let all = self.adoptions.get()?;
+        all.iter().find(|adoption| adoption.source == source).cloned()
+    }
+
     /// A change of rows that are named: returns those that it changed.
     async fn change(
         &self,
@@ -207,8 +234,10 @@ impl Inner {
         ids: Vec<Uuid>,
     ) -> Result<Vec<Uuid>, StoreError> {
         let mut transaction = self.begin().await?;
+        let touched = adopt::lock(self, &mut transaction, &ids).await?;
         let query = sqlx::query_scalar(statement).bind(ids).persistent(false);
         let changed = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+        adopt::tell(self, &mut transaction, touched).await?;
         transaction.commit().await.map_err(store_error)?;
         Ok(changed)
     }
@@ -308,6 +337,22 @@ impl Store for Postgres {
     async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
         self.run(look::let_go(self.inner.clone(), what, ids.to_vec()))
             .await
+    }
+
+    fn importing(&self) -> Vec<String> {
+        let all = self.inner.adoptions.get();
+        let names = all.map(|all| all.iter().map(|adoption| adoption.source.clone()).collect());
+        names.unwrap_or_default()
+    }
+
+    async fn import(&self, request: &ImportRequest) -> Result<Imported, StoreError> {
+        match self.inner.adoption(&request.source) {
+            Some(adoption) => {
+                self.run(adopt::import(self.inner.clone(), adoption, request.clone()))
+                    .await
+            }
+            None => Ok(Imported::default()),
+        }
     }
 
     async fn check(&self) -> Result<(), StoreError> {

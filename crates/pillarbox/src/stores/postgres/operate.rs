@@ -7,7 +7,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use super::{Inner, Postgres, list, store_error, workers};
+use super::{Inner, Postgres, adopt, list, store_error, workers};
 use crate::operate::{
     BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Paused, Record, SKIPPED,
     Stats, WorkerRecord,
@@ -116,11 +116,13 @@ async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
 
 async fn skip(inner: Arc<Inner>, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
     let mut transaction = inner.begin().await?;
+    let touched = adopt::lock(&inner, &mut transaction, &ids).await?;
     let query = sqlx::query_scalar(inner.sql.skip.safe())
         .bind(ids)
         .bind(SKIPPED)
         .persistent(false);
     let skipped = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    adopt::tell(&inner, &mut transaction, touched).await?;
     transaction.commit().await.map_err(store_error)?;
     Ok(skipped)
 }

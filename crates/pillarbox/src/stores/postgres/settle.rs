@@ -9,7 +9,7 @@ use std::time::Duration;
 use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
-use super::{Inner, Transaction, attempts, interval, store_error};
+use super::{Inner, Transaction, adopt, attempts, interval, store_error};
 use crate::failpoint;
 use crate::outcome::Verdict;
 use crate::store::{Settlement, StoreError};
@@ -121,6 +121,8 @@ pub(super) async fn settle(
         discarded,
     } = columns;
     let mut transaction = inner.begin().await?;
+    let ids = [&delivered.ids[..], &other.ids, &discarded.ids].concat();
+    let touched = adopt::lock(&inner, &mut transaction, &ids).await?;
     let mut lost: Vec<Uuid> = Vec::new();
     if !delivered.ids.is_empty() {
         lost.extend(delivered.write(&inner, &mut transaction, worker).await?);
@@ -131,6 +133,7 @@ pub(super) async fn settle(
     if !discarded.ids.is_empty() {
         lost.extend(discarded.write(&inner, &mut transaction, worker).await?);
     }
+    adopt::tell(&inner, &mut transaction, touched).await?;
     failpoint::hit("in_settle");
     transaction.commit().await.map_err(store_error)?;
     Ok(lost)

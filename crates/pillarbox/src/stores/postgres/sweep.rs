@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sqlx::Row;
 use uuid::Uuid;
 
-use super::{Inner, Transaction, attempts, interval, store_error};
+use super::{Inner, Transaction, adopt, attempts, interval, store_error};
 use crate::state::SWEPT;
 use crate::store::{StoreError, SweepRequest, Swept};
 
@@ -28,6 +28,9 @@ pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Sw
     }
     let mut transaction = inner.begin().await?;
     swept.dead = bury(&inner, &mut transaction, &request).await?;
+    // Which rows are dead is known only now; nothing is waited for, so that nobody can wait for us in turn.
+    let touched = adopt::lock(&inner, &mut transaction, &swept.dead).await?;
+    adopt::tell(&inner, &mut transaction, touched).await?;
     if expired {
         swept.recovered = could_take(&inner, &mut transaction, &request, (i32::MIN, 2)).await?;
         swept.alone = could_take(&inner, &mut transaction, &request, (2, i32::MAX)).await?;

@@ -1,5 +1,6 @@
 //! The PostgreSQL store: the suite straight and through PgBouncer, and what only PostgreSQL has.
 
+mod adopt;
 mod functions;
 mod harness;
 mod libraries;

@@ -1,0 +1,113 @@
+//! Takes rows of an adopted table over, one worker at a time.
+//!
+//! **If we die here** nothing of this round is there, and the lease goes to somebody else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Row};
+use uuid::Uuid;
+
+use super::statements::Adoption;
+use super::tell::catch_up;
+use crate::schema::in_schema;
+use crate::store::{ImportRequest, Imported, StoreError};
+use crate::stores::postgres::{Inner, Transaction, interval, store_error};
+
+const LEASE: &str = "insert into pillarbox.importers as i (source, owner, until) values ($1, $2, now() + $3)
+on conflict (source) do update set owner = excluded.owner, until = excluded.until
+  where i.owner = excluded.owner or i.until < now()
+returning 1";
+
+const ON_THEIR_WAY: &str = "select count(*) from (
+  select from pillarbox.adopted where source = $1 and not ended limit $2
+) as open";
+
+/// One round: what a person changed, what could not be told before, then new rows, if we are the importer.
+pub(in crate::stores::postgres) async fn import(
+    inner: Arc<Inner>,
+    adoption: Arc<Adoption>,
+    request: ImportRequest,
+) -> Result<Imported, StoreError> {
+    let ImportRequest {
+        worker,
+        lease,
+        batch,
+        most,
+        ..
+    } = request;
+    let mut transaction = inner.begin().await?;
+    let mut imported = Imported::default();
+    if is_ours(&inner, &mut transaction, &adoption, worker, lease).await? {
+        (imported.dropped, imported.reset) = heed(&mut transaction, &adoption).await?;
+        catch_up(&inner, &mut transaction, &adoption).await?;
+        let open = on_their_way(&inner, &mut transaction, &adoption, most).await?;
+        let room = most.saturating_sub(open).min(batch);
+        if room > 0 {
+            imported.rows = take(&mut transaction, &adoption, room).await?;
+            imported.more = imported.rows == room;
+        }
+    }
+    transaction.commit().await.map_err(store_error)?;
+    Ok(imported)
+}
+
+async fn is_ours(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    adoption: &Adoption,
+    worker: Uuid,
+    lease: Duration,
+) -> Result<bool, StoreError> {
+    let query = sqlx::query(AssertSqlSafe(in_schema(LEASE, &inner.sql.schema)))
+        .bind(&adoption.source)
+        .bind(worker)
+        .bind(interval(lease))
+        .persistent(false);
+    let taken = query
+        .fetch_optional(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    Ok(taken.is_some())
+}
+
+async fn heed(transaction: &mut Transaction, adoption: &Adoption) -> Result<(usize, usize), StoreError> {
+    let row = sqlx::query(AssertSqlSafe(adoption.heed.clone()))
+        .bind(&adoption.source)
+        .persistent(false)
+        .fetch_one(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    let count = |column: usize| -> Result<usize, StoreError> {
+        let count: i64 = row.try_get(column).map_err(store_error)?;
+        Ok(usize::try_from(count).unwrap_or_default())
+    };
+    Ok((count(0)?, count(1)?))
+}
+
+async fn on_their_way(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    adoption: &Adoption,
+    most: usize,
+) -> Result<usize, StoreError> {
+    let count: i64 = sqlx::query_scalar(AssertSqlSafe(in_schema(ON_THEIR_WAY, &inner.sql.schema)))
+        .bind(&adoption.source)
+        .bind(i64::try_from(most).unwrap_or(i64::MAX))
+        .persistent(false)
+        .fetch_one(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    Ok(usize::try_from(count).unwrap_or_default())
+}
+
+async fn take(transaction: &mut Transaction, adoption: &Adoption, room: usize) -> Result<usize, StoreError> {
+    let count: i64 = sqlx::query_scalar(AssertSqlSafe(adoption.import.clone()))
+        .bind(&adoption.source)
+        .bind(i64::try_from(room).unwrap_or(i64::MAX))
+        .persistent(false)
+        .fetch_one(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    Ok(usize::try_from(count).unwrap_or_default())
+}

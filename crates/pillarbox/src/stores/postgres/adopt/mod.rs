@@ -1,0 +1,70 @@
+//! Somebody else's outbox table, worked on as it is.
+//!
+//! ```text
+//! source table ──import──▶ native row ──▶ the engine as ever ──settle──▶ the source's own columns, same transaction
+//! ```
+//!
+//! A row of the table is imported as a native row, a bounded number at a time and by one worker at a time, in the table's
+//! own order; `adopted` notes which row became which event, and what its own columns said. The engine works native rows
+//! only. Whatever ends or fails is told to the table in the transaction that writes it here.
+//!
+//! A row that says something else than we last read or wrote was changed by a person: it is imported anew, or dropped if
+//! the person ended it. One that is gone is dropped.
+//!
+//! **If we die here** the transaction rolls back, and both tables still agree.
+
+mod builtin;
+mod import;
+mod inspect;
+mod layout;
+mod statements;
+mod tell;
+
+use std::sync::Arc;
+
+pub use self::builtin::{built_in, built_ins};
+pub(super) use self::import::import;
+pub use self::inspect::{Column, columns};
+pub use self::layout::{Counts, Delays, Layout, LayoutError, Payload, Status, Zone};
+pub(crate) use self::statements::Adoption;
+pub(super) use self::tell::{lock, tell};
+use super::{Inner, store_error};
+use crate::store::StoreError;
+
+/// Why a table cannot be adopted.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// The layout and the table do not fit.
+    #[error("source `{source_name}`: {error}")]
+    Layout {
+        /// Which source.
+        source_name: String,
+        /// What is wrong.
+        error: LayoutError,
+    },
+    /// The tables of an outbox are named once.
+    #[error("the tables to adopt were named before")]
+    Twice,
+    /// The database did not answer as it should.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Reads what the tables are made of, and makes the statements.
+pub(super) async fn prepare(
+    inner: &Inner,
+    layouts: &[(String, Layout)],
+) -> Result<Vec<Arc<Adoption>>, AdoptError> {
+    let mut connection = inner.pool().acquire().await.map_err(store_error)?;
+    let mut adoptions = Vec::new();
+    for (source, layout) in layouts {
+        let columns = columns(&mut connection, layout).await?;
+        let adoption = Adoption::new(source, layout, &columns, &inner.sql.schema);
+        let adoption = adoption.map_err(|error| AdoptError::Layout {
+            source_name: source.clone(),
+            error,
+        })?;
+        adoptions.push(Arc::new(adoption));
+    }
+    Ok(adoptions)
+}

@@ -1,0 +1,164 @@
+//! One adopted table in a schema of its own, with an outbox beside it.
+
+use std::time::Duration;
+
+use pillarbox::store::{ClaimRequest, Due, ImportRequest, Imported, Settlement, Share, Take};
+use pillarbox::stores::postgres::adopt::{Layout, built_in};
+use pillarbox::{Delivery, Scope, Store, Verdict};
+use serde_json::Value;
+use sqlx::AssertSqlSafe;
+use uuid::Uuid;
+
+use super::super::harness::PostgresHarness;
+use super::super::producer::request;
+use super::seeds::Seed;
+
+pub(super) struct Adopted {
+    pub(super) outbox: PostgresHarness,
+    pub(super) seed: Seed,
+    schema: String,
+    worker: Uuid,
+}
+
+impl Adopted {
+    pub(super) async fn new(seed: Seed) -> Self {
+        Self::with(seed, |_| {}).await
+    }
+
+    pub(super) async fn with(seed: Seed, change: impl FnOnce(&mut Layout)) -> Self {
+        let outbox = PostgresHarness::direct().await;
+        let schema = format!("s_{}", Uuid::new_v4().simple());
+        let adopted = Self {
+            outbox,
+            seed,
+            schema,
+            worker: Uuid::new_v4(),
+        };
+        adopted.run(&format!("create schema {}", adopted.schema)).await;
+        adopted.run(seed.table).await;
+        let mut layout = built_in(seed.name).expect("a layout of that name");
+        layout.table = seed.place.replace("{schema}", &adopted.schema);
+        change(&mut layout);
+        let layouts = [(seed.name.to_owned(), layout)];
+        adopted.outbox.store.adopt(&layouts).await.expect("it fits");
+        adopted
+    }
+
+    pub(super) async fn run(&self, sql: &str) -> u64 {
+        let sql = sql.replace("{schema}", &self.schema);
+        let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.outbox.pool).await;
+        done.expect("the statement runs").rows_affected()
+    }
+
+    /// Writes a row as the system's own producer does.
+    pub(super) async fn produce(&self) -> Uuid {
+        let id = Uuid::now_v7();
+        self.run(&self.seed.insert.replace("{id}", &id.to_string())).await;
+        id
+    }
+
+    /// Changes the row by hand.
+    pub(super) async fn change(&self, id: Uuid, set: &str) {
+        let Seed { place, id: key, .. } = self.seed;
+        let changed = self
+            .run(&format!("update {place} set {set} where {key} = '{id}'"))
+            .await;
+        assert_eq!(changed, 1, "the row is there");
+    }
+
+    /// The row as JSON; null if it is gone.
+    pub(super) async fn row(&self, id: Uuid) -> Value {
+        let Seed { place, id: key, .. } = self.seed;
+        let place = place.replace("{schema}", &self.schema);
+        let sql = format!("select to_jsonb(s) from {place} s where {key} = '{id}'");
+        let row: Option<Value> = sqlx::query_scalar(AssertSqlSafe(sql))
+            .fetch_optional(&self.outbox.pool)
+            .await
+            .expect("reads");
+        row.unwrap_or(Value::Null)
+    }
+
+    /// Locks the row as somebody's own tool might.
+    pub(super) fn lock_sql(&self, id: Uuid) -> String {
+        let Seed { place, id: key, .. } = self.seed;
+        let place = place.replace("{schema}", &self.schema);
+        format!("select 1 from {place} where {key} = '{id}' for update")
+    }
+
+    pub(super) async fn import(&self) -> Imported {
+        let request = ImportRequest {
+            source: self.seed.name.to_owned(),
+            worker: self.worker,
+            lease: Duration::from_secs(60),
+            batch: 100,
+            most: 1000,
+        };
+        self.outbox.store.import(&request).await.expect("imports")
+    }
+
+    pub(super) async fn claim(&self) -> Vec<Delivery> {
+        let look = self
+            .outbox
+            .store
+            .look(&Scope::All, None, 100)
+            .await
+            .expect("looks");
+        let share = |due: Due| Share {
+            source: due.source,
+            limit: 100,
+            floor: 0,
+            fair: false,
+        };
+        let request = ClaimRequest {
+            worker: self.worker,
+            take: Take::Free(look.due.into_iter().map(share).collect()),
+            ..request(100)
+        };
+        self.outbox.store.claim(&request).await.expect("claims")
+    }
+
+    /// Imports and claims one row.
+    pub(super) async fn take(&self) -> Delivery {
+        self.import().await;
+        let mut claimed = self.claim().await;
+        assert_eq!(claimed.len(), 1, "{claimed:?}");
+        claimed.remove(0)
+    }
+
+    pub(super) async fn settle(&self, delivery: &Delivery, verdict: Verdict) {
+        let settlement = Settlement {
+            id: delivery.id,
+            claim: delivery.claim,
+            verdict,
+            destination: Some("there".to_owned()),
+            max_attempts: None,
+            unordered: false,
+        };
+        let lost = self
+            .outbox
+            .store
+            .settle(self.worker, &[settlement])
+            .await
+            .expect("settles");
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+
+    pub(super) async fn clean_up(self) {
+        use pillarbox_testkit::store_suite::Harness;
+        self.run("drop schema {schema} cascade").await;
+        self.outbox.clean_up().await;
+    }
+}
+
+pub(super) fn retry(seconds: u64) -> Verdict {
+    Verdict::Retry {
+        after: Duration::from_secs(seconds),
+        reason: "it failed".to_owned(),
+    }
+}
+
+pub(super) fn dead() -> Verdict {
+    Verdict::Dead {
+        reason: "given up".to_owned(),
+    }
+}

@@ -1,0 +1,6 @@
+//! Tables of others, worked on as they are.
+
+mod changing;
+mod harness;
+mod seeds;
+mod telling;
