@@ -130,7 +130,7 @@ impl SinkConfig {
             Self::Redis(config) => redis::Redis::with_form(name, config, form).map(arc),
             #[cfg(feature = "webhook")]
             Self::Webhook(config) => webhook::Webhook::with_form(name, config, form).map(arc),
-            Self::Log(config) => log::Log::with_form(name, config, form).map(arc),
+            Self::Log(config) => log::Log::new(config).with_message(name, message).map(arc),
             #[cfg(not(all(
                 feature = "rabbitmq",
                 feature = "kafka",

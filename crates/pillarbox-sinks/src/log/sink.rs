@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::config::Config;
 use super::{classify, encode};
 use crate::headers::Added;
-use crate::message::{Form, HTTP, Writer};
+use crate::message::{self, Form, HTTP, Writer};
 use crate::registry::ConfigError;
 
 /// The log.
@@ -33,21 +33,23 @@ impl Log {
         Self::to(io::stdout())
     }
 
-    /// A line has no headers: of CloudEvents there is only the structured mode.
-    pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
+    /// Lines of this format, for the destination `name`. A line has no headers: of CloudEvents there is only the
+    /// structured mode.
+    ///
+    /// # Errors
+    /// When it cannot be true.
+    pub fn with_message(self, name: &str, message: &message::Config) -> Result<Self, ConfigError> {
+        let form = message.form()?;
         let cloudevents = match form {
             Form::Plain => None,
-            Form::Structured(_) => Some(Writer::new(name, &HTTP, Added::default()).with_form(form)?),
+            Form::Structured(_) => Some(Writer::new(name, &HTTP, Added::default()).with_form(&form)?),
             Form::Binary(_) => {
                 let problem = "cannot be `cloudevents` here: a line has no headers for the attributes; \
                                use `cloudevents-structured`";
                 return Err(ConfigError::at("format", problem));
             }
         };
-        Ok(Self {
-            cloudevents,
-            ..Self::new(config)
-        })
+        Ok(Self { cloudevents, ..self })
     }
 
     /// A log that somebody else reads.
