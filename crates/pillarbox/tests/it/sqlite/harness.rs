@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pillarbox::store::{ClaimRequest, Due, Share, Take};
 use pillarbox::stores::sqlite::{Options, Sqlite, begin, connect_options};
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Scope, Store};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Recorded, Scope, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use sqlx::{SqlitePool, Transaction};
 use tempfile::TempDir;
@@ -190,6 +190,16 @@ struct SqliteTx(Transaction<'static, sqlx::Sqlite>);
 impl Tx for SqliteTx {
     async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         Outbox::default().enqueue_all(&mut self.0, events).await
+    }
+
+    async fn enqueued(&mut self) -> Vec<Event> {
+        Outbox::default().enqueued(&mut self.0).await.expect("it reads")
+    }
+
+    async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
+        Outbox::default()
+            .enqueue_recorded(&mut self.0, &mut [recorded])
+            .await
     }
 
     async fn savepoint(&mut self) {
