@@ -71,6 +71,7 @@ pub(crate) trait Driver: Send {
 }
 
 /// Implements [`Connection`](super::Connection) for a type that is a [`Driver`], or lends one.
+#[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel-async"))]
 macro_rules! connection {
     ($type:ty, $connection:ident => $driver:expr) => {
         impl $crate::outbox::sealed::Sealed for $type {}
@@ -104,6 +105,7 @@ macro_rules! connection {
         }
     };
 }
+#[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel-async"))]
 pub(super) use connection;
 
 /// What a database said instead of rows.

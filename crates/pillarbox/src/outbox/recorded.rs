@@ -20,22 +20,18 @@ impl Outbox {
     /// # async fn example(
     /// #     connection: &mut diesel_async::AsyncPgConnection,
     /// #     invitation: &mut pillarbox::Recorded,
-    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// # ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     /// use diesel_async::AsyncConnection;
-    /// use pillarbox::{EnqueueError, Outbox, StoreError};
-    /// # struct Failed(EnqueueError);
-    /// # impl From<diesel::result::Error> for Failed { fn from(_: diesel::result::Error) -> Self { unimplemented!() } }
-    /// # impl From<EnqueueError> for Failed { fn from(error: EnqueueError) -> Self { Self(error) } }
+    /// use pillarbox::Outbox;
     ///
     /// let outbox = Outbox::default();
     /// let done = connection.transaction(async |connection| {
     ///     // … save the aggregate
     ///     outbox.enqueue_recorded(connection, &mut [invitation]).await?;
-    ///     Ok::<_, Failed>(())
+    ///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
     /// });
-    /// if done.await.is_ok() {
-    ///     invitation.clear();
-    /// }
+    /// done.await?;
+    /// invitation.clear(); // only now, and not inside
     /// # Ok(())
     /// # }
     /// ```

@@ -9,8 +9,8 @@ use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, T
 use sqlx::{AssertSqlSafe, PgPool};
 use uuid::Uuid;
 
-pub(super) struct PostgresHarness {
-    pub(super) store: Postgres,
+pub(crate) struct PostgresHarness {
+    pub(crate) store: Postgres,
     /// Past any pooler, for what the store must not see.
     pub(super) pool: PgPool,
 }
@@ -23,7 +23,7 @@ pub(crate) fn service(variable: &str) -> String {
 }
 
 impl PostgresHarness {
-    pub(super) async fn direct() -> Self {
+    pub(crate) async fn direct() -> Self {
         Self::at(&service("PILLARBOX_TEST_POSTGRES_URL")).await
     }
 

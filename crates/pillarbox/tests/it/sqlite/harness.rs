@@ -13,7 +13,7 @@ use sqlx::{SqlitePool, Transaction};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-pub(super) struct SqliteHarness {
+pub(crate) struct SqliteHarness {
     pub(super) store: Sqlite,
     pub(super) application: SqlitePool,
     directory: TempDir,
@@ -21,7 +21,7 @@ pub(super) struct SqliteHarness {
 
 impl SqliteHarness {
     /// A migrated outbox in a new file.
-    pub(super) async fn fresh() -> Self {
+    pub(crate) async fn fresh() -> Self {
         let harness = Self::empty().await;
         harness.store.migrate().await.expect("a migration");
         harness
@@ -63,7 +63,7 @@ impl SqliteHarness {
         !look.due.is_empty()
     }
 
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.directory.path().join("outbox.db")
     }
 
@@ -114,7 +114,7 @@ fn patient() -> Options {
 }
 
 /// An application's own connections to the file.
-pub(super) async fn pool(path: &std::path::Path) -> SqlitePool {
+pub(crate) async fn pool(path: &std::path::Path) -> SqlitePool {
     let options = connect_options(&path.to_string_lossy(), &patient()).expect("a path");
     SqlitePool::connect_with(options).await.expect("it opens")
 }
