@@ -30,8 +30,8 @@ pub(super) async fn measure(_: &Context<'_>) -> Result<Vec<Measurement>, Failure
 mod turns {
     use std::time::{Duration, Instant};
 
-    use pillarbox_sinks::SinkConfig;
     use pillarbox_sinks::kafka::Config;
+    use pillarbox_sinks::{SinkConfig, message};
     use rdkafka::ClientConfig;
     use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
     use rdkafka::client::DefaultClientContext;
@@ -68,7 +68,7 @@ mod turns {
 
             let topic = topics.create().await?;
             ours.backlog().refill(rows, &topic).await?;
-            let sink = config.build("kafka").await?;
+            let sink = config.build("kafka", &message::Config::default()).await?;
             let took = ours.drain(rows, sink, config.default_concurrency()).await?;
             pairs.ours.push(rate(rows, took));
             ours.backlog().verify(rows).await?;

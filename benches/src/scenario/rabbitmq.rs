@@ -6,8 +6,8 @@ use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOpt
 use lapin::options::{QueueDeleteOptions, QueuePurgeOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
-use pillarbox_sinks::SinkConfig;
 use pillarbox_sinks::rabbitmq::Config;
+use pillarbox_sinks::{SinkConfig, message};
 use uuid::Uuid;
 
 use super::{Context, rate, tell};
@@ -51,7 +51,7 @@ async fn take_turns(context: &Context<'_>, url: &str, queue: &Queue) -> Result<P
         tell("bare relay", pairs.peer[pairs.peer.len() - 1]);
 
         ours.backlog().refill(rows, "orders").await?;
-        let sink = config.build("rabbitmq").await?;
+        let sink = config.build("rabbitmq", &message::Config::default()).await?;
         let took = ours.drain(rows, sink, config.default_concurrency()).await?;
         pairs.ours.push(rate(rows, took));
         ours.backlog().verify(rows).await?;

@@ -140,8 +140,8 @@ impl Post<'_> {
 pub(crate) async fn build(config: &Config, file: &str) -> Result<Vec<Destination>, Failure> {
     let mut built = Vec::with_capacity(config.destinations.len());
     for to in &config.destinations {
-        let sink =
-            (to.sink.build(&to.name).await).map_err(|error| Failure::usage(to.finding(&error).line(file)))?;
+        let sink = to.sink.build(&to.name, &to.message).await;
+        let sink = sink.map_err(|error| Failure::usage(to.finding(&error).line(file)))?;
         let destination = Destination {
             name: to.name.clone(),
             sink,

@@ -45,20 +45,25 @@ pub fn of(delivery: &Delivery) -> Vec<Header<'_>> {
             headers.push((name, value.as_str().into()));
         }
     }
-    let own = event.headers.iter().filter(|(name, _)| !is_ours(name));
-    headers.extend(own.map(|(name, value)| (name.as_str(), Cow::from(value))));
+    headers.extend(own(delivery));
     headers
 }
 
-/// Our headers, the event's own, and then those that the destination adds, in the place of the event's own of
-/// the same name. An event that lacks what one of them needs is rejected.
-pub(crate) fn all<'a>(
-    delivery: &'a Delivery,
+/// The event's own headers.
+pub(crate) fn own(delivery: &Delivery) -> impl Iterator<Item = Header<'_>> {
+    let own = delivery.event.headers.iter().filter(|(name, _)| !is_ours(name));
+    own.map(|(name, value)| (name.as_str(), Cow::from(value)))
+}
+
+/// These headers, and then those that the destination adds, in the place of others of the same name. An event that
+/// lacks what one of them needs is rejected.
+pub(crate) fn with_added<'a>(
+    mut headers: Vec<Header<'a>>,
+    delivery: &Delivery,
     destination: &str,
     added: &'a Added,
 ) -> Result<Vec<Header<'a>>, Outcome> {
     let rendered = added.render(delivery, destination)?;
-    let mut headers = of(delivery);
     headers.retain(|(name, _)| !added.has(name));
     headers.extend(rendered);
     Ok(headers)

@@ -12,6 +12,8 @@
 //! | [`nats`] | `nats` | a JetStream stream acknowledged the message |
 //! | [`redis`] | `redis` | the entry was added to the stream |
 //!
+//! What a message looks like is the same to all of them: [`message`].
+//!
 //! [`SinkConfig`] is the registry. The configuration of every sink can be read in every build, so that
 //! a build without a sink can say how to get it.
 
@@ -27,13 +29,26 @@ pub mod duration;
 pub mod headers;
 pub mod kafka;
 pub mod log;
+#[cfg_attr(
+    not(all(
+        feature = "rabbitmq",
+        feature = "kafka",
+        feature = "nats",
+        feature = "redis",
+        feature = "webhook"
+    )),
+    allow(dead_code, reason = "what is written depends on the sinks that are built")
+)]
+pub mod message;
 pub mod nats;
+mod percent;
 pub mod rabbitmq;
 pub mod redis;
 pub mod registry;
 #[cfg(test)]
 mod sample;
 pub mod secret;
+pub mod size;
 #[cfg(any(feature = "rabbitmq", feature = "nats", feature = "redis"))]
 mod slot;
 pub mod template;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pillarbox::Sink;
 use serde::{Deserialize, Serialize};
 
+use crate::message::{self, Decoded};
 use crate::secret::Secret;
 use crate::{kafka, log, nats, rabbitmq, redis, webhook};
 
@@ -106,25 +107,30 @@ impl SinkConfig {
         }
     }
 
-    /// Makes the sink of the destination `name`. Reads secrets and certificates; connects to nothing, so
+    /// Makes the sink of the destination `name`, whose messages look as `message` says. Reads secrets and certificates; connects to nothing, so
     /// that a place which is away does not keep a daemon from starting. [`Sink::check`] says whether it is
     /// there.
     ///
     /// # Errors
     /// When the configuration cannot be true, or the program was built without the sink.
-    pub async fn build(&self, name: &str) -> Result<Arc<dyn Sink>, BuildError> {
+    pub async fn build(&self, name: &str, message: &message::Config) -> Result<Arc<dyn Sink>, BuildError> {
+        let refused = |error| BuildError::Config {
+            destination: name.to_owned(),
+            error,
+        };
+        let form = &message.form().map_err(refused)?;
         let sink: Result<Arc<dyn Sink>, ConfigError> = match self {
             #[cfg(feature = "rabbitmq")]
-            Self::RabbitMq(config) => rabbitmq::RabbitMq::new(name, config).map(arc),
+            Self::RabbitMq(config) => rabbitmq::RabbitMq::with_form(name, config, form).map(arc),
             #[cfg(feature = "kafka")]
-            Self::Kafka(config) => kafka::Kafka::new(name, config).map(arc),
+            Self::Kafka(config) => kafka::Kafka::with_form(name, config, form).map(arc),
             #[cfg(feature = "nats")]
-            Self::Nats(config) => nats::Nats::new(name, config).map(arc),
+            Self::Nats(config) => nats::Nats::with_form(name, config, form).map(arc),
             #[cfg(feature = "redis")]
-            Self::Redis(config) => redis::Redis::new(name, config).map(arc),
+            Self::Redis(config) => redis::Redis::with_form(name, config, form).map(arc),
             #[cfg(feature = "webhook")]
-            Self::Webhook(config) => webhook::Webhook::new(name, config).map(arc),
-            Self::Log(config) => Ok(arc(log::Log::new(config))),
+            Self::Webhook(config) => webhook::Webhook::with_form(name, config, form).map(arc),
+            Self::Log(config) => log::Log::new(config).with_message(name, message).map(arc),
             #[cfg(not(all(
                 feature = "rabbitmq",
                 feature = "kafka",
@@ -139,9 +145,10 @@ impl SinkConfig {
                 });
             }
         };
-        sink.map_err(|error| BuildError::Config {
-            destination: name.to_owned(),
-            error,
+        let sink = sink.map_err(refused)?;
+        Ok(match message.decoder() {
+            Some(decoder) => arc(Decoded::with(sink, decoder)),
+            None => sink,
         })
     }
 }
@@ -231,7 +238,12 @@ mod tests {
     async fn a_wrong_value_names_the_destination_and_the_key() {
         let config = parse("type = \"webhook\"\nurl = { env = \"PILLARBOX_NO_SUCH_VARIABLE\" }").unwrap();
         if cfg!(feature = "webhook") {
-            let error = config.build("partner").await.err().unwrap().to_string();
+            let error = config
+                .build("partner", &message::Config::default())
+                .await
+                .err()
+                .unwrap()
+                .to_string();
             assert!(
                 error.starts_with("destination `partner`: `url` is to come from"),
                 "{error}"
@@ -243,7 +255,12 @@ mod tests {
     #[tokio::test]
     async fn a_build_without_kafka_says_how_to_build_it() {
         let config = parse("type = \"kafka\"\nbrokers = \"127.0.0.1:9092\"").unwrap();
-        let error = config.build("stream").await.err().unwrap().to_string();
+        let error = config
+            .build("stream", &message::Config::default())
+            .await
+            .err()
+            .unwrap()
+            .to_string();
         assert!(
             error.contains("`cargo build --release --features kafka`"),
             "{error}"

@@ -90,7 +90,8 @@ pub fn decompress(_body: &[u8], _limit: usize) -> Result<Bytes, DecompressError>
     Err(DecompressError::NotBuilt)
 }
 
-/// How large the content is by the word of whoever compressed it, if there is one.
+/// How large the content is by the word of whoever compressed it, if there is one. [`decompress`] takes no more than
+/// that.
 pub fn decompressed_size(body: &[u8]) -> Option<u64> {
     #[cfg(feature = "zstd")]
     return frame::claimed_size(body).ok().flatten();
@@ -142,20 +143,20 @@ mod frame {
         }
     }
 
-    /// What the first frame says of itself.
+    /// What the frame says of itself, if there is only one: the first of several speaks for nobody else.
     pub(super) fn claimed_size(body: &[u8]) -> Result<Option<u64>, DecompressError> {
-        get_frame_content_size(body)
-            .map_err(|_| DecompressError::Corrupt("it does not begin with a frame".to_owned()))
+        let claim = get_frame_content_size(body)
+            .map_err(|_| DecompressError::Corrupt("it does not begin with a frame".to_owned()))?;
+        let is_single = find_frame_compressed_size(body).is_ok_and(|len| len == body.len());
+        Ok(claim.filter(|_| is_single))
     }
 
-    /// How much there is in it, and that it is not too much. The claim of a single frame is checked while it is
-    /// decoded; without one, or with several frames, decoding twice is the price of not growing a buffer.
+    /// How much there is in it, and that it is not too much. A claim is checked while it is decoded; without one
+    /// decoding twice is the price of not growing a buffer.
     fn size(body: &[u8], limit: usize) -> Result<usize, DecompressError> {
-        let claim = claimed_size(body)?;
-        let is_single = find_frame_compressed_size(body).is_ok_and(|len| len == body.len());
-        let size = match claim {
-            Some(claim) if is_single => usize::try_from(claim).unwrap_or(usize::MAX),
-            Some(_) | None => count(body, limit)?,
+        let size = match claimed_size(body)? {
+            Some(claim) => usize::try_from(claim).unwrap_or(usize::MAX),
+            None => count(body, limit)?,
         };
         if size > limit {
             return Err(DecompressError::TooLarge { limit });
@@ -189,5 +190,6 @@ mod frame {
     }
 }
 
-#[cfg(all(test, feature = "zstd"))]
+#[cfg(test)]
+#[cfg(feature = "zstd")]
 mod tests;

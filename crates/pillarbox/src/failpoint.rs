@@ -13,6 +13,11 @@
 //!
 //! | failpoint | what has happened | what has not |
 //! |---|---|---|
+//! | `before_save` | a unit of work began | anything in the database |
+//! | `after_save` | the application has saved what it changed | the events |
+//! | `after_enqueue` | the events of a unit of work are written | the commit |
+//! | `before_commit` | the same, and the aggregates know it | the commit |
+//! | `after_commit` | a unit of work is committed | this process knowing it |
 //! | `before_claim` | nothing | |
 //! | `in_claim` | the database has leased rows | the commit |
 //! | `after_claim` | rows are leased | anything else |
@@ -33,7 +38,12 @@
 //! **If we die here** somebody asked for it.
 
 /// Every failpoint there is, in the order of an event's path.
-pub const ALL: [&str; 14] = [
+pub const ALL: [&str; 19] = [
+    "before_save",
+    "after_save",
+    "after_enqueue",
+    "before_commit",
+    "after_commit",
     "before_claim",
     "in_claim",
     "after_claim",

@@ -11,13 +11,16 @@
 //! | [`event`], [`payload`], [`validate`] | what an application says happened, and when it is refused |
 //! | [`typed`] | an application's own types as events, by `#[derive(Event)]` |
 //! | [`outbox`], [`enqueue`] | how it is enqueued in the caller's transaction, and what comes of it |
+//! | [`aggregate`], [`unit_of_work`] | what aggregates say while they change, committed with them |
 //! | [`state`], [`outcome`], [`retry`] | the four states, what an attempt can end in, when the next one is due |
 //! | [`compress`], [`trace`] | large payloads made smaller; the trace that an event belongs to |
 //! | [`clock`] | where time comes from |
 //! | [`store`], [`operate`], [`sink`] | the ports |
 //! | [`stores`] | memory, PostgreSQL, SQLite |
+//! | [`testing`] | for tests of the code that enqueues |
 //! | [`failpoint`] | where a test may end the process |
 
+pub mod aggregate;
 pub mod clock;
 pub mod compress;
 pub mod enqueue;
@@ -37,12 +40,15 @@ pub mod sink;
 pub mod state;
 pub mod store;
 pub mod stores;
+pub mod testing;
 pub mod text;
 pub mod trace;
 pub mod typed;
+pub mod unit_of_work;
 pub mod validate;
 pub mod wake;
 
+pub use aggregate::{Aggregate, Recorded};
 pub use clock::{Clock, SystemClock};
 pub use enqueue::{EnqueueError, Enqueued};
 pub use event::{Delivery, Event, ToEvent};
@@ -69,5 +75,6 @@ pub use retry::RetryPolicy;
 pub use sink::Sink;
 pub use state::{Lease, State, Status};
 pub use store::{Scope, Store, StoreError};
+pub use unit_of_work::{CommitError, UnitOfWork};
 pub use validate::{InvalidEvent, Limits};
 pub use wake::Wake;

@@ -5,6 +5,7 @@ mod destinations;
 mod dev;
 mod enqueue;
 mod events;
+mod grant;
 mod init;
 mod keys;
 mod migrate;
@@ -24,6 +25,7 @@ Start here:
   pillarbox dev                              a sample shop, its events, and what becomes of them
   pillarbox init                             write a commented pillarbox.toml
   pillarbox migrate --database postgres://app@localhost/shop
+  pillarbox grant producer shop              a database role that may only enqueue
   pillarbox run --config pillarbox.toml      the daemon
 
 Look and help:
@@ -59,6 +61,9 @@ pub(crate) enum Command {
     Run(run::Run),
     /// Create the outbox in a database, or bring it up to date
     Migrate(migrate::Migrate),
+    /// Let a database role enqueue or deliver, and no more (PostgreSQL)
+    #[command(subcommand)]
+    Grant(grant::Grant),
     /// Put events into the outbox by hand
     Enqueue(Box<enqueue::Enqueue>),
     /// Look at events, retry, skip or delete them
@@ -89,6 +94,7 @@ impl Command {
             Self::Run(_) => "info",
             Self::Dev(_) => "error",
             Self::Migrate(_)
+            | Self::Grant(_)
             | Self::Enqueue(_)
             | Self::Events(_)
             | Self::Keys(_)
@@ -107,6 +113,7 @@ impl Command {
             Self::Dev(dev) => Box::pin(dev.run()).await,
             Self::Run(run) => Box::pin(run.run()).await,
             Self::Migrate(migrate) => migrate.run().await,
+            Self::Grant(grant) => grant.run().await,
             Self::Enqueue(enqueue) => enqueue.run().await,
             Self::Events(events) => events.run().await,
             Self::Keys(keys) => keys.run().await,

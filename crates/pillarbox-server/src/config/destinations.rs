@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pillarbox::store::UNROUTED;
 use pillarbox_dispatch::{OnDead, Policy, Rate, Settings};
-use pillarbox_sinks::SinkConfig;
+use pillarbox_sinks::{SinkConfig, message};
 
 use super::document::{Document, Section};
 use super::error::Place;
@@ -67,9 +67,12 @@ impl Resolver {
     ) -> Option<Written> {
         let path = section.path.clone();
         let own = section.split(&raw::Destination::KEYS);
+        let message = section.split(&message::Config::KEYS);
         let raw: Option<raw::Destination> = self.keep(document.read(own, &[]));
-        let sink: Option<SinkConfig> = self.keep(document.read(section, &raw::Destination::KEYS));
-        let (raw, sink) = (raw?, sink?);
+        let message: Option<message::Config> = self.keep(document.read(message, &[]));
+        let shared = [&raw::Destination::KEYS[..], &message::Config::KEYS].concat();
+        let sink: Option<SinkConfig> = self.keep(document.read(section, &shared));
+        let (raw, message, sink) = (raw?, message?, sink?);
         let places = document.places_in(&path);
         self.check_name(&raw.name, &places);
         if raw.concurrency == Some(0) {
@@ -93,6 +96,7 @@ impl Resolver {
                 None => false,
             },
             sink,
+            message,
             places,
         };
         Some(Written { destination, retry })

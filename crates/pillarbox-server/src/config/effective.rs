@@ -61,6 +61,7 @@ impl Destination {
             "fair_by": self.fair_by_tenant.then_some("tenant"),
             "max_attempts": attempts(self.policy.retry.limit()),
             "sink": self.sink,
+            "message": self.message,
         })
     }
 }

@@ -32,7 +32,7 @@ use std::path::Path;
 
 use pillarbox::Limits;
 use pillarbox_dispatch::{Policy, Rate, Route as Way, Settings};
-use pillarbox_sinks::{BuildError, SinkConfig};
+use pillarbox_sinks::{BuildError, SinkConfig, message};
 
 use self::error::Place;
 pub(crate) use self::error::{ConfigError, Finding};
@@ -79,6 +79,7 @@ pub(crate) struct Http {
 pub(crate) struct Destination {
     pub(crate) name: String,
     pub(crate) sink: SinkConfig,
+    pub(crate) message: message::Config,
     pub(crate) policy: Policy,
     pub(crate) concurrency: usize,
     pub(crate) rate: Option<Rate>,

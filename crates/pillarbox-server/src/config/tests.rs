@@ -178,7 +178,8 @@ fn every_mistake_is_said_with_its_line_and_what_to_do() {
         (
             "[[destination]]\nname = \"a\"\ntype = \"log\"\ncolour = 1",
             "p.toml:5: unknown key `colour`; known are `name`, `timeout`, `concurrency`, `rate`, `burst`, `on_dead`, \
-             `pipelined`, `fair_by` and `retry`",
+             `pipelined`, `fair_by`, `retry`, \
+             `format`, `source`, `compressed` and `max_decompressed`",
         ),
         (
             "[[destination]]\nname = \"a\"\ntype = \"log\"\ntimeuot = \"1s\"",
@@ -401,6 +402,26 @@ fn a_destinations_timeout_reaches_its_sink() {
 }
 
 #[test]
+fn what_a_message_looks_like_is_said_beside_the_keys_of_the_sink() {
+    let keys = "format = \"cloudevents\"\nsource = \"/{topic}\"\nmax_decompressed = \"2MiB\"\n";
+    let config = good(&with(&format!(
+        "[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"http://h/\"\n{keys}"
+    )));
+    let [hook, log] = &config.destinations[..] else {
+        panic!("there are two: {:?}", config.destinations);
+    };
+    assert_eq!(hook.message.format, message::Format::CloudEvents);
+    assert_eq!(log.message, message::Config::default());
+    let shown = config.effective();
+    assert_eq!(
+        shown["destinations"][0]["message"],
+        serde_json::json!({
+            "format": "cloudevents", "source": "/{topic}", "compressed": false, "max_decompressed": 2 * 1024 * 1024,
+        })
+    );
+}
+
+#[test]
 fn what_is_in_force_is_shown_without_secrets() {
     let hook = "[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"http://h/hunter2\"\nbearer = \"hunter2\"\n";
     let route = "[[route]]\ntopic = \"orders.*\"\nto = \"hook\"\n";
@@ -458,6 +479,25 @@ fn every_mistake_in_a_destination_is_said_with_its_line() {
         (
             "pipelined = \"yes\"",
             "p.toml:5: `destination.pipelined`: expected a boolean, found string \"yes\"",
+        ),
+        (
+            "format = \"cloudevent\"",
+            "p.toml:5: `destination.format`: unknown value `cloudevent`; did you mean `cloudevents`?",
+        ),
+        (
+            "source = \"/{nmespace}\"",
+            "p.toml:5: `destination.source`: `{nmespace}` is not known; the names are id, namespace, topic, event_type, \
+             event_version, aggregate_type, aggregate_id, tenant_id, ordering_key, dedupe_key, severity, destination, and \
+             header.NAME",
+        ),
+        (
+            "max_decompressed = \"64MB\"",
+            "p.toml:5: `destination.max_decompressed`: expected a size such as \"16MiB\", \"64KiB\" or a number of bytes, \
+             found string \"64MB\"",
+        ),
+        (
+            "compresed = true",
+            "p.toml:5: unknown key `compresed`; did you mean `compressed`?",
         ),
     ] {
         let text = with(&format!("[[destination]]\nname = \"a\"\ntype = \"log\"\n{keys}"));

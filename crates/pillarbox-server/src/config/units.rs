@@ -3,15 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use pillarbox_sinks::size::Size;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
 /// A duration, written `"20s"`, `"500ms"`, `"1h 30m"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
-
-/// A number of bytes, written `"32MiB"`, `"64KiB"` or as a plain number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Size(pub(crate) usize);
 
 /// A number of attempts, or `"unlimited"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,32 +105,6 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl Visitor<'_> for Reader {
-            type Value = Size;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a size such as \"16MiB\", \"64KiB\" or a number of bytes")
-            }
-
-            fn visit_i64<E: Error>(self, bytes: i64) -> Result<Size, E> {
-                usize::try_from(bytes)
-                    .map(Size)
-                    .map_err(|_| E::invalid_value(serde::de::Unexpected::Signed(bytes), &self))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
-                parse_size(text)
-                    .map(Size)
-                    .ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
-            }
-        }
-        deserializer.deserialize_any(Reader)
-    }
-}
-
 impl<'de> Deserialize<'de> for Attempts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
@@ -159,34 +130,5 @@ impl<'de> Deserialize<'de> for Attempts {
             }
         }
         deserializer.deserialize_any(Reader)
-    }
-}
-
-/// Powers of 1024 only: "MB" means two things to two people, and is refused.
-fn parse_size(text: &str) -> Option<usize> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: usize = text[..digits].parse().ok()?;
-    let factor = match text[digits..].trim() {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return None,
-    };
-    number.checked_mul(factor)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_powers_of_1024_and_nothing_else() {
-        assert_eq!(parse_size("16MiB"), Some(16 * 1024 * 1024));
-        assert_eq!(parse_size("64 KiB"), Some(65_536));
-        assert_eq!(parse_size("12"), Some(12));
-        for wrong in ["", "MiB", "16MB", "1.5GiB", "-1", "99999999999999999999GiB"] {
-            assert_eq!(parse_size(wrong), None, "{wrong}");
-        }
     }
 }

@@ -26,7 +26,7 @@ use pillarbox::retry::Jitter;
 use pillarbox::stores::sqlite::Sqlite;
 use pillarbox::{RetryPolicy, Scope, Wake};
 use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings};
-use pillarbox_sinks::{SinkConfig, log, webhook};
+use pillarbox_sinks::{SinkConfig, log, message, webhook};
 use tokio::sync::watch;
 
 use self::narrator::{Narrated, say};
@@ -151,7 +151,7 @@ async fn dispatcher(store: &Sqlite, receiver: &Receiver, wake: Wake) -> Result<D
         .host(daemon::host());
     for (name, config) in [("receiver", webhook), ("log", log)] {
         let sink = config
-            .build(name)
+            .build(name, &message::Config::default())
             .await
             .map_err(|error| Failure::failed(error.to_string()))?;
         builder = builder.destination(Destination {

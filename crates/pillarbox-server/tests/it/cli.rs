@@ -10,6 +10,7 @@ fn help_teaches_with_examples_and_exit_codes() {
         "dev",
         "run",
         "migrate",
+        "grant",
         "enqueue",
         "events",
         "keys",

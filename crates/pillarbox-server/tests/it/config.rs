@@ -43,6 +43,44 @@ fn a_sink_that_cannot_be_built_is_refused_with_its_line() {
 }
 
 #[test]
+fn a_message_that_cannot_be_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let hook = "database.url = \"outbox.db\"\n[[destination]]\nname = \"to\"\ntype = \"webhook\"\nurl = \"http://h/\"\n";
+    let log = hook.replace("\"webhook\"\nurl = \"http://h/\"", "\"log\"");
+    for (text, more, said) in [
+        (
+            hook,
+            "source = \"/shop\"",
+            "p.toml:6: destination `to`: `source` is an attribute",
+        ),
+        (
+            hook,
+            "compressed = true\nformat = \"cloudevents-structured\"",
+            "p.toml:6: destination `to`: `compressed` cannot be with",
+        ),
+        (
+            hook,
+            "format = \"cloudevents\"\nheaders = { ce-id = \"x\" }",
+            "p.toml:7: destination `to`: `headers` cannot have `ce-id`",
+        ),
+        (
+            &log,
+            "format = \"cloudevents\"",
+            "p.toml:5: destination `to`: `format` cannot be `cloudevents` here",
+        ),
+    ] {
+        let error = check(folder.path(), &format!("{text}{more}\n"), &[]).failed(2);
+        assert!(error.starts_with(&format!("error: {said}")), "{error}");
+    }
+    check(
+        folder.path(),
+        &format!("{log}format = \"cloudevents-structured\"\n"),
+        &[],
+    )
+    .good();
+}
+
+#[test]
 fn a_template_with_an_unknown_name_in_a_url_is_refused_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let hook = "database.url = \"outbox.db\"\n[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"http://h/{event_tpye}\"\n";

@@ -10,6 +10,7 @@ mod databases;
 mod destinations;
 mod dev;
 mod events;
+mod grant;
 mod keys;
 mod place;
 mod postgres;

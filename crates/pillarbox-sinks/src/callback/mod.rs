@@ -2,7 +2,7 @@
 //!
 //! `Ok` means delivered. Any error means: try again, by the destination's retry policy. What will never
 //! be accepted is a [`CallbackError::Reject`]. A panic is an error like any other, because a panic must
-//! not take the dispatcher with it.
+//! not take the dispatcher with it. What is stored compressed comes as it was.
 //!
 //! **If we die here** the function may have run: the event comes again, with the same id.
 
@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use pillarbox::compress::is_compressed;
 use pillarbox::{Delivery, Outcome, Sink};
+
+use crate::message::{Decoder, MAX_DECOMPRESSED};
 
 /// A function that takes events.
 ///
@@ -31,6 +34,7 @@ use pillarbox::{Delivery, Outcome, Sink};
 /// ```
 pub struct Callback<F> {
     function: F,
+    decoder: Option<Decoder>,
 }
 
 /// Why a callback did not take an event. Every error converts into [`CallbackError::Retry`], so that
@@ -89,7 +93,39 @@ where
 {
     /// A sink that calls `function` for every attempt.
     pub fn new(function: F) -> Self {
-        Self { function }
+        Self {
+            function,
+            decoder: Some(Decoder::new(MAX_DECOMPRESSED)),
+        }
+    }
+
+    /// Payloads that are stored compressed come as they are stored, with their `content_encoding`.
+    #[must_use]
+    pub fn compressed(self) -> Self {
+        Self {
+            decoder: None,
+            ..self
+        }
+    }
+
+    /// Payloads that get larger than this when they are decompressed are rejected; [`MAX_DECOMPRESSED`] unless said
+    /// otherwise.
+    #[must_use]
+    pub fn max_decompressed(self, bytes: usize) -> Self {
+        Self {
+            decoder: Some(Decoder::new(bytes)),
+            ..self
+        }
+    }
+
+    async fn call(&self, delivery: Delivery) -> Outcome {
+        let call = async { (self.function)(delivery).await };
+        match AssertUnwindSafe(call).catch_unwind().await {
+            Ok(Ok(())) => Outcome::Delivered,
+            Ok(Err(CallbackError::Retry { reason, after })) => Outcome::Retry { reason, after },
+            Ok(Err(CallbackError::Reject { reason })) => Outcome::Reject { reason },
+            Err(panic) => Outcome::retry(format!("the callback panicked: {}", words(panic.as_ref()))),
+        }
     }
 }
 
@@ -100,12 +136,12 @@ where
     R: Future<Output = Result<(), CallbackError>> + Send + 'static,
 {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let call = async { (self.function)(delivery.clone()).await };
-        match AssertUnwindSafe(call).catch_unwind().await {
-            Ok(Ok(())) => Outcome::Delivered,
-            Ok(Err(CallbackError::Retry { reason, after })) => Outcome::Retry { reason, after },
-            Ok(Err(CallbackError::Reject { reason })) => Outcome::Reject { reason },
-            Err(panic) => Outcome::retry(format!("the callback panicked: {}", words(panic.as_ref()))),
+        match &self.decoder {
+            Some(decoder) if is_compressed(&delivery.event) => match decoder.unpack(delivery).await {
+                Ok(unpacked) => self.call(unpacked.delivery.clone()).await,
+                Err(outcome) => outcome,
+            },
+            Some(_) | None => self.call(delivery.clone()).await,
         }
     }
 
@@ -163,5 +199,33 @@ mod tests {
     async fn a_panic_is_tried_again_and_says_what_it_said() {
         let panicked = outcome(|| panic!("order {} is odd", 7)).await;
         assert_eq!(panicked, Outcome::retry("the callback panicked: order 7 is odd"));
+    }
+
+    #[cfg(feature = "zstd")]
+    #[tokio::test]
+    async fn what_is_stored_compressed_comes_as_it_was_unless_asked_otherwise() {
+        use pillarbox::compress::compress;
+
+        let event = Event::new("shop", "orders")
+            .json(&"all work and no play ".repeat(100))
+            .unwrap();
+        let stored = delivery(compress(&event, 0).unwrap());
+        let expect = |encoding: Option<&'static str>, len: usize| {
+            move |got: Delivery| async move {
+                let is_so =
+                    got.event.content_encoding.as_deref() == encoding && got.event.payload.len() == len;
+                if is_so {
+                    Ok(())
+                } else {
+                    Err(CallbackError::reject("it came otherwise"))
+                }
+            }
+        };
+        let decoded = Callback::new(expect(None, event.payload.len()));
+        assert_eq!(decoded.deliver(&stored).await, Outcome::Delivered);
+        let compressed = Callback::new(expect(Some("zstd"), stored.event.payload.len())).compressed();
+        assert_eq!(compressed.deliver(&stored).await, Outcome::Delivered);
+        let narrow = Callback::new(expect(None, 0)).max_decompressed(1000);
+        assert_eq!(narrow.deliver(&stored).await.name(), "reject");
     }
 }

@@ -149,6 +149,11 @@ impl Added {
         self.0.iter().any(|(added, _)| added.eq_ignore_ascii_case(name))
     }
 
+    /// The names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Those that need no event, for a question that is about none.
     pub(crate) fn constant(&self) -> impl Iterator<Item = (&str, String)> {
         let constant = self.0.iter().filter(|(_, value)| value.is_constant());
@@ -177,7 +182,7 @@ impl Added {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::headers::all;
+    use crate::headers::{of, with_added};
     use crate::sample::{added, delivery};
     use pillarbox::Event;
 
@@ -269,7 +274,7 @@ mod tests {
     fn what_is_added_stands_in_the_place_of_the_events_own() {
         let added = added(&[("X-Region", "{header.x-region}!")], anything).unwrap();
         let delivery = delivery(event().header("x-region", "eu").header("x-own", "kept"));
-        let headers = all(&delivery, "queue", &added).unwrap();
+        let headers = with_added(of(&delivery), &delivery, "queue", &added).unwrap();
         let own: Vec<_> = headers
             .iter()
             .filter(|(name, _)| !is_ours(name))

@@ -1,14 +1,14 @@
 //! An event as a Kafka record.
 //!
 //! The record has no timestamp of the event: a topic's retention counts from it, so that an event that
-//! waited longer than the retention would be thrown away on arrival. `pillarbox-created-at` has it.
+//! waited longer than the retention would be thrown away on arrival. A header has it.
 
 use bytes::Bytes;
 use pillarbox::{Delivery, Outcome};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::FutureRecord;
 
-use crate::headers::{self, Added};
+use crate::message::{Parts, Writer};
 use crate::template::Template;
 
 /// The longest name of a topic: the broker makes a folder of it.
@@ -38,14 +38,13 @@ impl Record {
 /// Without a template for the key: the ordering key, else the aggregate's id, else none.
 pub(super) fn record(
     delivery: &Delivery,
-    destination: &str,
     topic: &Template,
     key: Option<&Template>,
-    added: &Added,
+    writer: &Writer,
 ) -> Result<Record, Outcome> {
     let render = |template: &Template| {
         template
-            .render(delivery, destination)
+            .render(delivery, writer.destination())
             .map_err(|missing| Outcome::reject(missing.to_string()))
     };
     let event = &delivery.event;
@@ -59,11 +58,12 @@ pub(super) fn record(
     };
     let topic = render(topic)?;
     legal_topic(&topic)?;
+    let parts = writer.write(delivery)?;
     Ok(Record {
         topic,
         key,
-        headers: all_headers(delivery, destination, added)?,
-        payload: event.payload.as_bytes().clone(),
+        headers: all_headers(&parts),
+        payload: parts.body,
     })
 }
 
@@ -87,18 +87,16 @@ fn legal_topic(topic: &str) -> Result<(), Outcome> {
 }
 
 /// Kafka has no place of its own for the media type, so it travels as a header.
-fn all_headers(delivery: &Delivery, destination: &str, added: &Added) -> Result<OwnedHeaders, Outcome> {
-    let event = &delivery.event;
-    let own = headers::all(delivery, destination, added)?;
-    let mut all = OwnedHeaders::new_with_capacity(own.len() + 2);
-    all = insert(all, "content-type", event.media_type());
-    if let Some(encoding) = &event.content_encoding {
+fn all_headers(parts: &Parts<'_>) -> OwnedHeaders {
+    let mut all = OwnedHeaders::new_with_capacity(parts.headers.len() + 2);
+    all = insert(all, "content-type", parts.content_type);
+    if let Some(encoding) = parts.content_encoding {
         all = insert(all, "content-encoding", encoding);
     }
-    for (name, value) in own.iter().filter(|(name, _)| !is_ours(name)) {
+    for (name, value) in parts.headers.iter().filter(|(name, _)| !is_ours(name)) {
         all = insert(all, name, value);
     }
-    Ok(all)
+    all
 }
 
 /// What speaks against a header that the configuration adds.
@@ -123,6 +121,8 @@ fn insert(headers: OwnedHeaders, key: &str, value: &str) -> OwnedHeaders {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::Added;
+    use crate::message::KAFKA;
     use crate::sample::{added, delivery};
     use pillarbox::Event;
     use rdkafka::message::Headers;
@@ -130,19 +130,14 @@ mod tests {
     fn encode(topic: &str, key: Option<&str>, event: Event) -> Result<Record, Outcome> {
         let topic = Template::parse(topic).unwrap();
         let key = key.map(|key| Template::parse(key).unwrap());
-        record(
-            &delivery(event),
-            "stream",
-            &topic,
-            key.as_ref(),
-            &Added::default(),
-        )
+        let writer = Writer::new("stream", &KAFKA, Added::default());
+        record(&delivery(event), &topic, key.as_ref(), &writer)
     }
 
     fn encode_with(headers: &[(&str, &str)], event: Event) -> Result<Record, Outcome> {
         let topic = Template::parse("{topic}").unwrap();
-        let added = added(headers, legal_header).unwrap();
-        record(&delivery(event), "stream", &topic, None, &added)
+        let writer = Writer::new("stream", &KAFKA, added(headers, legal_header).unwrap());
+        record(&delivery(event), &topic, None, &writer)
     }
 
     fn event() -> Event {

@@ -15,6 +15,7 @@ use super::encode;
 use super::producer::Producer;
 use super::settings;
 use crate::headers::Added;
+use crate::message::{Form, KAFKA, Writer};
 use crate::registry::ConfigError;
 use crate::template::Template;
 
@@ -25,10 +26,9 @@ const STALE: Duration = Duration::from_secs(1);
 
 /// Kafka.
 pub struct Kafka {
-    destination: String,
     topic: Template,
     key: Option<Template>,
-    headers: Added,
+    writer: Writer,
     timeout: Duration,
     client_config: ClientConfig,
     current: Mutex<Current>,
@@ -47,18 +47,23 @@ struct Current {
 type Asking = Shared<BoxFuture<'static, Result<(), String>>>;
 
 impl Kafka {
-    /// The sink of the destination `name`. Connects in the background.
+    /// The sink of the destination `name`, in the plain format. Connects in the background.
     ///
     /// # Errors
     /// When the configuration cannot be true.
     pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
+        Self::with_form(name, config, &Form::Plain)
+    }
+
+    pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
+        let added = Added::new(&config.headers, encode::legal_header)?;
+        let writer = Writer::new(name, &KAFKA, added).with_form(form)?;
         let client_config = settings::client_config(name, config)?;
         let producer = Producer::new(&client_config).map_err(|error| settings::refused(&error))?;
         Ok(Self {
-            destination: name.to_owned(),
             topic: config.topic.clone(),
             key: config.key.clone(),
-            headers: Added::new(&config.headers, encode::legal_header)?,
+            writer,
             timeout: config.timeout,
             client_config,
             current: Mutex::new(Current {
@@ -117,8 +122,7 @@ impl Kafka {
 impl Sink for Kafka {
     /// A record that was handed to the client is sent even if the call is dropped.
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let key = self.key.as_ref();
-        let record = match encode::record(delivery, &self.destination, &self.topic, key, &self.headers) {
+        let record = match encode::record(delivery, &self.topic, self.key.as_ref(), &self.writer) {
             Ok(record) => record,
             Err(outcome) => return outcome,
         };

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::headers;
+use crate::message::Writer;
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -40,8 +41,26 @@ struct Line<'a> {
     payload_base64: Option<String>,
 }
 
-/// The line with its line break.
-pub(super) fn line(delivery: &Delivery) -> Result<Vec<u8>, Outcome> {
+/// The line with its line break: a CloudEvent if the log is to have those.
+pub(super) fn line(delivery: &Delivery, cloudevents: Option<&Writer>) -> Result<Vec<u8>, Outcome> {
+    let mut line = match cloudevents {
+        Some(writer) => cloudevent(delivery, writer)?,
+        None => plain(delivery)?,
+    };
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Line breaks stand only between values: in strings JSON escapes them.
+fn cloudevent(delivery: &Delivery, writer: &Writer) -> Result<Vec<u8>, Outcome> {
+    let mut line = Vec::from(writer.write(delivery)?.body);
+    for byte in line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+    Ok(line)
+}
+
+fn plain(delivery: &Delivery) -> Result<Vec<u8>, Outcome> {
     let event = &delivery.event;
     let (payload, payload_base64) = match &event.payload {
         Payload::Json(text) => (Some(one_line(text)?), None),
@@ -67,9 +86,7 @@ pub(super) fn line(delivery: &Delivery) -> Result<Vec<u8>, Outcome> {
         payload,
         payload_base64,
     };
-    let mut bytes = serde_json::to_vec(&line).map_err(|error| Outcome::reject(error.to_string()))?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    serde_json::to_vec(&line).map_err(|error| Outcome::reject(error.to_string()))
 }
 
 /// The same JSON without the line breaks that it may have between its values. Inside of strings there
@@ -83,12 +100,17 @@ fn one_line(text: &[u8]) -> Result<Box<RawValue>, Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::Added;
+    use crate::message::{self, Format, HTTP};
     use crate::sample::delivery;
     use pillarbox::Event;
     use serde_json::{Value, json};
 
     fn value(event: Event) -> Value {
-        let line = line(&delivery(event)).unwrap();
+        parsed(line(&delivery(event), None).unwrap())
+    }
+
+    fn parsed(line: Vec<u8>) -> Value {
         let text = String::from_utf8(line).unwrap();
         assert_eq!(text.matches('\n').count(), 1, "{text}");
         assert!(text.ends_with('\n'), "{text}");
@@ -108,7 +130,7 @@ mod tests {
     #[test]
     fn a_number_keeps_its_digits() {
         let event = Event::new("shop", "orders").json_text("123456789012345678901234567890.10");
-        let text = String::from_utf8(line(&delivery(event)).unwrap()).unwrap();
+        let text = String::from_utf8(line(&delivery(event), None).unwrap()).unwrap();
         assert!(
             text.contains("\"payload\":123456789012345678901234567890.10"),
             "{text}"
@@ -125,12 +147,23 @@ mod tests {
 
     #[test]
     fn what_claims_to_be_json_and_is_not_is_rejected() {
-        let outcome = line(&delivery(Event::new("shop", "orders").json_text("{"))).unwrap_err();
+        let outcome = line(&delivery(Event::new("shop", "orders").json_text("{")), None).unwrap_err();
         assert_eq!(outcome.name(), "reject");
-        let outcome = line(&delivery(
-            Event::new("shop", "orders").json_text(&b"\"\xff\""[..]),
-        ))
-        .unwrap_err();
+        let bytes = Event::new("shop", "orders").json_text(&b"\"\xff\""[..]);
+        let outcome = line(&delivery(bytes), None).unwrap_err();
         assert_eq!(outcome.name(), "reject");
+    }
+
+    #[test]
+    fn a_cloudevent_stays_on_one_line() {
+        let config = message::Config {
+            format: Format::CloudEventsStructured,
+            ..message::Config::default()
+        };
+        let writer = Writer::new("log", &HTTP, Added::default()).with_form(&config.form().unwrap());
+        let event = Event::new("shop", "orders").json_text("{\n\"note\": \"a\\nb\"\r\n}");
+        let line = parsed(line(&delivery(event), Some(&writer.unwrap())).unwrap());
+        assert_eq!(line["data"], json!({"note": "a\nb"}));
+        assert_eq!(line["specversion"], "1.0");
     }
 }

@@ -9,12 +9,17 @@ use tokio::sync::oneshot;
 
 use super::config::Config;
 use super::{classify, encode};
+use crate::headers::Added;
+use crate::message::{self, Form, HTTP, Writer};
+use crate::registry::ConfigError;
 
 /// The log.
 pub struct Log {
     /// `None` once closed, which ends the writing thread.
     lines: Mutex<Option<mpsc::Sender<Job>>>,
     finished: Mutex<Option<oneshot::Receiver<()>>>,
+    /// Writes CloudEvents, if the lines are to be those.
+    cloudevents: Option<Writer>,
 }
 
 struct Job {
@@ -23,9 +28,28 @@ struct Job {
 }
 
 impl Log {
-    /// A log on standard output.
+    /// A log on standard output, in the plain format.
     pub fn new(_: &Config) -> Self {
         Self::to(io::stdout())
+    }
+
+    /// Lines of this format, for the destination `name`. A line has no headers: of CloudEvents there is only the
+    /// structured mode.
+    ///
+    /// # Errors
+    /// When it cannot be true.
+    pub fn with_message(self, name: &str, message: &message::Config) -> Result<Self, ConfigError> {
+        let form = message.form()?;
+        let cloudevents = match form {
+            Form::Plain => None,
+            Form::Structured(_) => Some(Writer::new(name, &HTTP, Added::default()).with_form(&form)?),
+            Form::Binary(_) => {
+                let problem = "cannot be `cloudevents` here: a line has no headers for the attributes; \
+                               use `cloudevents-structured`";
+                return Err(ConfigError::at("format", problem));
+            }
+        };
+        Ok(Self { cloudevents, ..self })
     }
 
     /// A log that somebody else reads.
@@ -44,6 +68,7 @@ impl Log {
         Self {
             lines: Mutex::new(Some(lines)),
             finished: Mutex::new(Some(finished)),
+            cloudevents: None,
         }
     }
 
@@ -81,7 +106,7 @@ fn write_line(writer: &mut impl Write, mut line: Vec<u8>, torn: bool) -> io::Res
 #[async_trait]
 impl Sink for Log {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let line = match encode::line(delivery) {
+        let line = match encode::line(delivery, self.cloudevents.as_ref()) {
             Ok(line) => line,
             Err(outcome) => return outcome,
         };

@@ -5,7 +5,7 @@ use async_nats::jetstream::message::{OutboundMessage, PublishMessage};
 use async_nats::{HeaderMap, HeaderName, HeaderValue};
 use pillarbox::{Delivery, Outcome};
 
-use crate::headers::{self, Added};
+use crate::message::{Parts, Writer};
 use crate::template::Template;
 
 /// The longest subject. A server ends a connection whose control line is over 4096 bytes, and the answer's
@@ -15,22 +15,22 @@ const MAX_SUBJECT: usize = 2048;
 /// The message. What NATS cannot carry is rejected here: some of it would cost the connection.
 pub(super) fn message(
     delivery: &Delivery,
-    destination: &str,
     subject: &Template,
     stream: Option<&str>,
-    added: &Added,
+    writer: &Writer,
 ) -> Result<OutboundMessage, Outcome> {
     let subject = subject
-        .render(delivery, destination)
+        .render(delivery, writer.destination())
         .map_err(|missing| Outcome::reject(missing.to_string()))?;
     legal_subject(&subject)?;
-    let mut all = all_headers(delivery, destination, added)?;
+    let parts = writer.write(delivery)?;
+    let mut all = all_headers(&parts)?;
     all.insert(NATS_MESSAGE_ID, delivery.id.to_string());
     if let Some(stream) = stream {
         all.insert(NATS_EXPECTED_STREAM, stream);
     }
     Ok(PublishMessage::build()
-        .payload(delivery.event.payload.as_bytes().clone())
+        .payload(parts.body)
         .headers(all)
         .outbound_message(subject))
 }
@@ -56,15 +56,13 @@ fn legal_subject(subject: &str) -> Result<(), Outcome> {
 }
 
 /// NATS has no place of its own for the media type, so it travels as a header.
-fn all_headers(delivery: &Delivery, destination: &str, added: &Added) -> Result<HeaderMap, Outcome> {
-    let event = &delivery.event;
+fn all_headers(parts: &Parts<'_>) -> Result<HeaderMap, Outcome> {
     let mut all = HeaderMap::new();
-    insert(&mut all, "content-type", event.media_type())?;
-    if let Some(encoding) = &event.content_encoding {
+    insert(&mut all, "content-type", parts.content_type)?;
+    if let Some(encoding) = parts.content_encoding {
         insert(&mut all, "content-encoding", encoding)?;
     }
-    let others = headers::all(delivery, destination, added)?;
-    for (name, value) in others.iter().filter(|(name, _)| !is_ours(name)) {
+    for (name, value) in parts.headers.iter().filter(|(name, _)| !is_ours(name)) {
         insert(&mut all, name, value)?;
     }
     Ok(all)
@@ -109,6 +107,8 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), &'static
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::Added;
+    use crate::message::NATS;
     use crate::sample::{added, delivery};
     use pillarbox::Event;
     use uuid::Uuid;
@@ -127,8 +127,8 @@ mod tests {
         event: Event,
     ) -> Result<OutboundMessage, Outcome> {
         let subject = Template::parse(subject).unwrap();
-        let added = added(headers, legal_header).unwrap();
-        message(&delivery(event), "stream", &subject, None, &added)
+        let writer = Writer::new("stream", &NATS, added(headers, legal_header).unwrap());
+        message(&delivery(event), &subject, None, &writer)
     }
 
     fn header(message: &OutboundMessage, name: &str) -> Option<String> {
@@ -141,7 +141,8 @@ mod tests {
         let mut sibling = delivery(event());
         sibling.id = Uuid::now_v7();
         let subject = Template::parse("{namespace}.{topic}").unwrap();
-        let message = message(&sibling, "stream", &subject, Some("SHOP"), &Added::default());
+        let writer = Writer::new("stream", &NATS, Added::default());
+        let message = message(&sibling, &subject, Some("SHOP"), &writer);
         let message = message.ok().unwrap();
         assert_eq!(message.subject.as_str(), "shop.orders");
         assert_eq!(header(&message, "Nats-Msg-Id"), Some(sibling.id.to_string()));

@@ -9,27 +9,31 @@ use super::encode;
 use super::link::Links;
 use super::settings::Settings;
 use crate::headers::Added;
+use crate::message::{Form, NATS, Writer};
 use crate::registry::ConfigError;
 use crate::template::Template;
 
 /// NATS JetStream.
 pub struct Nats {
-    destination: String,
     subject: Template,
-    headers: Added,
+    writer: Writer,
     links: Links,
 }
 
 impl Nats {
-    /// The sink of the destination `name`. Connects when it is first needed.
+    /// The sink of the destination `name`, in the plain format. Connects when it is first needed.
     ///
     /// # Errors
     /// When the configuration cannot be true.
     pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
+        Self::with_form(name, config, &Form::Plain)
+    }
+
+    pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
+        let added = Added::new(&config.headers, encode::legal_header)?;
         Ok(Self {
-            destination: name.to_owned(),
             subject: config.subject.clone(),
-            headers: Added::new(&config.headers, encode::legal_header)?,
+            writer: Writer::new(name, &NATS, added).with_form(form)?,
             links: Links::new(Settings::new(name, config)?),
         })
     }
@@ -44,8 +48,7 @@ impl Nats {
 impl Sink for Nats {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
         let stream = self.links.settings().stream.as_deref();
-        let message = encode::message(delivery, &self.destination, &self.subject, stream, &self.headers);
-        let message = match message {
+        let message = match encode::message(delivery, &self.subject, stream, &self.writer) {
             Ok(message) => message,
             Err(outcome) => return outcome,
         };

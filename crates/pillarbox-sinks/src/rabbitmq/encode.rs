@@ -5,7 +5,8 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use pillarbox::{Delivery, Outcome};
 
 use super::lane::Message;
-use crate::headers::{self, Added, Header};
+use crate::headers::Header;
+use crate::message::Writer;
 use crate::template::Template;
 
 /// To be written to disk by the broker.
@@ -19,21 +20,21 @@ const PROPERTIES: usize = 2048;
 /// carry are rejected here: they would cost the connection.
 pub(super) fn message(
     delivery: &Delivery,
-    destination: &str,
     routing_key: &Template,
-    added: &Added,
+    writer: &Writer,
 ) -> Result<(Message, usize), Outcome> {
     let routing_key = routing_key
-        .render(delivery, destination)
+        .render(delivery, writer.destination())
         .map_err(|missing| Outcome::reject(missing.to_string()))?;
     let event = &delivery.event;
+    let parts = writer.write(delivery)?;
     let id = short("message id", &event.id.to_string())?;
     let mut properties = BasicProperties::default()
         .with_delivery_mode(PERSISTENT)
         .with_app_id("pillarbox".into())
         .with_message_id(id.clone())
-        .with_content_type(short("content type", event.media_type())?);
-    if let Some(encoding) = &event.content_encoding {
+        .with_content_type(short("content type", parts.content_type)?);
+    if let Some(encoding) = parts.content_encoding {
         properties = properties.with_content_encoding(short("content encoding", encoding)?);
     }
     if let Some(event_type) = &event.event_type {
@@ -42,12 +43,12 @@ pub(super) fn message(
     if let Ok(seconds) = u64::try_from(delivery.created_at.unix_timestamp()) {
         properties = properties.with_timestamp(seconds);
     }
-    let (table, header_size) = table(headers::all(delivery, destination, added)?)?;
+    let (table, header_size) = table(parts.headers)?;
     let message = Message {
         id,
         routing_key: short("routing key", &routing_key)?,
         properties: properties.with_headers(table),
-        body: event.payload.as_bytes().clone(),
+        body: parts.body,
     };
     Ok((message, header_size))
 }
@@ -96,6 +97,7 @@ fn short(what: &str, text: &str) -> Result<ShortString, Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::AMQP;
     use crate::sample::{added, delivery};
     use pillarbox::Event;
 
@@ -105,8 +107,8 @@ mod tests {
 
     fn encode_with(headers: &[(&str, &str)], routing_key: &str, event: Event) -> Result<Message, Outcome> {
         let template = Template::parse(routing_key).unwrap();
-        let added = added(headers, legal_header).unwrap();
-        message(&delivery(event), "queue", &template, &added).map(|(message, _)| message)
+        let writer = Writer::new("queue", &AMQP, added(headers, legal_header).unwrap());
+        message(&delivery(event), &template, &writer).map(|(message, _)| message)
     }
 
     fn event() -> Event {

@@ -11,29 +11,33 @@ use super::encode;
 use super::link::Links;
 use super::settings::Settings;
 use crate::headers::Added;
+use crate::message::{AMQP, Form, Writer};
 use crate::registry::ConfigError;
 use crate::template::Template;
 
 /// RabbitMQ.
 pub struct RabbitMq {
-    destination: String,
     routing_key: Template,
-    headers: Added,
+    writer: Writer,
     links: Links,
     /// Messages with a key are handed over in the order in which they came, also while the connection is opened.
     turn: Mutex<()>,
 }
 
 impl RabbitMq {
-    /// The sink of the destination `name`. Connects when it is first needed.
+    /// The sink of the destination `name`, in the plain format. Connects when it is first needed.
     ///
     /// # Errors
     /// When the configuration cannot be true.
     pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
+        Self::with_form(name, config, &Form::Plain)
+    }
+
+    pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
+        let added = Added::new(&config.headers, encode::legal_header)?;
         Ok(Self {
-            destination: name.to_owned(),
             routing_key: config.routing_key.clone(),
-            headers: Added::new(&config.headers, encode::legal_header)?,
+            writer: Writer::new(name, &AMQP, added).with_form(form)?,
             links: Links::new(Settings::new(name, config)?),
             turn: Mutex::new(()),
         })
@@ -55,7 +59,7 @@ impl RabbitMq {
 #[async_trait]
 impl Sink for RabbitMq {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let encoded = encode::message(delivery, &self.destination, &self.routing_key, &self.headers);
+        let encoded = encode::message(delivery, &self.routing_key, &self.writer);
         let (message, header_size) = match encoded {
             Ok(encoded) => encoded,
             Err(outcome) => return outcome,

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use pillarbox::{Delivery, Outcome};
 use redis::{Cmd, cmd};
 
-use crate::headers::{self, Added};
+use crate::message::Writer;
 use crate::template::Template;
 
 /// Fields that a header of the same name cannot override.
@@ -14,19 +14,17 @@ const OURS: [&str; 3] = ["payload", "content-type", "content-encoding"];
 /// The command that adds the entry.
 pub(super) fn entry(
     delivery: &Delivery,
-    destination: &str,
     stream: &Template,
     max_len: Option<NonZeroU64>,
-    added: &Added,
+    writer: &Writer,
 ) -> Result<Cmd, Outcome> {
     let stream = stream
-        .render(delivery, destination)
+        .render(delivery, writer.destination())
         .map_err(|missing| Outcome::reject(missing.to_string()))?;
     if stream.is_empty() {
         return Err(Outcome::reject("the name of the stream is empty"));
     }
-    let all = headers::all(delivery, destination, added)?;
-    let event = &delivery.event;
+    let parts = writer.write(delivery)?;
     let mut add = cmd("XADD");
     add.arg(stream);
     if let Some(max_len) = max_len {
@@ -34,12 +32,12 @@ pub(super) fn entry(
         add.arg("MAXLEN").arg("~").arg(max_len.get());
     }
     add.arg("*");
-    add.arg("payload").arg(event.payload.as_bytes().as_ref());
-    add.arg("content-type").arg(event.media_type());
-    if let Some(encoding) = &event.content_encoding {
+    add.arg("payload").arg(parts.body.as_ref());
+    add.arg("content-type").arg(parts.content_type);
+    if let Some(encoding) = parts.content_encoding {
         add.arg("content-encoding").arg(encoding);
     }
-    for (name, value) in all.iter().filter(|(name, _)| !is_ours(name)) {
+    for (name, value) in parts.headers.iter().filter(|(name, _)| !is_ours(name)) {
         add.arg(*name).arg(value.as_ref());
     }
     Ok(add)
@@ -60,6 +58,8 @@ fn is_ours(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::Added;
+    use crate::message::REDIS;
     use crate::sample::{added, delivery};
     use pillarbox::Event;
     use redis::Arg;
@@ -67,19 +67,14 @@ mod tests {
     fn encode(stream: &str, max_len: Option<u64>, event: Event) -> Result<Vec<Vec<u8>>, Outcome> {
         let stream = Template::parse(stream).unwrap();
         let max_len = max_len.and_then(NonZeroU64::new);
-        words(&entry(
-            &delivery(event),
-            "stream",
-            &stream,
-            max_len,
-            &Added::default(),
-        )?)
+        let writer = Writer::new("stream", &REDIS, Added::default());
+        words(&entry(&delivery(event), &stream, max_len, &writer)?)
     }
 
     fn encode_with(headers: &[(&str, &str)], event: Event) -> Result<Vec<Vec<u8>>, Outcome> {
         let stream = Template::parse("{topic}").unwrap();
-        let added = added(headers, legal_header).unwrap();
-        words(&entry(&delivery(event), "stream", &stream, None, &added)?)
+        let writer = Writer::new("stream", &REDIS, added(headers, legal_header).unwrap());
+        words(&entry(&delivery(event), &stream, None, &writer)?)
     }
 
     fn words(add: &Cmd) -> Result<Vec<Vec<u8>>, Outcome> {

@@ -12,28 +12,32 @@ use super::encode;
 use super::link::Links;
 use super::settings::Settings;
 use crate::headers::Added;
+use crate::message::{Form, REDIS, Writer};
 use crate::registry::ConfigError;
 use crate::template::Template;
 
 /// Redis streams.
 pub struct Redis {
-    destination: String,
     stream: Template,
-    headers: Added,
+    writer: Writer,
     max_len: Option<NonZeroU64>,
     links: Links,
 }
 
 impl Redis {
-    /// The sink of the destination `name`. Connects when it is first needed.
+    /// The sink of the destination `name`, in the plain format. Connects when it is first needed.
     ///
     /// # Errors
     /// When the configuration cannot be true.
     pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
+        Self::with_form(name, config, &Form::Plain)
+    }
+
+    pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
+        let added = Added::new(&config.headers, encode::legal_header)?;
         Ok(Self {
-            destination: name.to_owned(),
             stream: config.stream.clone(),
-            headers: Added::new(&config.headers, encode::legal_header)?,
+            writer: Writer::new(name, &REDIS, added).with_form(form)?,
             max_len: config.max_len,
             links: Links::new(Settings::new(config)?),
         })
@@ -63,14 +67,7 @@ impl Redis {
 #[async_trait]
 impl Sink for Redis {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let entry = encode::entry(
-            delivery,
-            &self.destination,
-            &self.stream,
-            self.max_len,
-            &self.headers,
-        );
-        let entry = match entry {
+        let entry = match encode::entry(delivery, &self.stream, self.max_len, &self.writer) {
             Ok(entry) => entry,
             Err(outcome) => return outcome,
         };

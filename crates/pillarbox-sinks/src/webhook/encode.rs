@@ -2,21 +2,17 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use bytes::Bytes;
+use percent_encoding::utf8_percent_encode;
 use pillarbox::{Delivery, Outcome};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use crate::headers::{self, Added};
+use crate::headers::Added;
+use crate::message::Writer;
+use crate::percent;
 use crate::registry::ConfigError;
 use crate::template::Template;
-
-/// What may stand in a URL as itself (RFC 3986, unreserved).
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
 
 /// Headers that belong to the connection, to the payload or to us. Neither an event nor the configuration can
 /// set them.
@@ -78,7 +74,7 @@ impl Target {
         if self.template.is_constant() {
             return Ok(self.probe.clone());
         }
-        let encode = |value: &str, out: &mut String| out.extend(utf8_percent_encode(value, ENCODED));
+        let encode = |value: &str, out: &mut String| out.extend(utf8_percent_encode(value, percent::URI));
         let text = self
             .template
             .render_with(delivery, destination, encode)
@@ -100,36 +96,36 @@ impl Target {
     }
 }
 
-/// The URL and the headers. The body is the payload as it is.
+/// The URL, the headers and the body.
 pub(super) fn request(
     delivery: &Delivery,
-    destination: &str,
     target: &Target,
-    added: &Added,
+    writer: &Writer,
     authorization: Option<&HeaderValue>,
-) -> Result<(Url, HeaderMap), Outcome> {
-    let url = target.url(delivery, destination)?;
-    let event = &delivery.event;
+) -> Result<(Url, HeaderMap, Bytes), Outcome> {
+    let url = target.url(delivery, writer.destination())?;
+    let parts = writer.write(delivery)?;
     let mut map = HeaderMap::with_capacity(24);
-    put(&mut map, CONTENT_TYPE, event.media_type())?;
-    if let Some(encoding) = &event.content_encoding {
+    put(&mut map, CONTENT_TYPE, parts.content_type)?;
+    if let Some(encoding) = parts.content_encoding {
         put(&mut map, CONTENT_ENCODING, encoding)?;
     }
     let id = HeaderName::from_static("webhook-id");
-    put(&mut map, id, &event.id.to_string())?;
-    for (name, value) in headers::all(delivery, destination, added)? {
+    put(&mut map, id, &delivery.event.id.to_string())?;
+    for (name, value) in parts.headers {
         let name = header_name(name)?;
         if !is_reserved(&name) {
             put(&mut map, name, &value)?;
         }
     }
-    for (_, value) in map.iter_mut().filter(|(name, _)| added.has(name.as_str())) {
+    let is_added = |name: &HeaderName| writer.added().has(name.as_str());
+    for (_, value) in map.iter_mut().filter(|(name, _)| is_added(name)) {
         value.set_sensitive(true);
     }
     if let Some(authorization) = authorization {
         map.insert(AUTHORIZATION, authorization.clone());
     }
-    Ok((url, map))
+    Ok((url, map, parts.body))
 }
 
 /// What a request carries that is about no event.
@@ -193,12 +189,14 @@ fn printable(name: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::HTTP;
     use crate::sample::{added, delivery};
     use pillarbox::Event;
 
     fn encode(url: &str, event: Event) -> Result<(Url, HeaderMap), Outcome> {
         let target = Target::parse(url).unwrap();
-        request(&delivery(event), "partner", &target, &Added::default(), None)
+        let writer = Writer::new("partner", &HTTP, Added::default());
+        request(&delivery(event), &target, &writer, None).map(|(url, headers, _)| (url, headers))
     }
 
     fn event() -> Event {
@@ -235,9 +233,9 @@ mod tests {
 
     fn encode_with(headers: &[(&str, &str)], event: Event) -> Result<HeaderMap, Outcome> {
         let target = Target::parse("https://example.com/").unwrap();
-        let added = added(headers, legal_header).unwrap();
+        let writer = Writer::new("partner", &HTTP, added(headers, legal_header).unwrap());
         let bearer = HeaderValue::from_static("Bearer ours");
-        request(&delivery(event), "partner", &target, &added, Some(&bearer)).map(|(_, headers)| headers)
+        request(&delivery(event), &target, &writer, Some(&bearer)).map(|(_, headers, _)| headers)
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::classify;
 use super::config::Config;
 use super::encode::{self, Target};
 use crate::headers::Added;
+use crate::message::{Form, HTTP, Writer};
 use crate::registry::{ConfigError, reveal};
 use crate::tls;
 
@@ -23,24 +24,27 @@ const MAX_ANSWER: usize = 64 * 1024;
 /// The webhook.
 pub struct Webhook {
     client: Client,
-    destination: String,
     target: Target,
-    headers: Added,
+    writer: Writer,
     authorization: Option<HeaderValue>,
     clock: Arc<dyn Clock>,
 }
 
 impl Webhook {
-    /// The webhook of the destination `name`.
+    /// The webhook of the destination `name`, in the plain format.
     ///
     /// # Errors
     /// When the configuration cannot be true.
     pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
+        Self::with_form(name, config, &Form::Plain)
+    }
+
+    pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
+        let added = Added::new(&config.headers, encode::legal_header)?;
         Ok(Self {
             client: client(config)?,
-            destination: name.to_owned(),
             target: Target::parse(&reveal("url", &config.url)?)?,
-            headers: Added::new(&config.headers, encode::legal_header)?,
+            writer: Writer::new(name, &HTTP, added).with_form(form)?,
             authorization: authorization(config)?,
             clock: Arc::new(SystemClock),
         })
@@ -64,18 +68,12 @@ impl Webhook {
 #[async_trait]
 impl Sink for Webhook {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let request = encode::request(
-            delivery,
-            &self.destination,
-            &self.target,
-            &self.headers,
-            self.authorization.as_ref(),
-        );
-        let (url, headers) = match request {
+        let authorization = self.authorization.as_ref();
+        let request = encode::request(delivery, &self.target, &self.writer, authorization);
+        let (url, headers, body) = match request {
             Ok(request) => request,
             Err(outcome) => return outcome,
         };
-        let body = delivery.event.payload.as_bytes().clone();
         let response = match self.client.post(url).headers(headers).body(body).send().await {
             Ok(response) => response,
             Err(error) => return classify::failure(error),
@@ -92,7 +90,7 @@ impl Sink for Webhook {
 
     /// Any answer at all means that somebody is there: what it thinks of HEAD is its own affair.
     async fn check(&self) -> Result<(), String> {
-        let headers = encode::probe_headers(&self.headers, self.authorization.as_ref())?;
+        let headers = encode::probe_headers(self.writer.added(), self.authorization.as_ref())?;
         let request = self.client.head(self.target.probe().clone()).headers(headers);
         match request.send().await {
             Ok(_) => Ok(()),

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use pillarbox::{Delivery, Event, Sink};
 use pillarbox_sinks::{Callback, CallbackError, headers};
 use pillarbox_testkit::Skipped;
-use pillarbox_testkit::sink_suite::{Arrived, Harness};
+use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness};
 
 #[derive(Default)]
 struct CallbackHarness {
@@ -17,23 +19,30 @@ impl CallbackHarness {
     async fn fresh() -> Self {
         Self::default()
     }
-}
 
-#[async_trait]
-impl Harness for CallbackHarness {
-    async fn sink(&self) -> Arc<dyn Sink> {
+    fn callback(
+        &self,
+    ) -> Callback<impl Fn(Delivery) -> BoxFuture<'static, Result<(), CallbackError>> + use<>> {
         let taken = self.taken.clone();
-        Arc::new(Callback::new(move |delivery: Delivery| {
+        Callback::new(move |delivery: Delivery| {
             let taken = taken.clone();
-            async move {
+            let take = async move {
                 if delivery.event.event_type.as_deref() == Some("Poison") {
                     return Err(CallbackError::reject("nobody wants that"));
                 }
                 tokio::task::yield_now().await;
                 taken.lock().unwrap().push(delivery);
                 Ok(())
-            }
-        }))
+            };
+            take.boxed()
+        })
+    }
+}
+
+#[async_trait]
+impl Harness for CallbackHarness {
+    async fn sink(&self) -> Arc<dyn Sink> {
+        Arc::new(self.callback())
     }
 
     async fn arrived(&self) -> Vec<Arrived> {
@@ -46,6 +55,7 @@ impl Harness for CallbackHarness {
                 .collect(),
             payload: delivery.event.payload.as_bytes().clone(),
             content_type: delivery.event.media_type().to_owned(),
+            content_encoding: delivery.event.content_encoding.clone(),
         };
         taken.iter().map(arrived).collect()
     }
@@ -80,6 +90,20 @@ impl Harness for CallbackHarness {
 
     async fn with_headers(&self, _: &[(&str, &str)]) -> Result<Arc<dyn Sink>, Skipped> {
         Err(Skipped("a function is not configured"))
+    }
+
+    async fn with_keys(&self, keys: &str) -> Result<Arc<dyn Sink>, Skipped> {
+        let sink = self.callback();
+        match keys {
+            "" => Ok(Arc::new(sink)),
+            "compressed = true" => Ok(Arc::new(sink.compressed())),
+            "max_decompressed = \"64KiB\"" => Ok(Arc::new(sink.max_decompressed(64 * 1024))),
+            _ => Err(Skipped("a function gets the event itself, not a message")),
+        }
+    }
+
+    fn attributes(&self) -> Option<Attributes> {
+        None
     }
 }
 

@@ -1,13 +1,27 @@
-//! Where the servers are.
+//! Where the servers are, and how a destination is built.
 
-/// The value of a variable that `scripts/services env` prints.
+use std::sync::Arc;
+
+use pillarbox::Sink;
+use pillarbox_sinks::{SinkConfig, message};
+
+/// The value of a variable that `scripts/services env` or `scripts/cloudevents` prints.
 pub(crate) fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| {
-        panic!("{name} is not set: run scripts/test, or eval \"$(scripts/services start)\" first")
+        panic!(
+            "{name} is not set: run scripts/test, or eval \"$(scripts/services start)\" and \
+             eval \"$(scripts/cloudevents)\" first"
+        )
     })
 }
 
 /// A name that nobody else has.
 pub(crate) fn fresh_name(prefix: &str) -> String {
     format!("{prefix}-{}", uuid::Uuid::now_v7().simple())
+}
+
+/// The sink of a destination with these keys beside those of the sink itself.
+pub(crate) async fn build(sink: SinkConfig, keys: &str) -> Arc<dyn Sink> {
+    let message: message::Config = toml::from_str(keys).unwrap();
+    sink.build("destination", &message).await.unwrap()
 }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use pillarbox::{Event, Outcome, Sink};
 use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::kafka::{Compression, Config, Kafka, Mechanism, Sasl};
-use pillarbox_sinks::{Secret, Template, Tls};
-use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
+use pillarbox_sinks::{Secret, SinkConfig, Template, Tls};
+use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness, delivery, event_id};
 use pillarbox_testkit::{Proxy, Skipped};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -22,7 +22,7 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::task::JoinSet;
 
-use crate::environment::{fresh_name, variable};
+use crate::environment::{build, fresh_name, variable};
 
 /// What a topic of these tests takes: room for a megabyte with its headers.
 const MAX_MESSAGE: u32 = 2 * 1024 * 1024;
@@ -73,7 +73,7 @@ impl KafkaHarness {
     }
 }
 
-async fn create_topic(brokers: &str, topic: &str, max_message: u32) {
+pub(crate) async fn create_topic(brokers: &str, topic: &str, max_message: u32) {
     let admin: AdminClient<DefaultClientContext> = client(brokers).create().unwrap();
     let limit = max_message.to_string();
     let new = NewTopic::new(topic, 1, TopicReplication::Fixed(1)).set("max.message.bytes", &limit);
@@ -125,9 +125,10 @@ fn read(message: &impl Message) -> Arrived {
         })
         .collect();
     Arrived {
-        id: headers["pillarbox-id"].parse().unwrap(),
+        id: event_id(&headers, message.payload().unwrap()),
         payload: Bytes::copy_from_slice(message.payload().unwrap()),
         content_type: headers["content-type"].clone(),
+        content_encoding: headers.get("content-encoding").cloned(),
         headers,
     }
 }
@@ -197,6 +198,21 @@ impl Harness for KafkaHarness {
             ..self.config(self.proxy.address().to_string())
         };
         Ok(Arc::new(Kafka::new("stream", &config).unwrap()))
+    }
+
+    async fn with_keys(&self, keys: &str) -> Result<Arc<dyn Sink>, Skipped> {
+        Ok(build(
+            SinkConfig::Kafka(self.config(self.proxy.address().to_string())),
+            keys,
+        )
+        .await)
+    }
+
+    fn attributes(&self) -> Option<Attributes> {
+        Some(Attributes {
+            prefix: "ce_",
+            percent_encoded: false,
+        })
     }
 }
 

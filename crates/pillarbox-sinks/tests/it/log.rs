@@ -11,8 +11,9 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use pillarbox::{Event, Outcome, Sink};
 use pillarbox_sinks::log::Log;
+use pillarbox_sinks::message::{self, Decoded, MAX_DECOMPRESSED};
 use pillarbox_testkit::Skipped;
-use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
+use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness, delivery, event_id};
 use serde_json::Value;
 
 #[derive(Clone, Default)]
@@ -104,12 +105,36 @@ impl Harness for LogHarness {
     async fn with_headers(&self, _: &[(&str, &str)]) -> Result<Arc<dyn Sink>, Skipped> {
         Err(Skipped("a line has no headers but the event's"))
     }
+
+    /// As the registry does it, but for standard output.
+    async fn with_keys(&self, keys: &str) -> Result<Arc<dyn Sink>, Skipped> {
+        let message: message::Config = toml::from_str(keys).unwrap();
+        let log = Log::to(self.pipe.clone()).with_message("log", &message).unwrap();
+        if message.compressed {
+            return Ok(Arc::new(log));
+        }
+        let limit = message.max_decompressed.map_or(MAX_DECOMPRESSED, |size| size.0);
+        Ok(Arc::new(Decoded::around(Arc::new(log), limit)))
+    }
+
+    fn attributes(&self) -> Option<Attributes> {
+        None
+    }
 }
 
 /// The line's fields under the names that headers have elsewhere.
 fn arrived(line: &str) -> Arrived {
     let value: Value = serde_json::from_str(line).unwrap();
     let mut headers = BTreeMap::new();
+    if value.get("specversion").is_some() {
+        return Arrived {
+            id: event_id(&headers, line.as_bytes()),
+            headers,
+            payload: Bytes::copy_from_slice(line.as_bytes()),
+            content_type: "application/cloudevents+json".to_owned(),
+            content_encoding: None,
+        };
+    }
     for (field, header) in [
         ("id", "pillarbox-id"),
         ("namespace", "pillarbox-namespace"),
@@ -139,6 +164,7 @@ fn arrived(line: &str) -> Arrived {
         headers,
         payload: Bytes::from(payload),
         content_type: value["content_type"].as_str().unwrap().to_owned(),
+        content_encoding: value["content_encoding"].as_str().map(str::to_owned),
     }
 }
 

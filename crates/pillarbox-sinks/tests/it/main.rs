@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod callback;
+mod cloudevents;
 mod environment;
 #[cfg(feature = "kafka")]
 mod kafka;

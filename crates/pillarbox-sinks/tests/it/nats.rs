@@ -17,8 +17,8 @@ use nkeys::KeyPair;
 use pillarbox::{Delivery, Event, Outcome, Sink};
 use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::nats::{Config, CreateStream, Nats};
-use pillarbox_sinks::{Template, Tls};
-use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
+use pillarbox_sinks::{SinkConfig, Template, Tls};
+use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness, delivery, event_id};
 use pillarbox_testkit::{Private, Proxy, Skipped};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -26,10 +26,10 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::environment::{fresh_name, variable};
+use crate::environment::{build, fresh_name, variable};
 
 /// A stream of our own, read past the proxy.
-struct NatsHarness {
+pub(crate) struct NatsHarness {
     stream: String,
     proxy: Proxy,
     jetstream: Context,
@@ -37,7 +37,7 @@ struct NatsHarness {
 }
 
 impl NatsHarness {
-    async fn fresh() -> Self {
+    pub(crate) async fn fresh() -> Self {
         Self::at(&variable("PILLARBOX_TEST_NATS_URL")).await
     }
 
@@ -99,9 +99,10 @@ fn read(message: StreamMessage) -> Arrived {
         .map(|(name, values)| (name.to_string().to_lowercase(), values[0].to_string()))
         .collect();
     Arrived {
-        id: headers["pillarbox-id"].parse().unwrap(),
+        id: event_id(&headers, &message.payload),
         payload: message.payload,
         content_type: headers["content-type"].clone(),
+        content_encoding: headers.get("content-encoding").cloned(),
         headers,
     }
 }
@@ -176,6 +177,17 @@ impl Harness for NatsHarness {
             ..self.config()
         };
         Ok(Arc::new(self.nats(&config)))
+    }
+
+    async fn with_keys(&self, keys: &str) -> Result<Arc<dyn Sink>, Skipped> {
+        Ok(build(SinkConfig::Nats(self.config()), keys).await)
+    }
+
+    fn attributes(&self) -> Option<Attributes> {
+        Some(Attributes {
+            prefix: "ce-",
+            percent_encoded: true,
+        })
     }
 
     async fn clean_up(&self) {

@@ -13,12 +13,12 @@ use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use pillarbox::{Event, Outcome, Sink};
 use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::rabbitmq::{Config, RabbitMq};
-use pillarbox_sinks::{Template, Tls};
-use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
+use pillarbox_sinks::{SinkConfig, Template, Tls};
+use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness, delivery};
 use pillarbox_testkit::{Proxy, Skipped};
 use tokio::task::JoinSet;
 
-use crate::environment::{fresh_name, variable};
+use crate::environment::{build, fresh_name, variable};
 
 /// An exchange with one queue that gets everything, and a consumer that reads it past the proxy.
 struct RabbitMqHarness {
@@ -150,6 +150,7 @@ fn read(message: lapin::message::Delivery) -> Arrived {
         headers,
         payload: Bytes::from(message.data),
         content_type: properties.content_type().as_ref().unwrap().to_string(),
+        content_encoding: properties.content_encoding().as_ref().map(ToString::to_string),
     }
 }
 
@@ -214,6 +215,17 @@ impl Harness for RabbitMqHarness {
             ..self.config()
         };
         Ok(Arc::new(self.rabbitmq(&config)))
+    }
+
+    async fn with_keys(&self, keys: &str) -> Result<Arc<dyn Sink>, Skipped> {
+        Ok(build(SinkConfig::RabbitMq(self.config()), keys).await)
+    }
+
+    fn attributes(&self) -> Option<Attributes> {
+        Some(Attributes {
+            prefix: "cloudevents_",
+            percent_encoded: false,
+        })
     }
 
     async fn clean_up(&self) {

@@ -10,28 +10,28 @@ use bytes::Bytes;
 use pillarbox::{Delivery, Event, Outcome, Sink};
 use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::redis::{Config, Redis};
-use pillarbox_sinks::{Template, Tls};
-use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
+use pillarbox_sinks::{SinkConfig, Template, Tls};
+use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness, delivery, event_id};
 use pillarbox_testkit::{Private, Proxy, Skipped};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue, cmd};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::environment::{fresh_name, variable};
+use crate::environment::{build, fresh_name, variable};
 
 /// Entries as XRANGE gives them: an id, then names and values in turn.
 type Entries = Vec<(String, Vec<Vec<u8>>)>;
 
 /// A stream of our own, read past the proxy.
-struct RedisHarness {
+pub(crate) struct RedisHarness {
     stream: String,
     proxy: Proxy,
     connection: MultiplexedConnection,
 }
 
 impl RedisHarness {
-    async fn fresh() -> Self {
+    pub(crate) async fn fresh() -> Self {
         Self::at(&variable("PILLARBOX_TEST_REDIS_URL")).await
     }
 
@@ -97,9 +97,10 @@ fn read(fields: Vec<Vec<u8>>) -> Arrived {
         }
     }
     Arrived {
-        id: headers["pillarbox-id"].parse().unwrap(),
+        id: event_id(&headers, &payload),
         payload,
         content_type: headers["content-type"].clone(),
+        content_encoding: headers.get("content-encoding").cloned(),
         headers,
     }
 }
@@ -166,6 +167,17 @@ impl Harness for RedisHarness {
             ..self.config()
         };
         Ok(Arc::new(self.redis(&config)))
+    }
+
+    async fn with_keys(&self, keys: &str) -> Result<Arc<dyn Sink>, Skipped> {
+        Ok(build(SinkConfig::Redis(self.config()), keys).await)
+    }
+
+    fn attributes(&self) -> Option<Attributes> {
+        Some(Attributes {
+            prefix: "ce-",
+            percent_encoded: false,
+        })
     }
 
     async fn clean_up(&self) {

@@ -16,8 +16,8 @@ use axum::serve::Listener;
 use pillarbox::{Event, Outcome, Sink};
 use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::webhook::{Config, Webhook};
-use pillarbox_sinks::{Secret, Tls};
-use pillarbox_testkit::sink_suite::{Arrived, Harness, delivery};
+use pillarbox_sinks::{Secret, SinkConfig, Tls};
+use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness, delivery};
 use pillarbox_testkit::{Proxy, Skipped};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -27,7 +27,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
 
-use crate::environment::variable;
+use crate::environment::{build, variable};
 
 /// What the receiver has seen, and what it answers to a path.
 #[derive(Clone, Default)]
@@ -94,6 +94,7 @@ async fn receive(State(receiver): State<Receiver>, uri: Uri, headers: HeaderMap,
         headers: names.map(|name| (name.to_owned(), text(name).unwrap())).collect(),
         payload: body,
         content_type: text("content-type").unwrap_or_default(),
+        content_encoding: text("content-encoding"),
     };
     receiver.arrived.lock().unwrap().push((uri.to_string(), arrived));
     StatusCode::NO_CONTENT.into_response()
@@ -209,6 +210,17 @@ impl Harness for WebhookHarness {
             ..self.config("/hook")
         };
         Ok(Arc::new(Webhook::new("partner", &config).unwrap()))
+    }
+
+    async fn with_keys(&self, keys: &str) -> Result<Arc<dyn Sink>, Skipped> {
+        Ok(build(SinkConfig::Webhook(self.config("/hook")), keys).await)
+    }
+
+    fn attributes(&self) -> Option<Attributes> {
+        Some(Attributes {
+            prefix: "ce-",
+            percent_encoded: true,
+        })
     }
 }
 

@@ -22,6 +22,58 @@ pub struct Arrived {
     pub payload: Bytes,
     /// The media type.
     pub content_type: String,
+    /// How the payload is encoded.
+    pub content_encoding: Option<String>,
+}
+
+/// How a place carries the attributes of a CloudEvent in headers.
+#[derive(Debug, Clone, Copy)]
+pub struct Attributes {
+    /// What their names begin with, in lower case.
+    pub prefix: &'static str,
+    /// Are their values percent-encoded?
+    pub percent_encoded: bool,
+}
+
+impl Attributes {
+    /// The value of an attribute.
+    ///
+    /// # Panics
+    /// When it is encoded wrongly.
+    pub fn read(&self, header: &str) -> String {
+        if !self.percent_encoded {
+            return header.to_owned();
+        }
+        assert!(header.is_ascii(), "{header} is not encoded");
+        let mut bytes = Vec::new();
+        let mut rest = header.as_bytes();
+        while let Some((first, after)) = rest.split_first() {
+            rest = after;
+            if *first != b'%' {
+                bytes.push(*first);
+                continue;
+            }
+            let (digits, after) = rest.split_at(2);
+            let digits = std::str::from_utf8(digits).expect("it is ASCII");
+            bytes.push(u8::from_str_radix(digits, 16).expect("two digits follow"));
+            rest = after;
+        }
+        String::from_utf8(bytes).expect("text is encoded as UTF-8")
+    }
+}
+
+/// The id of an event from what every format has somewhere: for places that have none of their own for it.
+///
+/// # Panics
+/// When there is none.
+pub fn event_id(headers: &BTreeMap<String, String>, payload: &[u8]) -> Uuid {
+    let names = ["pillarbox-id", "ce-id", "ce_id", "cloudevents_id"];
+    let header = names.into_iter().find_map(|name| headers.get(name).cloned());
+    let id = header.unwrap_or_else(|| {
+        let event: serde_json::Value = serde_json::from_slice(payload).expect("a structured event is JSON");
+        event["id"].as_str().expect("an event has an id").to_owned()
+    });
+    id.parse().expect("the id is a UUID")
 }
 
 /// One place that nobody else uses.
@@ -83,6 +135,15 @@ pub trait Harness: Send + Sync + 'static {
     /// # Errors
     /// When nothing is configured here.
     async fn with_headers(&self, headers: &[(&str, &str)]) -> Result<Arc<dyn Sink>, Skipped>;
+
+    /// A sink of a destination with these keys, as they are written in the configuration, built by the registry.
+    ///
+    /// # Errors
+    /// When nothing is configured here, or not this.
+    async fn with_keys(&self, keys: &str) -> Result<Arc<dyn Sink>, Skipped>;
+
+    /// How CloudEvents have their attributes in headers here, if there are headers.
+    fn attributes(&self) -> Option<Attributes>;
 
     /// Called after a case that passed; what a failed one leaves is there to be looked at.
     async fn clean_up(&self) {}

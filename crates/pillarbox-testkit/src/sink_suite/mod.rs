@@ -14,6 +14,8 @@ pub mod arriving;
 mod bench;
 #[allow(missing_docs, reason = "the name of a case is its sentence")]
 pub mod failing;
+#[allow(missing_docs, reason = "the name of a case is its sentence")]
+pub mod formats;
 mod harness;
 #[allow(missing_docs, reason = "the name of a case is its sentence")]
 pub mod refusing;
@@ -22,7 +24,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 pub use bench::{Bench, delivery};
-pub use harness::{Arrived, Harness};
+pub use harness::{Arrived, Attributes, Harness, event_id};
 
 use crate::store_suite::{Ran, Skipped};
 
@@ -53,6 +55,14 @@ macro_rules! sink_suite {
             arriving::the_same_event_may_be_delivered_twice_with_the_same_id
             arriving::a_thousand_concurrent_events_all_arrive
             arriving::where_order_is_kept_it_is_kept_without_waiting
+            formats::a_cloudevent_arrives_with_its_attributes_in_headers
+            formats::a_cloudevent_arrives_in_one_piece
+            formats::bytes_arrive_in_a_cloudevent_as_they_were
+            formats::what_is_stored_compressed_arrives_as_it_was
+            formats::what_is_stored_compressed_arrives_compressed_where_that_is_asked_for
+            formats::what_gets_too_large_or_is_no_zstd_is_rejected_and_harms_no_neighbour
+            formats::a_compressed_event_is_not_overtaken_where_order_is_kept
+            formats::the_trace_that_an_event_was_enqueued_within_arrives
             failing::check_says_yes_when_there
             failing::check_says_no_when_gone
             failing::check_sends_nothing

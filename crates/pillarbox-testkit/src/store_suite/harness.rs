@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Store};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Recorded, Store};
 use uuid::Uuid;
 
 /// One outbox that nobody else uses.
@@ -63,6 +63,20 @@ pub trait Tx: Send {
     /// # Errors
     /// What `enqueue` says.
     async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError>;
+
+    /// What [`Outbox::enqueued`](pillarbox::Outbox::enqueued) sees. Called only where [`Capability::Outbox`] is there.
+    async fn enqueued(&mut self) -> Vec<Event> {
+        unreachable!("`can` says that this is no `Outbox`");
+    }
+
+    /// [`Outbox::enqueue_recorded`](pillarbox::Outbox::enqueue_recorded). Called only where [`Capability::Outbox`] is
+    /// there.
+    ///
+    /// # Errors
+    /// What `enqueue_recorded` says.
+    async fn enqueue_recorded(&mut self, _recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
+        unreachable!("`can` says that this is no `Outbox`");
+    }
 
     /// Sets a mark to which the transaction can go back. Called only where [`Harness::can`] allows it.
     async fn savepoint(&mut self);

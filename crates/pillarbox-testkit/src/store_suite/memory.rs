@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pillarbox::stores::memory::{Memory, Transaction};
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Status, Store};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Recorded, Status, Store};
 use uuid::Uuid;
 
 use super::harness::{Capability, Corruption, Harness, Skipped, Tx};
@@ -77,6 +77,16 @@ struct MemoryTx(Transaction);
 impl Tx for MemoryTx {
     async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         Outbox::default().enqueue_all(&mut self.0, events).await
+    }
+
+    async fn enqueued(&mut self) -> Vec<Event> {
+        Outbox::default().enqueued(&mut self.0).await.expect("it reads")
+    }
+
+    async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
+        Outbox::default()
+            .enqueue_recorded(&mut self.0, &mut [recorded])
+            .await
     }
 
     async fn savepoint(&mut self) {

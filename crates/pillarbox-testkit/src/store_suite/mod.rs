@@ -26,6 +26,7 @@ pub mod looking;
 mod memory;
 pub mod operating;
 pub mod ordering;
+pub mod recording;
 pub mod routing;
 pub mod scope;
 pub mod settling;
@@ -217,6 +218,12 @@ macro_rules! producer_suite {
             enqueueing::a_savepoint_that_rolls_back_takes_its_events_with_it
             enqueueing::a_large_payload_is_compressed_and_says_so
             enqueueing::an_event_knows_the_trace_that_it_was_enqueued_in
+            recording::a_transaction_sees_what_is_in_the_outbox_and_what_it_enqueued
+            recording::what_was_compressed_is_seen_as_it_was
+            recording::a_family_is_seen_as_one_event
+            recording::what_was_recorded_is_enqueued_in_its_order_and_stays_recorded
+            recording::what_was_recorded_and_rolled_back_is_enqueued_again
+            recording::what_was_recorded_and_committed_is_not_enqueued_again
             => no_case_of_enqueueing_is_forgotten
         }
     };
@@ -227,6 +234,7 @@ macro_rules! producer_suite {
 pub fn assert_complete(listed: &[&str]) {
     let sources = [
         ("enqueueing", include_str!("enqueueing.rs")),
+        ("recording", include_str!("recording.rs")),
         ("claiming", include_str!("claiming.rs")),
         ("settling", include_str!("settling.rs")),
         ("leases", include_str!("leases.rs")),

@@ -86,6 +86,11 @@ fn what_others_compressed_is_read_with_or_without_a_size_and_in_several_frames()
     assert_eq!(decompress(&frame, 300_000).unwrap(), content);
     let twice = [&zstd::bulk::compress(&content, 1).unwrap()[..], &frame].concat();
     assert_eq!(decompress(&twice, 600_000).unwrap(), content.repeat(2));
+    assert_eq!(
+        decompressed_size(&twice),
+        None,
+        "the first speaks for itself only"
+    );
 }
 
 #[test]

@@ -3,8 +3,6 @@
 //! diesel keeps the server's error codes to itself, so that only those it has a name for are told apart: a payload that
 //! the database refuses is any other error here.
 
-#[cfg(feature = "diesel-async")]
-use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -16,14 +14,15 @@ use ::diesel::result::{DatabaseErrorKind, Error};
 use ::diesel::sql_types::{Array, BigInt, Binary, Integer, Nullable, Text, Uuid};
 use ::diesel::{QueryableByName, RunQueryDsl, sql_query};
 
-use super::postgres::{Driver, Refused, Value, write};
 #[cfg(feature = "diesel-async")]
-use super::{Connection, sealed};
-use super::{Outbox, prepare};
+use super::postgres::connection;
+use super::postgres::{self, Driver, Refused, Value, ids_taken, write};
+use super::{Outbox, enqueued, prepare};
+use crate::aggregate::{Aggregate, Batch, written};
 use crate::enqueue::{EnqueueError, Enqueued};
-#[cfg(feature = "diesel-async")]
-use crate::event::Event;
-use crate::event::ToEvent;
+use crate::event::{Event, ToEvent};
+use crate::failpoint;
+use crate::store::StoreError;
 
 #[derive(QueryableByName)]
 #[diesel(check_for_backend(Pg))]
@@ -91,17 +90,7 @@ impl Driver for diesel_async::AsyncPgConnection {
 }
 
 #[cfg(feature = "diesel-async")]
-impl sealed::Sealed for diesel_async::AsyncPgConnection {}
-#[cfg(feature = "diesel-async")]
-impl Connection for diesel_async::AsyncPgConnection {
-    async fn write(
-        &mut self,
-        outbox: &Outbox,
-        events: &[Cow<'_, Event>],
-    ) -> Result<Vec<Enqueued>, EnqueueError> {
-        write(self, outbox, events).await
-    }
-}
+connection!(diesel_async::AsyncPgConnection, connection => connection);
 
 /// A connection that answers before it returns.
 struct Blocking<'a, C>(&'a mut C);
@@ -150,11 +139,51 @@ impl Outbox {
         if events.is_empty() {
             return Ok(Vec::new());
         }
-        let mut driver = Blocking(connection);
-        let written = pin!(write(&mut driver, self, &events));
-        match written.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(enqueued) => enqueued,
-            Poll::Pending => unreachable!("it awaits nothing but a connection that blocks"),
-        }
+        answered(write(&mut Blocking(connection), self, &events))
+    }
+
+    /// [`enqueue_recorded`](Self::enqueue_recorded) on such a connection.
+    ///
+    /// # Errors
+    /// As for [`enqueue_recorded`](Self::enqueue_recorded).
+    pub fn enqueue_recorded_blocking<C>(
+        &self,
+        connection: &mut C,
+        aggregates: &mut [&mut dyn Aggregate],
+    ) -> Result<Vec<Enqueued>, EnqueueError>
+    where
+        C: LoadConnection<Backend = Pg> + Send,
+    {
+        let batch = Batch::of(aggregates).map_err(EnqueueError::NoJson)?;
+        let in_doubt = batch.in_doubt();
+        let there = if in_doubt.is_empty() {
+            Vec::new()
+        } else {
+            answered(ids_taken(&mut Blocking(connection), self, &in_doubt))?
+        };
+        let enqueued = self.enqueue_blocking(connection, &batch.without(&there))?;
+        failpoint::hit("after_enqueue");
+        written(aggregates);
+        Ok(batch.report(&there, enqueued))
+    }
+
+    /// [`enqueued`](Self::enqueued) on such a connection.
+    ///
+    /// # Errors
+    /// As for [`enqueued`](Self::enqueued).
+    pub fn enqueued_blocking<C>(&self, connection: &mut C) -> Result<Vec<Event>, StoreError>
+    where
+        C: LoadConnection<Backend = Pg> + Send,
+    {
+        let events = answered(postgres::read(&mut Blocking(connection), self, None))?;
+        enqueued::as_said(self, events)
+    }
+}
+
+/// What a future ends in that awaits nothing but a connection that blocks.
+fn answered<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => unreachable!("it awaits nothing but a connection that blocks"),
     }
 }

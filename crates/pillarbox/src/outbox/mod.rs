@@ -12,6 +12,7 @@
 
 #[cfg(feature = "diesel")]
 mod diesel;
+pub(crate) mod enqueued;
 #[cfg_attr(
     not(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel")),
     allow(
@@ -21,16 +22,24 @@ mod diesel;
 )]
 pub(crate) mod postgres;
 mod prepare;
+mod recorded;
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
 #[cfg(feature = "postgres")]
 mod sqlx;
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel")),
+    allow(dead_code, reason = "only a library that talks to PostgreSQL reads its rows")
+)]
+mod stored;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 
 use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
+
+use uuid::Uuid;
 
 use crate::compress::THRESHOLD;
 use crate::enqueue::{EnqueueError, Enqueued};
@@ -191,6 +200,22 @@ pub trait Connection: Send + sealed::Sealed {
         outbox: &Outbox,
         events: &[Cow<'_, Event>],
     ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send;
+
+    /// The events that the transaction sees, in the order of `seq`: of this namespace, or of all. Siblings are none.
+    #[doc(hidden)]
+    fn read(
+        &mut self,
+        outbox: &Outbox,
+        namespace: Option<&str>,
+    ) -> impl Future<Output = Result<Vec<Event>, StoreError>> + Send;
+
+    /// Those of these ids that the transaction sees.
+    #[doc(hidden)]
+    fn taken(
+        &mut self,
+        outbox: &Outbox,
+        ids: &[Uuid],
+    ) -> impl Future<Output = Result<Vec<Uuid>, StoreError>> + Send;
 }
 
 /// A transaction that can be ended: what a unit of work commits.

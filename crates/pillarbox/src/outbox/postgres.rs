@@ -10,7 +10,7 @@ use std::sync::Arc;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
-use super::Outbox;
+use super::{Outbox, stored};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
 use crate::payload::Payload;
@@ -27,6 +27,8 @@ pub(crate) struct Statements {
     enqueue_all: Arc<str>,
     enqueued_before: Arc<str>,
     serialise: Arc<str>,
+    enqueued: Arc<str>,
+    ids_taken: Arc<str>,
 }
 
 impl Statements {
@@ -37,6 +39,8 @@ impl Statements {
             enqueue_all: statement(include_str!("../stores/postgres/sql/enqueue_all.sql")),
             enqueued_before: statement(include_str!("../stores/postgres/sql/enqueued_before.sql")),
             serialise: statement(include_str!("../stores/postgres/sql/serialise.sql")),
+            enqueued: statement(include_str!("../stores/postgres/sql/enqueued.sql")),
+            ids_taken: statement(include_str!("../stores/postgres/sql/ids_taken.sql")),
         }
     }
 }
@@ -65,6 +69,44 @@ pub(crate) trait Driver: Send {
         prepared: bool,
     ) -> impl Future<Output = Result<Vec<(i64, String)>, Refused>> + Send;
 }
+
+/// Implements [`Connection`](super::Connection) for a type that is a [`Driver`], or lends one.
+#[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel-async"))]
+macro_rules! connection {
+    ($type:ty, $connection:ident => $driver:expr) => {
+        impl $crate::outbox::sealed::Sealed for $type {}
+        impl $crate::outbox::Connection for $type {
+            async fn write(
+                &mut self,
+                outbox: &$crate::outbox::Outbox,
+                events: &[std::borrow::Cow<'_, $crate::event::Event>],
+            ) -> Result<Vec<$crate::enqueue::Enqueued>, $crate::enqueue::EnqueueError> {
+                let $connection = self;
+                $crate::outbox::postgres::write($driver, outbox, events).await
+            }
+
+            async fn read(
+                &mut self,
+                outbox: &$crate::outbox::Outbox,
+                namespace: Option<&str>,
+            ) -> Result<Vec<$crate::event::Event>, $crate::store::StoreError> {
+                let $connection = self;
+                $crate::outbox::postgres::read($driver, outbox, namespace).await
+            }
+
+            async fn taken(
+                &mut self,
+                outbox: &$crate::outbox::Outbox,
+                ids: &[uuid::Uuid],
+            ) -> Result<Vec<uuid::Uuid>, $crate::store::StoreError> {
+                let $connection = self;
+                $crate::outbox::postgres::ids_taken($driver, outbox, ids).await
+            }
+        }
+    };
+}
+#[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel-async"))]
+pub(super) use connection;
 
 /// What a database said instead of rows.
 #[derive(Debug)]
@@ -191,6 +233,30 @@ async fn before<D: Driver + ?Sized>(
     parsed.collect()
 }
 
+/// The events that the transaction sees.
+pub(crate) async fn read<D: Driver + ?Sized>(
+    driver: &mut D,
+    outbox: &Outbox,
+    namespace: Option<&str>,
+) -> Result<Vec<Event>, StoreError> {
+    let values = vec![Value::Text(namespace)];
+    let rows = driver.rows(&outbox.sql.enqueued, values, outbox.prepared).await?;
+    rows.iter().map(|(_, json)| stored::event(json)).collect()
+}
+
+/// Those of the ids that the transaction sees in the outbox.
+pub(crate) async fn ids_taken<D: Driver + ?Sized>(
+    driver: &mut D,
+    outbox: &Outbox,
+    ids: &[Uuid],
+) -> Result<Vec<Uuid>, StoreError> {
+    let values = vec![Value::Ids(ids.iter().copied().map(Some).collect())];
+    let rows = driver
+        .rows(&outbox.sql.ids_taken, values, outbox.prepared)
+        .await?;
+    rows.iter().map(|(_, id)| parse(id)).collect()
+}
+
 /// One event as the values of its columns.
 fn row<'a>(event: &'a Event, headers: &'a str, deliver_at: Option<&'a str>) -> Vec<Value<'a>> {
     vec![
@@ -275,9 +341,8 @@ fn deliver_at(event: &Event) -> Option<String> {
     event.deliver_at?.format(&Rfc3339).ok()
 }
 
-fn parse(id: &str) -> Result<Uuid, EnqueueError> {
-    let answered = |error| StoreError::Other(format!("{id:?} is no id: {error}"));
-    Ok(Uuid::parse_str(id).map_err(answered)?)
+fn parse(id: &str) -> Result<Uuid, StoreError> {
+    Uuid::parse_str(id).map_err(|error| StoreError::Other(format!("{id:?} is no id: {error}")))
 }
 
 fn vanished() -> EnqueueError {
@@ -326,6 +391,8 @@ mod tests {
             &sql.enqueue_all,
             &sql.enqueued_before,
             &sql.serialise,
+            &sql.enqueued,
+            &sql.ids_taken,
         ] {
             assert!(!text.contains("pillarbox."), "{text}");
         }

@@ -1,6 +1,5 @@
 //! Transactions of SeaORM on PostgreSQL.
 
-use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
@@ -9,10 +8,7 @@ use ::sea_orm::{
     Statement, Value as Bound,
 };
 
-use super::postgres::{self, Driver, Refused, Value};
-use super::{Connection, Outbox, sealed};
-use crate::enqueue::{EnqueueError, Enqueued};
-use crate::event::Event;
+use super::postgres::{Driver, Refused, Value, connection};
 use crate::store::StoreError;
 
 async fn rows<C: ConnectionTrait>(
@@ -92,7 +88,7 @@ fn refused(error: DbErr) -> Refused {
     }
 }
 
-macro_rules! connection {
+macro_rules! driver {
     ($type:ty, $connection:ident => $lent:expr) => {
         impl Driver for $type {
             async fn rows(
@@ -106,23 +102,14 @@ macro_rules! connection {
             }
         }
 
-        impl sealed::Sealed for $type {}
-        impl Connection for $type {
-            async fn write(
-                &mut self,
-                outbox: &Outbox,
-                events: &[Cow<'_, Event>],
-            ) -> Result<Vec<Enqueued>, EnqueueError> {
-                postgres::write(self, outbox, events).await
-            }
-        }
+        connection!($type, driver => driver);
     };
 }
 
-connection!(DatabaseTransaction, connection => connection);
-connection!(DatabaseConnection, connection => connection);
+driver!(DatabaseTransaction, connection => connection);
+driver!(DatabaseConnection, connection => connection);
 // What `DatabaseConnection::transaction` lends to its closure.
-connection!(&DatabaseTransaction, connection => *connection);
+driver!(&DatabaseTransaction, connection => *connection);
 
 impl super::Transaction for DatabaseTransaction {
     async fn commit(self) -> Result<(), StoreError> {

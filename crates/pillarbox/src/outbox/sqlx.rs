@@ -1,15 +1,11 @@
 //! Transactions of sqlx on PostgreSQL.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row, Transaction};
 
-use super::postgres::{Driver, Refused, Value, write};
-use super::{Connection, Outbox, sealed};
-use crate::enqueue::{EnqueueError, Enqueued};
-use crate::event::Event;
+use super::postgres::{Driver, Refused, Value, connection};
 use crate::store::StoreError;
 
 impl Driver for PgConnection {
@@ -40,42 +36,13 @@ impl Driver for PgConnection {
     }
 }
 
-impl sealed::Sealed for PgConnection {}
-impl Connection for PgConnection {
-    async fn write(
-        &mut self,
-        outbox: &Outbox,
-        events: &[Cow<'_, Event>],
-    ) -> Result<Vec<Enqueued>, EnqueueError> {
-        write(self, outbox, events).await
-    }
-}
-
-impl sealed::Sealed for Transaction<'_, Postgres> {}
-impl Connection for Transaction<'_, Postgres> {
-    async fn write(
-        &mut self,
-        outbox: &Outbox,
-        events: &[Cow<'_, Event>],
-    ) -> Result<Vec<Enqueued>, EnqueueError> {
-        write(&mut **self, outbox, events).await
-    }
-}
+connection!(PgConnection, connection => connection);
+connection!(Transaction<'_, Postgres>, transaction => &mut **transaction);
+connection!(PoolConnection<Postgres>, connection => &mut **connection);
 
 impl super::Transaction for Transaction<'_, Postgres> {
     async fn commit(self) -> Result<(), StoreError> {
         Ok(self.commit().await.map_err(|error| refused(&error))?)
-    }
-}
-
-impl sealed::Sealed for PoolConnection<Postgres> {}
-impl Connection for PoolConnection<Postgres> {
-    async fn write(
-        &mut self,
-        outbox: &Outbox,
-        events: &[Cow<'_, Event>],
-    ) -> Result<Vec<Enqueued>, EnqueueError> {
-        write(&mut **self, outbox, events).await
     }
 }
 

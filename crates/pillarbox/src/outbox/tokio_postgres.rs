@@ -3,7 +3,6 @@
 //! Statements are sent with their types, unnamed: one round trip, and nothing stays behind on a connection that a pooler
 //! gives to somebody else.
 
-use std::borrow::Cow;
 use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
@@ -11,10 +10,7 @@ use std::sync::Arc;
 use ::tokio_postgres::types::{ToSql, Type};
 use ::tokio_postgres::{Client, Error, Row, Transaction};
 
-use super::postgres::{Driver, Refused, Value, write};
-use super::{Connection, Outbox, sealed};
-use crate::enqueue::{EnqueueError, Enqueued};
-use crate::event::Event;
+use super::postgres::{Driver, Refused, Value, connection};
 use crate::store::StoreError;
 
 type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -61,7 +57,7 @@ fn refused(error: Error) -> Refused {
 }
 
 /// Both have the same methods, and no trait that others may hold on to.
-macro_rules! connection {
+macro_rules! driver {
     ($type:ty) => {
         impl Driver for $type {
             async fn rows(
@@ -74,21 +70,12 @@ macro_rules! connection {
             }
         }
 
-        impl sealed::Sealed for $type {}
-        impl Connection for $type {
-            async fn write(
-                &mut self,
-                outbox: &Outbox,
-                events: &[Cow<'_, Event>],
-            ) -> Result<Vec<Enqueued>, EnqueueError> {
-                write(self, outbox, events).await
-            }
-        }
+        connection!($type, connection => connection);
     };
 }
 
-connection!(Transaction<'_>);
-connection!(Client);
+driver!(Transaction<'_>);
+driver!(Client);
 
 impl super::Transaction for Transaction<'_> {
     async fn commit(self) -> Result<(), StoreError> {

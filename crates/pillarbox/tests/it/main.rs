@@ -1,5 +1,7 @@
 //! The stores, each held to the same suite, and what an application sees of the crate.
 
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+mod domain;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -1,34 +1,26 @@
-//! The daemon as a database role that may do what docs/postgres.md grants a dispatcher, and no more.
+//! The daemon as a database role that may do what `pillarbox grant dispatcher` lets it do, and no more.
 
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::patience::Weight;
 use super::world::{Tuning, World, execute};
-
-/// What the documentation grants to the role `dispatcher`.
-fn grants(role: &str) -> String {
-    let documentation = include_str!("../../../../../docs/postgres.md");
-    let grants = documentation
-        .lines()
-        .filter(|line| line.starts_with("grant") && line.ends_with("to dispatcher;"));
-    let grants: Vec<String> = grants
-        .map(|line| line.replace("dispatcher;", &format!("{role};")))
-        .collect();
-    assert_eq!(
-        grants.len(),
-        5,
-        "docs/postgres.md says something else than this test knows: {grants:?}"
-    );
-    grants.join("\n")
-}
+use crate::binary::run;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dispatcher_needs_no_more_rights_than_the_documentation_grants() {
+async fn a_dispatcher_needs_no_more_rights_than_it_is_granted() {
     let world = World::new(Weight::Light).await;
     let role = format!("dispatcher_{}", Uuid::new_v4().simple());
+    let grant = [
+        "grant",
+        "dispatcher",
+        &role,
+        "--create",
+        "--database",
+        &world.database,
+    ];
+    run(&std::env::temp_dir(), &grant).good();
     let mut owner = PgConnection::connect(&world.database).await.expect("connects");
-    execute(&mut owner, format!("create role {role} login; {}", grants(&role))).await;
     let database = world.database.replacen("pillarbox@", &format!("{role}@"), 1);
     let tuning = Tuning {
         database: Some(database.clone()),

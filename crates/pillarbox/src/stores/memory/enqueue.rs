@@ -101,6 +101,20 @@ impl Connection for Transaction {
         let events: Vec<Event> = events.iter().map(|event| Event::clone(event)).collect();
         self.enqueue_all(&events)
     }
+
+    async fn read(&mut self, _: &Outbox, namespace: Option<&str>) -> Result<Vec<Event>, StoreError> {
+        let mut seen = self.outbox.table().events();
+        seen.extend(self.written.iter().cloned());
+        seen.sort_by_key(|(seq, _)| *seq);
+        let events = seen.into_iter().map(|(_, event)| event);
+        let wanted = |event: &Event| namespace.is_none_or(|namespace| event.namespace == namespace);
+        Ok(events.filter(wanted).collect())
+    }
+
+    async fn taken(&mut self, outbox: &Outbox, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        let seen = self.read(outbox, None).await?.into_iter().map(|event| event.id);
+        Ok(seen.filter(|id| ids.contains(id)).collect())
+    }
 }
 
 impl outbox::Transaction for Transaction {
@@ -115,6 +129,12 @@ fn is_duplicate(a: &Event, b: &Event) -> bool {
 }
 
 impl Table {
+    /// Every event with its place, without siblings.
+    pub(super) fn events(&self) -> Vec<(i64, Event)> {
+        let first = self.rows.iter().filter(|((_, number), _)| *number == 0);
+        first.map(|(_, row)| (row.seq, row.event.clone())).collect()
+    }
+
     fn insert(&mut self, seq: i64, event: Event, now: OffsetDateTime) {
         let mut state = State::new(now);
         state.due = event.deliver_at.map_or(now, |at| at.max(now));

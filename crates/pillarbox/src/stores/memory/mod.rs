@@ -26,6 +26,7 @@ use self::workers::{Lanes, Worker};
 use crate::clock::{Clock, SystemClock};
 use crate::event::{Delivery, Event};
 use crate::operate::Paused;
+use crate::outbox::enqueued::restored;
 use crate::state::{State, Status};
 use crate::store::{
     Aside, ClaimRequest, Heartbeat, LANES, LaneRequest, Look, Range, Routed, Routing, Scope, Settlement,
@@ -125,6 +126,14 @@ impl Memory {
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
+    }
+
+    /// Every event that was committed, in the order in which they were enqueued, as the application said it: what is
+    /// compressed is decompressed, and siblings are left out. For tests that [look into it](crate::testing).
+    pub fn events(&self) -> Vec<Event> {
+        let events = self.table().events().into_iter().map(|(_, event)| event);
+        let restored = |event| restored(event, usize::MAX).expect("it was compressed by this program");
+        events.map(restored).collect()
     }
 
     /// Writes over a row's state, as another client of a database could. For tests of what follows.

@@ -11,6 +11,7 @@
 pub mod adopt;
 mod claim;
 mod decode;
+mod grants;
 mod lanes;
 mod list;
 mod look;
@@ -32,6 +33,7 @@ use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use uuid::Uuid;
 
+pub use self::grants::{Duty, create_role, grants};
 pub use self::migrate::{migrations, script};
 use self::sql::Sql;
 use crate::event::Delivery;

@@ -19,20 +19,12 @@ use crate::store::{LANES, Stub};
 
 /// A row as `claim.sql` returns it.
 pub(super) fn delivery(row: &SqliteRow, claim: Uuid, recovered: bool) -> Result<Delivery, sqlx::Error> {
-    let body: Option<Vec<u8>> = row.try_get("body")?;
     let max_attempts: Option<i64> = row.try_get("max_attempts")?;
     let lane: Option<i64> = row.try_get("lane")?;
     Ok(Delivery {
         id: uuid(row, "id")?.unwrap_or_default(),
         seq: row.try_get("seq")?,
-        event: Event {
-            payload: match body {
-                Some(body) => Payload::Bytes(body.into()),
-                None => Payload::Json(Bytes::from(row.try_get::<Vec<u8>, _>("payload")?)),
-            },
-            headers: headers(&text(row, "headers")?.unwrap_or_default()),
-            ..event(row)?
-        },
+        event: whole_event(row)?,
         lane: lane.and_then(|lane| u16::try_from(lane).ok()),
         attempts: u32::try_from(row.try_get::<i64, _>("attempts")?).unwrap_or(u32::MAX),
         max_attempts: max_attempts.map(|max| u32::try_from(max.max(0)).unwrap_or(u32::MAX)),
@@ -40,6 +32,26 @@ pub(super) fn delivery(row: &SqliteRow, claim: Uuid, recovered: bool) -> Result<
         claim,
         recovered,
         contested: false,
+    })
+}
+
+/// A row as `enqueued.sql` returns it.
+pub(super) fn enqueued(row: &SqliteRow) -> Result<Event, sqlx::Error> {
+    Ok(Event {
+        deliver_at: moment(row, "deliver_at")?,
+        ..whole_event(row)?
+    })
+}
+
+fn whole_event(row: &SqliteRow) -> Result<Event, sqlx::Error> {
+    let body: Option<Vec<u8>> = row.try_get("body")?;
+    Ok(Event {
+        payload: match body {
+            Some(body) => Payload::Bytes(body.into()),
+            None => Payload::Json(Bytes::from(row.try_get::<Vec<u8>, _>("payload")?)),
+        },
+        headers: headers(&text(row, "headers")?.unwrap_or_default()),
+        ..event(row)?
     })
 }
 

@@ -75,35 +75,59 @@ impl Connection for SqliteConnection {
             Err(Failed::Database(error)) => Err(explain(self, events, error).await),
         }
     }
-}
 
-impl sealed::Sealed for Transaction<'_, Sqlite> {}
-impl Connection for Transaction<'_, Sqlite> {
-    async fn write(
-        &mut self,
-        outbox: &Outbox,
-        events: &[Cow<'_, Event>],
-    ) -> Result<Vec<Enqueued>, EnqueueError> {
-        Connection::write(&mut **self, outbox, events).await
+    async fn read(&mut self, _: &Outbox, namespace: Option<&str>) -> Result<Vec<Event>, StoreError> {
+        let rows = sqlx::query(include_str!("sql/enqueued.sql"))
+            .bind(namespace)
+            .fetch_all(self)
+            .await;
+        let events = rows.and_then(|rows| rows.iter().map(decode::enqueued).collect());
+        events.map_err(|error| store_error(error, "this file"))
+    }
+
+    async fn taken(&mut self, _: &Outbox, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        ids_taken(self, ids)
+            .await
+            .map_err(|error| store_error(error, "this file"))
     }
 }
+
+/// The [`Connection`] that another type lends.
+macro_rules! lends_a_connection {
+    ($type:ty) => {
+        impl sealed::Sealed for $type {}
+        impl Connection for $type {
+            async fn write(
+                &mut self,
+                outbox: &Outbox,
+                events: &[Cow<'_, Event>],
+            ) -> Result<Vec<Enqueued>, EnqueueError> {
+                Connection::write(&mut **self, outbox, events).await
+            }
+
+            async fn read(
+                &mut self,
+                outbox: &Outbox,
+                namespace: Option<&str>,
+            ) -> Result<Vec<Event>, StoreError> {
+                Connection::read(&mut **self, outbox, namespace).await
+            }
+
+            async fn taken(&mut self, outbox: &Outbox, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+                Connection::taken(&mut **self, outbox, ids).await
+            }
+        }
+    };
+}
+
+lends_a_connection!(Transaction<'_, Sqlite>);
+lends_a_connection!(PoolConnection<Sqlite>);
 
 impl outbox::Transaction for Transaction<'_, Sqlite> {
     async fn commit(self) -> Result<(), StoreError> {
         self.commit()
             .await
             .map_err(|error| store_error(error, "this file"))
-    }
-}
-
-impl sealed::Sealed for PoolConnection<Sqlite> {}
-impl Connection for PoolConnection<Sqlite> {
-    async fn write(
-        &mut self,
-        outbox: &Outbox,
-        events: &[Cow<'_, Event>],
-    ) -> Result<Vec<Enqueued>, EnqueueError> {
-        Connection::write(&mut **self, outbox, events).await
     }
 }
 
@@ -292,17 +316,19 @@ async fn explain(
 /// The first id that is there already, or twice in the call.
 async fn taken(connection: &mut SqliteConnection, events: &[Cow<'_, Event>]) -> Option<Uuid> {
     let ids: Vec<Uuid> = events.iter().map(|event| event.id).collect();
-    let there = sqlx::query(include_str!("sql/ids_taken.sql"))
-        .bind(ids_json(&ids))
-        .fetch_optional(connection)
-        .await
-        .ok()
-        .flatten();
-    if let Some(row) = there {
-        return decode::uuid(&row, "id").ok().flatten();
-    }
-    let mut seen = BTreeSet::new();
+    let there = ids_taken(connection, &ids).await.unwrap_or_default();
+    let mut seen: BTreeSet<Uuid> = there.into_iter().collect();
     ids.into_iter().find(|id| !seen.insert(*id))
+}
+
+/// Those of the ids that are there already.
+async fn ids_taken(connection: &mut SqliteConnection, ids: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
+    let rows = sqlx::query(include_str!("sql/ids_taken.sql"))
+        .bind(ids_json(ids))
+        .fetch_all(connection)
+        .await?;
+    let id = |row| decode::uuid(row, "id").map(Option::unwrap_or_default);
+    rows.iter().map(id).collect()
 }
 
 /// SQLite refuses a BEGIN inside a transaction; there is no other way to ask through this driver.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pillarbox::stores::postgres::{Options, Postgres};
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Store};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Recorded, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use sqlx::{AssertSqlSafe, PgPool};
 use uuid::Uuid;
 
-pub(super) struct PostgresHarness {
-    pub(super) store: Postgres,
+pub(crate) struct PostgresHarness {
+    pub(crate) store: Postgres,
     /// Past any pooler, for what the store must not see.
     pub(super) pool: PgPool,
 }
@@ -23,7 +23,7 @@ pub(crate) fn service(variable: &str) -> String {
 }
 
 impl PostgresHarness {
-    pub(super) async fn direct() -> Self {
+    pub(crate) async fn direct() -> Self {
         Self::at(&service("PILLARBOX_TEST_POSTGRES_URL")).await
     }
 
@@ -161,6 +161,19 @@ impl Tx for PostgresTx {
             [event] => Ok(vec![self.outbox.enqueue(&mut self.transaction, event).await?]),
             events => self.outbox.enqueue_all(&mut self.transaction, events).await,
         }
+    }
+
+    async fn enqueued(&mut self) -> Vec<Event> {
+        self.outbox
+            .enqueued(&mut self.transaction)
+            .await
+            .expect("it reads")
+    }
+
+    async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
+        self.outbox
+            .enqueue_recorded(&mut self.transaction, &mut [recorded])
+            .await
     }
 
     async fn savepoint(&mut self) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pillarbox::operate::Filter;
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Store};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Recorded, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use uuid::Uuid;
 
@@ -109,6 +109,19 @@ mod sqlx_prepared {
             self.outbox.enqueue_all(&mut self.transaction, events).await
         }
 
+        async fn enqueued(&mut self) -> Vec<Event> {
+            self.outbox
+                .enqueued(&mut self.transaction)
+                .await
+                .expect("it reads")
+        }
+
+        async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
+            self.outbox
+                .enqueue_recorded(&mut self.transaction, &mut [recorded])
+                .await
+        }
+
         async fn savepoint(&mut self) {
             self.say("savepoint mark").await;
         }
@@ -173,6 +186,16 @@ mod tokio_postgres {
                 [event] => Ok(vec![self.outbox.enqueue(&mut self.client, event).await?]),
                 events => self.outbox.enqueue_all(&mut self.client, events).await,
             }
+        }
+
+        async fn enqueued(&mut self) -> Vec<Event> {
+            self.outbox.enqueued(&mut self.client).await.expect("it reads")
+        }
+
+        async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
+            self.outbox
+                .enqueue_recorded(&mut self.client, &mut [recorded])
+                .await
         }
 
         async fn savepoint(&mut self) {
@@ -290,6 +313,19 @@ mod sea_orm {
             }
         }
 
+        async fn enqueued(&mut self) -> Vec<Event> {
+            self.outbox
+                .enqueued(&mut self.transaction)
+                .await
+                .expect("it reads")
+        }
+
+        async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
+            self.outbox
+                .enqueue_recorded(&mut self.transaction, &mut [recorded])
+                .await
+        }
+
         async fn savepoint(&mut self) {
             self.say("savepoint mark").await;
         }
@@ -376,6 +412,19 @@ mod diesel_async {
                 [event] => Ok(vec![self.outbox.enqueue(&mut self.connection, event).await?]),
                 events => self.outbox.enqueue_all(&mut self.connection, events).await,
             }
+        }
+
+        async fn enqueued(&mut self) -> Vec<Event> {
+            self.outbox
+                .enqueued(&mut self.connection)
+                .await
+                .expect("it reads")
+        }
+
+        async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
+            self.outbox
+                .enqueue_recorded(&mut self.connection, &mut [recorded])
+                .await
         }
 
         async fn savepoint(&mut self) {
@@ -494,6 +543,24 @@ mod diesel {
                 None => outbox.enqueue_blocking(connection, &events),
             })
             .await
+        }
+
+        async fn enqueued(&mut self) -> Vec<Event> {
+            let outbox = self.outbox.clone();
+            let seen = self.with(move |connection| outbox.enqueued_blocking(connection));
+            seen.await.expect("it reads")
+        }
+
+        async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
+            let outbox = self.outbox.clone();
+            let mut moved = std::mem::take(recorded);
+            let work = self.with(move |connection| {
+                let enqueued = outbox.enqueue_recorded_blocking(connection, &mut [&mut moved]);
+                (moved, enqueued)
+            });
+            let (moved, enqueued) = work.await;
+            *recorded = moved;
+            enqueued
         }
 
         async fn savepoint(&mut self) {

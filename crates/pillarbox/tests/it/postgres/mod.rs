@@ -11,7 +11,7 @@ mod producer;
 mod rights;
 mod trouble;
 
-pub(crate) use harness::service;
+pub(crate) use harness::{PostgresHarness, service};
 pub(crate) use producer::request;
 
 mod direct {

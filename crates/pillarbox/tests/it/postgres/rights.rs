@@ -1,9 +1,10 @@
 //! What a dispatcher and a producer need to be allowed, TLS and passwords.
 
 use pillarbox::store::{Heartbeat, LaneRequest, Settlement, SweepRequest};
-use pillarbox::stores::postgres::{Options, Postgres};
-use pillarbox::{Event, Operate, Scope, Store, StoreError, Verdict};
+use pillarbox::stores::postgres::{Duty, Options, Postgres};
+use pillarbox::{EnqueueError, Event, Operate, Scope, Store, StoreError, Verdict};
 use pillarbox_testkit::store_suite::Harness;
+use sqlx::AssertSqlSafe;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -27,18 +28,12 @@ pub(super) async fn as_role(harness: &PostgresHarness, grants: &str) -> (String,
     (role, Postgres::new(&url, options).expect("a URL"))
 }
 
-/// As docs/postgres.md gives them.
-const DISPATCHER: &str = "grant usage on schema pillarbox.; \
-    grant select, insert, update on pillarbox.outbox_events to ROLE; \
-    grant select, insert, update, delete on pillarbox.lanes, pillarbox.workers to ROLE; \
-    grant select, insert on pillarbox.destinations to ROLE; \
-    grant select on pillarbox.migrations to ROLE";
-
-fn schema_grant(harness: &PostgresHarness, grants: &str) -> String {
-    grants.replace(
-        "on schema pillarbox.",
-        &format!("on schema {} to ROLE", harness.store.schema()),
-    )
+/// A role of its own that is there for this, and the store as that role sees it.
+async fn on_duty(harness: &PostgresHarness, duty: Duty) -> (String, Postgres) {
+    let (role, store) = as_role(harness, "").await;
+    let created = harness.store.grant(duty, &role, true).await;
+    assert!(!created.expect("grants"), "it was there");
+    (role, store)
 }
 
 async fn drop_role(harness: &PostgresHarness, role: &str) {
@@ -52,7 +47,7 @@ async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
     let harness = PostgresHarness::direct().await;
     let events = [Event::new("shop", "orders"), Event::new("shop", "orders")];
     harness.enqueue(&events).await.expect("enqueues");
-    let (role, store) = as_role(&harness, &schema_grant(&harness, DISPATCHER)).await;
+    let (role, store) = on_duty(&harness, Duty::Dispatcher).await;
     store.check().await.expect("may see the version");
     let look = store.look(&Scope::All, None, 10).await.expect("may look");
     assert_eq!(look.due.len(), 1);
@@ -130,6 +125,193 @@ async fn keep_lanes(store: &Postgres, worker: Uuid) {
     store.leave(worker).await.expect("may leave");
     assert_eq!(store.share_lanes(&lanes(1)).await.expect("may divide").len(), 1);
     store.disable("chat", "410").await.expect("may pause");
+}
+
+#[tokio::test]
+async fn a_producer_enqueues_by_both_functions_by_the_library_and_by_hand() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Producer).await;
+    let calls = [
+        "select id from pillarbox.enqueue('shop', 'orders', dedupe_key => 'a')",
+        "select id from pillarbox.enqueue('shop', 'orders', dedupe_key => 'a', ordering_key => 'k', serialised => true)",
+        r#"select id from pillarbox.enqueue_many('[{"namespace": "shop", "topic": "orders", "dedupe_key": "a"}]')"#,
+        "insert into pillarbox.outbox_events (namespace, topic, dedupe_key, payload) values ('shop', 'orders', 'a', '{}')
+         on conflict (namespace, topic, dedupe_key) where dedupe_key is not null do nothing returning id, seq",
+    ];
+    let event = || Event::new("shop", "orders").dedupe_key("a").ordering_key("k");
+    let outbox = store.outbox().serialised();
+    // What rolls back leaves the next round as it was; the last one commits.
+    for rounds_left in (0..2).rev() {
+        let mut transaction = store.pool().begin().await.expect("begins");
+        for call in calls {
+            let call = sqlx::raw_sql(AssertSqlSafe(harness.sql(call)));
+            call.execute(&mut *transaction).await.expect("may enqueue");
+        }
+        let one = outbox.enqueue(&mut transaction, &event()).await;
+        assert!(!one.expect("may enqueue").is_new());
+        let free = Event::new("shop", "orders");
+        let many = outbox.enqueue_all(&mut transaction, &[event(), free]).await;
+        assert!(many.expect("may enqueue")[1].is_new());
+        if rounds_left == 0 {
+            transaction.commit().await.expect("commits");
+        } else {
+            transaction.rollback().await.expect("rolls back");
+        }
+    }
+    assert_eq!(harness.store.stats(&Scope::All).await.expect("counts").pending, 2);
+    store.close().await;
+    drop_role(&harness, &role).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_producer_sees_no_content_and_changes_nothing_that_is_there() {
+    let harness = PostgresHarness::direct().await;
+    let event = Event::new("shop", "orders");
+    harness.enqueue(&[event]).await.expect("enqueues");
+    let (role, store) = on_duty(&harness, Duty::Producer).await;
+    for beyond in [
+        "select payload from pillarbox.outbox_events",
+        "select headers, body from pillarbox.outbox_events",
+        "select tenant_id, status from pillarbox.outbox_events",
+        "select * from pillarbox.outbox_events",
+        "update pillarbox.outbox_events set status = 'delivered'",
+        "update pillarbox.outbox_events set dedupe_key = 'x'",
+        "delete from pillarbox.outbox_events",
+        "truncate pillarbox.outbox_events",
+        "select id from pillarbox.outbox_events for update",
+        "insert into pillarbox.outbox_events (namespace, topic, payload, status) values ('a', 'b', '{}', 'dead')",
+        "insert into pillarbox.outbox_events (namespace, topic, payload, attempts) values ('a', 'b', '{}', 9)",
+        "insert into pillarbox.outbox_events (namespace, topic, payload, parent_id) values ('a', 'b', '{}', null)",
+        "insert into pillarbox.outbox_events (namespace, topic, payload) values ('a', 'b', '{}') returning payload",
+        "insert into pillarbox.destinations (name, reason) values ('broker', 'no')",
+        "select * from pillarbox.workers",
+        "update pillarbox.migrations set version = 999",
+        "select setval('pillarbox.outbox_seq', 1)",
+        "select pillarbox.trace()",
+        "create or replace function pillarbox.vanished() returns void language sql as ''",
+        "drop function pillarbox.enqueue_many",
+        "alter function pillarbox.enqueue_many security invoker",
+        "create table pillarbox.mine (id int)",
+    ] {
+        let refused = sqlx::raw_sql(AssertSqlSafe(harness.sql(beyond)))
+            .execute(&store.pool())
+            .await
+            .expect_err(beyond);
+        let code = refused.as_database_error().and_then(|error| error.code());
+        assert_eq!(code.as_deref(), Some("42501"), "{beyond}: {refused}");
+    }
+    store.close().await;
+    drop_role(&harness, &role).await;
+    harness.clean_up().await;
+}
+
+/// The functions run with the rights of the owner; what the caller puts in their way must not.
+#[tokio::test]
+async fn a_producer_cannot_slip_its_own_functions_and_tables_under_ours() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Producer).await;
+    let evil = format!("evil_{role}");
+    harness
+        .execute(&format!("create schema {evil} authorization {role}"))
+        .await;
+    let mut connection = store.pool().acquire().await.expect("connects");
+    let trap = format!(
+        "create function {evil}.octet_length(text) returns int language plpgsql as $$begin raise 'trapped'; end$$;
+         create function {evil}.nextval(regclass) returns bigint language plpgsql as $$begin raise 'trapped'; end$$;
+         create function {evil}.refuse(boolean, boolean) returns boolean language plpgsql as $$begin raise 'trapped'; end$$;
+         create operator {evil}.= (function = {evil}.refuse, leftarg = boolean, rightarg = boolean);
+         create temp table outbox_events (id uuid);
+         set search_path = {evil}, pg_temp, pg_catalog"
+    );
+    sqlx::raw_sql(AssertSqlSafe(trap))
+        .execute(&mut *connection)
+        .await
+        .expect("sets the trap");
+    let sprung = sqlx::raw_sql("select octet_length('a')")
+        .execute(&mut *connection)
+        .await;
+    assert!(
+        sprung
+            .expect_err("the trap is set")
+            .to_string()
+            .contains("trapped")
+    );
+    for call in [
+        "select id from pillarbox.enqueue('shop', 'orders')",
+        r#"select id from pillarbox.enqueue_many('[{"namespace": "shop", "topic": "orders"}]')"#,
+    ] {
+        let call = sqlx::raw_sql(AssertSqlSafe(harness.sql(call)));
+        call.execute(&mut *connection).await.expect("is not trapped");
+    }
+    drop(connection);
+    assert_eq!(harness.store.stats(&Scope::All).await.expect("counts").pending, 2);
+    store.close().await;
+    harness.execute(&format!("drop schema {evil} cascade")).await;
+    drop_role(&harness, &role).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_dispatcher_is_no_producer_and_only_the_owner_gives_rights() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Dispatcher).await;
+    let call = harness.sql("select id from pillarbox.enqueue('shop', 'orders')");
+    let refused = sqlx::raw_sql(AssertSqlSafe(call)).execute(&store.pool()).await;
+    let refused = refused.expect_err("may not call").to_string();
+    assert!(
+        refused.contains("permission denied for function enqueue"),
+        "{refused}"
+    );
+    let refused = store
+        .grant(Duty::Producer, &role, false)
+        .await
+        .expect_err("may not grant");
+    assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
+    let nobody = harness
+        .store
+        .grant(Duty::Producer, "nobody_of_this_name", false)
+        .await;
+    assert!(
+        nobody
+            .expect_err("is not there")
+            .to_string()
+            .contains("does not exist")
+    );
+    store.close().await;
+    drop_role(&harness, &role).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_role_is_created_once_whatever_its_name() {
+    let harness = PostgresHarness::direct().await;
+    let role = format!("Odd \"{}\"", Uuid::new_v4().simple());
+    for is_new in [true, false] {
+        let created = harness.store.grant(Duty::Producer, &role, true).await;
+        assert_eq!(created.expect("grants"), is_new);
+    }
+    drop_role(&harness, &format!("\"{}\"", role.replace('"', "\"\""))).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_role_without_rights_cannot_enqueue() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = as_role(&harness, "").await;
+    let mut connection = store.pool().acquire().await.expect("connects");
+    let refused = store
+        .outbox()
+        .enqueue(&mut connection, &Event::new("shop", "orders"))
+        .await;
+    assert!(
+        matches!(refused, Err(EnqueueError::Store(StoreError::Denied(_)))),
+        "{refused:?}"
+    );
+    drop(connection);
+    store.close().await;
+    drop_role(&harness, &role).await;
+    harness.clean_up().await;
 }
 
 #[tokio::test]

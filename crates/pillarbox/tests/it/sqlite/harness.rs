@@ -7,13 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pillarbox::store::{ClaimRequest, Due, Share, Take};
 use pillarbox::stores::sqlite::{Options, Sqlite, begin, connect_options};
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Scope, Store};
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Recorded, Scope, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use sqlx::{SqlitePool, Transaction};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-pub(super) struct SqliteHarness {
+pub(crate) struct SqliteHarness {
     pub(super) store: Sqlite,
     pub(super) application: SqlitePool,
     directory: TempDir,
@@ -21,7 +21,7 @@ pub(super) struct SqliteHarness {
 
 impl SqliteHarness {
     /// A migrated outbox in a new file.
-    pub(super) async fn fresh() -> Self {
+    pub(crate) async fn fresh() -> Self {
         let harness = Self::empty().await;
         harness.store.migrate().await.expect("a migration");
         harness
@@ -63,7 +63,7 @@ impl SqliteHarness {
         !look.due.is_empty()
     }
 
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.directory.path().join("outbox.db")
     }
 
@@ -114,7 +114,7 @@ fn patient() -> Options {
 }
 
 /// An application's own connections to the file.
-pub(super) async fn pool(path: &std::path::Path) -> SqlitePool {
+pub(crate) async fn pool(path: &std::path::Path) -> SqlitePool {
     let options = connect_options(&path.to_string_lossy(), &patient()).expect("a path");
     SqlitePool::connect_with(options).await.expect("it opens")
 }
@@ -190,6 +190,16 @@ struct SqliteTx(Transaction<'static, sqlx::Sqlite>);
 impl Tx for SqliteTx {
     async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         Outbox::default().enqueue_all(&mut self.0, events).await
+    }
+
+    async fn enqueued(&mut self) -> Vec<Event> {
+        Outbox::default().enqueued(&mut self.0).await.expect("it reads")
+    }
+
+    async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
+        Outbox::default()
+            .enqueue_recorded(&mut self.0, &mut [recorded])
+            .await
     }
 
     async fn savepoint(&mut self) {

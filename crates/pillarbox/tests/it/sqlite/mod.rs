@@ -9,7 +9,7 @@ mod keys;
 mod looking;
 mod schema;
 
-use harness::SqliteHarness;
+pub(crate) use harness::{SqliteHarness, pool};
 
 mod suite {
     pillarbox_testkit::store_suite!(super::SqliteHarness::fresh);

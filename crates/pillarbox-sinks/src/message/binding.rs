@@ -1,0 +1,192 @@
+//! How each protocol names and writes the attributes of a CloudEvent, in binary mode.
+//!
+//! | protocol | names | values |
+//! |---|---|---|
+//! | HTTP | `ce-` | percent-encoded |
+//! | Kafka | `ce_` | UTF-8 |
+//! | NATS | `ce-`, the media type as well | percent-encoded |
+//! | AMQP | `cloudEvents_` | UTF-8 |
+//! | Redis | `ce-` | UTF-8 |
+//!
+//! The specification binds HTTP, Kafka, NATS and AMQP 1.0. RabbitMQ turns the headers of AMQP 0-9-1 into the
+//! application properties of AMQP 1.0, so that a consumer there finds what its binding says. Redis has no binding.
+
+use std::borrow::Cow;
+
+use percent_encoding::utf8_percent_encode;
+
+use crate::percent;
+
+/// The attributes by the names that one protocol has for them.
+pub(super) struct Names {
+    pub(super) specversion: &'static str,
+    pub(super) id: &'static str,
+    pub(super) source: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) subject: &'static str,
+    pub(super) time: &'static str,
+    pub(super) datacontenttype: &'static str,
+    pub(super) partitionkey: &'static str,
+    pub(super) traceparent: &'static str,
+    pub(super) tracestate: &'static str,
+    pub(super) topic: &'static str,
+    pub(super) aggregatetype: &'static str,
+    pub(super) eventversion: &'static str,
+    pub(super) tenantid: &'static str,
+    pub(super) dedupekey: &'static str,
+    pub(super) severity: &'static str,
+    pub(super) contentencoding: &'static str,
+}
+
+macro_rules! names {
+    ($prefix:literal) => {
+        Names {
+            specversion: concat!($prefix, "specversion"),
+            id: concat!($prefix, "id"),
+            source: concat!($prefix, "source"),
+            kind: concat!($prefix, "type"),
+            subject: concat!($prefix, "subject"),
+            time: concat!($prefix, "time"),
+            datacontenttype: concat!($prefix, "datacontenttype"),
+            partitionkey: concat!($prefix, "partitionkey"),
+            traceparent: concat!($prefix, "traceparent"),
+            tracestate: concat!($prefix, "tracestate"),
+            topic: concat!($prefix, "topic"),
+            aggregatetype: concat!($prefix, "aggregatetype"),
+            eventversion: concat!($prefix, "eventversion"),
+            tenantid: concat!($prefix, "tenantid"),
+            dedupekey: concat!($prefix, "dedupekey"),
+            severity: concat!($prefix, "severity"),
+            contentencoding: concat!($prefix, "contentencoding"),
+        }
+    };
+}
+
+/// The names as the specification has them: members of the JSON format.
+pub(super) const BARE: Names = names!("");
+
+/// One protocol.
+pub(crate) struct Binding {
+    pub(super) names: Names,
+    /// What names of attributes begin with; the first one is ours, others are understood as well.
+    prefixes: &'static [&'static str],
+    values: Values,
+    /// Is there an attribute for the media type beside the protocol's own place for it?
+    pub(super) repeats_media_type: bool,
+}
+
+enum Values {
+    Utf8,
+    PercentEncoded,
+}
+
+/// HTTP.
+pub(crate) const HTTP: Binding = Binding {
+    names: names!("ce-"),
+    prefixes: &["ce-"],
+    values: Values::PercentEncoded,
+    repeats_media_type: false,
+};
+
+/// Kafka.
+pub(crate) const KAFKA: Binding = Binding {
+    names: names!("ce_"),
+    prefixes: &["ce_"],
+    values: Values::Utf8,
+    repeats_media_type: false,
+};
+
+/// NATS.
+pub(crate) const NATS: Binding = Binding {
+    names: names!("ce-"),
+    prefixes: &["ce-"],
+    values: Values::PercentEncoded,
+    repeats_media_type: true,
+};
+
+/// AMQP.
+pub(crate) const AMQP: Binding = Binding {
+    names: names!("cloudEvents_"),
+    prefixes: &["cloudEvents_", "cloudEvents:"],
+    values: Values::Utf8,
+    repeats_media_type: false,
+};
+
+/// Redis.
+pub(crate) const REDIS: Binding = Binding {
+    names: names!("ce-"),
+    prefixes: &["ce-"],
+    values: Values::Utf8,
+    repeats_media_type: false,
+};
+
+impl Binding {
+    /// Is it a name that a receiver takes for an attribute?
+    pub(super) fn is_attribute(&self, name: &str) -> bool {
+        let begins = |prefix: &&str| {
+            let start = name.get(..prefix.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+        };
+        self.prefixes.iter().any(begins)
+    }
+
+    /// What names of attributes begin with.
+    pub(super) fn prefix(&self) -> &'static str {
+        self.prefixes.first().copied().unwrap_or_default()
+    }
+
+    /// A value as it is sent.
+    pub(super) fn encode<'a>(&self, value: Cow<'a, str>) -> Cow<'a, str> {
+        match self.values {
+            Values::Utf8 => value,
+            Values::PercentEncoded => match value {
+                Cow::Borrowed(value) => utf8_percent_encode(value, percent::HEADER).into(),
+                Cow::Owned(value) => Cow::Owned(utf8_percent_encode(&value, percent::HEADER).to_string()),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_encoded_as_the_specification_shows() {
+        let value = "Euro € 😀";
+        let encoded = "Euro%20%E2%82%AC%20%F0%9F%98%80";
+        for binding in [HTTP, NATS] {
+            assert_eq!(binding.encode(value.into()), encoded);
+            assert_eq!(binding.encode(value.to_owned().into()), encoded);
+            assert_eq!(binding.encode("100% \"safe\"".into()), "100%25%20%22safe%22");
+            let printable: String = ('!'..='~').filter(|c| !matches!(c, '"' | '%')).collect();
+            assert_eq!(binding.encode(printable.as_str().into()), printable);
+        }
+        for binding in [KAFKA, AMQP, REDIS] {
+            assert_eq!(binding.encode(value.into()), value);
+        }
+    }
+
+    #[test]
+    fn names_that_pass_for_attributes_are_known_in_any_case() {
+        assert!(HTTP.is_attribute("CE-Id") && !HTTP.is_attribute("ce") && !HTTP.is_attribute("ce_id"));
+        assert!(KAFKA.is_attribute("ce_id") && !KAFKA.is_attribute("ce-id"));
+        assert!(AMQP.is_attribute("cloudEvents:id") && AMQP.is_attribute("cloudevents_id"));
+        assert!(!HTTP.is_attribute("cé"));
+    }
+
+    #[test]
+    fn names_of_attributes_are_lower_case_and_short() {
+        for name in [
+            BARE.eventversion,
+            BARE.aggregatetype,
+            BARE.contentencoding,
+            BARE.partitionkey,
+        ] {
+            assert!(
+                name.len() <= 20 && name.bytes().all(|b| b.is_ascii_lowercase()),
+                "{name}"
+            );
+        }
+    }
+}

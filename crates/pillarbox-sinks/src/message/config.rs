@@ -1,0 +1,218 @@
+//! What every destination can say of its messages.
+
+use percent_encoding::utf8_percent_encode;
+use pillarbox::{Delivery, Outcome};
+use serde::{Deserialize, Serialize};
+
+use crate::percent;
+use crate::registry::ConfigError;
+use crate::size::Size;
+use crate::template::Template;
+
+/// How large a payload may get when it is decompressed, unless said otherwise.
+pub const MAX_DECOMPRESSED: usize = 64 * 1024 * 1024;
+
+/// The keys that every destination has for its messages.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What a message looks like.
+    pub format: Format,
+    /// What the CloudEvents attribute `source` is made of; `/{namespace}` unless said otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Template>,
+    /// Is what is stored compressed delivered as it is stored, instead of as it was?
+    pub compressed: bool,
+    /// The largest payload that is decompressed; [`MAX_DECOMPRESSED`] unless said otherwise. What is larger is
+    /// rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_decompressed: Option<Size>,
+}
+
+/// What a message looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Format {
+    /// The payload as it is, everything else in headers that begin with `pillarbox-`.
+    #[default]
+    #[serde(rename = "plain")]
+    Plain,
+    /// CloudEvents in binary mode: the payload as it is, the attributes in headers.
+    #[serde(rename = "cloudevents")]
+    CloudEvents,
+    /// CloudEvents in structured mode: attributes and payload in one JSON object.
+    #[serde(rename = "cloudevents-structured")]
+    CloudEventsStructured,
+}
+
+/// What a message looks like, with what it needs.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Form {
+    #[default]
+    Plain,
+    Binary(Source),
+    Structured(Source),
+}
+
+/// What makes the CloudEvents attribute `source`.
+#[derive(Debug, Clone)]
+pub(crate) struct Source(Template);
+
+impl Config {
+    /// The keys by name, to be split off from those of the sink.
+    pub const KEYS: [&'static str; 4] = ["format", "source", "compressed", "max_decompressed"];
+
+    /// What was written, if it can be true.
+    pub(crate) fn form(&self) -> Result<Form, ConfigError> {
+        if self.compressed && self.max_decompressed.is_some() {
+            let problem =
+                "is for payloads that are decompressed, and `compressed` leaves them as they are; keep one";
+            return Err(ConfigError::at("max_decompressed", problem));
+        }
+        match self.format {
+            Format::Plain if self.source.is_some() => {
+                let problem = "is an attribute of CloudEvents; set `format = \"cloudevents\"`, or remove it";
+                Err(ConfigError::at("source", problem))
+            }
+            Format::Plain => Ok(Form::Plain),
+            Format::CloudEvents => Ok(Form::Binary(self.source()?)),
+            Format::CloudEventsStructured if self.compressed => {
+                let problem = "cannot be with `format = \"cloudevents-structured\"`: the payload stands inside of the \
+                               message and has to be read; remove it, or use `format = \"cloudevents\"`";
+                Err(ConfigError::at("compressed", problem))
+            }
+            Format::CloudEventsStructured => Ok(Form::Structured(self.source()?)),
+        }
+    }
+
+    /// What is decompressed at the most; nothing is where it is delivered as it is stored.
+    pub(crate) fn decoder(&self) -> Option<crate::message::Decoder> {
+        let limit = self.max_decompressed.map_or(MAX_DECOMPRESSED, |size| size.0);
+        (!self.compressed).then(|| crate::message::Decoder::new(limit))
+    }
+
+    fn source(&self) -> Result<Source, ConfigError> {
+        match &self.source {
+            None => Ok(Source::default()),
+            Some(template) => Source::new(template.clone()),
+        }
+    }
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Self(Template::parse("/{namespace}").expect("`namespace` is a known name"))
+    }
+}
+
+impl Source {
+    fn new(template: Template) -> Result<Self, ConfigError> {
+        let problem = if template.source().is_empty() {
+            "is empty; CloudEvents need one, such as \"https://shop.example/{namespace}\""
+        } else if !template.without_fields().bytes().all(is_uri) {
+            "holds a character that no URI has; percent-encode it"
+        } else {
+            return Ok(Self(template));
+        };
+        Err(ConfigError::at("source", problem))
+    }
+
+    /// The source of one event: a URI reference, whatever the event's names are.
+    pub(super) fn render(&self, delivery: &Delivery, destination: &str) -> Result<String, Outcome> {
+        let encode = |value: &str, out: &mut String| out.extend(utf8_percent_encode(value, percent::URI));
+        let rendered = self.0.render_with(delivery, destination, encode);
+        let source = rendered.map_err(|missing| Outcome::reject(missing.to_string()))?;
+        if source.is_empty() {
+            return Err(Outcome::reject(
+                "the event makes an empty `source`, which CloudEvents does not allow",
+            ));
+        }
+        Ok(source)
+    }
+}
+
+/// May the byte stand in a URI (RFC 3986: unreserved, reserved, or the beginning of an encoded one)?
+fn is_uri(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::delivery;
+    use pillarbox::Event;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        toml::from_str(text).map_err(|error| error.message().to_owned())
+    }
+
+    fn refused(text: &str) -> ConfigError {
+        parse(text).unwrap().form().err().unwrap()
+    }
+
+    #[test]
+    fn the_keys_are_those_that_are_written() {
+        let all = parse(
+            "format = \"cloudevents\"\nsource = \"/x\"\ncompressed = true\nmax_decompressed = \"1KiB\"",
+        );
+        let written = toml::to_string(&all.unwrap()).unwrap();
+        for key in Config::KEYS {
+            assert!(written.contains(key), "{written}");
+        }
+        assert_eq!(written.lines().count(), Config::KEYS.len());
+    }
+
+    #[test]
+    fn plain_and_decompressed_is_the_default() {
+        let config = parse("").unwrap();
+        assert_eq!(config, Config::default());
+        assert!(matches!(config.form(), Ok(Form::Plain)));
+        assert!(config.decoder().is_some());
+        assert!(parse("compressed = true").unwrap().decoder().is_none());
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused_at_its_key() {
+        for (text, key) in [
+            ("source = \"/shop\"", "source"),
+            (
+                "compressed = true\nformat = \"cloudevents-structured\"",
+                "compressed",
+            ),
+            (
+                "compressed = true\nmax_decompressed = \"1MiB\"",
+                "max_decompressed",
+            ),
+            ("format = \"cloudevents\"\nsource = \"\"", "source"),
+            (
+                "format = \"cloudevents\"\nsource = \"/my shop/{topic}\"",
+                "source",
+            ),
+            (
+                "format = \"cloudevents-structured\"\nsource = \"/größe\"",
+                "source",
+            ),
+        ] {
+            assert_eq!(refused(text).key, key, "{text}");
+        }
+        assert!(
+            parse("format = \"xml\"")
+                .unwrap_err()
+                .contains("cloudevents-structured")
+        );
+    }
+
+    #[test]
+    fn a_source_is_a_uri_whatever_the_event_is_called() {
+        let delivery = delivery(Event::new("my shop/ü", "orders").header("empty", ""));
+        let render = |source: Source| source.render(&delivery, "partner");
+        assert_eq!(render(Source::default()).unwrap(), "/my%20shop%2F%C3%BC");
+        let template = |text| Source::new(Template::parse(text).unwrap()).unwrap();
+        assert_eq!(
+            render(template("https://shop.example/{topic}#x")).unwrap(),
+            "https://shop.example/orders#x"
+        );
+        for text in ["{header.empty}", "{severity}"] {
+            assert_eq!(render(template(text)).unwrap_err().name(), "reject");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! One event as headers and a body, by the destination's format and the protocol's binding.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use pillarbox::{Delivery, Outcome};
+
+use super::binding::Binding;
+use super::cloudevents::{self, STRUCTURED};
+use super::config::{Form, Source};
+use crate::headers::{self, Added, Header};
+use crate::registry::ConfigError;
+
+/// Writes the events of one destination.
+pub(crate) struct Writer {
+    destination: String,
+    binding: &'static Binding,
+    added: Added,
+    form: Form,
+}
+
+/// What one message is made of.
+pub(crate) struct Parts<'a> {
+    /// All headers but those two that say what the body is.
+    pub(crate) headers: Vec<Header<'a>>,
+    pub(crate) content_type: &'a str,
+    pub(crate) content_encoding: Option<&'a str>,
+    pub(crate) body: Bytes,
+}
+
+impl Writer {
+    /// In the plain format.
+    pub(crate) fn new(destination: &str, binding: &'static Binding, added: Added) -> Self {
+        Self {
+            destination: destination.to_owned(),
+            binding,
+            added,
+            form: Form::Plain,
+        }
+    }
+
+    /// In this format. Where it is CloudEvents, a configured header cannot pass for an attribute.
+    pub(crate) fn with_form(self, form: &Form) -> Result<Self, ConfigError> {
+        let taken = match form {
+            Form::Plain => None,
+            Form::Binary(_) | Form::Structured(_) => {
+                let mut names = self.added.names();
+                names
+                    .find(|name| self.binding.is_attribute(name))
+                    .map(str::to_owned)
+            }
+        };
+        if let Some(name) = taken {
+            let prefix = self.binding.prefix();
+            let problem = format!(
+                "cannot have `{name}`: names that begin with `{prefix}` are attributes of CloudEvents"
+            );
+            return Err(ConfigError::at("headers", problem));
+        }
+        Ok(Self {
+            form: form.clone(),
+            ..self
+        })
+    }
+
+    /// The destination's name.
+    pub(crate) fn destination(&self) -> &str {
+        &self.destination
+    }
+
+    /// What the configuration adds.
+    pub(crate) fn added(&self) -> &Added {
+        &self.added
+    }
+
+    /// Writes an event. One that cannot be written is rejected.
+    pub(crate) fn write<'a>(&'a self, delivery: &'a Delivery) -> Result<Parts<'a>, Outcome> {
+        let event = &delivery.event;
+        let as_it_is = |headers| Parts {
+            headers,
+            content_type: event.media_type(),
+            content_encoding: event.content_encoding.as_deref(),
+            body: event.payload.as_bytes().clone(),
+        };
+        match &self.form {
+            Form::Plain => self.with_added(headers::of(delivery), delivery).map(as_it_is),
+            Form::Binary(source) => self.attributes(delivery, source).map(as_it_is),
+            Form::Structured(source) => Ok(Parts {
+                headers: self.with_added(self.own(delivery).collect(), delivery)?,
+                content_type: STRUCTURED,
+                content_encoding: None,
+                body: cloudevents::structured(delivery, &self.destination, source)?.into(),
+            }),
+        }
+    }
+
+    fn attributes<'a>(&'a self, delivery: &'a Delivery, source: &Source) -> Result<Vec<Header<'a>>, Outcome> {
+        let names = &self.binding.names;
+        let attributes = cloudevents::attributes(delivery, &self.destination, source, names)?;
+        let mut headers: Vec<Header<'a>> = (attributes.into_iter())
+            .map(|(name, value)| (name, self.binding.encode(value)))
+            .collect();
+        if self.binding.repeats_media_type {
+            let media_type = self.binding.encode(Cow::from(delivery.event.media_type()));
+            headers.push((names.datacontenttype, media_type));
+        }
+        headers.extend(self.own(delivery));
+        self.with_added(headers, delivery)
+    }
+
+    /// The event's own headers, but for those that would pass for attributes.
+    fn own<'a>(&'a self, delivery: &'a Delivery) -> impl Iterator<Item = Header<'a>> {
+        headers::own(delivery).filter(|(name, _)| !self.binding.is_attribute(name))
+    }
+
+    fn with_added<'a>(
+        &'a self,
+        headers: Vec<Header<'a>>,
+        delivery: &Delivery,
+    ) -> Result<Vec<Header<'a>>, Outcome> {
+        headers::with_added(headers, delivery, &self.destination, &self.added)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{self, AMQP, Config, Format, HTTP, KAFKA, NATS};
+    use crate::sample::{added, delivery};
+    use pillarbox::Event;
+    use std::collections::BTreeMap;
+
+    fn writer(
+        binding: &'static Binding,
+        format: Format,
+        headers: &[(&str, &str)],
+    ) -> Result<Writer, ConfigError> {
+        let config = Config {
+            format,
+            ..message::Config::default()
+        };
+        let added = added(headers, |_, _| Ok(())).unwrap();
+        Writer::new("partner", binding, added).with_form(&config.form().unwrap())
+    }
+
+    fn headers(writer: &Writer, delivery: &Delivery) -> BTreeMap<String, String> {
+        let parts = writer.write(delivery).ok().unwrap();
+        let pairs = parts.headers.into_iter();
+        pairs
+            .map(|(name, value)| (name.to_owned(), value.into_owned()))
+            .collect()
+    }
+
+    fn event() -> Event {
+        Event::new("shop", "orders")
+            .event_type("Order Größe")
+            .header("x-own", "kept")
+    }
+
+    #[test]
+    fn in_binary_mode_the_payload_is_as_it_is_and_attributes_are_headers() {
+        let delivery = delivery(event().bytes(&b"\0"[..], "image/png"));
+        for (binding, kind, value) in [
+            (&HTTP, "ce-type", "Order%20Gr%C3%B6%C3%9Fe"),
+            (&NATS, "ce-type", "Order%20Gr%C3%B6%C3%9Fe"),
+            (&KAFKA, "ce_type", "Order Größe"),
+            (&AMQP, "cloudEvents_type", "Order Größe"),
+        ] {
+            let writer = writer(binding, Format::CloudEvents, &[("x-added", "{topic}")]).unwrap();
+            let headers = headers(&writer, &delivery);
+            assert_eq!(headers[kind], value);
+            assert_eq!((&*headers["x-own"], &*headers["x-added"]), ("kept", "orders"));
+            assert!(
+                headers.keys().all(|name| !name.starts_with("pillarbox-")),
+                "{headers:?}"
+            );
+            assert_eq!(
+                headers.contains_key("ce-datacontenttype"),
+                binding.repeats_media_type
+            );
+            let parts = writer.write(&delivery).ok().unwrap();
+            assert_eq!((parts.content_type, &parts.body[..]), ("image/png", &b"\0"[..]));
+        }
+    }
+
+    #[test]
+    fn in_structured_mode_the_body_is_the_event_and_only_other_headers_are_headers() {
+        let writer = writer(&HTTP, Format::CloudEventsStructured, &[("x-added", "{topic}")]).unwrap();
+        let delivery = delivery(event());
+        let headers = headers(&writer, &delivery);
+        let names: Vec<&String> = headers.keys().collect();
+        assert_eq!(names, ["x-added", "x-own"]);
+        let parts = writer.write(&delivery).ok().unwrap();
+        assert_eq!(parts.content_type, "application/cloudevents+json");
+        let body: serde_json::Value = serde_json::from_slice(&parts.body).unwrap();
+        assert_eq!(body["type"], "Order Größe");
+    }
+
+    #[test]
+    fn a_header_cannot_pass_for_an_attribute() {
+        for format in [Format::CloudEvents, Format::CloudEventsStructured] {
+            let delivery = delivery(event().header("CE-Id", "forged").header("ce-x", "forged"));
+            let sent = headers(&writer(&HTTP, format, &[]).unwrap(), &delivery);
+            assert!(sent.values().all(|value| value != "forged"), "{sent:?}");
+            let error = writer(&HTTP, format, &[("Ce-Source", "x")]).err().unwrap();
+            assert_eq!(error.key, "headers");
+            assert!(error.problem.contains("`Ce-Source`"), "{error}");
+        }
+        let plain = writer(&HTTP, Format::Plain, &[("ce-source", "x")]).unwrap();
+        let sent = headers(&plain, &delivery(event().header("ce-id", "theirs")));
+        assert_eq!((&*sent["ce-id"], &*sent["ce-source"]), ("theirs", "x"));
+    }
+}

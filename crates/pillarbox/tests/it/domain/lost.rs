@@ -1,0 +1,221 @@
+//! Commits whose answer is lost on the way: by a network that breaks while PostgreSQL commits.
+
+use std::time::{Duration, Instant};
+
+use pillarbox::StoreError;
+use pillarbox_testkit::proxy::Proxy;
+use sqlx::{Connection, PgConnection};
+
+use super::*;
+
+const EMAIL: &str = "ada@example.com";
+
+/// An application far away, whose commits wait for a lock that the test holds.
+struct Far {
+    harness: PostgresHarness,
+    near: OnPostgres,
+    far: OnPostgres,
+    network: Proxy,
+    holder: PgConnection,
+    lock: i32,
+}
+
+impl Far {
+    async fn new() -> Self {
+        let (harness, near) = on_postgres().await;
+        let url = service("PILLARBOX_TEST_POSTGRES_URL");
+        let (before, rest) = url.split_once('@').expect("a URL with a user");
+        let (address, database) = rest.split_once('/').expect("a URL with a database");
+        let network = Proxy::start(address).await;
+        let far = near.through(&format!("{before}@{}/{database}", network.address()));
+        let lock = i32::from_ne_bytes(*uuid::Uuid::new_v4().as_bytes().first_chunk().expect("16 bytes"));
+        near.run(&format!(
+            "create function pillarbox.wait() returns trigger language plpgsql
+               as $$ begin perform pg_advisory_xact_lock(0, {lock}); return null; end $$;
+             create constraint trigger wait after insert on pillarbox.invitations deferrable initially deferred
+               for each row execute function pillarbox.wait()"
+        ))
+        .await;
+        let mut holder = PgConnection::connect(&url).await.expect("connects");
+        let held = sqlx::query("select pg_advisory_lock(0, $1)").bind(lock);
+        held.execute(&mut holder).await.expect("locks");
+        Self {
+            harness,
+            near,
+            far,
+            network,
+            holder,
+            lock,
+        }
+    }
+
+    async fn let_commit(&mut self) {
+        let free = sqlx::query("select pg_advisory_unlock(0, $1)").bind(self.lock);
+        free.execute(&mut self.holder).await.expect("unlocks");
+    }
+
+    /// Who has begun to commit, and waits for the lock?
+    async fn committing(&self) -> i32 {
+        let select =
+            "select pid from pg_locks where locktype = 'advisory' and not granted and objid = $1::int8::oid";
+        let lock = i64::from(self.lock.cast_unsigned());
+        eventually("a commit has begun", async || {
+            let pid = sqlx::query_scalar(select)
+                .bind(lock)
+                .fetch_optional(&self.near.pool);
+            pid.await.expect("it reads")
+        })
+        .await
+    }
+
+    /// Is the invitation there?
+    async fn committed(&self) {
+        eventually("the commit happened", async || {
+            (!self.near.invited().await.is_empty()).then_some(())
+        })
+        .await;
+    }
+
+    /// Commits an invitation, and loses the answer: after it happened, or before.
+    async fn lose(&mut self, invitation: &mut Invitation, happens: bool) {
+        let far = self.far.through_same();
+        let (lost, ()) = tokio::join!(far.commit(invitation), async {
+            let pid = self.committing().await;
+            if happens {
+                self.network.mute();
+                self.let_commit().await;
+                self.committed().await;
+                self.network.cut();
+            } else {
+                let end = sqlx::query("select pg_terminate_backend($1)").bind(pid);
+                end.execute(&self.near.pool).await.expect("ends it");
+                self.let_commit().await;
+            }
+        });
+        self.network.restore().await; // not before: the answer would still arrive
+        assert!(
+            matches!(lost, Err(CommitError::Commit(StoreError::Unavailable(_)))),
+            "{lost:?}"
+        );
+        assert_eq!(invitation.recorded.len(), 1, "nobody knows");
+    }
+}
+
+impl OnPostgres {
+    fn through_same(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            pool: self.pool.clone(),
+        }
+    }
+}
+
+async fn eventually<T>(what: &str, fact: impl AsyncFn() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(known) = fact().await {
+            return known;
+        }
+        assert!(Instant::now() < deadline, "{what}: not so far");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_happened_unheard_is_not_repeated() {
+    let mut far = Far::new().await;
+    let mut invitation = Invitation::create(EMAIL);
+    let id = invitation.recorded.events().next().expect("an event").id;
+    far.lose(&mut invitation, true).await;
+
+    let enqueued = far.far.commit(&mut invitation).await.expect("commits");
+    assert_eq!(enqueued, [Enqueued::Already(id)]);
+    assert!(invitation.recorded.is_empty());
+    assert_invited_once(&far.near, EMAIL).await;
+    far.harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_commit_that_was_cut_off_before_it_happened_is_made_good() {
+    let mut far = Far::new().await;
+    let mut invitation = Invitation::create(EMAIL);
+    let id = invitation.recorded.events().next().expect("an event").id;
+    far.lose(&mut invitation, false).await;
+    assert_eq!(far.near.told().await, [""; 0]);
+
+    let enqueued = far.far.commit(&mut invitation).await.expect("commits");
+    assert_eq!(enqueued, [Enqueued::New(id)]);
+    assert_invited_once(&far.near, EMAIL).await;
+    far.harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn whoever_asks_first_need_not_save_again() {
+    for happens in [true, false] {
+        let mut far = Far::new().await;
+        let mut invitation = Invitation::create(EMAIL);
+        far.lose(&mut invitation, happens).await;
+        let outbox = far.far.outbox();
+        let mut work = UnitOfWork::new(&outbox, far.far.begin().await);
+        let was_committed = work.was_committed(&mut [&mut invitation]).await;
+        assert_eq!(was_committed.expect("it reads"), happens);
+        assert_eq!(invitation.recorded.is_empty(), happens);
+        drop(work);
+        far.harness.clean_up().await;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_is_still_under_way_is_waited_for() {
+    let mut far = Far::new().await;
+    let mut invitation = Invitation::create(EMAIL);
+    let id = invitation.recorded.events().next().expect("an event").id;
+    let (lost, ()) = tokio::join!(far.far.commit(&mut invitation), async {
+        far.committing().await;
+        far.network.cut(); // the server goes on: it waits for the lock and hears nothing
+    });
+    assert!(matches!(lost, Err(CommitError::Commit(_))), "{lost:?}");
+
+    let again = far.near.through_same();
+    let (enqueued, ()) = tokio::join!(again.commit(&mut invitation), async {
+        let waiting = far.near.sql(
+            "select 1 from pg_stat_activity where wait_event = 'transactionid' and query like '%pillarbox.invitations%'",
+        );
+        let waiting = waiting.0;
+        eventually("the second try waits for the first", async || {
+            let rows = sqlx::query(AssertSqlSafe(waiting.clone())).fetch_optional(&far.near.pool);
+            rows.await.expect("it reads")
+        })
+        .await;
+        far.let_commit().await;
+    });
+    assert_eq!(enqueued.expect("commits"), [Enqueued::Already(id)]);
+    assert_invited_once(&far.near, EMAIL).await;
+    far.harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn on_sqlite_a_commit_that_happened_unheard_is_not_repeated() {
+    let (_harness, database) = on_sqlite().await;
+    let outbox = database.outbox();
+    let mut invitation = Invitation::create(EMAIL);
+    let id = invitation.recorded.events().next().expect("an event").id;
+    let mut transaction = database.begin().await;
+    database.save(&mut transaction, EMAIL).await.expect("saves");
+    let enqueued = outbox
+        .enqueue_recorded(&mut transaction, &mut [&mut invitation])
+        .await;
+    assert_eq!(enqueued.expect("accepted"), [Enqueued::New(id)]);
+    transaction.commit().await.expect("commits"); // and nothing is cleared: nobody heard of it
+
+    let mut work = UnitOfWork::new(&outbox, database.begin().await);
+    let mut asked = Invitation {
+        email: EMAIL.to_owned(),
+        recorded: invitation.recorded.clone(),
+    };
+    assert!(work.was_committed(&mut [&mut asked]).await.expect("it reads"));
+    drop(work);
+    let enqueued = database.commit(&mut invitation).await.expect("commits");
+    assert_eq!(enqueued, [Enqueued::Already(id)]);
+    assert_invited_once(&database, EMAIL).await;
+}
