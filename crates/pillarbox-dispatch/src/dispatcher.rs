@@ -27,6 +27,7 @@ use crate::entrance::{Entrance, Queue};
 use crate::gate::Gate;
 use crate::heart::Heart;
 use crate::held::Held;
+use crate::importer::Importer;
 use crate::keeper::Keeper;
 use crate::lanes::{Lanes, Station};
 use crate::outage::Outage;
@@ -346,6 +347,10 @@ impl Dispatcher {
         let asked = Arc::new(Asked::default());
         let sorter = Sorter::new(worker(), router(), doors(), settler);
         let claimer = Claimer::new(worker(), router(), doors(), sorter, Arc::clone(&signals));
+        for from in self.worker.store.importing() {
+            let importer = Importer::new(worker(), from, self.wake.clone());
+            spawn(&mut crew, "importer", importer, shutdown);
+        }
         let scout = Scout::new(worker(), doors(), Arc::clone(&namespaces), self.wake);
         let sweeper = Sweeper::new(worker(), doors(), signals, Arc::clone(&asked));
         spawn(&mut crew, "claimer", claimer, shutdown);

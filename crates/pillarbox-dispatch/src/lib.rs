@@ -43,6 +43,7 @@ mod entrance;
 mod gate;
 mod heart;
 mod held;
+mod importer;
 mod keeper;
 mod lanes;
 mod outage;

@@ -30,6 +30,7 @@
 //! | `in_settle` | the database has written the batch | the commit |
 //! | `after_settle` | the batch is committed | this worker knowing it |
 //! | `after_renew` | leases are longer | this worker knowing it |
+//! | `after_import` | rows of an adopted table are in the outbox | this worker knowing it |
 //! | `after_sweep` | used-up rows are dead | this worker knowing it |
 //! | `on_release` | shutdown has begun, unsent rows are to be given back | the settlement |
 //!
@@ -56,6 +57,7 @@ pub const ALL: [&str; 19] = [
     "in_settle",
     "after_settle",
     "after_renew",
+    "after_import",
     "after_sweep",
     "on_release",
 ];

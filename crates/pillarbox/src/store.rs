@@ -331,6 +331,17 @@ pub enum StoreError {
     Other(String),
 }
 
+/// A table of somebody else that is worked on as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Importing {
+    /// What rows know it by.
+    pub source: String,
+    /// How often to look for new rows.
+    pub poll: Duration,
+    /// How many rows are taken over at once.
+    pub batch: usize,
+}
+
 /// What an importer asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportRequest {
@@ -344,6 +355,8 @@ pub struct ImportRequest {
     pub batch: usize,
     /// How many rows of the source may be on their way.
     pub most: usize,
+    /// Heed what people did to the table meanwhile, too: dearer, and once in a while is enough.
+    pub heed: bool,
 }
 
 /// What a round of an importer did.
@@ -353,10 +366,16 @@ pub struct Imported {
     pub rows: usize,
     /// There may be more.
     pub more: bool,
+    /// As many rows are on their way as may be.
+    pub full: bool,
     /// Rows that a person changed, and that begin anew.
     pub reset: usize,
     /// Rows that are gone, or that somebody else ended.
     pub dropped: usize,
+    /// Delivered rows that were deleted, because the configuration says so.
+    pub pruned: usize,
+    /// Rows whose status is none that we know, up to a bound; they are left alone. Counted when people are heeded.
+    pub strange: Option<usize>,
 }
 
 /// A database that holds an outbox.
@@ -474,8 +493,8 @@ pub trait Store: Send + Sync + 'static {
     /// When the database does not answer.
     async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
 
-    /// The tables of others that this store works on, by the names of their sources.
-    fn importing(&self) -> Vec<String> {
+    /// The tables of others that this store works on.
+    fn importing(&self) -> Vec<Importing> {
         Vec::new()
     }
 

@@ -41,8 +41,8 @@ use crate::outbox::Outbox;
 pub use crate::schema::SCHEMA;
 use crate::schema::error_of;
 use crate::store::{
-    Aside, ClaimRequest, Heartbeat, ImportRequest, Imported, LaneRequest, Look, Range, Routed, Routing,
-    Scope, Settlement, Source, Store, StoreError, Stub, SweepRequest, Swept,
+    Aside, ClaimRequest, Heartbeat, ImportRequest, Imported, Importing, LaneRequest, Look, Range, Routed,
+    Routing, Scope, Settlement, Source, Store, StoreError, Stub, SweepRequest, Swept,
 };
 
 /// How a store connects.
@@ -128,8 +128,8 @@ impl Postgres {
     ///
     /// # Errors
     /// When a layout does not fit its table, with the name of the source.
-    pub async fn adopt(&self, layouts: &[(String, adopt::Layout)]) -> Result<(), adopt::AdoptError> {
-        let adoptions = adopt::prepare(&self.inner, layouts).await?;
+    pub async fn adopt(&self, sources: &[adopt::Source]) -> Result<(), adopt::AdoptError> {
+        let adoptions = adopt::prepare(&self.inner, sources).await?;
         self.inner
             .adoptions
             .set(adoptions)
@@ -341,10 +341,10 @@ impl Store for Postgres {
             .await
     }
 
-    fn importing(&self) -> Vec<String> {
+    fn importing(&self) -> Vec<Importing> {
         let all = self.inner.adoptions.get();
-        let names = all.map(|all| all.iter().map(|adoption| adoption.source.clone()).collect());
-        names.unwrap_or_default()
+        let importing = all.map(|all| all.iter().map(|adoption| adoption.importing()).collect());
+        importing.unwrap_or_default()
     }
 
     async fn import(&self, request: &ImportRequest) -> Result<Imported, StoreError> {

@@ -3,16 +3,19 @@
 //! **If we die here** nothing of this round is there, and the lease goes to somebody else.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Row};
-use uuid::Uuid;
 
 use super::statements::Adoption;
 use super::tell::catch_up;
 use crate::schema::in_schema;
 use crate::store::{ImportRequest, Imported, StoreError};
 use crate::stores::postgres::{Inner, Transaction, interval, store_error};
+
+/// How many rows with an unknown status are counted.
+const MOST_STRANGE: i64 = 1000;
+/// How many delivered rows are deleted at once.
+const PRUNED: i64 = 5000;
 
 const LEASE: &str = "insert into pillarbox.importers as i (source, owner, until) values ($1, $2, now() + $3)
 on conflict (source) do update set owner = excluded.owner, until = excluded.until
@@ -29,20 +32,18 @@ pub(in crate::stores::postgres) async fn import(
     adoption: Arc<Adoption>,
     request: ImportRequest,
 ) -> Result<Imported, StoreError> {
-    let ImportRequest {
-        worker,
-        lease,
-        batch,
-        most,
-        ..
-    } = request;
     let mut transaction = inner.begin().await?;
     let mut imported = Imported::default();
-    if is_ours(&inner, &mut transaction, &adoption, worker, lease).await? {
-        (imported.dropped, imported.reset) = heed(&mut transaction, &adoption).await?;
-        catch_up(&inner, &mut transaction, &adoption).await?;
-        let open = on_their_way(&inner, &mut transaction, &adoption, most).await?;
-        let room = most.saturating_sub(open).min(batch);
+    if is_ours(&inner, &mut transaction, &adoption, &request).await? {
+        if request.heed {
+            (imported.dropped, imported.reset) = heed(&mut transaction, &adoption).await?;
+            imported.strange = strangers(&mut transaction, &adoption).await?;
+            imported.pruned = prune(&mut transaction, &adoption).await?;
+            catch_up(&inner, &mut transaction, &adoption).await?;
+        }
+        let open = on_their_way(&inner, &mut transaction, &adoption, request.most).await?;
+        let room = request.most.saturating_sub(open).min(request.batch);
+        imported.full = room == 0;
         if room > 0 {
             imported.rows = take(&mut transaction, &adoption, room).await?;
             imported.more = imported.rows == room;
@@ -56,13 +57,12 @@ async fn is_ours(
     inner: &Inner,
     transaction: &mut Transaction,
     adoption: &Adoption,
-    worker: Uuid,
-    lease: Duration,
+    request: &ImportRequest,
 ) -> Result<bool, StoreError> {
     let query = sqlx::query(AssertSqlSafe(in_schema(LEASE, &inner.sql.schema)))
         .bind(&adoption.source)
-        .bind(worker)
-        .bind(interval(lease))
+        .bind(request.worker)
+        .bind(interval(request.lease))
         .persistent(false);
     let taken = query
         .fetch_optional(&mut **transaction)
@@ -105,6 +105,34 @@ async fn take(transaction: &mut Transaction, adoption: &Adoption, room: usize) -
     let count: i64 = sqlx::query_scalar(AssertSqlSafe(adoption.import.clone()))
         .bind(&adoption.source)
         .bind(i64::try_from(room).unwrap_or(i64::MAX))
+        .persistent(false)
+        .fetch_one(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    Ok(usize::try_from(count).unwrap_or_default())
+}
+
+/// Rows that are not ours to judge.
+async fn strangers(transaction: &mut Transaction, adoption: &Adoption) -> Result<Option<usize>, StoreError> {
+    let Some(statement) = &adoption.strangers else {
+        return Ok(None);
+    };
+    let count: i64 = sqlx::query_scalar(AssertSqlSafe(statement.clone()))
+        .bind(MOST_STRANGE)
+        .persistent(false)
+        .fetch_one(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    Ok(usize::try_from(count).ok())
+}
+
+async fn prune(transaction: &mut Transaction, adoption: &Adoption) -> Result<usize, StoreError> {
+    let Some(statement) = &adoption.prune else {
+        return Ok(0);
+    };
+    let count: i64 = sqlx::query_scalar(AssertSqlSafe(statement.clone()))
+        .bind(&adoption.source)
+        .bind(PRUNED)
         .persistent(false)
         .fetch_one(&mut **transaction)
         .await

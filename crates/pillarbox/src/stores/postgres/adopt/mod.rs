@@ -21,6 +21,7 @@ mod statements;
 mod tell;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::builtin::{built_in, built_ins};
 pub(super) use self::import::import;
@@ -30,6 +31,21 @@ pub(crate) use self::statements::Adoption;
 pub(super) use self::tell::{lock, tell};
 use super::{Inner, store_error};
 use crate::store::StoreError;
+
+/// A table to adopt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// What rows know it by; also their namespace, if no column of theirs says another.
+    pub name: String,
+    /// What it looks like.
+    pub layout: Layout,
+    /// How often to look for new rows.
+    pub poll: Duration,
+    /// How many rows are taken over at once.
+    pub batch: usize,
+    /// How long delivered rows are kept in it; for ever unless said otherwise.
+    pub prune: Option<Duration>,
+}
 
 /// Why a table cannot be adopted.
 #[derive(Debug, thiserror::Error)]
@@ -51,17 +67,14 @@ pub enum AdoptError {
 }
 
 /// Reads what the tables are made of, and makes the statements.
-pub(super) async fn prepare(
-    inner: &Inner,
-    layouts: &[(String, Layout)],
-) -> Result<Vec<Arc<Adoption>>, AdoptError> {
+pub(super) async fn prepare(inner: &Inner, sources: &[Source]) -> Result<Vec<Arc<Adoption>>, AdoptError> {
     let mut connection = inner.pool().acquire().await.map_err(store_error)?;
     let mut adoptions = Vec::new();
-    for (source, layout) in layouts {
-        let columns = columns(&mut connection, layout).await?;
-        let adoption = Adoption::new(source, layout, &columns, &inner.sql.schema);
+    for source in sources {
+        let columns = columns(&mut connection, &source.layout).await?;
+        let adoption = Adoption::new(source, &columns, &inner.sql.schema);
         let adoption = adoption.map_err(|error| AdoptError::Layout {
-            source_name: source.clone(),
+            source_name: source.name.clone(),
             error,
         })?;
         adoptions.push(Arc::new(adoption));

@@ -3,9 +3,13 @@
 //! Identifiers stand between quotes, values are literals that were escaped; nothing of a row is ever part of a
 //! statement.
 
+use std::time::Duration;
+
+use super::Source;
 use super::inspect::{Column, fits, quoted, quoted_table};
 use super::layout::{Counts, Layout, LayoutError, Payload, Status};
 use crate::schema::in_schema;
+use crate::store::Importing;
 
 /// A layout that fits its table, ready to work.
 #[derive(Debug, Clone)]
@@ -22,32 +26,43 @@ pub(crate) struct Adoption {
     pub(super) tell: String,
     /// Counts rows whose status is none of the layout's. $1 how many at the most
     pub(super) strangers: Option<String>,
+    /// Deletes delivered rows that are old enough. $1 source   $2 how many at the most
+    pub(super) prune: Option<String>,
+    poll: Duration,
+    batch: usize,
 }
 
 impl Adoption {
-    pub(super) fn new(
-        source: &str,
-        layout: &Layout,
-        columns: &[Column],
-        schema: &str,
-    ) -> Result<Self, LayoutError> {
+    pub(super) fn new(from: &Source, columns: &[Column], schema: &str) -> Result<Self, LayoutError> {
+        let layout = &from.layout;
         layout.check()?;
         fits(layout, columns)?;
         let table = Table {
-            source,
+            source: &from.name,
             layout,
             columns,
         };
         table.check_types()?;
         let ours = |text: String| in_schema(&text, schema);
         Ok(Self {
-            source: source.to_owned(),
+            source: from.name.clone(),
             import: ours(table.import()),
             heed: ours(table.heed()),
             lock: ours(table.lock()),
             tell: ours(table.tell()),
             strangers: table.strangers(),
+            prune: from.prune.map(|age| table.prune(age)).transpose()?.map(ours),
+            poll: from.poll,
+            batch: from.batch,
         })
+    }
+
+    pub(in crate::stores::postgres) fn importing(&self) -> Importing {
+        Importing {
+            source: self.source.clone(),
+            poll: self.poll,
+            batch: self.batch,
+        }
     }
 }
 
@@ -633,6 +648,36 @@ select count(*) from told",
             Some(column) => format!("least({counted}, s.{})", quoted(column)),
             None => counted,
         }
+    }
+
+    fn prune(&self, age: Duration) -> Result<String, LayoutError> {
+        let Some(column) = &self.layout.processed_at else {
+            let why = "`prune` needs `processed_at`: nothing else says how long ago a row was delivered";
+            return Err(LayoutError::Impossible(why.to_owned()));
+        };
+        let then = self.write_time(column, &format!("now() - interval '{} seconds'", age.as_secs()));
+        let delivered = match &self.layout.status {
+            Status::Code {
+                column, delivered, ..
+            } => {
+                format!("s.{} = {}", quoted(column), literal(delivered))
+            }
+            Status::Processed | Status::Presence => "true".to_owned(),
+        };
+        Ok(format!(
+            "with gone as (
+  delete from {table} s where s.ctid = any(array(
+    select s.ctid from {table} s where {delivered} and s.{column} < {then} limit $2 for update skip locked
+  ))
+  returning {id_text} as source_id
+), forgotten as (
+  delete from pillarbox.adopted a using gone g where a.source = $1 and a.source_id = g.source_id and a.ended
+)
+select count(*) from gone",
+            table = quoted_table(self.layout),
+            column = quoted(column),
+            id_text = self.id_text(),
+        ))
     }
 
     fn strangers(&self) -> Option<String> {

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use pillarbox::stores::postgres::adopt::{Source, built_in};
 use pillarbox::{Operate, Store, Verdict};
 use serde_json::{Value, json};
 
+use super::super::harness::{service, unmigrated};
 use super::harness::{Adopted, dead, retry};
 use super::seeds::{ARAP, FAMILY_HUB, ORDER_SERVICE, REDIVER};
 
@@ -180,6 +182,7 @@ async fn one_worker_imports_at_a_time() {
         lease: Duration::from_secs(60),
         batch: 10,
         most: 100,
+        heed: true,
     };
     let store = &adopted.outbox.store;
     assert_eq!(
@@ -192,5 +195,72 @@ async fn one_worker_imports_at_a_time() {
         .execute("update pillarbox.importers set until = now() - interval '1 second'")
         .await;
     assert_eq!(store.import(&rival).await.expect("imports").rows, 1);
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn delivered_rows_are_pruned_when_asked_for_and_others_never() {
+    let day = Duration::from_secs(86_400);
+    let adopted = Adopted::with(ORDER_SERVICE, |source| Source {
+        prune: Some(day),
+        ..source
+    })
+    .await;
+    let (old, young, failed) = (
+        adopted.produce().await,
+        adopted.produce().await,
+        adopted.produce().await,
+    );
+    adopted.import().await;
+    let claimed = adopted.claim().await;
+    adopted.settle(&claimed[0], Verdict::Delivered).await;
+    adopted.settle(&claimed[1], Verdict::Delivered).await;
+    adopted.settle(&claimed[2], dead()).await;
+    adopted.change(old, "sent_at = sent_at - interval '2 days'").await;
+    adopted
+        .change(failed, "sent_at = now() - interval '2 days'")
+        .await;
+    assert_eq!(adopted.import().await.pruned, 1);
+    assert_eq!(adopted.row(old).await, Value::Null);
+    assert_eq!(adopted.row(young).await["status"], "SENT");
+    assert_eq!(adopted.row(failed).await["status"], "FAILED");
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_row_with_a_status_that_nobody_knows_is_left_alone_and_counted() {
+    let adopted = Adopted::new(ORDER_SERVICE).await;
+    let id = adopted.produce().await;
+    adopted.change(id, "status = 'PARKED'").await;
+    let imported = adopted.import().await;
+    assert_eq!((imported.rows, imported.strange), (0, Some(1)));
+    assert_eq!(adopted.row(id).await["status"], "PARKED");
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_misspelt_column_is_refused_with_the_one_that_was_meant() {
+    let adopted = Adopted::new(ARAP).await;
+    let store = unmigrated(&service("PILLARBOX_TEST_POSTGRES_URL"));
+    let mut layout = built_in("arap").expect("a layout");
+    layout.table = adopted.place();
+    layout.attempts = Some("RetryCont".to_owned());
+    let source = Source {
+        name: "arap".to_owned(),
+        layout,
+        poll: Duration::from_secs(1),
+        batch: 1,
+        prune: None,
+    };
+    let refused = store
+        .adopt(&[source])
+        .await
+        .expect_err("no such column")
+        .to_string();
+    assert!(
+        refused.contains("source `arap`: `attempts` names the column \"RetryCont\"")
+            && refused.ends_with("did you mean \"RetryCount\"?"),
+        "{refused}"
+    );
     adopted.clean_up().await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::store::{ClaimRequest, Due, ImportRequest, Imported, Settlement, Share, Take};
-use pillarbox::stores::postgres::adopt::{Layout, built_in};
+use pillarbox::stores::postgres::adopt::{Source, built_in};
 use pillarbox::{Delivery, Scope, Store, Verdict};
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
@@ -22,10 +22,10 @@ pub(super) struct Adopted {
 
 impl Adopted {
     pub(super) async fn new(seed: Seed) -> Self {
-        Self::with(seed, |_| {}).await
+        Self::with(seed, |source| source).await
     }
 
-    pub(super) async fn with(seed: Seed, change: impl FnOnce(&mut Layout)) -> Self {
+    pub(super) async fn with(seed: Seed, change: impl FnOnce(Source) -> Source) -> Self {
         let outbox = PostgresHarness::direct().await;
         let schema = format!("s_{}", Uuid::new_v4().simple());
         let adopted = Self {
@@ -38,9 +38,15 @@ impl Adopted {
         adopted.run(seed.table).await;
         let mut layout = built_in(seed.name).expect("a layout of that name");
         layout.table = seed.place.replace("{schema}", &adopted.schema);
-        change(&mut layout);
-        let layouts = [(seed.name.to_owned(), layout)];
-        adopted.outbox.store.adopt(&layouts).await.expect("it fits");
+        let source = Source {
+            name: seed.name.to_owned(),
+            layout,
+            poll: Duration::from_secs(5),
+            batch: 100,
+            prune: None,
+        };
+        let source = change(source);
+        adopted.outbox.store.adopt(&[source]).await.expect("it fits");
         adopted
     }
 
@@ -78,6 +84,11 @@ impl Adopted {
         row.unwrap_or(Value::Null)
     }
 
+    /// The table's name, with its schema.
+    pub(super) fn place(&self) -> String {
+        self.seed.place.replace("{schema}", &self.schema)
+    }
+
     /// Locks the row as somebody's own tool might.
     pub(super) fn lock_sql(&self, id: Uuid) -> String {
         let Seed { place, id: key, .. } = self.seed;
@@ -92,6 +103,7 @@ impl Adopted {
             lease: Duration::from_secs(60),
             batch: 100,
             most: 1000,
+            heed: true,
         };
         self.outbox.store.import(&request).await.expect("imports")
     }
