@@ -39,7 +39,7 @@
 //! **If we die here** somebody asked for it.
 
 /// Every failpoint there is, in the order of an event's path.
-pub const ALL: [&str; 19] = [
+pub const ALL: [&str; 20] = [
     "before_save",
     "after_save",
     "after_enqueue",
