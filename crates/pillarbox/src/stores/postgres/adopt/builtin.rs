@@ -264,7 +264,9 @@ mod tests {
         assert_eq!(waits("arap"), [30_000, 30_000]);
         assert_eq!(waits("rediver"), [120_000, 240_000, 480_000]);
         assert_eq!(waits("order-service"), [100, 200, 400, 800]);
-        let family_hub = [1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 900_000, 900_000];
+        let family_hub = [
+            1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 900_000, 900_000,
+        ];
         assert_eq!(waits("family-hub"), family_hub);
         assert_eq!(waits("modkit")[..3], [500, 1000, 2000]);
     }
