@@ -14,6 +14,9 @@ use crate::crash::broker::{Message, Queue};
 use crate::crash::patience::Weight;
 use crate::crash::services::variable;
 
+/// What a dead daemon held comes back within seconds.
+pub(super) const HASTY: Duration = Duration::from_secs(3);
+
 /// Table and outbox tell the same story: whatever one says was sent, the other says too.
 const BOTH_AGREE: &str = "select not exists (
     select from outbox.outbox_messages s join pillarbox.outbox_events e on e.id = s.\"Id\"
@@ -33,7 +36,8 @@ fn repeated(messages: &[Message]) -> BTreeSet<Uuid> {
 /// A daemon dies at the failpoint and another one ends what it began.
 async fn dies_at(failpoint: &str, duplicates: RangeInclusive<usize>) {
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
-    let system = System::new(Weight::Light, &[ARAP]).await;
+    let mut system = System::new(Weight::Light, &[ARAP]).await;
+    system.lease = HASTY;
     let queue = Queue::bound(&amqp, &system.name, "arap.#").await;
     let config = arap::config(&system, &amqp, "100ms");
     system.produce(ARAP, 100).await;
@@ -92,7 +96,7 @@ async fn dying_right_after_a_settle_repeats_nothing_that_the_table_was_told() {
     dies_at("after_settle", 0..=IN_FLIGHT).await;
 }
 
-/// How many rows of Family Hub were sent, as its table says.
+/// Waits until Family Hub's table says that more was sent.
 async fn more_are_sent(system: &System) {
     let count = "select count(*) from auth.outbox_events where status = 1";
     let sent: i64 = sqlx::query_scalar(count)
@@ -110,7 +114,8 @@ async fn more_are_sent(system: &System) {
 async fn a_daemon_killed_while_family_hub_keeps_inserting_loses_nothing() {
     const KILLS: usize = 2;
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
-    let system = System::new(Weight::Heavy, &[FAMILY_HUB]).await;
+    let mut system = System::new(Weight::Heavy, &[FAMILY_HUB]).await;
+    system.lease = HASTY;
     let queue = Queue::bound(&amqp, &system.name, "FamilyHub.#").await;
     let config = family_hub::config(&system, &amqp, "\"100ms\"");
     let load = system.keep_busy(FAMILY_HUB);

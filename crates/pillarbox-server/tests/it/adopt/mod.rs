@@ -6,6 +6,7 @@
 //! outside, and the system's own columns are read by plain SQL.
 
 mod hook;
+#[allow(dead_code, reason = "the list of all is the store's tests' own")]
 #[path = "../../../../pillarbox/tests/it/postgres/adopt/seeds.rs"]
 mod seeds;
 mod system;

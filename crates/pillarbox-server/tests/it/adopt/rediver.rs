@@ -1,6 +1,7 @@
 //! Rediver: failed is not pending, every row has its own limit, and a tenant takes its rows along.
 
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::hook::Hook;
 use super::seeds::REDIVER;
@@ -50,7 +51,7 @@ async fn rediver_notifications_are_completed_retried_and_dead_as_its_document_sa
             "{row}"
         );
     }
-    let told = |id| {
+    let told = |id: &Uuid| {
         let row: &Value = &rows[id];
         assert!(row["locked_by"].is_null() && row["locked_at"].is_null(), "{row}");
         assert_eq!(row["processed_at"].is_null(), is_dead(row), "{row}");

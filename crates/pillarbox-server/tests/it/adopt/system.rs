@@ -36,6 +36,8 @@ pub(super) struct System {
     pub(super) name: String,
     pub(super) pool: PgPool,
     url: String,
+    /// How long a daemon holds rows, and a table. Long enough for any busy machine, unless the test says otherwise.
+    pub(super) lease: Duration,
     /// When the test began, by the database's clock.
     began: OffsetDateTime,
     dir: TempDir,
@@ -75,6 +77,7 @@ impl System {
             name,
             pool,
             url,
+            lease: Duration::from_secs(30),
             began: began.expect("the database answers"),
             dir: tempfile::tempdir().expect("a folder"),
             daemons: AtomicUsize::new(0),
@@ -133,9 +136,11 @@ impl System {
         let number = self.daemons.fetch_add(1, Ordering::Relaxed);
         let file = self.dir.path().join("pillarbox.toml");
         let general = format!(
-            "[database]\nurl = \"{}\"\n[dispatch]\nlease = \"3s\"\ntimeout = \"1500ms\"\npoll_interval = \"100ms\"\n\
+            "[database]\nurl = \"{}\"\n[dispatch]\nlease = \"{}ms\"\ntimeout = \"{}ms\"\npoll_interval = \"100ms\"\n\
              max_in_flight = {IN_FLIGHT}\nbatch = {IN_FLIGHT}\n[http]\nlisten = \"127.0.0.1:0\"\n",
-            self.url
+            self.url,
+            self.lease.as_millis(),
+            self.lease.as_millis() / 3,
         );
         std::fs::write(&file, format!("{general}{config}")).expect("the folder can be written to");
         let log = self.dir.path().join(format!("daemon-{number}.log"));

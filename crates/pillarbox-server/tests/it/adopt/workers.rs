@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::faults::HASTY;
 use super::hook::Hook;
 use super::rediver::{config, is_completed};
 use super::seeds::REDIVER;
@@ -59,7 +60,8 @@ async fn two_workers_never_deliver_the_same_row_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_the_worker_that_imports_is_killed_the_other_one_takes_over() {
     let hook = Hook::start(|_| 200);
-    let system = System::new(Weight::Heavy, &[REDIVER]).await;
+    let mut system = System::new(Weight::Heavy, &[REDIVER]).await;
+    system.lease = HASTY;
     let config = config(&hook, "\"100ms\"");
     let first = system.start(&config);
     system.produce(REDIVER, 10).await;
