@@ -11,7 +11,14 @@ const THIS: &str = include_str!("readme.rs");
 
 // README begins
 use pillarbox::{Event, Outbox};
-use serde_json::json;
+use serde::Serialize;
+
+#[derive(Serialize, Event)]
+#[event(namespace = "shop", topic = "orders", type = "OrderCreated")]
+struct OrderCreated {
+    #[event(aggregate = "order")]
+    order: i64,
+}
 
 async fn place_order(pool: &sqlx::PgPool, order: i64) -> Result<(), Box<dyn std::error::Error>> {
     let outbox = Outbox::default();
@@ -20,12 +27,8 @@ async fn place_order(pool: &sqlx::PgPool, order: i64) -> Result<(), Box<dyn std:
         .bind(order)
         .execute(&mut *transaction)
         .await?;
-    let event = Event::new("shop", "orders")
-        .event_type("OrderCreated")
-        .aggregate("order", order.to_string())
-        .dedupe_key(format!("order-{order}/created"))
-        .json(&json!({ "order": order }))?;
-    outbox.enqueue(&mut transaction, &event).await?;
+    let created = OrderCreated { order };
+    outbox.enqueue(&mut transaction, &created).await?;
     transaction.commit().await?; // both, or neither
     Ok(())
 }
