@@ -13,6 +13,7 @@ mod dev;
 mod events;
 mod grant;
 mod keys;
+mod messages;
 mod place;
 mod postgres;
 mod receiver;
