@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod adopt;
 mod binary;
 mod cli;
 mod config;
