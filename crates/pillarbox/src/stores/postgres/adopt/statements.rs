@@ -30,6 +30,7 @@ pub(crate) struct Adoption {
     pub(super) prune: Option<String>,
     poll: Duration,
     batch: usize,
+    own_limits: bool,
 }
 
 impl Adoption {
@@ -54,6 +55,7 @@ impl Adoption {
             prune: from.prune.map(|age| table.prune(age)).transpose()?.map(ours),
             poll: from.poll,
             batch: from.batch,
+            own_limits: layout.max_retries.is_some(),
         })
     }
 
@@ -62,6 +64,7 @@ impl Adoption {
             source: self.source.clone(),
             poll: self.poll,
             batch: self.batch,
+            own_limits: self.own_limits,
         }
     }
 }
