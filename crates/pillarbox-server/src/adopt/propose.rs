@@ -318,6 +318,15 @@ impl Draft {
                 "the table does not say after how many failures a row is given up on: {MAX_ATTEMPTS} is a guess"
             ));
         }
+        if layout.namespace.is_some()
+            && let Some(column) = layout.max_retries.take()
+        {
+            self.reasons.retain(|reason| reason.key != "max_retries");
+            self.warnings.push(format!(
+                "`{column}` is not heeded: rows with limits of their own are known by the table's name, and here `namespace` \
+                 has another"
+            ));
+        }
         self.check_zones(facts);
     }
 

@@ -165,6 +165,28 @@ fn rows_in_processing_without_a_lease_are_left_alone() {
 }
 
 #[test]
+fn limits_of_rows_with_namespaces_are_not_heeded_and_that_is_said() {
+    let facts = table(
+        "o.o",
+        &[
+            ("id", "uuid"),
+            ("payload", "jsonb"),
+            ("namespace", "text"),
+            ("max_retries", "integer"),
+            ("sent_at", "timestamp with time zone"),
+        ],
+    );
+    let proposal = propose(&facts).expect("a proposal");
+    assert_eq!(proposal.layout.check(), Ok(()));
+    assert_eq!(proposal.layout.max_retries, None);
+    assert!(
+        proposal.warnings[0].contains("max_retries"),
+        "{:?}",
+        proposal.warnings
+    );
+}
+
+#[test]
 fn a_flag_tells_what_was_sent() {
     let facts = table(
         "o.o",
