@@ -108,7 +108,7 @@ async fn a_worker_that_slept_through_its_lease_changes_nothing_in_the_table() {
     // It hears now that its own attempt has failed.
     sleeper.signal(Signal::CONT);
     let said = sleeper.stop().await;
-    assert!(said.contains(" lost=1 "), "{said}");
+    assert!(said.contains(" lost=1\n"), "{said}");
     other.stop().await;
     assert_eq!(
         system.rows(REDIVER).await[&id],
