@@ -115,6 +115,10 @@ impl Harness for PostgresHarness {
             | Capability::Savepoints
             | Capability::Outbox
             | Capability::ManyRanges
+            | Capability::Field(_)
+            | Capability::Checks
+            | Capability::OwnTable
+            | Capability::OpenLimit
             | Capability::Corrupt(_) => Ok(()),
         }
     }

@@ -28,7 +28,7 @@ pub(super) use self::import::import;
 pub use self::inspect::{Column, columns};
 pub use self::layout::{Counts, Delays, Layout, LayoutError, Payload, Status, Zone};
 pub(crate) use self::statements::Adoption;
-pub(super) use self::tell::{lock, tell};
+pub(super) use self::tell::{lock, tell, try_lock};
 use super::{Inner, store_error};
 use crate::store::StoreError;
 

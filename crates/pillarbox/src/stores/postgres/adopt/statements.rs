@@ -24,6 +24,8 @@ pub(crate) struct Adoption {
     pub(super) lock: String,
     /// Writes what became of these events. $1 source   $2 events
     pub(super) tell: String,
+    /// Of these events, those whose rows are gone need not be told. $1 source   $2 events
+    pub(super) forgo: String,
     /// Counts rows whose status is none of the layout's. $1 how many at the most
     pub(super) strangers: Option<String>,
     /// Deletes delivered rows that are old enough. $1 source   $2 how many at the most
@@ -50,6 +52,7 @@ impl Adoption {
             heed: ours(table.heed()),
             lock: ours(table.lock()),
             tell: ours(table.tell()),
+            forgo: ours(table.forgo()),
             strangers: table.strangers(),
             prune: from.prune.map(|age| table.prune(age)).transpose()?.map(ours),
             poll: from.poll,
@@ -464,6 +467,7 @@ select count(*) from noted",
   select a.source_id, a.event_id, {id} is null or not {live} as is_over
   from pillarbox.adopted a left join {table} s on {is_its_row}
   where a.source = $1 and not a.ended and ({id} is null or (not a.behind and a.mark is distinct from {mark}))
+  for update of a skip locked
 ), free as materialized (
   select * from changed c
   where not exists (
@@ -502,6 +506,15 @@ for update of s skip locked",
         )
     }
 
+    fn forgo(&self) -> String {
+        format!(
+            "update pillarbox.adopted a set behind = false
+where a.source = $1 and a.event_id = any($2) and a.behind and not exists (select from {table} s where {is_its_row})",
+            table = quoted_table(self.layout),
+            is_its_row = self.is_its_row(),
+        )
+    }
+
     fn tell(&self) -> String {
         let told = match &self.layout.status {
             Status::Presence => format!(
@@ -534,8 +547,9 @@ for update of s skip locked",
   where a.source = $1 and a.event_id = any($2)
 ), family as materialized (
   select source_id, event_id, mark,
-    case when bool_or(status = 'processing') then 'processing' when bool_or(status = 'pending') then 'pending'
-      when bool_or(status = 'dead') then 'dead' else 'delivered' end as status,
+    case when bool_or(status not in ('pending', 'dead', 'delivered')) then 'processing'
+      when bool_or(status = 'pending') then 'pending' when bool_or(status = 'dead') then 'dead'
+      else 'delivered' end as status,
     max(attempts) as attempts, min(next_attempt_at) filter (where status = 'pending') as due_at,
     (array_agg(last_error order by updated_at desc) filter (where last_error is not null))[1] as error
   from member group by source_id, event_id, mark
@@ -543,11 +557,9 @@ for update of s skip locked",
   {told}
   returning f.event_id, f.status, {mark} as mark
 ), noted as (
-  update pillarbox.adopted a set mark = t.mark, behind = false, ended = t.status <> 'pending'
-  from told t where a.source = $1 and a.event_id = t.event_id
+  {noted}
 ), left_alone as (
-  update pillarbox.adopted a
-  set behind = false, ended = a.ended or a.event_id not in (select event_id from member){given_up}
+  update pillarbox.adopted a set behind = false, ended = {ended} or a.event_id not in (select event_id from member)
   where a.source = $1 and a.event_id = any($2) and a.event_id not in (select event_id from told)
 )
 select count(*) from told",
@@ -555,9 +567,17 @@ select count(*) from told",
                 Status::Presence => "'-'::text".to_owned(),
                 Status::Processed | Status::Code { .. } => self.mark(),
             },
-            given_up = match &self.layout.status {
-                Status::Presence => " or a.event_id in (select event_id from family where status = 'dead')",
-                Status::Processed | Status::Code { .. } => "",
+            noted = match &self.layout.status {
+                // The row is gone, and with it what there was to note.
+                Status::Presence =>
+                    "delete from pillarbox.adopted a using told t where a.source = $1 and a.event_id = t.event_id",
+                Status::Processed | Status::Code { .. } =>
+                    "update pillarbox.adopted a set mark = t.mark, behind = false, ended = t.status <> 'pending'
+  from told t where a.source = $1 and a.event_id = t.event_id",
+            },
+            ended = match &self.layout.status {
+                Status::Presence => "a.event_id in (select event_id from family where status = 'dead')",
+                Status::Processed | Status::Code { .. } => "a.ended",
             },
         )
     }
@@ -643,10 +663,18 @@ select count(*) from told",
                     .to_owned()
             }
         };
-        match &self.layout.max_retries {
+        match (
+            &self.layout.max_retries,
+            &self.layout.status,
+            self.layout.max_attempts,
+        ) {
             // The last attempt is no retry any more.
-            Some(column) => format!("least({counted}, s.{})", quoted(column)),
-            None => counted,
+            (Some(column), _, _) => format!("least({counted}, s.{})", quoted(column)),
+            // Nothing else tells that the row is given up on, also if it was refused at the first attempt.
+            (None, Status::Processed, Some(most)) => {
+                format!("case f.status when 'dead' then greatest({counted}, {most}) else {counted} end")
+            }
+            (None, Status::Processed | Status::Code { .. } | Status::Presence, _) => counted,
         }
     }
 

@@ -155,10 +155,19 @@ impl Adopted {
         assert!(lost.is_empty(), "{lost:?}");
     }
 
-    pub(super) async fn clean_up(self) {
+    /// The schema that the table is in.
+    pub(super) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    pub(super) async fn drop_schemas(&self) {
         use pillarbox_testkit::store_suite::Harness;
         self.run("drop schema {schema} cascade").await;
         self.outbox.clean_up().await;
+    }
+
+    pub(super) async fn clean_up(self) {
+        self.drop_schemas().await;
     }
 }
 
