@@ -34,6 +34,7 @@ pub(crate) async fn run(config: Config, file: &str, migrate: bool) -> Result<(),
         });
         posts.push(Post {
             config: &config,
+            file,
             database,
             destinations: build(&config, file).await?,
             migrate,
@@ -55,6 +56,7 @@ pub(crate) async fn run(config: Config, file: &str, migrate: bool) -> Result<(),
 /// One database to be served, with sinks of its own.
 struct Post<'a> {
     config: &'a Config,
+    file: &'a str,
     database: &'a config::Database,
     destinations: Vec<Destination>,
     migrate: bool,
@@ -80,11 +82,14 @@ impl Post<'_> {
             Missing::Refuse
         };
         let database = Database::open(self.database, missing).await?;
+        let adopt = self.config.adopted_in(&self.database.name);
         let waiting = Waiting {
             database: &database,
             name: &self.database.name,
             migrate: self.migrate,
             fair: self.destinations.iter().any(|to| to.fair_by_tenant),
+            adopt: &adopt,
+            file: self.file,
             phase: &self.phase,
         };
         if !waiting.until_ready(&shutdown).await? {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use pillarbox::stores::migration::Migrated;
+use pillarbox::stores::postgres::adopt::{AdoptError, Source};
 use pillarbox::stores::{postgres, sqlite};
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, Operate, Outbox, Store, StoreError};
 use sqlx::SqlitePool;
@@ -177,6 +178,17 @@ impl Database {
     pub(crate) async fn ensure_fair_index(&self) -> Result<(), StoreError> {
         match self {
             Self::Postgres(store) => store.ensure_fair_index().await,
+            Self::Sqlite { .. } => Ok(()),
+        }
+    }
+
+    /// Takes tables of others over, once. A SQLite file has none: the configuration refuses them.
+    pub(crate) async fn adopt(&self, tables: &[config::Adopt]) -> Result<(), AdoptError> {
+        match self {
+            Self::Postgres(store) => {
+                let sources: Vec<Source> = tables.iter().map(|table| table.source.clone()).collect();
+                store.adopt(&sources).await
+            }
             Self::Sqlite { .. } => Ok(()),
         }
     }

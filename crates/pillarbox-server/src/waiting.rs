@@ -5,16 +5,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pillarbox::stores::postgres::adopt::AdoptError;
 use pillarbox::{Store, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::config;
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::http::Phase;
 
 /// The first and the longest wait for a database that is not there.
 const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Why there is nothing to serve.
+enum Trouble {
+    /// Not there; it may come.
+    Absent(String),
+    /// It will not become right by waiting.
+    Wrong(Failure),
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(reason) => Self::Absent(reason),
+            other => Self::Wrong(other.into()),
+        }
+    }
+}
 
 /// Waits for the database and its schema.
 pub(crate) struct Waiting<'a> {
@@ -24,6 +43,10 @@ pub(crate) struct Waiting<'a> {
     pub(crate) migrate: bool,
     /// Is a destination fair between tenants?
     pub(crate) fair: bool,
+    /// The tables of others to take over.
+    pub(crate) adopt: &'a [config::Adopt],
+    /// Where the configuration was written.
+    pub(crate) file: &'a str,
     pub(crate) phase: &'a watch::Sender<Phase>,
 }
 
@@ -45,7 +68,7 @@ impl Waiting<'_> {
                     return Ok(true);
                 }
                 Ok(()) => return Ok(true),
-                Err(StoreError::Unavailable(reason)) => {
+                Err(Trouble::Absent(reason)) => {
                     if !said {
                         tracing::warn!(
                             database = self.name,
@@ -56,7 +79,7 @@ impl Waiting<'_> {
                     self.phase
                         .send_replace(Phase::Starting(format!("the database is unavailable: {reason}")));
                 }
-                Err(error) => return Err(error.into()),
+                Err(Trouble::Wrong(failure)) => return Err(failure),
             }
             // Spread, so that many daemons do not all come back at the same moment.
             let pause = wait.mul_f64(0.5 + fastrand::f64() / 2.0);
@@ -67,7 +90,7 @@ impl Waiting<'_> {
         }
     }
 
-    async fn look(&self, store: &Arc<dyn Store>) -> Result<(), StoreError> {
+    async fn look(&self, store: &Arc<dyn Store>) -> Result<(), Trouble> {
         if self.migrate {
             let done = self.database.migrate().await?;
             if done.from != done.to {
@@ -83,6 +106,15 @@ impl Waiting<'_> {
         if self.fair {
             self.database.ensure_fair_index().await?;
         }
-        Ok(())
+        let adopted = self.database.adopt(self.adopt).await;
+        adopted.map_err(|error| match config::adopt_finding(self.adopt, &error) {
+            Some(finding) => Trouble::Wrong(Failure::usage(finding.line(self.file))),
+            None => match error {
+                AdoptError::Store(error) => error.into(),
+                AdoptError::Layout { .. } | AdoptError::Twice => {
+                    Trouble::Wrong(Failure::failed(error.to_string()))
+                }
+            },
+        })
     }
 }

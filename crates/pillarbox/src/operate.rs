@@ -209,6 +209,26 @@ pub struct WorkerRecord {
     pub failed: u64,
 }
 
+/// What becomes of a table that was adopted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SourceRecord {
+    /// What rows know it by.
+    pub name: String,
+    /// How many of its rows are on their way; stops at [`MOST_WAITING`].
+    pub on_their_way: u64,
+    /// How many of its rows have not been told yet what became of them, because somebody held them locked; stops at
+    /// [`MOST_WAITING`].
+    pub behind: u64,
+    /// How many of its rows have a status that the layout does not know, and are left alone; stops at
+    /// [`MOST_UNKNOWN`]. Nobody can tell who does not know the layout.
+    pub unknown: Option<u64>,
+    /// Which worker takes its rows over; none if none does.
+    pub importer: Option<Uuid>,
+}
+
+/// Up to how many rows of a table with an unknown status are counted.
+pub const MOST_UNKNOWN: u64 = 1000;
+
 /// What a person may do to an outbox.
 ///
 /// Proven by `pillarbox_testkit::store_suite!`.
@@ -282,4 +302,12 @@ pub trait Operate: Send + Sync + 'static {
     /// # Errors
     /// When the database does not answer.
     async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError>;
+
+    /// The tables that were adopted, in the order of their names. There are none unless the store can adopt.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn sources(&self) -> Result<Vec<SourceRecord>, StoreError> {
+        Ok(Vec::new())
+    }
 }

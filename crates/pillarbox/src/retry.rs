@@ -78,6 +78,16 @@ impl RetryPolicy {
         self
     }
 
+    /// How long the waits are, before chance.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// How the waits are spread.
+    pub fn spread(&self) -> Jitter {
+        self.jitter
+    }
+
     /// How many attempts there are in all; `None` is for ever.
     pub fn limit(&self) -> Option<u32> {
         self.max_attempts

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use pillarbox_dispatch::Destination;
 
 use crate::config;
 use crate::daemon;
@@ -13,7 +14,7 @@ use crate::output;
 const EXAMPLES: &str = "\
 Examples:
   pillarbox config check                    is every key known, every value right, every rule kept?
-  pillarbox config check --connect          and are the database and the destinations there?
+  pillarbox config check --connect          and are the database, the adopted tables and the destinations there?
   pillarbox config check --json             what is in force, secrets masked
 
 Exits with 2 if the configuration is wrong, with 1 if something is not there.";
@@ -33,7 +34,7 @@ pub(crate) struct Check {
     #[arg(value_name = "FILE", env = "PILLARBOX_CONFIG", default_value = super::target::CONFIG)]
     file: PathBuf,
 
-    /// Also ask the database and every destination whether they are there; sends nothing
+    /// Also ask the database, adopted tables and every destination whether they are there; sends nothing
     #[arg(long)]
     connect: bool,
 
@@ -70,29 +71,50 @@ impl Check {
                 plural(routes)
             ))?;
         }
-        if !self.connect {
-            return Ok(());
+        if self.connect {
+            ask(&config, destinations, &name).await?;
         }
-        let mut missing = Vec::new();
-        let mut tell = |what: String, answer: Result<(), String>| {
-            eprintln!(
-                "{what}: {}",
-                answer.as_ref().err().map_or("there", |reason| reason.as_str())
-            );
-            missing.extend(answer.err().map(|_| what));
-        };
-        for it in &config.databases {
-            tell(format!("database {}", it.target), database(it).await);
-        }
-        for to in destinations {
-            tell(format!("destination {}", to.name), to.sink.check().await);
-            to.sink.close().await;
-        }
-        if missing.is_empty() {
-            return Ok(());
-        }
-        Err(Failure::failed(format!("not there: {}", missing.join(", "))))
+        Ok(())
     }
+}
+
+/// Asks everything that is configured whether it is there, and whether adopted tables are as `file` says.
+async fn ask(config: &config::Config, destinations: Vec<Destination>, file: &str) -> Result<(), Failure> {
+    let mut missing = Vec::new();
+    let mut tell = |what: String, answer: Result<(), String>| {
+        eprintln!(
+            "{what}: {}",
+            answer.as_ref().err().map_or("there", |reason| reason.as_str())
+        );
+        missing.extend(answer.err().map(|_| what));
+    };
+    for it in &config.databases {
+        tell(format!("database {}", it.target), database(it).await);
+        for adopt in config.adopted_in(&it.name) {
+            let what = format!("table {}", adopt.source.layout.table);
+            tell(what, table(it, &adopt, file).await);
+        }
+    }
+    for to in destinations {
+        tell(format!("destination {}", to.name), to.sink.check().await);
+        to.sink.close().await;
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::failed(format!("not there: {}", missing.join(", "))))
+}
+
+/// Is the table as the layout says?
+async fn table(config: &config::Database, adopt: &config::Adopt, file: &str) -> Result<(), String> {
+    let database = Database::open(config, Missing::Refuse)
+        .await
+        .map_err(|error| error.to_string())?;
+    let fits = database.adopt(std::slice::from_ref(adopt)).await;
+    fits.map_err(|error| match config::adopt_finding([adopt], &error) {
+        Some(finding) => finding.line(file),
+        None => error.to_string(),
+    })
 }
 
 async fn database(config: &config::Database) -> Result<(), String> {

@@ -31,7 +31,7 @@ pub(super) struct Target {
 
     /// Take the database from this file where --database is not given [default: pillarbox.toml, if it is there]
     #[arg(long, env = "PILLARBOX_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
 }
 
 /// A database, and what the configuration says beside it.
@@ -41,6 +41,8 @@ pub(super) struct Found {
     pub(super) limits: Limits,
     /// The names of the configured destinations, where a configuration was read.
     pub(super) destinations: Option<Vec<String>>,
+    /// The tables to adopt in it, as far as a configuration says so.
+    pub(super) adopt: Vec<config::Adopt>,
 }
 
 impl Target {
@@ -91,6 +93,7 @@ impl Target {
                 database: at(text)?,
                 limits: Limits::default(),
                 destinations: None,
+                adopt: Vec::new(),
             }]);
         };
         if let Some(it) = config.databases.iter().find(|it| it.name == *text) {
@@ -151,6 +154,7 @@ fn found(database: &config::Database, config: &Config) -> Found {
         database: database.clone(),
         limits: config.limits,
         destinations: Some(config.destinations.iter().map(|to| to.name.clone()).collect()),
+        adopt: config.adopted_in(&database.name),
     }
 }
 

@@ -280,4 +280,18 @@ impl<'i> Section<'i> {
             span: self.span.clone(),
         }
     }
+
+    /// The names of its keys.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.table.keys().map(|key| key.get_ref().as_ref())
+    }
+
+    /// Puts a text in where nothing is written. It has no place of its own: nobody can be blamed for it.
+    pub(crate) fn put_if_absent(&mut self, key: &str, text: &str) {
+        if !self.table.contains_key(key) {
+            let (key, text) = (key.to_owned().into(), text.to_owned().into());
+            let value = Spanned::new(0..0, DeValue::String(text));
+            self.table.insert(Spanned::new(0..0, key), value);
+        }
+    }
 }

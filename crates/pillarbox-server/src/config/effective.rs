@@ -3,7 +3,7 @@
 use pillarbox_dispatch::{OnDead, OneOf, Pattern, Unrouted};
 use serde_json::{Value, json};
 
-use super::{Config, Database, Destination, Route};
+use super::{Adopt, Config, Database, Destination, Route};
 
 impl Config {
     /// Everything, defaults included. Secrets are `***`, or the name of where they come from.
@@ -34,6 +34,7 @@ impl Config {
             "http": { "listen": self.http.listen.to_string(), "allow_remote": self.http.allow_remote },
             "destinations": self.destinations.iter().map(Destination::effective).collect::<Vec<_>>(),
             "routes": self.routes.iter().map(Route::effective).collect::<Vec<_>>(),
+            "adopt": self.adopt.iter().map(Adopt::effective).collect::<Vec<_>>(),
         })
     }
 }
@@ -62,6 +63,21 @@ impl Destination {
             "max_attempts": attempts(self.policy.retry.limit()),
             "sink": self.sink,
             "message": self.message,
+        })
+    }
+}
+
+impl Adopt {
+    fn effective(&self) -> Value {
+        let time = |duration| humantime::format_duration(duration).to_string();
+        json!({
+            "name": self.source.name,
+            "database": self.database,
+            "layout": self.layout,
+            "poll": time(self.source.poll),
+            "batch": self.source.batch,
+            "prune": self.source.prune.map(time),
+            "table": self.source.layout,
         })
     }
 }

@@ -5,13 +5,15 @@
 //! | `raw` | the keys as they are written |
 //! | `document`, `explain` | lines, and sentences for people |
 //! | `env` | `PILLARBOX_<SECTION>_<KEY>` |
-//! | `resolve` with `databases`, `destinations`, `routes`, `retry` | the rules: from what was written to what is true |
+//! | `resolve` with `databases`, `destinations`, `routes`, `adopt`, `adopt_routes`, `retry` | the rules: from what was written to what is true |
 //! | `units`, `rate` | `"20s"`, `"32MiB"`, `"100/s"` |
 //! | `effective` | what is in force, for people |
 //!
 //! Nothing here connects to anything. A configuration that parses can be run; whether the database
 //! and the brokers are there is another question (`config check --connect`).
 
+mod adopt;
+mod adopt_routes;
 mod databases;
 mod destinations;
 mod document;
@@ -31,9 +33,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use pillarbox::Limits;
+use pillarbox::stores::postgres::adopt::Source;
 use pillarbox_dispatch::{Policy, Rate, Route as Way, Settings};
 use pillarbox_sinks::{BuildError, SinkConfig, message};
 
+pub(crate) use self::adopt::finding as adopt_finding;
 use self::error::Place;
 pub(crate) use self::error::{ConfigError, Finding};
 pub(crate) use self::explain::{list, nearest};
@@ -55,6 +59,8 @@ pub(crate) struct Config {
     pub(crate) destinations: Vec<Destination>,
     /// In the order in which they are written.
     pub(crate) routes: Vec<Route>,
+    /// Tables of others.
+    pub(crate) adopt: Vec<Adopt>,
 }
 
 /// Which database.
@@ -128,7 +134,25 @@ impl Route {
     }
 }
 
+/// A table of others that is worked on as it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Adopt {
+    /// In which database.
+    pub(crate) database: String,
+    /// Which built-in layout it began with.
+    pub(crate) layout: Option<String>,
+    pub(crate) source: Source,
+    /// Where each of its keys is written.
+    places: BTreeMap<String, Place>,
+}
+
 impl Config {
+    /// The tables to adopt in one database.
+    pub(crate) fn adopted_in(&self, database: &str) -> Vec<Adopt> {
+        let all = self.adopt.iter().filter(|adopt| adopt.database == database);
+        all.cloned().collect()
+    }
+
     /// The routes for events of one database.
     pub(crate) fn routes_for(&self, database: &str) -> impl Iterator<Item = &Way> {
         let routes = self.routes.iter().filter(move |route| route.is_for(database));

@@ -1,5 +1,7 @@
 //! The configuration as it is written. What it means is decided in [`resolve`](super::resolve).
 
+use std::time::Duration;
+
 use pillarbox_sinks::Secret;
 use serde::Deserialize;
 
@@ -158,4 +160,46 @@ pub(crate) struct Route {
     pub(crate) pipelined: Option<bool>,
     #[serde(default)]
     pub(crate) retry: Retry,
+}
+
+/// How often a table is looked at whose layout has no habits of its own, and how many rows are taken at once.
+pub(crate) const POLL: Duration = Duration::from_secs(1);
+pub(crate) const BATCH: usize = 100;
+
+/// The keys of an `[[adopt]]` that are not the layout's.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Adopt {
+    pub(crate) name: Option<String>,
+    /// A built-in one.
+    pub(crate) layout: Option<String>,
+    pub(crate) database: Option<String>,
+    #[serde(default)]
+    pub(crate) to: Texts,
+    #[serde(default)]
+    pub(crate) namespaces: Texts,
+    pub(crate) poll: Option<Span>,
+    pub(crate) batch: Option<usize>,
+    pub(crate) prune: Option<Span>,
+    pub(crate) stale: Option<Span>,
+    pub(crate) delays: Option<Vec<Span>>,
+    #[serde(default)]
+    pub(crate) retry: Retry,
+}
+
+impl Adopt {
+    /// What is taken out of the table before the layout is read.
+    pub(crate) const KEYS: [&'static str; 11] = [
+        "name",
+        "layout",
+        "database",
+        "to",
+        "namespaces",
+        "poll",
+        "batch",
+        "prune",
+        "stale",
+        "delays",
+        "retry",
+    ];
 }

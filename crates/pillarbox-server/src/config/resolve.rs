@@ -1,7 +1,7 @@
 //! From what was written to what is true. An impossible combination cannot be built.
 //!
 //! All that is wrong is found in one go, so that nobody mends a file one error at a time. What belongs to one
-//! section is beside this file: `databases`, `destinations`, `routes`.
+//! section is beside this file: `databases`, `destinations`, `routes`, `adopt`.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use super::env::Overrides;
 use super::error::{Finding, Place};
 use super::{Config, Database, Http, Route, raw, retry};
 
-const SECTIONS: [&str; 7] = [
+const SECTIONS: [&str; 8] = [
     "database",
     "dispatch",
     "retry",
@@ -22,6 +22,7 @@ const SECTIONS: [&str; 7] = [
     "http",
     "destination",
     "route",
+    "adopt",
 ];
 
 /// What a resolved file gives: the configuration and what deserves a warning, or all that is wrong.
@@ -65,6 +66,8 @@ impl Resolver {
         let destinations = self.keep(destinations);
         let routes = document.sections("route");
         let routes = self.keep(routes);
+        let adopted = document.sections("adopt");
+        let adopted = self.keep(adopted);
 
         let http = http.and_then(|raw| self.http(raw, document));
         let general = general.and_then(|raw| self.valid_retry(raw, "retry", document));
@@ -78,8 +81,11 @@ impl Resolver {
         let mut written =
             destinations.map(|sections| self.destinations(sections, &general, &used, document))?;
         let routes = routes.map(|sections| self.routes(sections, &written, &databases, document))?;
+        let mut adopted = adopted.map(|sections| self.adopted(sections, &databases, document))?;
+        let routes = self.with_adopted(routes, &mut adopted, &written, document);
         if let Some(settings) = &settings {
             self.check_timeouts(settings, &mut written, &routes);
+            self.check_scope(settings, &adopted, document);
         }
         self.check_coverage(&databases, &routes, document);
         Some(Config {
@@ -91,6 +97,7 @@ impl Resolver {
             http: http?,
             destinations: written.into_iter().map(Written::finish).collect(),
             routes,
+            adopt: adopted.into_iter().map(|adopting| adopting.adopt).collect(),
         })
     }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use pillarbox::RetryPolicy;
-use pillarbox::retry::Jitter;
+use pillarbox::retry::{Jitter, Schedule};
 
 use super::raw;
-use super::units::Attempts;
+use super::units::{Attempts, Span};
 
 /// Below three attempts a crash of its worker alone can make an innocent event dead.
 const FEWEST_ATTEMPTS: u32 = 3;
@@ -55,6 +55,26 @@ pub(super) fn merge(general: &raw::Retry, own: raw::Retry) -> raw::Retry {
         max_attempts: own.max_attempts.or(general.max_attempts),
         jitter: own.jitter.or(general.jitter),
     }
+}
+
+/// A policy as it would be written.
+pub(super) fn of(policy: &RetryPolicy) -> raw::Retry {
+    let mut raw = raw::Retry {
+        max_attempts: Some(policy.limit().map_or(Attempts::Unlimited, Attempts::AtMost)),
+        jitter: Some(match policy.spread() {
+            Jitter::None => raw::Jitter::None,
+            Jitter::Equal => raw::Jitter::Equal,
+        }),
+        ..raw::Retry::default()
+    };
+    match policy.schedule() {
+        Schedule::Exponential { base, max } => {
+            raw.base = Some(Span(*base));
+            raw.max = Some(Span(*max));
+        }
+        Schedule::Steps(steps) => raw.steps = Some(steps.iter().copied().map(Span).collect()),
+    }
+    raw
 }
 
 /// Pillarbox's own schedule, with what was written in its place.

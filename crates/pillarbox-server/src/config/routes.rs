@@ -39,7 +39,14 @@ impl Resolver {
     }
 
     /// Complains about names that nothing has.
-    fn known(&mut self, what: &str, texts: &Texts, names: &[&str], path: &str, document: &Document<'_>) {
+    pub(super) fn known(
+        &mut self,
+        what: &str,
+        texts: &Texts,
+        names: &[&str],
+        path: &str,
+        document: &Document<'_>,
+    ) {
         let key = if what == "destination" { "to" } else { what };
         for (path, name) in texts.with_paths(&format!("{path}.{key}")) {
             if names.contains(&name) {
@@ -94,7 +101,13 @@ impl Resolver {
         })
     }
 
-    fn patterns(&mut self, key: &str, texts: &Texts, path: &str, document: &Document<'_>) -> OneOf {
+    pub(super) fn patterns(
+        &mut self,
+        key: &str,
+        texts: &Texts,
+        path: &str,
+        document: &Document<'_>,
+    ) -> OneOf {
         let mut patterns = Vec::new();
         for (path, text) in texts.with_paths(&format!("{path}.{key}")) {
             let read = pattern(key, text).map_err(|message| Finding::new(document.place_of(&path), message));

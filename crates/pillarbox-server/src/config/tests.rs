@@ -1,5 +1,7 @@
 //! What a configuration says, and what is said of a wrong one.
 
+mod adopt;
+
 use std::time::Duration;
 
 use pillarbox::RetryPolicy;
@@ -66,7 +68,8 @@ fn the_sample_is_good_as_it_is_and_with_everything_uncommented() {
         .replace("[database]", "[database]\nurl = \"postgres://localhost/shop\"");
     let config = good(&text);
     assert_eq!(config.destinations.len(), 3);
-    assert_eq!(config.routes.len(), 1);
+    assert_eq!(config.routes.len(), 2);
+    assert_eq!(config.adopt.len(), 1);
     assert_eq!(
         config.dispatch,
         Settings {
@@ -75,7 +78,8 @@ fn the_sample_is_good_as_it_is_and_with_everything_uncommented() {
         }
     );
     assert_eq!(config.destinations[2].policy.retry.limit(), Some(10));
-    assert_eq!(config.routes[0].ways.len(), 2);
+    assert_eq!(config.routes[0].ways.len(), 1, "that of the adopted table");
+    assert_eq!(config.routes[1].ways.len(), 2);
 }
 
 #[test]

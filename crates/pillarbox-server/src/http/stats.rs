@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
 use futures_util::future::join_all;
-use pillarbox::operate::{Stats, WorkerRecord};
+use pillarbox::operate::{SourceRecord, Stats, WorkerRecord};
 use pillarbox_dispatch::Snapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -40,6 +40,9 @@ struct Answer {
     /// All that were heard of in the last day.
     workers: Vec<WorkerRecord>,
     destinations: Vec<Listed>,
+    /// The tables that were adopted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<SourceRecord>,
 }
 
 #[derive(Debug, Serialize)]
@@ -85,5 +88,6 @@ async fn of_one(seat: &Seat) -> Result<Answer, Problem> {
             operate.destinations(&running.scope).await?,
             Some(&running.destinations),
         ),
+        sources: operate.sources().await?,
     })
 }

@@ -236,7 +236,7 @@ impl Inner {
         ids: Vec<Uuid>,
     ) -> Result<Vec<Uuid>, StoreError> {
         let mut transaction = self.begin().await?;
-        let touched = adopt::lock(self, &mut transaction, &ids).await?;
+        let touched = adopt::lock_for_a_person(self, &mut transaction, &ids).await?;
         let query = sqlx::query_scalar(statement).bind(ids).persistent(false);
         let changed = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
         adopt::tell(self, &mut transaction, touched).await?;

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{Inner, Postgres, adopt, list, store_error, workers};
 use crate::operate::{
     BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Paused, Record, SKIPPED,
-    Stats, WorkerRecord,
+    SourceRecord, Stats, WorkerRecord,
 };
 use crate::store::{Scope, StoreError};
 
@@ -69,6 +69,10 @@ impl Operate for Postgres {
     async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
         self.run(workers::workers(self.inner.clone())).await
     }
+
+    async fn sources(&self) -> Result<Vec<SourceRecord>, StoreError> {
+        self.run(adopt::sources(self.inner.clone())).await
+    }
 }
 
 async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
@@ -116,7 +120,7 @@ async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
 
 async fn skip(inner: Arc<Inner>, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
     let mut transaction = inner.begin().await?;
-    let touched = adopt::lock(&inner, &mut transaction, &ids).await?;
+    let touched = adopt::lock_for_a_person(&inner, &mut transaction, &ids).await?;
     let query = sqlx::query_scalar(inner.sql.skip.safe())
         .bind(ids)
         .bind(SKIPPED)

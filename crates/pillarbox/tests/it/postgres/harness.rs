@@ -31,7 +31,7 @@ impl PostgresHarness {
         Self::at(&service("PILLARBOX_TEST_PGBOUNCER_URL")).await
     }
 
-    async fn at(url: &str) -> Self {
+    pub(super) async fn at(url: &str) -> Self {
         let store = unmigrated(url);
         store.migrate().await.expect("migrates");
         let options = service("PILLARBOX_TEST_POSTGRES_URL").parse().expect("a URL");

@@ -3,6 +3,22 @@
 use std::time::Duration;
 
 use super::layout::{Counts, Delays, Layout, Payload, Status, Zone};
+use crate::retry::{Jitter, RetryPolicy};
+
+/// How the system itself works on its table. Pillarbox does likewise unless it is told otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Habits {
+    /// How often it looks for new rows.
+    pub poll: Duration,
+    /// How many rows it takes at once.
+    pub batch: usize,
+    /// When it tries again, and when it gives up.
+    pub retry: RetryPolicy,
+    /// How long its document keeps delivered rows. A suggestion: nothing is deleted unless somebody says so.
+    pub keeps: Option<Duration>,
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// The names that [`built_in`] knows.
 pub fn built_ins() -> &'static [&'static str] {
@@ -28,6 +44,48 @@ pub fn built_in(name: &str) -> Option<Layout> {
         _ => return None,
     })
 }
+
+/// How the system of this name works on its table.
+pub fn habits(name: &str) -> Option<Habits> {
+    let seconds = Duration::from_secs;
+    let habits = |poll, batch, retry, keeps| Habits {
+        poll,
+        batch,
+        retry,
+        keeps,
+    };
+    Some(match name {
+        "arap" => {
+            let retry = RetryPolicy::steps(vec![seconds(30)]).max_attempts(3);
+            habits(seconds(30), 100, retry, Some(30 * DAY))
+        }
+        // Its specification leaves poll, batch and limit to whoever runs it.
+        "modkit" => {
+            let retry = RetryPolicy::exponential(seconds(1), seconds(300)).max_attempts(25);
+            habits(seconds(1), 100, retry, None)
+        }
+        "rediver" => {
+            let minutes = [2, 4, 8].map(|minutes| seconds(minutes * 60));
+            let retry = RetryPolicy::steps(minutes.to_vec()).max_attempts(4);
+            habits(seconds(5), 50, retry, Some(7 * DAY))
+        }
+        "family-hub" => {
+            let retry = RetryPolicy::steps(FAMILY_HUB_WAITS.map(seconds).to_vec());
+            habits(seconds(5), 100, retry, None)
+        }
+        "order-service" => {
+            let retry = RetryPolicy::exponential(Duration::from_millis(100), seconds(60));
+            let retry = retry.jitter(Jitter::None).max_attempts(5);
+            habits(seconds(5), 10, retry, Some(30 * DAY))
+        }
+        // The log of the database is read as it is written; a table is looked at every second.
+        "debezium" => habits(seconds(1), 100, RetryPolicy::default(), None),
+        _ => return None,
+    })
+}
+
+/// In seconds; the last one for ever after.
+const FAMILY_HUB_WAITS: [u64; 7] = [1, 2, 5, 15, 60, 300, 900];
 
 fn column(name: &str) -> Option<String> {
     Some(name.to_owned())
@@ -129,7 +187,7 @@ fn family_hub() -> Layout {
         attempts: column("retry_count"),
         error: column("error_message"),
         clears_error: true,
-        delays: Delays(vec![1, 2, 5, 15, 60, 300, 900]),
+        delays: Delays(FAMILY_HUB_WAITS.to_vec()),
         time_zone: Zone::default(),
         status: Status::Code {
             column: "status".to_owned(),
@@ -183,6 +241,35 @@ fn debezium() -> Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_layout_has_habits_and_nothing_else_has() {
+        for name in built_ins() {
+            let habits = habits(name).expect("habits");
+            assert!(habits.poll > Duration::ZERO && habits.batch > 0, "{name}");
+            let limit = built_in(name).expect("a layout").max_attempts;
+            assert!(limit.is_none() || limit == habits.retry.limit(), "{name}");
+        }
+        assert_eq!((habits("nobody"), built_in("nobody")), (None, None));
+    }
+
+    #[test]
+    fn a_system_waits_as_its_document_says() {
+        let waits = |name: &str| -> Vec<u64> {
+            let retry = habits(name).expect("habits").retry;
+            let wait = |attempts| retry.delay(attempts, 0.0);
+            let millis = |wait: Duration| u64::try_from(wait.as_millis()).expect("short");
+            (1..=9).map_while(wait).map(millis).collect()
+        };
+        assert_eq!(waits("arap"), [30_000, 30_000]);
+        assert_eq!(waits("rediver"), [120_000, 240_000, 480_000]);
+        assert_eq!(waits("order-service"), [100, 200, 400, 800]);
+        let family_hub = [
+            1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 900_000, 900_000,
+        ];
+        assert_eq!(waits("family-hub"), family_hub);
+        assert_eq!(waits("modkit")[..3], [500, 1000, 2000]);
+    }
 
     #[test]
     fn every_layout_is_possible_and_reads_back_as_it_was_written() {

@@ -8,12 +8,11 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::statements::Adoption;
 use super::tell::catch_up;
+use crate::operate::MOST_UNKNOWN;
 use crate::schema::in_schema;
 use crate::store::{ImportRequest, Imported, StoreError};
 use crate::stores::postgres::{Inner, Transaction, interval, store_error};
 
-/// How many rows with an unknown status are counted.
-const MOST_STRANGE: i64 = 1000;
 /// How many delivered rows are deleted at once.
 const PRUNED: i64 = 5000;
 
@@ -113,12 +112,15 @@ async fn take(transaction: &mut Transaction, adoption: &Adoption, room: usize) -
 }
 
 /// Rows that are not ours to judge.
-async fn strangers(transaction: &mut Transaction, adoption: &Adoption) -> Result<Option<usize>, StoreError> {
+pub(super) async fn strangers(
+    transaction: &mut Transaction,
+    adoption: &Adoption,
+) -> Result<Option<usize>, StoreError> {
     let Some(statement) = &adoption.strangers else {
         return Ok(None);
     };
     let count: i64 = sqlx::query_scalar(AssertSqlSafe(statement.clone()))
-        .bind(MOST_STRANGE)
+        .bind(i64::try_from(MOST_UNKNOWN).unwrap_or(i64::MAX))
         .persistent(false)
         .fetch_one(&mut **transaction)
         .await

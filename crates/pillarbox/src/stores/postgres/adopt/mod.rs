@@ -17,18 +17,20 @@ mod builtin;
 mod import;
 mod inspect;
 mod layout;
+mod sources;
 mod statements;
 mod tell;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::builtin::{built_in, built_ins};
+pub use self::builtin::{Habits, built_in, built_ins, habits};
 pub(super) use self::import::import;
 pub use self::inspect::{Column, columns};
 pub use self::layout::{Counts, Delays, Layout, LayoutError, Payload, Status, Zone};
+pub(super) use self::sources::sources;
 pub(crate) use self::statements::Adoption;
-pub(super) use self::tell::{lock, tell, try_lock};
+pub(super) use self::tell::{lock, lock_for_a_person, tell, try_lock};
 use super::{Inner, store_error};
 use crate::store::StoreError;
 

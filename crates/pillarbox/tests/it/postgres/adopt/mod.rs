@@ -2,8 +2,12 @@
 
 mod agreeing;
 mod changing;
+mod families;
 mod harness;
+mod histories;
 mod importing;
+mod large;
+mod odd;
 mod seeds;
 mod suite;
 mod telling;

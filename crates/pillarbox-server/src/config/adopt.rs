@@ -1,0 +1,316 @@
+//! Tables of others that are worked on as they are: `[[adopt]]`.
+//!
+//! A layout is a built-in one by its name, what is written beside it instead of what it says, or a whole description.
+//! Whether the table is like that is found out when somebody connects.
+
+use pillarbox::stores::postgres::adopt::{
+    self, AdoptError, Delays, Habits, Layout, LayoutError, Source, Status,
+};
+use serde_json::Value;
+
+use super::document::{Document, Section};
+use super::error::{Finding, Place};
+use super::explain::{list, nearest};
+use super::resolve::Resolver;
+use super::units::{Attempts, Texts};
+use super::{Adopt, Database, raw, retry};
+use crate::database::Target;
+
+/// A table to adopt, and what its routes are made of.
+pub(super) struct Adopting {
+    pub(super) adopt: Adopt,
+    pub(super) to: Texts,
+    pub(super) namespaces: Texts,
+    /// What the system itself does, with what was written in its place.
+    pub(super) retry: raw::Retry,
+    /// Is there anything to say otherwise than the destination?
+    pub(super) has_retry: bool,
+    pub(super) path: String,
+}
+
+impl Adopt {
+    /// What only the database could tell, with its line.
+    pub(crate) fn finding(&self, error: &LayoutError) -> Finding {
+        let key = match error {
+            LayoutError::NoTable(_) => "table",
+            LayoutError::NoColumn { key, .. } | LayoutError::Type { key, .. } => {
+                key.split('.').next().unwrap_or(key)
+            }
+            LayoutError::Impossible(_) => "layout",
+        };
+        let place = [key, "layout", "table", "name"]
+            .iter()
+            .find_map(|key| self.places.get(*key));
+        let message = format!("table `{}`: {error}", self.source.name);
+        Finding::new(place.cloned().unwrap_or(Place::File), message)
+    }
+}
+
+/// Whose layout was refused, with its line; anything else is the database's.
+pub(crate) fn finding<'a>(all: impl IntoIterator<Item = &'a Adopt>, error: &AdoptError) -> Option<Finding> {
+    match error {
+        AdoptError::Layout { source_name, error } => {
+            let mut all = all.into_iter();
+            let refused = all.find(|adopt| adopt.source.name == *source_name)?;
+            Some(refused.finding(error))
+        }
+        AdoptError::Twice | AdoptError::Store(_) => None,
+    }
+}
+
+impl Resolver {
+    pub(super) fn adopted(
+        &mut self,
+        sections: Vec<Section<'_>>,
+        databases: &[Database],
+        document: &Document<'_>,
+    ) -> Vec<Adopting> {
+        let all_read = self.wrong.is_empty();
+        let mut all: Vec<Adopting> = Vec::new();
+        for section in sections {
+            let path = section.path.clone();
+            let Some(adopting) = self.adopting(section, databases, all_read, document) else {
+                continue;
+            };
+            let clash = all.iter().find_map(|one| clash(&one.adopt, &adopting.adopt));
+            if let Some((key, message)) = clash {
+                self.wrong(document.place_of(&format!("{path}.{key}")), message);
+            }
+            all.push(adopting);
+        }
+        all
+    }
+
+    fn adopting(
+        &mut self,
+        mut section: Section<'_>,
+        databases: &[Database],
+        all_read: bool,
+        document: &Document<'_>,
+    ) -> Option<Adopting> {
+        let path = section.path.clone();
+        let own = section.split(&raw::Adopt::KEYS);
+        let raw: Option<raw::Adopt> = self.keep(document.read(own, &[]));
+        let built_in = raw.as_ref().and_then(|raw| raw.layout.clone());
+        let layout = self.layout(section, built_in.as_deref(), document);
+        let (raw, mut layout) = (raw?, layout?);
+        if let Some(stale) = raw.stale {
+            layout.stale = Some(stale.0);
+        }
+        if let Some(delays) = &raw.delays {
+            layout.delays = Delays(delays.iter().map(|span| span.0.as_secs()).collect());
+        }
+        let habits = built_in.as_deref().and_then(adopt::habits);
+        let (retry, has_retry) = self.adopted_retry(&raw, habits.as_ref(), &mut layout, &path, document)?;
+        let impossible = layout.check();
+        self.keep(impossible.map_err(|error| Finding::new(document.place_of(&path), error.to_string())))?;
+        let database = self.database_of(&raw, databases, all_read, &path, document)?;
+        let source = self.source(&raw, layout, habits.as_ref(), &path, document);
+        Some(Adopting {
+            adopt: Adopt {
+                database,
+                layout: built_in,
+                source,
+                places: document.places_in(&path),
+            },
+            to: raw.to,
+            namespaces: raw.namespaces,
+            retry,
+            has_retry,
+            path,
+        })
+    }
+
+    /// What is written, above what the built-in layout says.
+    fn layout(
+        &mut self,
+        mut section: Section<'_>,
+        built_in: Option<&str>,
+        document: &Document<'_>,
+    ) -> Option<Layout> {
+        let path = section.path.clone();
+        let Some(name) = built_in else {
+            if section.keys().any(|key| key == "table") {
+                return self.keep(document.read(section, &raw::Adopt::KEYS));
+            }
+            let message = format!(
+                "which table? Say `layout`, one of {}, or describe one: `table`, `id`, `payload` and `status` or \
+                 `processed_at`; `pillarbox adopt` writes it for you",
+                list(adopt::built_ins())
+            );
+            self.wrong(document.place_of(&path), message);
+            return None;
+        };
+        let Some(known) = adopt::built_in(name) else {
+            let hint = match nearest(name, adopt::built_ins().iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("known are {}", list(adopt::built_ins())),
+            };
+            let place = document.place_of(&format!("{path}.layout"));
+            self.wrong(place, format!("there is no layout `{name}`; {hint}"));
+            return None;
+        };
+        let written: Vec<String> = section.keys().map(str::to_owned).collect();
+        for (key, text) in [
+            ("table", known.table.as_str()),
+            ("id", &known.id),
+            ("payload", "-"),
+        ] {
+            section.put_if_absent(key, text);
+        }
+        let own: Layout = self.keep(document.read(section, &raw::Adopt::KEYS))?;
+        Some(merged(known, &own, &written))
+    }
+
+    /// The system's own schedule, with what was written in its place. Where only the counter tells that a row is given
+    /// up on, table and engine must agree on the limit.
+    fn adopted_retry(
+        &mut self,
+        raw: &raw::Adopt,
+        habits: Option<&Habits>,
+        layout: &mut Layout,
+        path: &str,
+        document: &Document<'_>,
+    ) -> Option<(raw::Retry, bool)> {
+        let own = self.valid_retry(raw.retry.clone(), &format!("{path}.retry"), document)?;
+        let place = document.place_of(&format!("{path}.retry.max_attempts"));
+        let only_counted = matches!(layout.status, Status::Processed) && layout.attempts.is_some();
+        match own.max_attempts {
+            Some(Attempts::AtMost(attempts)) => layout.max_attempts = Some(attempts),
+            Some(Attempts::Unlimited) if only_counted => {
+                self.wrong(
+                    place,
+                    "`max_attempts` needs a number: only the counter tells that a row is given up on",
+                );
+                return None;
+            }
+            Some(Attempts::Unlimited) => layout.max_attempts = None,
+            None => {}
+        }
+        let written = own != raw::Retry::default();
+        let mut retry = match habits {
+            Some(habits) => retry::merge(&retry::of(&habits.retry), own),
+            None => own,
+        };
+        if let Some(attempts) = layout.max_attempts {
+            retry.max_attempts = Some(Attempts::AtMost(attempts));
+        }
+        let has_retry = written || habits.is_some() || layout.max_attempts.is_some();
+        Some((retry, has_retry))
+    }
+
+    fn database_of(
+        &mut self,
+        raw: &raw::Adopt,
+        databases: &[Database],
+        all_read: bool,
+        path: &str,
+        document: &Document<'_>,
+    ) -> Option<String> {
+        let names: Vec<&str> = databases.iter().map(|it| it.name.as_str()).collect();
+        let place = document.place_of(&format!("{path}.database"));
+        let database = match &raw.database {
+            None if databases.len() > 1 => {
+                let message = format!("in which database? Say `database`: there is {}", list(&names));
+                self.wrong(place, message);
+                return None;
+            }
+            None => databases.first(),
+            Some(name) => {
+                if all_read {
+                    self.known("database", &Texts::One(name.clone()), &names, path, document);
+                }
+                databases.iter().find(|it| it.name == *name)
+            }
+        }?;
+        match database.target {
+            Target::Postgres(_) => Some(database.name.clone()),
+            Target::Sqlite(_) => {
+                let message = format!(
+                    "tables are adopted in PostgreSQL only; the database `{}` is a SQLite file",
+                    database.name
+                );
+                self.wrong(place, message);
+                None
+            }
+        }
+    }
+
+    fn source(
+        &mut self,
+        raw: &raw::Adopt,
+        layout: Layout,
+        habits: Option<&Habits>,
+        path: &str,
+        document: &Document<'_>,
+    ) -> Source {
+        let mut wrong = |key: &str, message: &str| {
+            self.wrong(document.place_of(&format!("{path}.{key}")), message);
+        };
+        let (_, table) = layout.names();
+        let name = raw.name.clone().or_else(|| raw.layout.clone());
+        let name = name.unwrap_or_else(|| table.to_owned());
+        if name.trim().is_empty() || name.contains(|c: char| c.is_control() || c == '*') {
+            wrong("name", "`name` must say something, such as \"orders\"");
+        }
+        let poll = raw.poll.map(|span| span.0);
+        if poll.is_some_and(|poll| poll.is_zero()) {
+            wrong("poll", "`poll` must be longer than nothing");
+        }
+        if raw.batch == Some(0) {
+            wrong("batch", "`batch` must be at least 1");
+        }
+        if raw.prune.is_some() && layout.processed_at.is_none() {
+            let message = "`prune` needs `processed_at`: nothing else says how long ago a row was delivered";
+            wrong("prune", message);
+        }
+        Source {
+            name,
+            layout,
+            poll: poll.or(habits.map(|habits| habits.poll)).unwrap_or(raw::POLL),
+            batch: raw
+                .batch
+                .or(habits.map(|habits| habits.batch))
+                .unwrap_or(raw::BATCH),
+            prune: raw.prune.map(|span| span.0),
+        }
+    }
+}
+
+/// The keys that are written, instead of what the built-in layout says. An empty text says that there is no such column.
+fn merged(known: Layout, own: &Layout, written: &[String]) -> Layout {
+    let fields = |layout: &Layout| match serde_json::to_value(layout) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) | Err(_) => serde_json::Map::new(),
+    };
+    let (mut all, own) = (fields(&known), fields(own));
+    for key in written {
+        match own.get(key) {
+            Some(value) if value != "" => all.insert(key.clone(), value.clone()),
+            Some(_) | None => all.remove(key),
+        };
+    }
+    serde_json::from_value(Value::Object(all)).unwrap_or(known)
+}
+
+/// Why two cannot both be adopted: the key, and what to do.
+fn clash(one: &Adopt, other: &Adopt) -> Option<(&'static str, String)> {
+    if one.database != other.database {
+        return None;
+    }
+    let (a, b) = (&one.source, &other.source);
+    if a.name == b.name {
+        let message = format!(
+            "there are two adopted tables named `{}`; give one another `name`",
+            a.name
+        );
+        return Some(("name", message));
+    }
+    (a.layout.table == b.layout.table).then(|| {
+        let message = format!(
+            "`{}` and `{}` are the same table, {}; its rows would be sent twice",
+            a.name, b.name, a.layout.table
+        );
+        ("table", message)
+    })
+}

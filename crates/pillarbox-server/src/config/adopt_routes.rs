@@ -1,0 +1,166 @@
+//! Where the rows of an adopted table go: routes made of its `to`.
+
+use std::collections::BTreeMap;
+
+use pillarbox_dispatch::{OneOf, Overrides, Pattern, Route as Way, Settings};
+
+use super::adopt::Adopting;
+use super::destinations::Written;
+use super::document::Document;
+use super::resolve::Resolver;
+use super::units::Texts;
+use super::{Route, retry};
+
+impl Resolver {
+    /// The routes with those of the adopted tables before them: whose rows are meant is said most exactly there.
+    pub(super) fn with_adopted(
+        &mut self,
+        routes: Vec<Route>,
+        adopted: &mut [Adopting],
+        written: &[Written],
+        document: &Document<'_>,
+    ) -> Vec<Route> {
+        let names: Vec<&str> = written.iter().map(|to| to.destination.name.as_str()).collect();
+        let all_read = self.wrong.is_empty();
+        let mut all = Vec::new();
+        for index in 0..adopted.len() {
+            if all_read {
+                let Adopting { to, path, .. } = &adopted[index];
+                self.known("destination", to, &names, path, document);
+            }
+            if let Texts::None = adopted[index].to {
+                match names.as_slice() {
+                    // As for every event: where there is one place and no route, that is where it goes.
+                    [only] if routes.is_empty() => adopted[index].to = Texts::One((*only).to_owned()),
+                    _ => {
+                        self.check_by_hand(&adopted[index], &routes, document);
+                        continue;
+                    }
+                }
+            }
+            let Some(namespaces) = self.namespaces(index, adopted, &routes, document) else {
+                continue;
+            };
+            all.push(route(&adopted[index], namespaces, written, document));
+        }
+        let others = match names.as_slice() {
+            [only] if routes.is_empty() && !all.is_empty() => Some(rest(only)),
+            _ => None,
+        };
+        all.extend(routes);
+        all.extend(others);
+        all
+    }
+
+    /// Without `to` somebody writes the routes.
+    fn check_by_hand(&mut self, adopting: &Adopting, routes: &[Route], document: &Document<'_>) {
+        let Adopting { adopt, path, .. } = adopting;
+        if !routes.iter().any(|route| route.is_for(&adopt.database)) {
+            let message = "where do its rows go? Say `to`, or write a [[route]]";
+            self.wrong(document.place_of(path), message);
+        }
+        for key in ["retry", "namespaces"] {
+            if adopt.places.contains_key(key) {
+                let message = format!("`{key}` needs `to`; without it, the [[route]] says so");
+                self.wrong(document.place_of(&format!("{path}.{key}")), message);
+            }
+        }
+    }
+
+    /// Which namespaces the rows have: the table's name, unless a column of theirs says so.
+    fn namespaces(
+        &mut self,
+        index: usize,
+        adopted: &[Adopting],
+        routes: &[Route],
+        document: &Document<'_>,
+    ) -> Option<OneOf> {
+        let Adopting {
+            adopt,
+            namespaces,
+            path,
+            ..
+        } = &adopted[index];
+        let own = Pattern::Exact(adopt.source.name.clone());
+        let place = document.place_of(&format!("{path}.namespaces"));
+        let has_column = adopt.source.layout.namespace.is_some();
+        if let Texts::None = namespaces {
+            let is_alone = adopted
+                .iter()
+                .filter(|other| other.adopt.database == adopt.database)
+                .count()
+                == 1
+                && !routes.iter().any(|route| route.is_for(&adopt.database));
+            return match (has_column, is_alone) {
+                (false, _) => Some(OneOf(vec![own])),
+                // Nothing else says where anything goes.
+                (true, true) => Some(OneOf(vec![Pattern::Any])),
+                (true, false) => {
+                    let message = "its rows have namespaces of their own; say which: `namespaces = [\"…\"]`, or \
+                                   write a [[route]] instead of `to`";
+                    self.wrong(place, message);
+                    None
+                }
+            };
+        }
+        if !has_column {
+            let message = format!(
+                "its rows have no namespaces of their own: theirs is `{}`; remove `namespaces`",
+                adopt.source.name
+            );
+            self.wrong(place, message);
+            return None;
+        }
+        let OneOf(mut patterns) = self.patterns("namespaces", namespaces, path, document);
+        patterns.push(own);
+        Some(OneOf(patterns))
+    }
+
+    /// What nobody claims is never delivered.
+    pub(super) fn check_scope(&mut self, settings: &Settings, adopted: &[Adopting], document: &Document<'_>) {
+        let Some(names) = settings.scope.names() else {
+            return;
+        };
+        for Adopting { adopt, path, .. } in adopted {
+            let source = &adopt.source;
+            if source.layout.namespace.is_none() && !names.contains(&source.name) {
+                let message = format!(
+                    "its rows have the namespace `{}`, which `dispatch.namespaces` does not name: they would wait for \
+                     ever",
+                    source.name
+                );
+                self.wrong(document.place_of(path), message);
+            }
+        }
+    }
+}
+
+fn route(adopting: &Adopting, namespaces: OneOf, written: &[Written], document: &Document<'_>) -> Route {
+    let way = |name: &String| {
+        let to = written.iter().find(|to| to.destination.name == *name)?;
+        let own = retry::merge(&to.retry, adopting.retry.clone());
+        Some(Way {
+            namespace: namespaces.clone(),
+            destination: name.clone(),
+            overrides: Overrides {
+                retry: adopting.has_retry.then(|| retry::policy(&own)),
+                ..Overrides::default()
+            },
+            ..Way::default()
+        })
+    };
+    Route {
+        databases: vec![adopting.adopt.database.clone()],
+        ways: adopting.to.as_slice().iter().filter_map(way).collect(),
+        places: document.places_in(&adopting.path),
+    }
+}
+
+/// Where everything else goes, if there is only one place.
+fn rest(destination: &str) -> Route {
+    Route {
+        databases: Vec::new(),
+        ways: vec![Way::to(destination)],
+        places: BTreeMap::new(),
+    }
+}

@@ -1,0 +1,297 @@
+//! `[[adopt]]`
+
+use pillarbox::retry::{Jitter, Schedule};
+use pillarbox::stores::postgres::adopt::{Counts, LayoutError, Payload, Status, built_in, built_ins};
+use pillarbox_dispatch::Pattern;
+
+use super::*;
+
+/// A PostgreSQL database, a destination and this.
+fn with(more: &str) -> String {
+    format!("database.url = \"postgres://localhost/shop\"\n{more}\n{LOG}")
+}
+
+/// A second destination.
+const HOOK: &str = "[[destination]]\nname = \"hook\"\ntype = \"log\"\n";
+
+fn namespaces(config: &Config, route: usize) -> Vec<Pattern> {
+    config.routes[route].ways[0].namespace.0.clone()
+}
+
+#[test]
+fn a_built_in_layout_needs_only_its_name() {
+    for name in built_ins() {
+        let config = good(&with(&format!("[[adopt]]\nlayout = \"{name}\"")));
+        let adopt = &config.adopt[0];
+        assert_eq!(adopt.source.name, *name);
+        assert_eq!(Some(&adopt.source.layout), built_in(name).as_ref(), "{name}");
+        assert_eq!(
+            adopt.source.prune, None,
+            "nothing is deleted unless somebody says so"
+        );
+        assert_eq!(adopt.database, "default");
+    }
+}
+
+#[test]
+fn a_system_keeps_its_habits() {
+    let config = good(&with(
+        "[[adopt]]\nlayout = \"arap\"\n[[adopt]]\nlayout = \"order-service\"\n[[adopt]]\nlayout = \"family-hub\"",
+    ));
+    let seen: Vec<(u64, usize)> = config
+        .adopt
+        .iter()
+        .map(|adopt| (adopt.source.poll.as_secs(), adopt.source.batch))
+        .collect();
+    assert_eq!(seen, [(30, 100), (5, 10), (5, 100)]);
+    let retry = |route: usize| {
+        config.routes[route].ways[0]
+            .overrides
+            .retry
+            .clone()
+            .expect("its own")
+    };
+    assert_eq!(retry(0).limit(), Some(3));
+    assert_eq!(retry(1).limit(), Some(5));
+    assert_eq!(retry(1).spread(), Jitter::None);
+    assert_eq!(retry(2).limit(), None, "for ever");
+}
+
+#[test]
+fn what_is_written_beside_a_layout_holds_instead() {
+    let config = good(&with(
+        "[[adopt]]\nlayout = \"arap\"\nname = \"papers\"\ntable = \"public.messages\"\nid = \"key\"\nerror = \"\"\n\
+         time_zone = \"Europe/Berlin\"\npoll = \"2s\"\nbatch = 7\nprune = \"30 days\"\n\
+         [adopt.retry]\nmax_attempts = 5",
+    ));
+    let source = &config.adopt[0].source;
+    assert_eq!(source.name, "papers");
+    assert_eq!(source.layout.table, "public.messages");
+    assert_eq!(source.layout.id, "key");
+    assert_eq!(source.layout.payload, Payload::Column("Content".to_owned()));
+    assert_eq!(
+        source.layout.error, None,
+        "an empty name: there is no such column"
+    );
+    assert_eq!(source.layout.time_zone.0, "Europe/Berlin");
+    assert_eq!(source.layout.max_attempts, Some(5), "table and engine agree");
+    assert_eq!((source.poll.as_secs(), source.batch), (2, 7));
+    assert_eq!(source.prune, Some(Duration::from_secs(30 * 86_400)));
+    let retry = config.routes[0].ways[0]
+        .overrides
+        .retry
+        .as_ref()
+        .expect("its own");
+    assert_eq!(retry.limit(), Some(5));
+    assert_eq!(retry.schedule(), &Schedule::Steps(vec![Duration::from_secs(30)]));
+}
+
+#[test]
+fn a_table_can_be_described_in_full() {
+    let config = good(&with(
+        "[[adopt]]\ntable = \"shop.mails\"\nid = \"mail_id\"\npayload = [\"subject\", \"text\"]\norder = [\"at\"]\n\
+         attempts = \"tries\"\ncounts = \"claims\"\nlocked_at = \"since\"\nstale = \"5m\"\nupdated_at = \"changed\"\n\
+         delays = [\"10s\", \"1m\"]\n\
+         status = { told_by = \"code\", column = \"state\", pending = \"N\", processing = \"P\", delivered = \"S\" }",
+    ));
+    let source = &config.adopt[0].source;
+    let layout = &source.layout;
+    assert_eq!(source.name, "mails");
+    assert_eq!(layout.stale, Some(Duration::from_secs(300)));
+    assert_eq!(layout.delays.0, [10, 60]);
+    assert_eq!(layout.counts, Counts::Claims);
+    assert!(matches!(&layout.status, Status::Code { pending, dead: None, .. } if pending == "N"));
+    assert_eq!(
+        config.routes[0].ways[0].overrides.retry, None,
+        "as the destination says"
+    );
+}
+
+#[test]
+fn rows_go_where_the_table_says_and_everything_else_where_it_went_before() {
+    let config = good(&with("[[adopt]]\nlayout = \"arap\""));
+    assert_eq!(namespaces(&config, 0), [Pattern::Exact("arap".to_owned())]);
+    assert_eq!(namespaces(&config, 1), [], "the only destination has all others");
+    let config = good(&with(&format!(
+        "{HOOK}[[adopt]]\nlayout = \"arap\"\nto = [\"log\", \"hook\"]\n[[route]]\ntopic = \"x\"\nto = \"log\""
+    )));
+    let to: Vec<&str> = config
+        .routes_for("default")
+        .map(|way| way.destination.as_str())
+        .collect();
+    assert_eq!(to, ["log", "hook", "log"]);
+}
+
+#[test]
+fn rows_with_namespaces_of_their_own_are_routed_by_them() {
+    let config = good(&with("[[adopt]]\nlayout = \"modkit\""));
+    assert_eq!(namespaces(&config, 0), [Pattern::Any], "nothing else is there");
+    let config = good(&with(
+        "[[adopt]]\nlayout = \"modkit\"\nto = \"log\"\nnamespaces = [\"mini-chat\"]\n[[adopt]]\nlayout = \"arap\"",
+    ));
+    assert_eq!(
+        namespaces(&config, 0),
+        ["mini-chat", "modkit"].map(|name| Pattern::Exact(name.to_owned()))
+    );
+}
+
+#[test]
+fn every_mistake_in_an_adopted_table_is_said_with_its_line() {
+    let adopt = |keys: &str| with(&format!("[[adopt]]\n{keys}"));
+    for (text, expected) in [
+        (
+            adopt("layout = \"aarap\""),
+            "p.toml:3: there is no layout `aarap`; did you mean `arap`?",
+        ),
+        (
+            adopt("name = \"x\""),
+            "p.toml:2: which table? Say `layout`, one of `arap`",
+        ),
+        (
+            adopt("layout = \"arap\"\nevnt_type = \"T\""),
+            "p.toml:4: unknown key `evnt_type`; did you mean `event_type`?",
+        ),
+        (
+            adopt("layout = \"arap\"\npol = \"1s\""),
+            "p.toml:4: unknown key `pol`; did you mean `poll`?",
+        ),
+        (
+            adopt("table = \"t\"\nid = \"id\""),
+            "p.toml:2: the key `payload` is missing",
+        ),
+        (
+            adopt("table = \"t\"\nid = \"id\"\npayload = \"p\""),
+            "p.toml:2: nothing tells what became of a row",
+        ),
+        (
+            adopt("layout = \"arap\"\nid = 5"),
+            "p.toml:4: `adopt.id`: expected a string, found integer `5`",
+        ),
+        (
+            adopt("layout = \"arap\"\nbatch = 0"),
+            "p.toml:4: `batch` must be at least 1",
+        ),
+        (
+            adopt("layout = \"modkit\"\nprune = \"1 day\""),
+            "p.toml:4: `prune` needs `processed_at`",
+        ),
+        (
+            adopt("layout = \"arap\"\nto = \"lok\""),
+            "p.toml:4: there is no destination `lok`; did you mean `log`?",
+        ),
+        (
+            adopt("layout = \"arap\"\ndatabase = \"defolt\""),
+            "p.toml:4: there is no database `defolt`; did you mean `default`?",
+        ),
+        (
+            adopt("layout = \"arap\"\nnamespaces = \"x\""),
+            "p.toml:4: its rows have no namespaces of their own: theirs is `arap`",
+        ),
+        (
+            adopt(
+                "layout = \"arap\"\nadopt.retry.max_attempts = \"unlimited\"\nretry.max_attempts = \"unlimited\"",
+            ),
+            "unknown key `adopt`",
+        ),
+        (
+            adopt("layout = \"arap\"\nretry.max_attempts = \"unlimited\""),
+            "p.toml:4: `max_attempts` needs a number",
+        ),
+        (
+            adopt("layout = \"arap\"\n[[adopt]]\nlayout = \"arap\""),
+            "p.toml:4: there are two adopted tables named `arap`",
+        ),
+        (
+            adopt("layout = \"arap\"\n[[adopt]]\nlayout = \"arap\"\nname = \"b\""),
+            "`arap` and `b` are the same table, outbox.outbox_messages",
+        ),
+        (
+            adopt("layout = \"modkit\"\nto = \"log\"\n[[route]]\nto = \"log\""),
+            "p.toml:2: its rows have namespaces of their own; say which",
+        ),
+        (
+            format!("{}{HOOK}", adopt("layout = \"arap\"")),
+            "p.toml:2: where do its rows go? Say `to`",
+        ),
+        (
+            adopt("layout = \"arap\"\nretry.max_attempts = 3\n[[route]]\nto = \"log\""),
+            "p.toml:4: `retry` needs `to`",
+        ),
+        (
+            adopt("layout = \"arap\"\n[dispatch]\nnamespaces = [\"shop\"]"),
+            "p.toml:2: its rows have the namespace `arap`, which `dispatch.namespaces` does not name",
+        ),
+    ] {
+        let said = wrong(&text);
+        assert!(said.contains(expected), "{text}\n{said}");
+    }
+}
+
+#[test]
+fn a_sqlite_file_has_no_tables_to_adopt() {
+    let text = format!("database.url = \"outbox.db\"\n[[adopt]]\nlayout = \"arap\"\n{LOG}");
+    assert_eq!(
+        wrong(&text),
+        "p.toml:2: tables are adopted in PostgreSQL only; the database `default` is a SQLite file"
+    );
+}
+
+#[test]
+fn with_several_databases_a_table_says_in_which_it_is() {
+    let two = |keys: &str| {
+        format!(
+            "[[database]]\nname = \"shop\"\nurl = \"postgres://localhost/shop\"\n[[database]]\nname = \"bank\"\n\
+             url = \"postgres://localhost/bank\"\n[[adopt]]\nlayout = \"arap\"\n{keys}\n{LOG}"
+        )
+    };
+    let said = wrong(&two(""));
+    assert_eq!(
+        said,
+        "p.toml:7: in which database? Say `database`: there is `shop` and `bank`"
+    );
+    let config = good(&two("database = \"bank\""));
+    assert_eq!(config.adopted_in("bank").len(), 1);
+    assert_eq!(config.adopted_in("shop").len(), 0);
+    let to_arap = |name: &str| {
+        config
+            .routes_for(name)
+            .filter(|way| !way.namespace.0.is_empty())
+            .count()
+    };
+    assert_eq!((to_arap("shop"), to_arap("bank")), (0, 1));
+}
+
+#[test]
+fn what_the_database_refuses_is_said_with_its_line() {
+    let config = good(&with(
+        "[[adopt]]\nlayout = \"arap\"\nerror = \"Err\"\n\
+         [[adopt]]\ntable = \"t\"\nid = \"id\"\npayload = \"p\"\n\
+         status = { told_by = \"code\", column = \"s\", pending = \"0\", delivered = \"1\" }",
+    ));
+    let no_column = |key: &str, column: &str| LayoutError::NoColumn {
+        key: key.to_owned(),
+        column: column.to_owned(),
+        table: "t".to_owned(),
+        nearest: Some("Error".to_owned()),
+    };
+    for (adopt, error, line) in [
+        (0, no_column("error", "Err"), 4),
+        (0, no_column("attempts", "RetryCount"), 3),
+        (0, LayoutError::NoTable("t".to_owned()), 3),
+        (1, no_column("status.column", "s"), 9),
+        (1, LayoutError::NoTable("t".to_owned()), 6),
+    ] {
+        let said = config.adopt[adopt].finding(&error).line("p.toml");
+        assert!(said.starts_with(&format!("p.toml:{line}: ")), "{said}");
+        assert!(said.contains(&error.to_string()), "{said}");
+    }
+}
+
+#[test]
+fn what_is_in_force_names_the_adopted_tables() {
+    let config = good(&with("[[adopt]]\nlayout = \"arap\"\nprune = \"1 day\""));
+    let shown = &config.effective()["adopt"][0];
+    assert_eq!(shown["layout"], "arap");
+    assert_eq!(shown["prune"], "1day");
+    assert_eq!(shown["table"]["id"], "Id");
+}

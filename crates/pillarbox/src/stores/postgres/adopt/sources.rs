@@ -1,0 +1,69 @@
+//! What becomes of the tables that were adopted, for people. Bounded.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use sqlx::{AssertSqlSafe, Row};
+use uuid::Uuid;
+
+use super::import::strangers;
+use crate::operate::{MOST_WAITING, SourceRecord};
+use crate::schema::in_schema;
+use crate::store::StoreError;
+use crate::stores::postgres::{Inner, Transaction, store_error};
+
+/// Every table that anybody ever imported from has had an importer.
+const IMPORTED: &str = "select source from pillarbox.importers";
+
+const COUNTS: &str = "select
+  (select count(*) from (select from pillarbox.adopted where source = $1 and not ended limit $2) as open),
+  (select count(*) from (select from pillarbox.adopted where source = $1 and behind limit $2) as late),
+  (select owner from pillarbox.importers where source = $1 and until > now())";
+
+/// Those that somebody imports from or did so once, and those that this process knows.
+pub(in crate::stores::postgres) async fn sources(inner: Arc<Inner>) -> Result<Vec<SourceRecord>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let imported: Vec<String> = sqlx::query_scalar(AssertSqlSafe(in_schema(IMPORTED, &inner.sql.schema)))
+        .persistent(false)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    let known = inner.adoptions.get().into_iter().flatten();
+    let known = known.map(|adoption| adoption.source.clone());
+    let names: BTreeSet<String> = imported.into_iter().chain(known).collect();
+    let mut sources = Vec::new();
+    for name in names {
+        sources.push(source(&inner, &mut transaction, name).await?);
+    }
+    transaction.commit().await.map_err(store_error)?;
+    Ok(sources)
+}
+
+async fn source(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    name: String,
+) -> Result<SourceRecord, StoreError> {
+    let row = sqlx::query(AssertSqlSafe(in_schema(COUNTS, &inner.sql.schema)))
+        .bind(&name)
+        .bind(i64::try_from(MOST_WAITING).unwrap_or(i64::MAX))
+        .persistent(false)
+        .fetch_one(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    let count = |column: usize| -> Result<u64, StoreError> {
+        let count: i64 = row.try_get(column).map_err(store_error)?;
+        Ok(count.unsigned_abs())
+    };
+    let unknown = match inner.adoption(&name) {
+        Some(adoption) => strangers(transaction, &adoption).await?,
+        None => None,
+    };
+    Ok(SourceRecord {
+        on_their_way: count(0)?,
+        behind: count(1)?,
+        unknown: unknown.and_then(|rows| u64::try_from(rows).ok()),
+        importer: row.try_get::<Option<Uuid>, _>(2).map_err(store_error)?,
+        name,
+    })
+}
