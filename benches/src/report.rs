@@ -123,7 +123,7 @@ pub(crate) fn table(measurements: &[Measurement]) -> String {
         let [scenario, value, peer, ratio, target, against] = cells;
         writeln!(
             table,
-            "{scenario:<20}{value:>18}{peer:>18}{ratio:>8}  {target:<15} {against}"
+            "{scenario:<22}{value:>16}{peer:>16}{ratio:>8}  {target:<15} {against}"
         )
         .expect("a text takes what is written");
     };

@@ -339,10 +339,26 @@ begin
 end
 $$;
 
+CREATE TABLE pillarbox.adopted (
+    source text NOT NULL COLLATE pg_catalog."C",
+    source_id text NOT NULL COLLATE pg_catalog."C",
+    event_id uuid NOT NULL,
+    mark text NOT NULL,
+    ended boolean DEFAULT false NOT NULL,
+    behind boolean DEFAULT false NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
+
 CREATE TABLE pillarbox.destinations (
     name text NOT NULL COLLATE pg_catalog."C",
     paused_at timestamp with time zone DEFAULT now() NOT NULL,
     reason text NOT NULL
+);
+
+CREATE TABLE pillarbox.importers (
+    source text NOT NULL COLLATE pg_catalog."C",
+    owner uuid NOT NULL,
+    until timestamp with time zone NOT NULL
 );
 
 CREATE TABLE pillarbox.lanes (
@@ -433,8 +449,14 @@ WITH (fillfactor='50');
 
 ALTER TABLE ONLY pillarbox.outbox_events ALTER COLUMN seq SET DEFAULT nextval('pillarbox.outbox_seq'::regclass);
 
+ALTER TABLE ONLY pillarbox.adopted
+    ADD CONSTRAINT adopted_pkey PRIMARY KEY (source, source_id);
+
 ALTER TABLE ONLY pillarbox.destinations
     ADD CONSTRAINT destinations_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY pillarbox.importers
+    ADD CONSTRAINT importers_pkey PRIMARY KEY (source);
 
 ALTER TABLE ONLY pillarbox.lanes
     ADD CONSTRAINT lanes_pkey PRIMARY KEY (namespace, number);
@@ -447,6 +469,12 @@ ALTER TABLE ONLY pillarbox.outbox_events
 
 ALTER TABLE ONLY pillarbox.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+
+CREATE INDEX adopted_behind ON pillarbox.adopted USING btree (source) WHERE behind;
+
+CREATE UNIQUE INDEX adopted_event ON pillarbox.adopted USING btree (event_id);
+
+CREATE INDEX adopted_open ON pillarbox.adopted USING btree (source) WHERE (NOT ended);
 
 CREATE INDEX outbox_events_blocking ON pillarbox.outbox_events USING btree (seq) WHERE ((lane IS NOT NULL) AND ((status = 'dead'::text) OR ((status = 'pending'::text) AND (attempts > 0))));
 

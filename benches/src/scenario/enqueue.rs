@@ -38,21 +38,21 @@ fn figures() -> [Figure; 3] {
             names: ["enqueue-1", "enqueue-100"],
             ours: Way::Outbox(Outbox::default()),
             against: Way::Bare { prepared: false },
-            what: "the bare INSERT, not prepared either",
+            what: "a transaction with the bare INSERT, not prepared either",
             most: 1.3,
         },
         Figure {
             names: ["enqueue-prepared-1", "enqueue-prepared-100"],
             ours: Way::Outbox(Outbox::default().prepared()),
             against: Way::Bare { prepared: true },
-            what: "the bare INSERT, prepared too",
+            what: "a transaction with the bare INSERT, prepared too",
             most: 1.3,
         },
         Figure {
             names: ["enqueue-sql-1", "enqueue-sql-100"],
             ours: Way::Function,
             against: Way::Bare { prepared: true },
-            what: "the bare INSERT, both prepared",
+            what: "a transaction with the bare INSERT, both prepared",
             most: 2.0,
         },
     ]
@@ -78,7 +78,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
             found.push(
                 Measurement::new(
                     name,
-                    (value, "µs/transaction"),
+                    (value, "µs"),
                     (figure.what, peer),
                     Target::AtMost(figure.most),
                 )

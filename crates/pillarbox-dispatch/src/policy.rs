@@ -53,6 +53,14 @@ impl Policy {
         }
     }
 
+    /// This policy for a row that says itself how many attempts it has.
+    pub(crate) fn limited(&self, attempts: u32) -> Self {
+        Self {
+            retry: self.retry.clone().max_attempts(attempts),
+            ..self.clone()
+        }
+    }
+
     /// How many attempts a row has; `None` for ever.
     pub(crate) fn limit(&self) -> u32 {
         self.retry.limit().unwrap_or(u32::MAX)

@@ -32,6 +32,8 @@ pub(crate) struct Sorter {
     entrances: Arc<[Entrance]>,
     settler: UnboundedSender<Vec<Settled>>,
     warned: HashSet<(String, String)>,
+    /// Namespaces whose rows say themselves how many attempts they have.
+    own_limits: HashSet<String>,
 }
 
 /// Rows by destination, and what is given back at once.
@@ -60,7 +62,10 @@ impl Sorter {
         entrances: Arc<[Entrance]>,
         settler: UnboundedSender<Vec<Settled>>,
     ) -> Self {
+        let importing = worker.store.importing().into_iter();
+        let own_limits = importing.filter(|from| from.own_limits).map(|from| from.source);
         Self {
+            own_limits: own_limits.collect(),
             worker,
             router,
             entrances,
@@ -100,10 +105,17 @@ impl Sorter {
 
     /// Where a row goes.
     fn ways(&self, delivery: Delivery) -> (Delivery, Vec<Way>) {
-        let ways = match &delivery.event.destination {
+        let mut ways: Vec<Way> = match &delivery.event.destination {
             Some(name) => self.router.way_to(name, &delivery.event).into_iter().collect(),
             None => self.router.ways(&delivery.event),
         };
+        if let Some(attempts) = delivery.max_attempts
+            && self.own_limits.contains(&delivery.event.namespace)
+        {
+            for way in &mut ways {
+                way.policy = Arc::new(way.policy.limited(attempts));
+            }
+        }
         (delivery, ways)
     }
 

@@ -40,6 +40,7 @@ impl Place {
                 "aggregate_id",
                 "tenant",
                 "dedupe_key",
+                "id",
                 "crate",
             ],
             Self::Variant => &["type", "version", "destination", "severity", "aggregate"],
@@ -50,6 +51,7 @@ impl Place {
                 "tenant",
                 "dedupe_key",
                 "severity",
+                "id",
             ],
         }
     }
@@ -58,6 +60,7 @@ impl Place {
 /// A part of an event that may differ from value to value. The dedupe key comes after the tenant that it begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
+    Id,
     Tenant,
     Destination,
     Severity,
@@ -69,6 +72,7 @@ pub(crate) enum Part {
 impl Part {
     pub(crate) fn word(self) -> &'static str {
         match self {
+            Self::Id => "id",
             Self::Tenant => "tenant",
             Self::Destination => "destination",
             Self::Severity => "severity",
@@ -82,7 +86,7 @@ impl Part {
     fn may_be_text(self) -> bool {
         match self {
             Self::Destination | Self::Severity => true,
-            Self::Tenant | Self::Key | Self::AggregateId | Self::DedupeKey => false,
+            Self::Id | Self::Tenant | Self::Key | Self::AggregateId | Self::DedupeKey => false,
         }
     }
 }
@@ -140,6 +144,7 @@ impl Said {
                 }
                 Ok(())
             }
+            "id" => self.source(Part::Id, place, meta),
             "tenant" => self.source(Part::Tenant, place, meta),
             "destination" => self.source(Part::Destination, place, meta),
             "severity" => self.source(Part::Severity, place, meta),

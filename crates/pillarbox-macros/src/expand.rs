@@ -66,8 +66,12 @@ fn arm(pillarbox: &Path, case: &Case) -> TokenStream {
 fn set(pillarbox: &Path, part: Part, value: &Value) -> TokenStream {
     let text = || text(value);
     match part {
+        Part::Id => {
+            let id = converted(value, &quote!(#pillarbox::typed::Uuid));
+            quote!(event.id = #id;)
+        }
         Part::Tenant => {
-            let tenant = tenant(pillarbox, value);
+            let tenant = converted(value, &quote!(::core::option::Option<#pillarbox::typed::Uuid>));
             quote!(event.tenant_id = #tenant;)
         }
         Part::Destination => {
@@ -117,14 +121,15 @@ fn text(value: &Value) -> TokenStream {
     }
 }
 
-/// An `Option<Uuid>`.
-fn tenant(pillarbox: &Path, value: &Value) -> TokenStream {
-    let into = quote!(::core::convert::Into::<::core::option::Option<#pillarbox::typed::Uuid>>::into);
+/// What converts into this type.
+fn converted(value: &Value, target: &TokenStream) -> TokenStream {
     match value {
-        Value::Text(text) => text.to_token_stream(), // refused before: `tenant` is no text
-        Value::Function(path) => quote_spanned!(path.span()=> #into(#path(self))),
-        Value::Field { binding, span, .. } => {
-            quote_spanned!(*span=> #into(::core::clone::Clone::clone(#binding)))
-        }
+        Value::Text(text) => text.to_token_stream(), // refused before: neither an id nor a tenant is a text
+        Value::Function(path) => quote_spanned! {path.span()=>
+            ::core::convert::Into::<#target>::into(#path(self))
+        },
+        Value::Field { binding, span, .. } => quote_spanned! {*span=>
+            ::core::convert::Into::<#target>::into(::core::clone::Clone::clone(#binding))
+        },
     }
 }

@@ -68,10 +68,13 @@ fn an_unknown_word_is_refused_with_those_that_there_are() {
     assert_eq!(
         said,
         "`topik` is unknown; a type takes `topic`, `type`, `version`, `namespace`, `destination`, `severity`, `key`, \
-         `aggregate`, `aggregate_id`, `tenant`, `dedupe_key`, `crate`"
+         `aggregate`, `aggregate_id`, `tenant`, `dedupe_key`, `id`, `crate`"
     );
-    let said = error(quote! { #[event(topic = "a", type = "A")] struct A { #[event(id)] id: u64 } });
-    assert!(said.starts_with("`id` is unknown; a field takes `key`"), "{said}");
+    let said = error(quote! { #[event(topic = "a", type = "A")] struct A { #[event(name)] id: u64 } });
+    assert!(
+        said.starts_with("`name` is unknown; a field takes `key`"),
+        "{said}"
+    );
 }
 
 #[test]

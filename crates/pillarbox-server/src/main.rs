@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `cli` | one file per command |
+//! | `adopt` | from a table to a layout, for `adopt` |
 //! | `config` | what `pillarbox.toml` says and means |
 //! | `daemon`, `waiting` | `run`: from a configuration to dispatchers that serve until they are told to stop |
 //! | `dev` | `dev`: the same on a SQLite file, with a sample shop around it |
@@ -11,6 +12,7 @@
 //! | `destinations` | what is configured beside what the outbox knows |
 //! | `signals`, `telemetry`, `failure`, `output` | how the process is stopped, logs, fails and prints |
 
+mod adopt;
 mod cli;
 mod config;
 mod daemon;

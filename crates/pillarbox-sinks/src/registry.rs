@@ -107,9 +107,9 @@ impl SinkConfig {
         }
     }
 
-    /// Makes the sink of the destination `name`, whose messages look as `message` says. Reads secrets and certificates; connects to nothing, so
-    /// that a place which is away does not keep a daemon from starting. [`Sink::check`] says whether it is
-    /// there.
+    /// Makes the sink of the destination `name`, whose messages look as `message` says. Reads secrets and certificates;
+    /// connects to nothing, so that a place which is away does not keep a daemon from starting. [`Sink::check`] says
+    /// whether it is there.
     ///
     /// # Errors
     /// When the configuration cannot be true, or the program was built without the sink.
@@ -118,6 +118,16 @@ impl SinkConfig {
             destination: name.to_owned(),
             error,
         };
+        #[cfg_attr(
+            not(any(
+                feature = "rabbitmq",
+                feature = "kafka",
+                feature = "nats",
+                feature = "redis",
+                feature = "webhook"
+            )),
+            allow(unused_variables, reason = "the log has a form of its own")
+        )]
         let form = &message.form().map_err(refused)?;
         let sink: Result<Arc<dyn Sink>, ConfigError> = match self {
             #[cfg(feature = "rabbitmq")]

@@ -5,6 +5,8 @@
 
 pub mod clock;
 pub mod fakes;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod proxy;
 pub mod services;
 pub mod sink_suite;

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use crate::store::StoreError;
 use crate::validate::InvalidEvent;
 
-/// What became of an [`Event`](crate::Event) that was handed to `enqueue`.
+/// What became of an [`Event`](struct@crate::Event) that was handed to `enqueue`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
     /// The event is in the outbox, if the caller's transaction commits.

@@ -1,4 +1,4 @@
-//! Pillarbox is a transactional outbox. An application writes an [`Event`] in the same database
+//! Pillarbox is a transactional outbox. An application writes an [`Event`](struct@Event) in the same database
 //! transaction as its business change; a dispatcher gets it to a broker, a webhook or a function,
 //! at least once, and never loses one.
 //!

@@ -340,6 +340,8 @@ pub struct Importing {
     pub poll: Duration,
     /// How many rows are taken over at once.
     pub batch: usize,
+    /// Does each row say itself how many attempts it has? Then `source` is the namespace of them all.
+    pub own_limits: bool,
 }
 
 /// What an importer asks for.

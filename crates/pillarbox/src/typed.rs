@@ -32,7 +32,8 @@
 //! # }
 //! ```
 //!
-//! The payload is the value's serde form, as its serde attributes say. Every call makes an event with an id of its own.
+//! The payload is the value's serde form, as its serde attributes say. Every call makes an event with an id of its own,
+//! unless the value has one.
 //!
 //! # On the type
 //!
@@ -59,11 +60,13 @@
 //! | `#[event(aggregate_id)]` | `aggregate_id = Self::order` | which one, where the type says `aggregate` |
 //! | `#[event(tenant)]` | `tenant = Self::tenant` | tenant |
 //! | `#[event(dedupe_key)]` | `dedupe_key = Self::once` | dedupe key |
+//! | `#[event(id)]` | `id = Self::id` | id, which is otherwise fresh in every call |
 //! | `#[event(severity)]` | `severity = Self::severity` | severity |
 //! | – | `destination = Self::destination` | destination |
 //!
-//! A field is anything that has a `Display`, or an `Option` of it, by this name; a tenant is a `Uuid` or an `Option<Uuid>`.
-//! A function returns `String` or `Option<String>`, and for a tenant `Uuid` or `Option<Uuid>`.
+//! A field is anything that has a `Display`, or an `Option` of it, by this name; a tenant is a `Uuid` or an `Option<Uuid>`,
+//! and an id is a `Uuid`, or what converts into them. A function returns `String` or `Option<String>`, and for tenant and
+//! id the same as a field has.
 //!
 //! With a tenant, a dedupe key must begin with the tenant's id and a slash; the derive writes that before it.
 //!

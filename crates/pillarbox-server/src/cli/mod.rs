@@ -1,5 +1,6 @@
 //! The command line. One file per command; each says what it takes and does it.
 
+mod adopt;
 mod config;
 mod destinations;
 mod dev;
@@ -26,6 +27,7 @@ Start here:
   pillarbox init                             write a commented pillarbox.toml
   pillarbox migrate --database postgres://app@localhost/shop
   pillarbox grant producer shop              a database role that may only enqueue
+  pillarbox adopt --table outbox             work on the outbox table that you already have
   pillarbox run --config pillarbox.toml      the daemon
 
 Look and help:
@@ -80,6 +82,8 @@ pub(crate) enum Command {
     Workers(workers::Workers),
     /// Count events by their state
     Stats(stats::Stats),
+    /// Look at a table that somebody else designed, and propose how to work on it as it is (PostgreSQL)
+    Adopt(adopt::Adopt),
     /// Look at a configuration
     #[command(subcommand)]
     Config(config::Config),
@@ -101,6 +105,7 @@ impl Command {
             | Self::Destinations(_)
             | Self::Workers(_)
             | Self::Stats(_)
+            | Self::Adopt(_)
             | Self::Config(_)
             | Self::Init(_) => "warn",
         }
@@ -120,6 +125,7 @@ impl Command {
             Self::Destinations(destinations) => destinations.run().await,
             Self::Workers(workers) => workers.run().await,
             Self::Stats(stats) => stats.run().await,
+            Self::Adopt(adopt) => Box::pin(adopt.run()).await,
             Self::Config(config) => config.run().await,
             Self::Init(init) => init.run(),
         }

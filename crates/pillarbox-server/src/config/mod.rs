@@ -41,6 +41,7 @@ pub(crate) use self::adopt::finding as adopt_finding;
 use self::error::Place;
 pub(crate) use self::error::{ConfigError, Finding};
 pub(crate) use self::explain::{list, nearest};
+pub(crate) use self::raw::POLL as ADOPTED_POLL;
 use crate::database::Target;
 
 /// Where the API listens unless told otherwise.
@@ -221,6 +222,18 @@ pub(crate) fn load(path: &Path, flags: &Flags) -> Result<(Config, Vec<Finding>),
     let mut overrides = env::from_process();
     flags.put(&mut overrides);
     resolve::resolve(&text, &overrides).map_err(|findings| ConfigError { file, findings })
+}
+
+/// Reads a text, whatever the environment says.
+#[cfg(test)]
+pub(crate) fn read(text: &str) -> Result<Config, ConfigError> {
+    let resolved = resolve::resolve(text, &env::Overrides::default());
+    resolved
+        .map(|(config, _)| config)
+        .map_err(|findings| ConfigError {
+            file: "pillarbox.toml".to_owned(),
+            findings,
+        })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod adopt;
 mod binary;
 mod cli;
 mod config;
@@ -12,8 +13,10 @@ mod dev;
 mod events;
 mod grant;
 mod keys;
+mod messages;
 mod place;
 mod postgres;
+mod proposals;
 mod receiver;
 mod routing;
 mod run;

@@ -154,7 +154,8 @@ fn serve(stream: TcpStream, mood: &Mutex<Mood>, requests: &Mutex<Vec<Request>>) 
     }
 }
 
-fn read(reader: &mut BufReader<TcpStream>) -> Option<(String, String)> {
+/// One request, its head in lower case; none if the other side has closed.
+pub(crate) fn read(reader: &mut BufReader<TcpStream>) -> Option<(String, String)> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         if reader.read_line(&mut head).ok()? == 0 {

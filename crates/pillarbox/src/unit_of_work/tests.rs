@@ -266,3 +266,21 @@ fn the_future_of_a_commit_may_move_between_threads() {
     let mut aggregates: [&mut dyn Aggregate; 1] = [&mut member];
     is_send(&work.commit(&mut aggregates));
 }
+
+#[tokio::test]
+async fn the_memory_store_shows_what_was_committed_as_it_was_said() {
+    let (store, outbox, mut member) = (Memory::default(), Outbox::default(), Member::default());
+    let large = Event::new("family", "albums")
+        .json(&"album ".repeat(300_000))
+        .unwrap();
+    member.recorded.record(&large);
+    outbox.enqueue(&mut store.begin(), &large).await.unwrap(); // never commits
+    commit(&store, Fate::Committed, &mut [&mut member]).await.unwrap();
+    assert_eq!(store.events(), std::slice::from_ref(&large));
+    let mut transaction = store.begin();
+    assert_eq!(
+        outbox.enqueued_by(&mut transaction, "family").await.unwrap(),
+        [large]
+    );
+    assert_eq!(outbox.enqueued_by(&mut transaction, "shop").await.unwrap(), []);
+}

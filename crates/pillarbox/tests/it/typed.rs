@@ -36,6 +36,21 @@ fn every_call_makes_an_event_with_an_id_of_its_own() {
     assert_ne!(event(&Ping).id, event(&Ping).id);
 }
 
+#[derive(Serialize, Event)]
+#[event(topic = "pings", type = "Identified")]
+struct Identified {
+    #[event(id)]
+    event_id: Uuid,
+}
+
+#[test]
+fn a_value_that_has_an_id_keeps_it() {
+    let event_id = Uuid::new_v4();
+    let typed = Identified { event_id };
+    assert_eq!(event(&typed).id, event_id);
+    assert_eq!(event(&typed), event(&typed));
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Severity {

@@ -16,19 +16,27 @@ use serde_json::Value;
 use uuid::Uuid;
 
 /// One message as the consumer sees it.
-pub(super) struct Message {
-    pub(super) id: Uuid,
-    pub(super) payload: Value,
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) id: Uuid,
+    pub(crate) routing_key: String,
+    pub(crate) payload: Value,
 }
 
-/// A durable queue that everything sent to its exchange ends in. Both have the same name.
-pub(super) struct Queue {
+/// A durable queue that what is sent to its exchange ends in. Both have the same name.
+pub(crate) struct Queue {
     url: String,
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 impl Queue {
-    pub(super) async fn declare(url: &str, name: &str) -> Self {
+    /// Everything ends in it.
+    pub(crate) async fn declare(url: &str, name: &str) -> Self {
+        Self::bound(url, name, "#").await
+    }
+
+    /// Only what has such a routing key ends in it.
+    pub(crate) async fn bound(url: &str, name: &str, routing_key: &str) -> Self {
         let queue = Self {
             url: url.to_owned(),
             name: name.to_owned(),
@@ -47,22 +55,30 @@ impl Queue {
             .queue_declare(name.into(), QueueDeclareOptions::durable(), none())
             .await
             .expect("a queue");
+        connection.close(200, "done".into()).await.expect("closes");
+        queue.bind(routing_key).await;
+        queue
+    }
+
+    /// From now on this ends in it too.
+    pub(crate) async fn bind(&self, routing_key: &str) {
+        let (connection, channel) = self.open().await;
+        let name = self.name.as_str();
         channel
             .queue_bind(
                 name.into(),
                 name.into(),
-                "#".into(),
+                routing_key.into(),
                 QueueBindOptions::default(),
-                none(),
+                FieldTable::default(),
             )
             .await
             .expect("a binding");
         connection.close(200, "done".into()).await.expect("closes");
-        queue
     }
 
     /// How many messages wait in the queue.
-    pub(super) async fn len(&self) -> u32 {
+    pub(crate) async fn len(&self) -> u32 {
         let (connection, channel) = self.open().await;
         let count = self.count(&channel).await;
         connection.close(200, "done".into()).await.expect("closes");
@@ -70,7 +86,7 @@ impl Queue {
     }
 
     /// Takes everything out of the queue.
-    pub(super) async fn read(&self) -> Vec<Message> {
+    pub(crate) async fn read(&self) -> Vec<Message> {
         let (connection, channel) = self.open().await;
         let options = BasicConsumeOptions {
             no_ack: true,
@@ -99,7 +115,7 @@ impl Queue {
         messages
     }
 
-    pub(super) async fn delete(&self) {
+    pub(crate) async fn delete(&self) {
         let (connection, channel) = self.open().await;
         let name = self.name.as_str();
         channel
@@ -140,6 +156,7 @@ fn read(delivery: &lapin::message::Delivery) -> Message {
         .expect("every message has an id");
     Message {
         id: id.as_str().parse().expect("the id is the event's"),
+        routing_key: delivery.routing_key.to_string(),
         payload: serde_json::from_slice(&delivery.data).expect("the payload is JSON"),
     }
 }

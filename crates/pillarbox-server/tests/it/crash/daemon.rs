@@ -14,14 +14,14 @@ use uuid::Uuid;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A daemon. Killed when it is dropped.
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     log: PathBuf,
 }
 
 impl Daemon {
     /// Starts one with this configuration; what it says goes to `log`.
-    pub(super) fn start(config: &Path, log: PathBuf, variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(config: &Path, log: PathBuf, variables: &[(&str, &str)]) -> Self {
         let said = File::create(&log).expect("the log can be written");
         let child = Command::new(env!("CARGO_BIN_EXE_pillarbox"))
             .arg("run")
@@ -39,7 +39,7 @@ impl Daemon {
     }
 
     /// Asks it to stop, expects that it does so in good order, and returns all it has said.
-    pub(super) async fn stop(mut self) -> String {
+    pub(crate) async fn stop(mut self) -> String {
         self.signal(Signal::TERM);
         let status = self.ends().await;
         let said = self.said();
@@ -48,7 +48,7 @@ impl Daemon {
     }
 
     /// `kill -9`.
-    pub(super) async fn kill(mut self) {
+    pub(crate) async fn kill(mut self) {
         self.signal(Signal::KILL);
         let status = self.ends().await;
         assert_eq!(
@@ -59,7 +59,7 @@ impl Daemon {
     }
 
     /// Waits until it ends at a failpoint.
-    pub(super) async fn aborts_at(mut self, failpoint: &str) {
+    pub(crate) async fn aborts_at(mut self, failpoint: &str) {
         let status = self.ends().await;
         let said = self.said();
         assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "{status}: {said}");
@@ -70,11 +70,11 @@ impl Daemon {
     }
 
     /// Did it end already?
-    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("our own child")
     }
 
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let id = self.child.id().expect("nobody has waited for it yet");
         let pid = i32::try_from(id)
             .ok()
@@ -84,14 +84,14 @@ impl Daemon {
     }
 
     /// Which worker it is, once it has said so.
-    pub(super) fn worker(&self) -> Option<Uuid> {
+    pub(crate) fn worker(&self) -> Option<Uuid> {
         let said = self.said();
         let (_, rest) = said.split_once("worker=")?;
         rest.split_whitespace().next()?.parse().ok()
     }
 
     /// Everything it has said.
-    pub(super) fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).expect("the log is there")
     }
 
@@ -104,7 +104,7 @@ impl Daemon {
 }
 
 /// Prints the end of each log: what a person wants to see of a test that failed.
-pub(super) fn print_ends(logs: impl Iterator<Item = PathBuf>) {
+pub(crate) fn print_ends(logs: impl Iterator<Item = PathBuf>) {
     for (number, log) in logs.enumerate() {
         let said = std::fs::read_to_string(log).unwrap_or_default();
         // Events that a daemon printed are no part of what it said about itself.

@@ -9,15 +9,15 @@
 //! Tests that need a failpoint want the cargo feature `failpoints`; without it they say so and are ignored.
 
 mod books;
-mod broker;
+pub(crate) mod broker;
 mod crew;
-mod daemon;
+pub(crate) mod daemon;
 mod door;
 mod folder;
 mod ledger;
-mod patience;
+pub(crate) mod patience;
 mod producer;
-mod services;
+pub(crate) mod services;
 mod shop;
 mod world;
 

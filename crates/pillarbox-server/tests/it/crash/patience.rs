@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Looks again and again until there is something to see.
-pub(super) async fn eventually<T, F>(what: &str, patience: Duration, mut look: impl FnMut() -> F) -> T
+pub(crate) async fn eventually<T, F>(what: &str, patience: Duration, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
 {
@@ -23,7 +23,7 @@ where
 
 /// How much of the machine a test takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Weight {
+pub(crate) enum Weight {
     /// Others may run beside it.
     Light,
     /// Keeps both cores busy: beside another its short leases would end for want of a processor.
@@ -32,12 +32,12 @@ pub(super) enum Weight {
 
 /// A turn on this machine: one heavy test, or several light ones, also from other processes. Ends when
 /// it is dropped.
-pub(super) struct Turn {
+pub(crate) struct Turn {
     _file: File,
 }
 
 impl Turn {
-    pub(super) async fn take(weight: Weight) -> Self {
+    pub(crate) async fn take(weight: Weight) -> Self {
         let path = std::env::temp_dir().join("pillarbox-crash-tests.lock");
         let file = File::create(path).expect("the temporary folder can be written to");
         let look = || async {

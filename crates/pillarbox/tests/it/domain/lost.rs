@@ -195,6 +195,25 @@ async fn a_commit_that_is_still_under_way_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_commit_that_its_caller_gave_up_is_not_repeated() {
+    let mut far = Far::new().await;
+    let mut invitation = Invitation::create(EMAIL);
+    let id = invitation.recorded.events().next().expect("an event").id;
+    tokio::select! {
+        done = far.far.commit(&mut invitation) => panic!("it waits for the lock: {done:?}"),
+        _ = far.committing() => {} // and the commit is dropped
+    }
+    far.let_commit().await;
+    far.committed().await;
+    assert_eq!(invitation.recorded.len(), 1);
+
+    let enqueued = far.near.commit(&mut invitation).await.expect("commits");
+    assert_eq!(enqueued, [Enqueued::Already(id)]);
+    assert_invited_once(&far.near, EMAIL).await;
+    far.harness.clean_up().await;
+}
+
+#[tokio::test]
 async fn on_sqlite_a_commit_that_happened_unheard_is_not_repeated() {
     let (_harness, database) = on_sqlite().await;
     let outbox = database.outbox();

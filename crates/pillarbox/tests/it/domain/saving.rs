@@ -136,3 +136,36 @@ async fn shared(database: &impl Database) {
         .collect();
     assert_eq!(told, ["ada", "bob", "ada again"]);
 }
+
+#[tokio::test]
+async fn a_test_sees_the_events_of_one_namespace_on_postgres() {
+    let (harness, database) = on_postgres().await;
+    one_namespace(&database).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_test_sees_the_events_of_one_namespace_on_sqlite() {
+    let (_harness, database) = on_sqlite().await;
+    one_namespace(&database).await;
+}
+
+async fn one_namespace(database: &impl Database) {
+    database.invite(EMAIL).await.expect("commits");
+    let outbox = database.outbox();
+    let mut transaction = database.begin().await;
+    let other = Event::new("shop", "orders");
+    outbox.enqueue(&mut transaction, &other).await.expect("accepted");
+    for (namespace, seen) in [("family", 1), ("shop", 1), ("nobody", 0)] {
+        let events = outbox
+            .enqueued_by(&mut transaction, namespace)
+            .await
+            .expect("it reads");
+        assert_eq!(events.len(), seen);
+        assert!(events.iter().all(|event| event.namespace == namespace));
+    }
+    assert_eq!(
+        outbox.enqueued(&mut transaction).await.expect("it reads").len(),
+        2
+    );
+}

@@ -146,6 +146,7 @@ mod sqlx_prepared {
 mod tokio_postgres {
     use super::*;
     use ::tokio_postgres::{Client, NoTls};
+    use pillarbox::UnitOfWork;
 
     struct TokioPostgres(String);
 
@@ -235,6 +236,23 @@ mod tokio_postgres {
     }
 
     #[tokio::test]
+    async fn a_unit_of_work_commits_it() {
+        let harness = Through::<TokioPostgres>::fresh().await;
+        let outbox = harness.outbox.outbox();
+        let mut client = connect(&harness.library.0).await;
+        let (mut recorded, event) = (Recorded::default(), Event::new("shop", "orders"));
+        recorded.record(&event);
+        drop(UnitOfWork::new(
+            &outbox,
+            client.transaction().await.expect("begins"),
+        ));
+        let work = UnitOfWork::new(&outbox, client.transaction().await.expect("begins"));
+        work.commit(&mut [&mut recorded]).await.expect("commits");
+        assert!(recorded.is_empty());
+        harness.assert_holds(&[event.id]).await;
+    }
+
+    #[tokio::test]
     async fn behind_pgbouncer_no_statement_stays_behind() {
         let harness = PostgresHarness::direct().await;
         let outbox = harness.outbox();
@@ -273,6 +291,7 @@ mod sea_orm {
     use ::sea_orm::{
         ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DatabaseTransaction, TransactionTrait,
     };
+    use pillarbox::UnitOfWork;
 
     struct SeaOrm(DatabaseConnection);
 
@@ -344,6 +363,18 @@ mod sea_orm {
     }
 
     pillarbox_testkit::producer_suite!(Through::<SeaOrm>::fresh);
+
+    #[tokio::test]
+    async fn a_unit_of_work_commits_it() {
+        let harness = Through::<SeaOrm>::fresh().await;
+        let outbox = harness.outbox.outbox();
+        let (mut recorded, event) = (Recorded::default(), Event::new("shop", "orders"));
+        recorded.record(&event);
+        let work = UnitOfWork::new(&outbox, harness.library.0.begin().await.expect("begins"));
+        work.commit(&mut [&mut recorded]).await.expect("commits");
+        assert!(recorded.is_empty());
+        harness.assert_holds(&[event.id]).await;
+    }
 
     #[tokio::test]
     async fn the_transaction_that_a_closure_is_lent_is_taken_too() {

@@ -2,7 +2,7 @@
 
 use pillarbox::store::{Heartbeat, LaneRequest, Settlement, SweepRequest};
 use pillarbox::stores::postgres::{Duty, Options, Postgres};
-use pillarbox::{EnqueueError, Event, Operate, Scope, Store, StoreError, Verdict};
+use pillarbox::{EnqueueError, Event, Operate, Recorded, Scope, Store, StoreError, Verdict};
 use pillarbox_testkit::store_suite::Harness;
 use sqlx::AssertSqlSafe;
 use std::time::Duration;
@@ -159,6 +159,28 @@ async fn a_producer_enqueues_by_both_functions_by_the_library_and_by_hand() {
         }
     }
     assert_eq!(harness.store.stats(&Scope::All).await.expect("counts").pending, 2);
+    store.close().await;
+    drop_role(&harness, &role).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_producer_may_look_up_what_it_committed_unheard() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Producer).await;
+    let (outbox, mut recorded) = (store.outbox(), Recorded::default());
+    recorded.record(&Event::new("shop", "orders"));
+    let mut fates = Vec::new();
+    for _ in 0..2 {
+        let mut transaction = store.pool().begin().await.expect("begins");
+        let enqueued = outbox
+            .enqueue_recorded(&mut transaction, &mut [&mut recorded])
+            .await
+            .expect("may look and enqueue");
+        fates.push(enqueued[0].is_new());
+        transaction.commit().await.expect("commits"); // and nothing is cleared
+    }
+    assert_eq!(fates, [true, false]);
     store.close().await;
     drop_role(&harness, &role).await;
     harness.clean_up().await;

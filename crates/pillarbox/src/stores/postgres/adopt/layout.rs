@@ -335,6 +335,12 @@ impl Layout {
                 if !self.delays.is_empty() && (self.updated_at.is_none() || self.attempts.is_none()) {
                     return impossible("`delays` count from `updated_at` by `attempts`: name both columns");
                 }
+                if self.max_retries.is_some() && self.namespace.is_some() {
+                    return impossible(
+                        "`max_retries` and `namespace` cannot both be columns: rows with limits of their own are known by \
+                         the table's name, which is their namespace",
+                    );
+                }
                 Ok(())
             }
         }

@@ -32,6 +32,7 @@ pub(crate) struct Adoption {
     pub(super) prune: Option<String>,
     poll: Duration,
     batch: usize,
+    own_limits: bool,
 }
 
 impl Adoption {
@@ -57,6 +58,7 @@ impl Adoption {
             prune: from.prune.map(|age| table.prune(age)).transpose()?.map(ours),
             poll: from.poll,
             batch: from.batch,
+            own_limits: layout.max_retries.is_some(),
         })
     }
 
@@ -65,6 +67,7 @@ impl Adoption {
             source: self.source.clone(),
             poll: self.poll,
             batch: self.batch,
+            own_limits: self.own_limits,
         }
     }
 }

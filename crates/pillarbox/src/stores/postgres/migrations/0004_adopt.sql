@@ -1,4 +1,4 @@
--- Tables of others that are worked on as they are: docs/adopt.md, docs/adr/0010-adopted-tables.md.
+-- Tables of others that are worked on as they are: docs/adopt.md, docs/adr/0013-adopted-tables.md.
 
 -- Which row of a table that was adopted became which event, and what its own columns said when we last read or wrote
 -- them.

@@ -1,4 +1,5 @@
--- Says that a worker is no more: its lanes are free. By the simple protocol; /*worker*/ is who.
+-- Says that a worker is no more: its lanes are free, and so are the tables that it imported from. By the simple
+-- protocol; /*worker*/ is who.
 -- Locks: the worker's ranges, in their order; waits for claims from them that are under way.
 with mine as materialized (
   select namespace, number from pillarbox.lanes where owner = /*worker*/
@@ -8,5 +9,7 @@ with mine as materialized (
   update pillarbox.lanes l set owner = null, until = null, leaving = false
   from mine m
   where l.namespace = m.namespace and l.number = m.number
+), handed_over as (
+  update pillarbox.importers set until = '-infinity' where owner = /*worker*/
 )
 delete from pillarbox.workers where id = /*worker*/

@@ -199,6 +199,32 @@ async fn one_worker_imports_at_a_time() {
 }
 
 #[tokio::test]
+async fn a_worker_that_leaves_lets_the_next_one_import_at_once() {
+    let adopted = Adopted::new(ARAP).await;
+    let store = &adopted.outbox.store;
+    let [first, next] =
+        [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(|worker| pillarbox::store::ImportRequest {
+            source: "arap".to_owned(),
+            worker,
+            lease: Duration::from_secs(3600),
+            batch: 10,
+            most: 100,
+            heed: true,
+        });
+    adopted.produce().await;
+    assert_eq!(store.import(&first).await.expect("imports").rows, 1);
+    adopted.produce().await;
+    assert_eq!(
+        store.import(&next).await.expect("asks").rows,
+        0,
+        "it is the first one's"
+    );
+    store.leave(first.worker).await.expect("leaves");
+    assert_eq!(store.import(&next).await.expect("imports").rows, 1);
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
 async fn delivered_rows_are_pruned_when_asked_for_and_others_never() {
     let day = Duration::from_secs(86_400);
     let adopted = Adopted::with(ORDER_SERVICE, |source| Source {

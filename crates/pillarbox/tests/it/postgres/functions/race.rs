@@ -176,3 +176,71 @@ async fn serialised_writers_of_a_key_wait_for_each_other_whatever_they_call() {
     }
     harness.clean_up().await;
 }
+
+/// Makes the event with the key go away between the attempt to write another and the look for it: the first time, or
+/// every time.
+async fn let_it_go(harness: &PostgresHarness, always: bool) {
+    let comes = "create function pillarbox.comes() returns trigger language plpgsql as $$begin
+           if pg_trigger_depth() = 1 then
+             insert into pillarbox.outbox_events (namespace, topic, dedupe_key, payload)
+             values ('shop', 'orders', 'k', '{}') on conflict do nothing;
+           end if;
+           return null;
+         end$$;
+         create trigger comes before insert on pillarbox.outbox_events execute function pillarbox.comes()";
+    let goes = "create function pillarbox.goes() returns trigger language plpgsql as $$begin
+           if pg_trigger_depth() = 1 then
+             delete from pillarbox.outbox_events where dedupe_key = 'k' and event_type is null;
+           end if;
+           return null;
+         end$$;
+         create trigger goes after insert on pillarbox.outbox_events execute function pillarbox.goes()";
+    if always {
+        harness.execute(comes).await;
+    }
+    harness.execute(goes).await;
+}
+
+#[tokio::test]
+async fn an_event_that_is_gone_when_it_is_looked_for_makes_room() {
+    for many in [false, true] {
+        let harness = PostgresHarness::direct().await;
+        harness.enqueue(&[keyed("k")]).await.expect("enqueues");
+        let_it_go(&harness, false).await;
+        let mut connection = harness.pool.acquire().await.expect("connects");
+        let event = keyed("k").event_type("second");
+        let enqueued = if many {
+            let events = [keyed("other"), event.clone()];
+            enqueue_many(&harness, &mut connection, &events)
+                .await
+                .expect("enqueues")[1]
+        } else {
+            enqueue(&harness, &mut connection, &event)
+                .await
+                .expect("enqueues")
+        };
+        assert_eq!(enqueued, Enqueued::New(event.id));
+        drop(connection);
+        harness.clean_up().await;
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_comes_and_goes_is_not_waited_for_for_ever() {
+    let harness = PostgresHarness::direct().await;
+    let_it_go(&harness, true).await;
+    let mut connection = harness.pool.acquire().await.expect("connects");
+    let event = keyed("k").event_type("second");
+    let one = enqueue(&harness, &mut connection, &event).await.map(|_| ());
+    let many = enqueue_many(&harness, &mut connection, &[event])
+        .await
+        .map(|_| ());
+    for answer in [one, many] {
+        let error = answer.expect_err("never sees it");
+        let error = error.as_database_error().expect("by the database");
+        assert_eq!(error.code().as_deref(), Some("40001"), "{error}");
+        assert!(error.message().contains("try the transaction again"), "{error}");
+    }
+    drop(connection);
+    harness.clean_up().await;
+}

@@ -1,0 +1,204 @@
+//! A layout as it stands in `pillarbox.toml`.
+
+use pillarbox::stores::postgres::adopt::{Counts, Layout, Payload, Status, Zone, built_in};
+
+use super::propose::Proposal;
+
+/// The `[[adopt]]` and the `[[destination]]` to begin with.
+pub(crate) fn toml(proposal: &Proposal, database: Option<&str>) -> String {
+    let layout = &proposal.layout;
+    let name = proposal.built_in.unwrap_or_else(|| layout.names().1);
+    let mut lines = vec!["[[adopt]]".to_owned()];
+    let mut put = |key: &str, value: String| lines.push(format!("{key} = {value}"));
+    match proposal.built_in {
+        Some(built_in_name) => {
+            put("layout", text(built_in_name));
+            if built_in(built_in_name).is_some_and(|known| known.table != layout.table) {
+                put("table", text(&layout.table));
+            }
+        }
+        None => describe(layout, &mut put),
+    }
+    if let Some(database) = database {
+        put("database", text(database));
+    }
+    put("to", text(name));
+    lines.push(String::new());
+    lines.push(destination(proposal.built_in, name));
+    lines.join("\n")
+}
+
+/// A text as TOML writes it; JSON escapes nothing that TOML does not.
+fn text(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn texts(texts: &[String]) -> String {
+    let texts: Vec<String> = texts.iter().map(|it| text(it)).collect();
+    format!("[{}]", texts.join(", "))
+}
+
+fn describe(layout: &Layout, put: &mut impl FnMut(&str, String)) {
+    put("table", text(&layout.table));
+    put("id", text(&layout.id));
+    match &layout.payload {
+        Payload::Column(column) => put("payload", text(column)),
+        Payload::Columns(columns) => put("payload", texts(columns)),
+    }
+    if !layout.order.is_empty() {
+        put("order", texts(&layout.order));
+    }
+    put("status", status(&layout.status));
+    for (key, column) in layout.named() {
+        if !matches!(key.as_str(), "id" | "payload" | "order" | "status.column") {
+            put(&key, text(column));
+        }
+    }
+    if layout.counts == Counts::Claims {
+        put("counts", text("claims"));
+    }
+    if let Some(attempts) = layout.max_attempts {
+        put("max_attempts", attempts.to_string());
+    }
+    if layout.clears_error {
+        put("clears_error", "true".to_owned());
+    }
+    if let Some(stale) = layout.stale {
+        put("stale", text(&humantime::format_duration(stale).to_string()));
+    }
+    if layout.time_zone != Zone::default() {
+        put("time_zone", text(&layout.time_zone.0));
+    }
+}
+
+fn status(status: &Status) -> String {
+    match status {
+        Status::Processed => "{ told_by = \"processed\" }".to_owned(),
+        Status::Presence => "{ told_by = \"presence\" }".to_owned(),
+        Status::Code {
+            column,
+            pending,
+            processing,
+            failed,
+            delivered,
+            dead,
+        } => {
+            let codes = [
+                ("column", Some(column)),
+                ("pending", Some(pending)),
+                ("processing", processing.as_ref()),
+                ("failed", failed.as_ref()),
+                ("delivered", Some(delivered)),
+                ("dead", dead.as_ref()),
+            ];
+            let codes = codes
+                .into_iter()
+                .filter_map(|(key, code)| Some(format!("{key} = {}", text(code?))));
+            let codes: Vec<String> = codes.collect();
+            format!("{{ told_by = \"code\", {} }}", codes.join(", "))
+        }
+    }
+}
+
+/// Where the system's own events go; a webhook where its document does not say.
+fn destination(built_in: Option<&str>, name: &str) -> String {
+    let keys = match built_in {
+        Some("arap") => {
+            "type = \"rabbitmq\"\nurl = { env = \"AMQP_URL\" }\nexchange = \"arap.events\"\nrouting_key = \"arap.{event_type}\""
+        }
+        Some("family-hub") => {
+            "type = \"rabbitmq\"\nurl = { env = \"AMQP_URL\" }\nexchange = \"family-hub.events\"\nrouting_key = \"{event_type}\""
+        }
+        // A name that no template knows: whoever forgets to fill it in is told so, with the line.
+        Some("order-service") => {
+            "type = \"kafka\"\nbrokers = \"localhost:9092\"\ntopic = \"{fill_in_the_topic}\"\nkey = \"{aggregate_id}\""
+        }
+        // Debezium's own default.
+        Some("debezium") => {
+            "type = \"kafka\"\nbrokers = \"localhost:9092\"\ntopic = \"outbox.event.{aggregate_type}\"\nkey = \"{aggregate_id}\""
+        }
+        _ => "type = \"webhook\"\nurl = \"https://example.com/fill/in\"",
+    };
+    format!("[[destination]]\nname = {}\n{keys}", text(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use pillarbox::stores::postgres::adopt::{Column, built_ins};
+
+    use super::*;
+    use crate::adopt::propose::{Facts, propose};
+    use crate::config;
+
+    fn read_back(text: &str) -> Layout {
+        let text = format!("database.url = \"postgres://localhost/shop\"\n{text}")
+            .replace("{fill_in_the_topic}", "orders");
+        let config = config::read(&text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+        config.adopt[0].source.layout.clone()
+    }
+
+    #[test]
+    fn a_built_in_layout_reads_back_with_its_table() {
+        for name in built_ins() {
+            let mut layout = built_in(name).expect("a layout");
+            layout.table = "elsewhere.box".to_owned();
+            let proposal = Proposal {
+                built_in: Some(name),
+                layout,
+                reasons: Vec::new(),
+                warnings: Vec::new(),
+            };
+            assert_eq!(read_back(&toml(&proposal, None)), proposal.layout, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_layout_of_ones_own_reads_back_as_it_was_proposed() {
+        let columns = [
+            ("Id", "uuid"),
+            ("Name\"s", "text"),
+            ("data", "jsonb"),
+            ("state", "text"),
+            ("attempts", "integer"),
+            ("locked_at", "timestamp with time zone"),
+            ("created", "timestamp with time zone"),
+        ];
+        let facts = Facts {
+            table: "a.b".to_owned(),
+            columns: columns
+                .map(|(name, kind)| Column {
+                    name: name.to_owned(),
+                    kind: kind.to_owned(),
+                    nullable: false,
+                })
+                .to_vec(),
+            keys: vec!["Id".to_owned()],
+            codes: BTreeMap::from([(
+                "state".to_owned(),
+                ["new", "processing", "failed", "dead", "done"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            )]),
+        };
+        let proposal = propose(&facts).expect("a proposal");
+        assert_eq!(read_back(&toml(&proposal, None)), proposal.layout);
+    }
+
+    #[test]
+    fn a_topic_that_was_not_filled_in_is_refused() {
+        let proposal = Proposal {
+            built_in: Some("order-service"),
+            layout: built_in("order-service").expect("a layout"),
+            reasons: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let text = format!(
+            "database.url = \"postgres://localhost/shop\"\n{}",
+            toml(&proposal, None)
+        );
+        let said = config::read(&text).expect_err("the topic is missing").to_string();
+        assert!(said.contains("fill_in_the_topic"), "{said}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Several tables in one daemon, and rows that are nobody's business.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::hook::Hook;
+use super::seeds::{ARAP, FAMILY_HUB, MODKIT, ORDER_SERVICE, REDIVER, Seed};
+use super::system::System;
+use crate::crash::broker::Queue;
+use crate::crash::patience::Weight;
+use crate::crash::services::variable;
+
+const ALL: [Seed; 5] = [ARAP, MODKIT, REDIVER, FAMILY_HUB, ORDER_SERVICE];
+
+fn is_over(row: &Value) -> bool {
+    !row["ProcessedOnUtc"].is_null()
+        || ["delivered", "completed", "SENT"]
+            .iter()
+            .any(|word| row["status"] == *word)
+        || row["status"] == 1
+}
+
+/// Two places of RabbitMQ and three webhooks.
+fn config(system: &System, amqp: &str, hooks: &[Hook; 3]) -> String {
+    let broker = |name: &str, key: &str| {
+        format!(
+            "[[destination]]\nname = \"{name}\"\ntype = \"rabbitmq\"\nurl = \"{amqp}\"\nexchange = \"{}\"\n\
+             routing_key = \"{key}\"\n",
+            system.name
+        )
+    };
+    let adopt = |layout: &str, to: &str| {
+        format!("[[adopt]]\nlayout = \"{layout}\"\nto = \"{to}\"\npoll = \"100ms\"\n")
+    };
+    [
+        broker("arap.events", "arap.{event_type}"),
+        broker("family-hub.events", "{event_type}"),
+        hooks[0].destination("usage"),
+        hooks[1].destination("notices"),
+        hooks[2].destination("orders"),
+        adopt("arap", "arap.events"),
+        adopt("family-hub", "family-hub.events"),
+        adopt("modkit", "usage"),
+        "namespaces = [\"mini-chat\"]\n".to_owned(),
+        adopt("rediver", "notices"),
+        adopt("order-service", "orders"),
+    ]
+    .concat()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_daemon_serves_five_systems_while_they_keep_inserting() {
+    let amqp = variable("PILLARBOX_TEST_AMQP_URL");
+    let hooks = [Hook::start(|_| 200), Hook::start(|_| 200), Hook::start(|_| 200)];
+    let system = System::new(Weight::Heavy, &ALL).await;
+    let queue = Queue::declare(&amqp, &system.name).await;
+    let config = config(&system, &amqp, &hooks);
+    let loads = ALL.map(|seed| system.keep_busy(seed));
+    let daemon = system.start(&config);
+    for seed in ALL {
+        system
+            .until_true(
+                &format!("{} is being served", seed.name),
+                &format!(
+                    "select count(*) > 20 from pillarbox.adopted where source = '{}' and ended",
+                    seed.name
+                ),
+            )
+            .await;
+    }
+    daemon.stop().await;
+    let daemon = system.start(&config);
+    for load in loads {
+        load.stop().await;
+    }
+    let mut rows = Vec::new();
+    for seed in ALL {
+        rows.push(system.until_all(seed, "are over", is_over).await);
+    }
+    daemon.stop().await;
+
+    let ids: Vec<Vec<Uuid>> = rows.into_iter().map(|rows| rows.into_keys().collect()).collect();
+    let [arap, modkit, rediver, family_hub, order_service] = ids.as_slice() else {
+        panic!("five tables");
+    };
+    let messages = queue.read().await;
+    let keyed = |prefix: &str| {
+        let own = messages
+            .iter()
+            .filter(|message| message.routing_key.starts_with(prefix));
+        sorted(own.map(|message| message.id).collect())
+    };
+    assert_eq!(keyed("arap."), *arap, "once each");
+    assert_eq!(keyed("FamilyHub."), *family_hub, "once each");
+    for (hook, ids) in hooks.iter().zip([modkit, rediver, order_service]) {
+        assert_eq!(sorted(hook.accepted()), *ids, "once each");
+    }
+    let all: BTreeSet<Uuid> = ids.concat().into_iter().collect();
+    assert_eq!(all, system.committed().await);
+    queue.delete().await;
+    system.remove().await;
+}
+
+fn sorted(mut ids: Vec<Uuid>) -> Vec<Uuid> {
+    ids.sort_unstable();
+    ids
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_with_a_status_that_nobody_knows_are_left_alone_and_shown() {
+    let hook = Hook::start(|_| 200);
+    let system = System::new(Weight::Light, &[ORDER_SERVICE]).await;
+    let config = format!(
+        "{}[[adopt]]\nlayout = \"order-service\"\npoll = \"100ms\"\n",
+        hook.destination("hook")
+    );
+    let parked = system
+        .produce_like(ORDER_SERVICE, 3, &[("'NEW'", "'PARKED'")])
+        .await;
+    let before = system.rows(ORDER_SERVICE).await;
+    let good = system.produce(ORDER_SERVICE, 5).await;
+    let daemon = system.start(&config);
+    for id in &good {
+        system.until(ORDER_SERVICE, *id, "is sent", is_over).await;
+    }
+    let printed = system.command(&["stats", "--json"]).good();
+    let stats: Value = serde_json::from_str(&printed).expect("one object");
+    assert_eq!(
+        (&stats["sources"][0]["name"], &stats["sources"][0]["unknown"]),
+        (&json!("order-service"), &json!(3)),
+        "{stats}"
+    );
+    let said = daemon.stop().await;
+    assert!(
+        said.contains("rows have a status that the layout does not know") && said.contains("rows=3"),
+        "{said}"
+    );
+    let after = system.rows(ORDER_SERVICE).await;
+    for id in parked {
+        assert_eq!(after[&id], before[&id], "not a letter of it has changed");
+    }
+    assert_eq!(sorted(hook.accepted()), sorted(good));
+    system.remove().await;
+}

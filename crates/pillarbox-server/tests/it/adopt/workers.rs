@@ -1,0 +1,77 @@
+//! Two workers on one adopted table.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::faults::HASTY;
+use super::hook::Hook;
+use super::rediver::{config, is_completed};
+use super::seeds::REDIVER;
+use super::system::System;
+use crate::crash::patience::{Weight, eventually};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_workers_never_deliver_the_same_row_at_once() {
+    // One in four is refused at first, and all are slow: a row that two had would be seen twice at once.
+    let hook = Hook::start(|call| {
+        std::thread::sleep(Duration::from_millis(30));
+        if call.turn == 1 && call.id.as_u128() % 4 == 0 {
+            500
+        } else {
+            200
+        }
+    });
+    let system = System::new(Weight::Heavy, &[REDIVER]).await;
+    let config = config(&hook, "\"100ms\"");
+    let daemons = [system.start(&config), system.start(&config)];
+    for daemon in &daemons {
+        eventually("it works", PATIENCE, || async { daemon.worker() }).await;
+    }
+    for _ in 0..4 {
+        system.produce(REDIVER, 60).await;
+    }
+    let rows = system.until_all(REDIVER, "are completed", is_completed).await;
+    for daemon in daemons {
+        let said = daemon.stop().await;
+        assert!(
+            said.contains(" delivered=") && !said.contains(" delivered=0 "),
+            "it had nothing to do: {said}"
+        );
+    }
+    assert_eq!(hook.overlapping(), [] as [Uuid; 0]);
+    let mut accepted = hook.accepted();
+    accepted.sort_unstable();
+    assert_eq!(
+        accepted,
+        system.committed().await.into_iter().collect::<Vec<_>>(),
+        "once each"
+    );
+    for (id, row) in rows {
+        let failures = hook.answers(id).len() - 1;
+        assert_eq!(row["retry_count"], failures, "{row}");
+        assert_eq!(failures, usize::from(id.as_u128() % 4 == 0));
+    }
+    system.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_the_worker_that_imports_is_killed_the_other_one_takes_over() {
+    let hook = Hook::start(|_| 200);
+    let mut system = System::new(Weight::Heavy, &[REDIVER]).await;
+    system.lease = HASTY;
+    let config = config(&hook, "\"100ms\"");
+    let first = system.start(&config);
+    system.produce(REDIVER, 10).await;
+    system.until_all(REDIVER, "are completed", is_completed).await;
+    let second = system.start(&config);
+    first.kill().await;
+    system.produce(REDIVER, 10).await;
+    let rows = system.until_all(REDIVER, "are completed", is_completed).await;
+    assert_eq!(rows.len(), 20);
+    second.stop().await;
+    assert_eq!(hook.accepted().len(), 20, "nothing was in anybody's hands");
+    system.remove().await;
+}

@@ -1,0 +1,314 @@
+//! Tables of others: what `adopt` says of them, and that the daemon works on them as they are.
+
+#[allow(
+    dead_code,
+    reason = "the tables are shared with a suite that reads more of them"
+)]
+#[path = "../../../pillarbox/tests/it/postgres/adopt/seeds.rs"]
+mod seeds;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use self::seeds::{ALL, ARAP, DEBEZIUM, MODKIT, ORDER_SERVICE, REDIVER, Seed};
+use crate::place::{Place, url};
+use crate::receiver::{Mood, Receiver};
+
+const LOG: &str = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
+
+/// An outbox with the table of a system beside it, in the same schema.
+fn with_table(seed: Seed, config: &str) -> Place {
+    let place = Place::postgres(config);
+    place.sql("create schema if not exists SCHEMA");
+    place.sql(&seed.table.replace("{schema}", "SCHEMA"));
+    place
+}
+
+fn name_of(place: &Place, seed: Seed) -> String {
+    seed.place.replace("{schema}", place.schema())
+}
+
+fn produce(place: &Place, seed: Seed) -> Uuid {
+    let id = Uuid::now_v7();
+    let insert = seed.insert.replace("{schema}", "SCHEMA");
+    place.sql(&insert.replace("{id}", &id.to_string()));
+    id
+}
+
+/// What `adopt` says as JSON, without watching for long.
+fn proposal(place: &Place, table: &str) -> Value {
+    let url = url();
+    let arguments = ["adopt", "--database", &url, "--table", table, "--watch", "0s"];
+    place.json(&arguments).remove(0)
+}
+
+#[test]
+fn each_built_in_layout_is_proposed_for_its_own_table() {
+    for seed in ALL {
+        for filled in [false, true] {
+            let place = with_table(seed, LOG);
+            if filled {
+                produce(&place, seed);
+            }
+            let said = proposal(&place, &name_of(&place, seed));
+            assert_eq!(said["layout"], seed.name, "{said}");
+            assert!(
+                said["promises"].as_array().is_some_and(|all| all.len() > 4),
+                "{said}"
+            );
+            let toml = said["toml"].as_str().expect("a text");
+            assert!(toml.contains(&format!("layout = \"{}\"", seed.name)), "{toml}");
+            assert!(
+                toml.contains(&format!("table = \"{}\"", name_of(&place, seed))),
+                "{toml}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_proposed_for_a_renamed_table_can_be_run() {
+    let receiver = Receiver::start(Mood::Answers);
+    let place = Place::postgres(&receiver.destination("mails"));
+    place.sql(
+        "create schema if not exists SCHEMA;
+         create table SCHEMA.mails (mail_no bigint generated always as identity primary key, data jsonb not null,
+           state text not null default 'queued' check (state in ('queued', 'sent', 'failed')), sent_at timestamptz,
+           created timestamptz not null default now())",
+    );
+    let table = format!("{}.mails", place.schema());
+    let said = proposal(&place, &table);
+    assert_eq!(said["layout"], Value::Null, "{said}");
+    assert_eq!(said["columns"]["id"], "mail_no");
+    let toml = said["toml"].as_str().expect("a text");
+    let adopt = toml.split("[[destination]]").next().expect("the table first");
+    place.configure(&format!("{adopt}{}", receiver.destination("mails")));
+    let daemon = place.ready();
+    place.sql("insert into SCHEMA.mails (data) values ('{\"to\": 1}')");
+    daemon.wait_for_stats("one delivered", |stats| stats["delivered"] == 1);
+    assert_eq!(receiver.bodies(), ["{\"to\": 1}"]);
+    place.sql("do $$ begin assert (select state = 'sent' and sent_at is not null from SCHEMA.mails); end $$");
+    daemon.stop();
+}
+
+#[test]
+fn a_schema_may_be_named_apart_and_a_missing_table_gets_a_hint() {
+    let place = with_table(ORDER_SERVICE, LOG);
+    let url = url();
+    let schema = place.schema().to_owned();
+    let by = |arguments: &[&str]| {
+        let mut all = vec!["adopt", "--database", url.as_str(), "--watch", "0s"];
+        all.extend(arguments);
+        place.run(&all)
+    };
+    let printed = by(&["--schema", &schema, "--table", "outbox"]).good();
+    assert!(printed.contains("type = \"kafka\""), "{printed}");
+    assert!(printed.contains("key = \"{aggregate_id}\""), "{printed}");
+    place.sql("alter table SCHEMA.outbox rename to box_SCHEMA");
+    let error = by(&["--table", &format!("box_{schema}")]).failed(1);
+    assert!(
+        error.contains(&format!("there is {schema}.box_{schema}")),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_table_that_cannot_be_an_outbox_is_refused_with_the_reasons() {
+    let place = Place::postgres(LOG);
+    place.sql(
+        "create schema if not exists SCHEMA;
+         create table SCHEMA.customers (id uuid primary key, email text);
+         create table SCHEMA.log (at timestamptz, payload jsonb, processed_at timestamptz);
+         create view SCHEMA.seen as select * from SCHEMA.log",
+    );
+    let url = url();
+    let refused = |table: &str| {
+        let table = format!("{}.{table}", place.schema());
+        let arguments = [
+            "adopt",
+            "--database",
+            &url,
+            "--table",
+            &table,
+            "--watch",
+            "0s",
+            "--json",
+        ];
+        let ended = place.run(&arguments);
+        (ended.stdout.clone(), ended.failed(1))
+    };
+    let (json, said) = refused("customers");
+    assert!(
+        said.contains("payload") && said.contains("nothing tells what is done"),
+        "{said}"
+    );
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["layout"], Value::Null);
+    assert_eq!(json["refused"].as_array().map(Vec::len), Some(2), "{json}");
+    let (_, said) = refused("log");
+    assert!(said.contains("no column alone identifies a row"), "{said}");
+    let (_, said) = refused("seen");
+    assert!(said.contains("is not a table"), "{said}");
+}
+
+#[test]
+fn somebody_elses_poller_is_noticed() {
+    let place = with_table(ARAP, LOG);
+    let id = produce(&place, ARAP);
+    let stop = Arc::new(AtomicBool::new(false));
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                // A connection reports what it did when it ends.
+                place.sql(&format!(
+                    "update SCHEMA.outbox_messages set \"RetryCount\" = \"RetryCount\" where \"Id\" = '{id}'"
+                ));
+            }
+        });
+        let table = name_of(&place, ARAP);
+        let url = url();
+        let arguments = ["adopt", "--database", &url, "--table", &table, "--watch", "2s"];
+        let said = place.json(&arguments).remove(0);
+        stop.store(true, Ordering::Relaxed);
+        said
+    });
+    let warnings = said["warnings"].to_string();
+    assert!(warnings.contains("stop the other poller first"), "{warnings}");
+}
+
+#[test]
+fn rows_in_somebodys_hands_are_noticed() {
+    for (seed, held) in [
+        (MODKIT, "locked_until = now() + interval '1 minute'"),
+        (REDIVER, "locked_at = now()"),
+    ] {
+        let place = with_table(seed, LOG);
+        produce(&place, seed);
+        let table = name_of(&place, seed);
+        let quiet = proposal(&place, &table);
+        assert!(
+            !quiet["warnings"].to_string().contains("stop it first"),
+            "{quiet}"
+        );
+        place.sql(&format!("update {table} set status = 'processing', {held}"));
+        let said = proposal(&place, &table);
+        assert!(said["warnings"].to_string().contains("stop it first"), "{said}");
+    }
+}
+
+#[test]
+fn debezium_rows_that_are_deleted_at_once_are_said_to_be_invisible() {
+    let place = with_table(DEBEZIUM, LOG);
+    let said = proposal(&place, &name_of(&place, DEBEZIUM));
+    assert!(said["warnings"].to_string().contains("invisible"), "{said}");
+}
+
+#[test]
+fn a_daemon_works_on_two_tables_as_they_are_and_says_how_it_goes() {
+    let receiver = Receiver::start(Mood::Answers);
+    let place = with_table(ARAP, "");
+    place.sql(&MODKIT.table.replace("{schema}", "SCHEMA"));
+    place.configure(&format!(
+        "{}[[adopt]]\nlayout = \"arap\"\ntable = \"{}\"\npoll = \"100ms\"\n\
+         [[adopt]]\nlayout = \"modkit\"\ntable = \"{}\"\nnamespaces = [\"mini-chat\"]\n",
+        receiver.destination("hook"),
+        name_of(&place, ARAP),
+        name_of(&place, MODKIT),
+    ));
+    let daemon = place.ready();
+    produce(&place, ARAP);
+    produce(&place, MODKIT);
+    place.sql(
+        "insert into SCHEMA.modkit_outbox_events (id, namespace, topic, payload, status)
+         values (gen_random_uuid(), 'x', 'y', '{}', 'parked')",
+    );
+    let stats = daemon.wait_for_stats("two delivered", |stats| {
+        stats["delivered"] == 2 && stats["sources"][0]["on_their_way"] == 0
+    });
+    assert_eq!(stats["sources"][0]["name"], "arap", "{stats}");
+    assert_eq!(stats["sources"][1]["unknown"], 1, "{stats}");
+    assert_eq!(stats["sources"][0]["importer"], stats["worker"]["id"]);
+    let mut bodies = receiver.bodies();
+    bodies.sort();
+    assert_eq!(bodies, ["{\"ProposalId\": \"1\"}", "{\"tokens\": 7}"]);
+    place.sql(
+        "do $$ begin assert (select \"ProcessedOnUtc\" is not null from SCHEMA.outbox_messages);
+         assert (select count(*) = 1 from SCHEMA.modkit_outbox_events where status = 'delivered'); end $$",
+    );
+    let counted = place.json(&["stats"]).remove(0);
+    assert_eq!(counted["sources"][1]["unknown"], 1, "{counted}");
+    let printed = place.run(&["stats"]).good();
+    assert!(
+        printed.contains("ADOPTED") && printed.contains("UNKNOWN STATUS"),
+        "{printed}"
+    );
+    daemon.stop();
+}
+
+#[test]
+fn a_retry_and_a_delete_by_a_command_reach_the_table() {
+    let receiver = Receiver::start(Mood::RejectsPoison);
+    let place = with_table(ORDER_SERVICE, "");
+    place.configure(&format!(
+        "{}[[adopt]]\nlayout = \"order-service\"\ntable = \"{}\"\npoll = \"100ms\"\n",
+        receiver.destination("hook"),
+        name_of(&place, ORDER_SERVICE),
+    ));
+    let daemon = place.ready();
+    let id = produce_poison(&place);
+    daemon.wait_for_stats("one dead", |stats| stats["dead"] == 1);
+    place.sql("do $$ begin assert (select status = 'FAILED' from SCHEMA.outbox); end $$");
+    place.sql("update SCHEMA.outbox_events set body = '{}'");
+    // By its URL alone, so that the command knows no layout.
+    let (url, schema) = (url(), place.schema().to_owned());
+    let by_url = ["events", "retry", &id, "--database", &url, "--schema", &schema];
+    place.run(&by_url).good();
+    daemon.wait_for_stats("delivered after all", |stats| stats["delivered"] == 1);
+    place.sql(
+        "do $$ begin assert (select status = 'SENT' and error_message is null from SCHEMA.outbox); end $$",
+    );
+    daemon.stop();
+}
+
+/// A row that the receiver will never accept.
+fn produce_poison(place: &Place) -> String {
+    let id = Uuid::now_v7().to_string();
+    let insert = ORDER_SERVICE
+        .insert
+        .replace("{schema}", "SCHEMA")
+        .replace("{id}", &id);
+    place.sql(&insert.replace("\"b\": 1", "\"b\": \"poison\""));
+    id
+}
+
+#[test]
+fn a_wrong_column_ends_the_start_with_its_line_and_the_nearest_name() {
+    let place = with_table(ORDER_SERVICE, "");
+    let config = format!(
+        "{LOG}[[adopt]]\nlayout = \"order-service\"\ntable = \"{}\"\nerror = \"eror_message\"\n",
+        name_of(&place, ORDER_SERVICE)
+    );
+    place.configure(&config);
+    let expected = "pillarbox.toml:10: table `order-service`: `error` names the column \"eror_message\"";
+    let said = place.run(&["run", "--migrate", "--listen", "127.0.0.1:0"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    let said = said.stderr;
+    assert!(
+        said.contains(expected) && said.contains("did you mean \"error_message\"?"),
+        "{said}"
+    );
+    let checked = place.run(&["config", "check"]);
+    assert_eq!(
+        checked.code, 0,
+        "without a connection nobody can know: {checked:?}"
+    );
+    let checked = place.run(&["config", "check", "--connect"]);
+    assert_eq!(checked.code, 1, "{checked:?}");
+    assert!(
+        checked.stderr.contains("did you mean \"error_message\"?"),
+        "{checked:?}"
+    );
+}

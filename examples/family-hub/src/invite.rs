@@ -1,0 +1,164 @@
+//! The command and its handler: checks the rules, lets the aggregate change, saves it, commits.
+
+use pillarbox::stores::sqlite::begin;
+use pillarbox::{CommitError, EnqueueError, Outbox, UnitOfWork};
+use sqlx::SqlitePool;
+use uuid::Uuid;
+
+use crate::invitation::FamilyMemberInvitation;
+use crate::repository;
+
+/// Invites somebody to a family.
+#[derive(Debug)]
+pub(crate) struct InviteFamilyMemberByEmail {
+    pub(crate) family: Uuid,
+    pub(crate) email: String,
+    role: String,
+    invited_by: Uuid,
+}
+
+/// What came of the command.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Invited {
+    New,
+    /// It was handled before. Nothing changes, so nothing is told.
+    Already,
+}
+
+/// Why nobody was invited.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("{0} is no address")]
+    NoAddress(String),
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    #[error(transparent)]
+    Begin(#[from] EnqueueError),
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+impl InviteFamilyMemberByEmail {
+    pub(crate) fn new(family: Uuid, email: &str, role: &str, invited_by: Uuid) -> Self {
+        Self {
+            family,
+            email: email.to_owned(),
+            role: role.to_owned(),
+            invited_by,
+        }
+    }
+
+    /// The business rules, and the aggregate.
+    pub(crate) fn to_invitation(&self) -> Result<FamilyMemberInvitation, Refused> {
+        if !self.email.contains('@') {
+            return Err(Refused::NoAddress(self.email.clone()));
+        }
+        Ok(FamilyMemberInvitation::create_email_invitation(
+            self.family,
+            &self.email,
+            &self.role,
+            self.invited_by,
+        ))
+    }
+}
+
+/// Handles commands.
+pub(crate) struct Handler {
+    pool: SqlitePool,
+    outbox: Outbox,
+}
+
+impl Handler {
+    pub(crate) fn new(pool: SqlitePool, outbox: Outbox) -> Self {
+        Self { pool, outbox }
+    }
+
+    /// May be called again for a command that was handled, or that was interrupted anywhere.
+    pub(crate) async fn handle(&self, command: &InviteFamilyMemberByEmail) -> Result<Invited, Refused> {
+        let mut work = UnitOfWork::new(&self.outbox, begin(&self.pool).await?);
+        if repository::is_invited(&mut work, command.family, &command.email).await? {
+            return Ok(Invited::Already);
+        }
+        let mut invitation = command.to_invitation()?;
+        repository::add(&mut work, &invitation).await?;
+        work.commit(&mut [&mut invitation]).await?;
+        Ok(Invited::New)
+    }
+
+    /// Saves an invitation that exists already, as often as it takes: its event stays the same.
+    pub(crate) async fn save(&self, invitation: &mut FamilyMemberInvitation) -> Result<(), Refused> {
+        let mut work = UnitOfWork::new(&self.outbox, begin(&self.pool).await?);
+        repository::add(&mut work, invitation).await?;
+        work.commit(&mut [invitation]).await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pillarbox::stores::sqlite::{Options, Sqlite, connect_options};
+    use pillarbox::testing::{Expected, assert_enqueued, assert_nothing_enqueued};
+
+    /// A handler on a file of its own, and a family.
+    async fn handler() -> (tempfile::TempDir, Handler, Uuid) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("test.db").to_string_lossy().into_owned();
+        let store = Sqlite::create(&file).await.unwrap();
+        store.migrate().await.unwrap();
+        let options = connect_options(&file, &Options::default()).unwrap();
+        let pool = SqlitePool::connect_with(options).await.unwrap();
+        repository::create_tables(&pool).await.unwrap();
+        let family = Uuid::now_v7();
+        repository::create_family(&pool, family).await.unwrap();
+        (folder, Handler::new(pool, Outbox::default()), family)
+    }
+
+    async fn told(handler: &Handler) -> Vec<pillarbox::Event> {
+        let mut connection = handler.pool.acquire().await.unwrap();
+        handler.outbox.enqueued(&mut connection).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_command_that_is_handled_twice_is_told_once() {
+        let (_folder, handler, family) = handler().await;
+        let command = InviteFamilyMemberByEmail::new(family, "john@example.com", "Member", Uuid::now_v7());
+        assert_eq!(handler.handle(&command).await.unwrap(), Invited::New);
+        assert_eq!(handler.handle(&command).await.unwrap(), Invited::Already);
+        let events = told(&handler).await;
+        assert_eq!(events.len(), 1);
+        assert_enqueued(
+            &events,
+            &Expected::event_type("FamilyMemberInvitedEvent").version(1),
+        );
+        assert_eq!(repository::count(&handler.pool).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_command_that_is_refused_is_not_told() {
+        let (_folder, handler, family) = handler().await;
+        let command = InviteFamilyMemberByEmail::new(family, "nobody", "Member", Uuid::now_v7());
+        let refused = handler.handle(&command).await;
+        assert!(matches!(refused, Err(Refused::NoAddress(_))), "{refused:?}");
+        assert_nothing_enqueued(told(&handler).await);
+    }
+
+    #[tokio::test]
+    async fn a_save_that_fails_and_is_tried_again_is_told_once() {
+        let (_folder, handler, _) = handler().await;
+        let late = Uuid::now_v7();
+        let command = InviteFamilyMemberByEmail::new(late, "jane@example.com", "Admin", Uuid::now_v7());
+        let mut invitation = command.to_invitation().unwrap();
+        for _ in 0..3 {
+            let refused = handler.save(&mut invitation).await;
+            assert!(
+                matches!(refused, Err(Refused::Commit(CommitError::Commit(_)))),
+                "{refused:?}"
+            );
+            assert_nothing_enqueued(told(&handler).await);
+        }
+        repository::create_family(&handler.pool, late).await.unwrap();
+        handler.save(&mut invitation).await.unwrap();
+        assert_eq!(told(&handler).await.len(), 1);
+    }
+}

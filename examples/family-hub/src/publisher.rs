@@ -1,0 +1,51 @@
+//! The dispatcher, and a function that stands for the exchange `family-hub.events` of a broker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::stores::sqlite::Sqlite;
+use pillarbox::{RetryPolicy, Wake};
+use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, SettingsError};
+use pillarbox_sinks::Callback;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// After 1, 2, 5, 15, 60 and 300 seconds, and then every 15 minutes for ever.
+const WAITS: [u64; 7] = [1, 2, 5, 15, 60, 300, 900];
+
+/// A dispatcher, and what it published, a line for each event.
+pub(crate) fn publisher(
+    store: Sqlite,
+    wake: Wake,
+) -> Result<(Dispatcher, UnboundedReceiver<String>), SettingsError> {
+    let (published, lines) = unbounded_channel();
+    let exchange = Callback::new(move |delivery| {
+        let published = published.clone();
+        async move {
+            let event = &delivery.event;
+            let payload: serde_json::Value = serde_json::from_slice(event.payload.as_bytes())?;
+            let routing_key = event.event_type.as_deref().unwrap_or_default();
+            published.send(format!(
+                "family-hub.events <- {routing_key} v{}: {}",
+                event.event_version, payload["email"]["value"]
+            ))?;
+            Ok(())
+        }
+    });
+    let dispatcher = Dispatcher::builder(Arc::new(store))
+        .wake(wake)
+        .destination(Destination {
+            name: "family-hub.events".to_owned(),
+            sink: Arc::new(exchange),
+            policy: Policy {
+                retry: RetryPolicy::steps(WAITS.map(Duration::from_secs).to_vec()),
+                timeout: Duration::from_secs(10),
+                on_dead: OnDead::Block,
+                pipelined: false,
+            },
+            concurrency: 16,
+            rate: None,
+            fair_by_tenant: false,
+        })
+        .build()?;
+    Ok((dispatcher, lines))
+}

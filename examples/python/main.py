@@ -1,0 +1,101 @@
+"""Commits an order and its event in one transaction, with psycopg 3."""
+
+import os
+import sys
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class Changed(Exception):
+    """Something went wrong after the event was enqueued."""
+
+
+def enqueue(connection, order, total):
+    """Tells the others that an order was placed. Part of whatever transaction is open."""
+    return connection.execute(
+        """
+        select id, is_new from pillarbox.enqueue(
+            namespace => 'shop', topic => 'orders', event_type => 'OrderCreated',
+            aggregate_type => 'order', aggregate_id => %(order)s,
+            dedupe_key => %(dedupe_key)s, ordering_key => %(ordering_key)s,
+            payload => %(payload)s, headers => %(headers)s)
+        """,
+        {
+            "order": str(order),
+            "dedupe_key": f"order-{order}/created",
+            "ordering_key": f"order-{order}",
+            "payload": Jsonb({"order": order, "total": total}),
+            "headers": Jsonb({"traceparent": TRACEPARENT}),
+        },
+    ).fetchone()
+
+
+def enqueue_many(connection, events):
+    """Enqueues all of these by one statement, in their order."""
+    return connection.execute(
+        "select id, is_new from pillarbox.enqueue_many(%s) order by ord", [Jsonb(events)]
+    ).fetchall()
+
+
+def place_order(connection, order, total):
+    with connection.transaction():  # commits at its end, rolls back on an exception
+        connection.execute("insert into orders (id, total) values (%s, %s)", [order, total])
+        return enqueue(connection, order, total)
+
+
+def count(connection, order):
+    """How many orders and how many events there are of this order."""
+    return connection.execute(
+        """
+        select (select count(*) from orders where id = %s),
+               (select count(*) from pillarbox.outbox_events
+                where namespace = 'shop' and topic = 'orders' and dedupe_key = %s)
+        """,
+        [order, f"order-{order}/created"],
+    ).fetchone()
+
+
+def check(holds, what):
+    if not holds:
+        sys.exit(f"not as it should be: {what}")
+
+
+def main():
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+        first, is_new = place_order(connection, 1, "19.90")
+        check(is_new and count(connection, 1) == (1, 1), "order 1 and its event are there")
+        print(f"enqueued {first} OrderCreated")
+
+        try:
+            with connection.transaction():
+                place_order(connection, 2, "5.00")
+                raise Changed("the customer changed her mind")
+        except Changed as error:
+            check(count(connection, 2) == (0, 0), "neither order 2 nor its event is there")
+            print(f"rolled back: {error}")
+
+        again, is_new = enqueue(connection, 1, "19.90")
+        check(not is_new and again == first, "the same dedupe key again is not new")
+        print(f"was there before: {again}")
+
+        events = [
+            {
+                "namespace": "shop",
+                "topic": "stock",
+                "event_type": "StockReserved",
+                "ordering_key": f"article-{article}",
+                "payload": {"order": 1, "article": article},
+            }
+            for article in ("tea", "pot", "cup")
+        ]
+        reserved = enqueue_many(connection, events)
+        check([is_new for _, is_new in reserved] == [True] * 3, "three events are new")
+        for id, _ in reserved:
+            print(f"enqueued {id} StockReserved")
+
+
+if __name__ == "__main__":
+    main()
