@@ -13,7 +13,7 @@ pub(crate) fn promises(layout: &Layout, facts: &Facts, poll: Duration) -> Vec<St
         identity(layout, facts),
         order(layout),
         format!(
-            "a new row is found within `poll` ({}), not within a second",
+            "a new row is found within `poll` ({}): that is the delay to expect, not the second of a native outbox",
             humantime::format_duration(poll)
         ),
         "one worker at a time takes rows over; several may deliver, and none delivers a row that another one has".to_owned(),

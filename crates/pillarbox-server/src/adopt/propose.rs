@@ -1,6 +1,6 @@
 //! From what a table is made of to a layout, with a reason for every column. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pillarbox::stores::postgres::adopt::{Column, Counts, Layout, Payload, Status, built_in, built_ins};
@@ -113,7 +113,7 @@ fn known(name: &'static str, mut layout: Layout, facts: &Facts) -> Proposal {
     if facts.table != layout.table && facts.table != format!("public.{}", layout.table) {
         layout.table.clone_from(&facts.table);
     }
-    let mut warnings = strangers(&layout, facts);
+    let mut warnings = strangers(&layout, facts, None);
     if name == "debezium" {
         warnings.push(
             "a producer that inserts a row and deletes it in the same transaction is invisible here: Debezium reads it \
@@ -214,13 +214,13 @@ fn nothing_tells(facts: &Facts) -> String {
 }
 
 /// Codes that are in use and that the layout does not know.
-fn strangers(layout: &Layout, facts: &Facts) -> Vec<String> {
+fn strangers(layout: &Layout, facts: &Facts, said: Option<&str>) -> Vec<String> {
     let Status::Code { column, .. } = &layout.status else {
         return Vec::new();
     };
     let known = codes::known(&layout.status);
     let strange: Vec<&str> = (facts.codes(column).iter().map(String::as_str))
-        .filter(|code| !known.contains(code))
+        .filter(|code| !known.contains(code) && said != Some(code))
         .collect();
     if strange.is_empty() {
         return Vec::new();
@@ -236,6 +236,8 @@ struct Draft {
     layout: Layout,
     reasons: Vec<Reason>,
     warnings: Vec<String>,
+    /// A code about which a warning has been said.
+    left_alone: Option<String>,
 }
 
 impl Draft {
@@ -244,6 +246,7 @@ impl Draft {
             layout,
             reasons: Vec::new(),
             warnings,
+            left_alone: None,
         }
     }
 
@@ -299,6 +302,7 @@ impl Draft {
                 self.warnings.push(format!(
                     "rows whose `{column}` is {code} are left alone: no column says until when they are somebody's"
                 ));
+                self.left_alone = Some(code);
             } else {
                 // A counter beside a claim that is written down counts claims, unless it speaks of retries.
                 let plain = layout.attempts.as_deref().unwrap_or_default().to_lowercase();
@@ -336,17 +340,19 @@ impl Draft {
                 .column(name)
                 .is_some_and(|column| column.kind.contains("without time zone"))
         });
-        let bare: Vec<String> = bare.map(|(_, name)| format!("`{name}`")).collect();
+        let bare: BTreeSet<&str> = bare.map(|(_, name)| name).collect();
         if !bare.is_empty() {
+            let names: Vec<&str> = bare.into_iter().collect();
             self.warnings.push(format!(
-                "{} have no time zone: UTC is a guess; say `time_zone` if it is another",
-                bare.join(", ")
+                "timestamps without a time zone ({}) are taken for UTC; say `time_zone` if they are another's",
+                names.join(", ")
             ));
         }
     }
 
     fn finish(mut self, facts: &Facts) -> Proposal {
-        self.warnings.extend(strangers(&self.layout, facts));
+        let said = self.left_alone.as_deref();
+        self.warnings.extend(strangers(&self.layout, facts, said));
         Proposal {
             built_in: None,
             layout: self.layout,

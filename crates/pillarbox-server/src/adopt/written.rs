@@ -117,7 +117,7 @@ fn destination(built_in: Option<&str>, name: &str) -> String {
         Some("debezium") => {
             "type = \"kafka\"\nbrokers = \"localhost:9092\"\ntopic = \"outbox.event.{aggregate_type}\"\nkey = \"{aggregate_id}\""
         }
-        _ => "type = \"webhook\"\nurl = \"https://example.com/fill/in\"",
+        _ => "type = \"webhook\"\nurl = { env = \"WEBHOOK_URL\" }",
     };
     format!("[[destination]]\nname = {}\n{keys}", text(name))
 }

@@ -1,5 +1,6 @@
 //! `pillarbox adopt`: looks at a table and says how it can be worked on as it is.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -213,9 +214,17 @@ impl Report {
             reasons,
             warnings,
         } = &self.proposal;
-        let columns: serde_json::Map<String, Value> = reasons
-            .iter()
-            .map(|reason| (reason.key.clone(), json!(reason.column)))
+        let mut columns: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for reason in reasons {
+            columns.entry(&reason.key).or_default().push(&reason.column);
+        }
+        // A list only where there can be several.
+        let columns: BTreeMap<&str, Value> = columns
+            .into_iter()
+            .map(|(key, names)| match names.as_slice() {
+                [only] => (key, json!(only)),
+                _ => (key, json!(names)),
+            })
             .collect();
         json!({
             "table": self.facts.table,
@@ -255,8 +264,12 @@ impl Report {
         let table = &self.facts.table;
         match (self.proposal.built_in, nearest(&self.facts)) {
             (Some(name), _) => {
-                let columns = self.proposal.reasons.len();
-                format!("{table} is as `{name}` has it: all {columns} columns are there")
+                let columns = self.proposal.reasons.iter().map(|reason| &reason.column);
+                let columns: BTreeSet<&String> = columns.collect();
+                format!(
+                    "{table} is as `{name}` has it: all {} columns are there",
+                    columns.len()
+                )
             }
             (None, Some((name, found, of))) => {
                 format!(

@@ -16,7 +16,6 @@ mod keys;
 mod messages;
 mod place;
 mod postgres;
-mod proposals;
 mod receiver;
 mod routing;
 mod run;

@@ -157,6 +157,7 @@ fn rows_in_processing_without_a_lease_are_left_alone() {
         .with_codes("status", &["pending", "processing", "sent"]);
     let proposal = propose(&facts).expect("a proposal");
     assert_eq!(proposal.layout.check(), Ok(()));
+    assert_eq!(proposal.warnings.len(), 1, "once is enough");
     assert!(
         proposal.warnings[0].contains("left alone"),
         "{:?}",

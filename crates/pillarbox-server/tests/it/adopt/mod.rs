@@ -3,10 +3,10 @@
 //! Every test has a database of its own in which the system's table stands under its own name, in a time zone that is
 //! not UTC. Rows come from another process, by plain SQL, each in one transaction with a business change; some are rolled
 //! back. What was committed is what the business table says. Afterwards the broker, or the webhook, is read from
-//! outside, and the system's own columns are read by plain SQL.
+//! outside, and the system's own columns are read by plain SQL. `proposals` is about the command `adopt`, and about what
+//! the other commands say of adopted tables.
 
 mod hook;
-#[allow(dead_code, reason = "the list of all is the store's tests' own")]
 #[path = "../../../../pillarbox/tests/it/postgres/adopt/seeds.rs"]
 mod seeds;
 mod system;
@@ -18,6 +18,7 @@ mod faults;
 mod modkit;
 #[cfg(feature = "kafka")]
 mod order_service;
+mod proposals;
 mod rediver;
 mod together;
 mod workers;

@@ -1,19 +1,12 @@
 //! Tables of others: what `adopt` says of them, and that the daemon works on them as they are.
 
-#[allow(
-    dead_code,
-    reason = "the tables are shared with a suite that reads more of them"
-)]
-#[path = "../../../pillarbox/tests/it/postgres/adopt/seeds.rs"]
-mod seeds;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use uuid::Uuid;
 
-use self::seeds::{ALL, ARAP, DEBEZIUM, MODKIT, ORDER_SERVICE, REDIVER, Seed};
+use super::seeds::{ALL, ARAP, DEBEZIUM, MODKIT, ORDER_SERVICE, REDIVER, Seed};
 use crate::place::{Place, url};
 use crate::receiver::{Mood, Receiver};
 
