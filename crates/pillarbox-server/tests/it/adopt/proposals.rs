@@ -7,6 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::seeds::{ALL, ARAP, DEBEZIUM, MODKIT, ORDER_SERVICE, REDIVER, Seed};
+use crate::binary::eventually;
 use crate::place::{Place, url};
 use crate::receiver::{Mood, Receiver};
 
@@ -242,7 +243,7 @@ fn a_daemon_works_on_two_tables_as_they_are_and_says_how_it_goes() {
 }
 
 #[test]
-fn a_retry_and_a_delete_by_a_command_reach_the_table() {
+fn a_retry_by_a_command_that_knows_no_layout_reaches_the_table() {
     let receiver = Receiver::start(Mood::RejectsPoison);
     let place = with_table(ORDER_SERVICE, "");
     place.configure(&format!(
@@ -263,6 +264,44 @@ fn a_retry_and_a_delete_by_a_command_reach_the_table() {
     place.sql(
         "do $$ begin assert (select status = 'SENT' and error_message is null from SCHEMA.outbox); end $$",
     );
+    daemon.stop();
+}
+
+#[test]
+fn a_row_that_a_command_deletes_is_not_on_its_way_any_more() {
+    let receiver = Receiver::start(Mood::Refuses);
+    let place = with_table(ORDER_SERVICE, "");
+    place.configure(&format!(
+        "{}[[adopt]]\nlayout = \"order-service\"\ntable = \"{}\"\npoll = \"100ms\"\n\
+         [adopt.retry]\nbase = \"1h\"\nmax = \"1h\"\n",
+        receiver.destination("hook"),
+        name_of(&place, ORDER_SERVICE),
+    ));
+    let daemon = place.ready();
+    let id = produce(&place, ORDER_SERVICE).to_string();
+    daemon.wait_for_stats("one on its way", |stats| stats["sources"][0]["on_their_way"] == 1);
+    let (url, schema) = (url(), place.schema().to_owned());
+    let by_url = [
+        "events",
+        "delete",
+        &id,
+        "--yes",
+        "--database",
+        &url,
+        "--schema",
+        &schema,
+    ];
+    eventually("nobody works on it, and it is deleted", || {
+        let ended = place.run(&by_url);
+        if ended.code == 0 {
+            Ok(())
+        } else {
+            Err(format!("{ended:?}"))
+        }
+    });
+    daemon.wait_for_stats("none on its way", |stats| {
+        stats["sources"][0]["on_their_way"] == 0 && stats["sources"][0]["behind"] == 0
+    });
     daemon.stop();
 }
 
