@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use pillarbox::stores::postgres::adopt::Source;
 use pillarbox::stores::postgres::{Options, Postgres};
 use pillarbox::{Delivery, Outcome, RetryPolicy, Sink, Store};
 use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings, Snapshot};
@@ -29,16 +30,26 @@ const LOOK: Duration = Duration::from_millis(1);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ours<'a> {
     database: &'a Database,
+    /// Tables of others that it works on.
+    sources: &'a [Source],
 }
 
 impl<'a> Ours<'a> {
     /// Migrates it if that was not done.
     pub(crate) async fn new(database: &'a Database) -> Result<Self, Failure> {
-        let ours = Self { database };
+        let ours = Self {
+            database,
+            sources: &[],
+        };
         let store = ours.store()?;
         store.migrate().await?;
         store.close().await;
         Ok(ours)
+    }
+
+    /// The same that works on these tables of others.
+    pub(crate) fn adopting(self, sources: &'a [Source]) -> Self {
+        Self { sources, ..self }
     }
 
     pub(crate) fn backlog(&self) -> Backlog<'a> {
@@ -65,6 +76,10 @@ impl<'a> Ours<'a> {
     ) -> Result<Running, Failure> {
         let store = self.store()?;
         store.check().await?;
+        store
+            .adopt(self.sources)
+            .await
+            .map_err(|error| Failure::said(error.to_string()))?;
         let settings = Settings::default();
         let timeout = settings.timeout;
         let mut builder = Dispatcher::builder(Arc::new(store.clone())).settings(settings);

@@ -1,5 +1,6 @@
 //! What is measured: one file each.
 
+mod adopted;
 mod compression;
 mod drain;
 mod enqueue;
@@ -40,6 +41,8 @@ pub(crate) enum Scenario {
     DrainHeldSnapshot,
     /// A backlog on a table with a million delivered rows
     DrainLargeTable,
+    /// A backlog in somebody else's table, against one in ours
+    DrainAdopted,
     /// A backlog into two destinations, against one
     Fanout,
     /// A backlog among four workers, against one
@@ -89,6 +92,7 @@ impl Scenario {
             Self::DrainBlockedKey => order::blocked(context).await,
             Self::DrainHeldSnapshot => snapshot::measure(context).await,
             Self::DrainLargeTable => size::measure(context).await,
+            Self::DrainAdopted => adopted::measure(context).await,
             Self::Fanout => fanout::measure(context).await,
             Self::FourWorkers => workers::measure(context).await,
             Self::Isolation => isolation::measure(context).await,
@@ -112,6 +116,7 @@ impl fmt::Display for Scenario {
             Self::DrainBlockedKey => "drain-blocked-key",
             Self::DrainHeldSnapshot => "drain-held-snapshot",
             Self::DrainLargeTable => "drain-large-table",
+            Self::DrainAdopted => "drain-adopted",
             Self::Fanout => "fanout",
             Self::FourWorkers => "four-workers",
             Self::Isolation => "isolation",

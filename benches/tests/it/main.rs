@@ -83,6 +83,7 @@ fn a_backlog_is_drained_with_keys_to_many_and_by_many() {
         "drain-blocked-key",
         "drain-held-snapshot",
         "drain-large-table",
+        "drain-adopted",
         "fanout",
         "four-workers",
         "isolation",

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox::store::{
-    Aside, ClaimRequest, Heartbeat, LaneRequest, Look, Range, Routed, Routing, Settlement, Source, Stub,
-    SweepRequest, Swept,
+    Aside, ClaimRequest, Heartbeat, ImportRequest, Imported, Importing, LaneRequest, Look, Range, Routed,
+    Routing, Settlement, Source, Stub, SweepRequest, Swept,
 };
 use pillarbox::{Delivery, Scope, Store, StoreError};
 use uuid::Uuid;
@@ -142,6 +142,14 @@ impl Store for FlakyStore {
 
     async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
         self.call("let_go", self.under.let_go(what, ids)).await
+    }
+
+    fn importing(&self) -> Vec<Importing> {
+        self.under.importing()
+    }
+
+    async fn import(&self, request: &ImportRequest) -> Result<Imported, StoreError> {
+        self.call("import", self.under.import(request)).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

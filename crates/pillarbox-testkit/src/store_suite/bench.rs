@@ -12,7 +12,7 @@ use pillarbox::store::{
 use pillarbox::{Delivery, Event, Operate, Scope, Store, Verdict};
 use uuid::Uuid;
 
-use super::harness::Harness;
+use super::harness::{Capability, Field, Harness, Skipped};
 
 /// The lease that the cases ask for.
 pub(super) const LEASE: Duration = Duration::from_secs(60);
@@ -50,6 +50,13 @@ impl Bench {
             worker: Uuid::new_v4(),
             ..self.clone()
         }
+    }
+
+    /// Skips the case where events cannot have all of these.
+    pub(super) fn needs(&self, fields: &[Field]) -> Result<(), Skipped> {
+        fields
+            .iter()
+            .try_for_each(|field| self.harness.can(Capability::Field(*field)))
     }
 
     pub(super) async fn put_all(&self, events: &[Event]) -> Vec<Uuid> {

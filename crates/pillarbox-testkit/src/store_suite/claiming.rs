@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::Ran;
 use super::bench::{Bench, LIMIT, NOBODY, dead, event, free_from, ids, retry, settlement, source};
+use super::harness::Field;
 
 /// Counted when it is taken, so that a crash counts.
 pub async fn a_claim_counts_an_attempt(bench: Bench) -> Ran {
@@ -51,6 +52,7 @@ pub async fn claims_come_in_seq_order(bench: Bench) -> Ran {
 
 /// Memory is bounded, and a row larger than the bound still gets its turn.
 pub async fn a_claim_takes_no_more_bytes_than_asked_but_always_one_row(bench: Bench) -> Ran {
+    bench.needs(&[Field::Bytes])?;
     let sized = |bytes: usize| event().bytes(vec![7; bytes], "application/octet-stream");
     let put = bench
         .put_all(&[sized(400), sized(400), sized(400), sized(5_000), sized(10)])

@@ -79,6 +79,7 @@ pub async fn negative_attempts_count_as_none(bench: Bench) -> Ran {
 
 /// A row that says it is claimed, by nobody and for no time, is not lost.
 pub async fn a_lease_without_an_end_has_ended(bench: Bench) -> Ran {
+    bench.harness.can(Capability::OpenLimit)?;
     bench
         .harness
         .can(Capability::Corrupt(Corruption::LeaseWithoutEnd))?;

@@ -107,6 +107,40 @@ pub enum Capability {
     ManyRanges,
     /// A row can be written over like this.
     Corrupt(Corruption),
+    /// An event can have this.
+    Field(Field),
+    /// Whoever enqueues is told what cannot be stored or sent, and is kept from deadlocks.
+    Checks,
+    /// Events are written into the very table that is worked on: a row has its `seq` at once, and when it is deleted,
+    /// nothing of it is left.
+    OwnTable,
+    /// A row need not know how many attempts it has.
+    OpenLimit,
+}
+
+/// What an event may say of itself; a table that somebody else designed may have no column for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    /// One of several namespaces.
+    Namespace,
+    /// One of several topics.
+    Topic,
+    /// A tenant, or none.
+    Tenant,
+    /// A dedupe key, or none.
+    DedupeKey,
+    /// An ordering key, or none.
+    OrderingKey,
+    /// Any JSON, which stays JSON.
+    Json,
+    /// Bytes of any media type.
+    Bytes,
+    /// Headers.
+    Headers,
+    /// A destination that the producer names.
+    Destination,
+    /// A time before which it is not sent.
+    DeliverAt,
 }
 
 /// What another client of the database might write.

@@ -7,7 +7,7 @@ use pillarbox::{Event, Scope};
 
 use super::Ran;
 use super::bench::{Bench, LEASE, NOBODY, event, ids, keyed_from, source};
-use super::harness::Capability;
+use super::harness::{Capability, Field};
 
 /// Every worker asks in turn, and gives up what it is to leave, until nothing changes any more.
 async fn settle_down(workers: &[Bench]) -> Vec<Vec<Range>> {
@@ -69,6 +69,7 @@ pub async fn lanes_are_shared_evenly(bench: Bench) -> Ran {
 
 /// Each takes its own keys and no others.
 pub async fn a_worker_claims_from_its_own_lanes(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
     bench.harness.can(Capability::ManyRanges)?;
     let put: BTreeSet<_> = bench.put_all(&keyed(40)).await.into_iter().collect();
     let workers = [bench.clone(), bench.rival(), bench.rival()];
@@ -90,6 +91,7 @@ pub async fn a_worker_claims_from_its_own_lanes(bench: Bench) -> Ran {
 
 /// Nothing new is taken from what is to be left, and it changes hands only when it is given up.
 pub async fn lanes_follow_a_new_worker(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
     bench.harness.can(Capability::ManyRanges)?;
     let newcomer = bench.rival();
     bench.beat().await;
@@ -128,6 +130,7 @@ pub async fn lanes_follow_a_new_worker(bench: Bench) -> Ran {
 
 /// It has to ask again, and finds that others were there.
 pub async fn a_worker_that_slept_through_its_lease_cannot_claim(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
     bench.beat().await;
     assert_eq!(
         lanes(&bench.share_lanes(["shop"]).await).len(),

@@ -6,10 +6,11 @@ use uuid::Uuid;
 
 use super::Ran;
 use super::bench::{Bench, NOBODY, event, free_from, ids, retry, share, source};
-use super::harness::Capability;
+use super::harness::{Capability, Field};
 
 /// Each with its lowest fresh row, whether something has waited, and whether something has a key.
 pub async fn a_look_names_what_is_due_source_by_source(bench: Bench) -> Ran {
+    bench.needs(&[Field::Destination, Field::OrderingKey, Field::Namespace])?;
     bench.put(event().destination("chat")).await;
     let tried = bench.claim_one().await;
     bench.settle(&tried, retry(30)).await;
@@ -45,6 +46,7 @@ pub async fn a_look_names_what_is_due_source_by_source(bench: Bench) -> Ran {
 
 /// There may be forty thousand of them.
 pub async fn a_look_goes_on_where_the_last_one_ended(bench: Bench) -> Ran {
+    bench.needs(&[Field::Destination])?;
     let events: Vec<Event> = (0..7).map(|n| event().destination(format!("d{n}"))).collect();
     bench.put_all(&events).await;
     let mut after: Option<Source> = None;
@@ -66,6 +68,7 @@ pub async fn a_look_goes_on_where_the_last_one_ended(bench: Bench) -> Ran {
 
 /// Above it a claim takes nothing that is below, and a look still names it.
 pub async fn what_is_below_the_floor_is_named_by_a_look(bench: Bench) -> Ran {
+    bench.harness.can(Capability::OwnTable)?;
     bench.harness.can(Capability::ConcurrentTransactions)?;
     let mut early = bench.harness.begin().await;
     let late = early.enqueue(&[event()]).await.expect("accepted")[0].id();
@@ -88,6 +91,7 @@ pub async fn what_is_below_the_floor_is_named_by_a_look(bench: Bench) -> Ran {
 
 /// Each source has its own limit, and those that are not asked for keep their rows.
 pub async fn a_claim_takes_from_the_sources_that_it_names(bench: Bench) -> Ran {
+    bench.needs(&[Field::Destination])?;
     let to = |name: &str| event().destination(name);
     let put = bench
         .put_all(&[to("a"), to("b"), to("a"), to("b"), to("c"), event()])
@@ -101,6 +105,7 @@ pub async fn a_claim_takes_from_the_sources_that_it_names(bench: Bench) -> Ran {
 
 /// Who has many waits for who has few.
 pub async fn every_tenant_gets_its_turn(bench: Bench) -> Ran {
+    bench.needs(&[Field::Tenant])?;
     let tenants: Vec<Option<Uuid>> = vec![Some(Uuid::new_v4()), Some(Uuid::new_v4()), None];
     for (tenant, count) in tenants.iter().zip([20, 2, 1]) {
         let events: Vec<Event> = (0..count)
@@ -125,6 +130,7 @@ pub async fn every_tenant_gets_its_turn(bench: Bench) -> Ran {
 
 /// Until a person resumes it, and whoever paused it first said why.
 pub async fn a_pause_is_seen_by_every_look(bench: Bench) -> Ran {
+    bench.needs(&[Field::Destination])?;
     bench.put(event().destination("chat")).await;
     let paused = async || bench.look().await.paused;
     assert!(paused().await.is_empty());
@@ -157,6 +163,7 @@ pub async fn a_pause_is_seen_by_every_look(bench: Bench) -> Ran {
 
 /// Not before, and by the store's clock.
 pub async fn an_event_is_delivered_at_its_time(bench: Bench) -> Ran {
+    bench.needs(&[Field::DeliverAt])?;
     let past = bench.put(event()).await;
     let now = bench.show(past).await.created_at;
     let later = bench

@@ -50,6 +50,10 @@ impl Harness for MemoryHarness {
             Capability::ConcurrentTransactions
             | Capability::Outbox
             | Capability::ManyRanges
+            | Capability::Field(_)
+            | Capability::Checks
+            | Capability::OwnTable
+            | Capability::OpenLimit
             | Capability::Corrupt(Corruption::Status(_) | Corruption::LeaseWithoutEnd) => Ok(()),
             Capability::Savepoints => Err(Skipped("memory has none")),
             Capability::EnqueueWaitsForRivals => {

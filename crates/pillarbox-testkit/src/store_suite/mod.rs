@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 pub use bench::Bench;
 pub use conformance::conformance;
-pub use harness::{Capability, Corruption, Harness, Skipped, Tx};
+pub use harness::{Capability, Corruption, Field, Harness, Skipped, Tx};
 pub use histories::histories;
 pub use memory::MemoryHarness;
 
@@ -50,11 +50,14 @@ pub async fn run<H: Harness>(name: &str, harness: H, case: impl AsyncFnOnce(Benc
     let bench = Bench::new(Arc::new(harness));
     match case(bench.clone()).await {
         Ok(()) => {}
-        // Straight to the stream: the test harness would swallow what `eprintln!` says.
-        Err(Skipped(reason)) => writeln!(std::io::stderr(), "skipped: {name}: {reason}")
-            .expect("standard error can be written to"),
+        Err(skipped) => say(name, skipped),
     }
     bench.harness.clean_up().await;
+}
+
+fn say(name: &str, Skipped(reason): Skipped) {
+    // Straight to the stream: the test harness would swallow what `eprintln!` says.
+    writeln!(std::io::stderr(), "skipped: {name}: {reason}").expect("standard error can be written to");
 }
 
 /// Makes one test of each case, for one store. Takes an async function that gives a fresh [`Harness`].

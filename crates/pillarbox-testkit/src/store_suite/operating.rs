@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::Ran;
 use super::bench::{Bench, NOBODY, dead, event, ids, retry};
+use super::harness::Field;
 
 /// And how long the oldest due row has waited.
 pub async fn stats_count_each_state(bench: Bench) -> Ran {
@@ -35,6 +36,7 @@ pub async fn stats_count_each_state(bench: Bench) -> Ran {
 
 /// Like everything else.
 pub async fn stats_stay_within_the_scope(bench: Bench) -> Ran {
+    bench.needs(&[Field::Namespace])?;
     bench.put(Event::new("shop", "orders")).await;
     bench
         .put_all(&[Event::new("till", "orders"), Event::new("till", "orders")])
@@ -69,6 +71,7 @@ pub async fn list_gives_the_newest_first_in_pages(bench: Bench) -> Ran {
 
 /// By state, topic and scope, and by all of them.
 pub async fn list_filters(bench: Bench) -> Ran {
+    bench.needs(&[Field::Namespace, Field::Topic])?;
     let put = bench
         .put_all(&[
             Event::new("shop", "orders"),
@@ -116,6 +119,7 @@ pub async fn list_filters(bench: Bench) -> Ran {
 
 /// JSON as it is, bytes as their number.
 pub async fn show_gives_the_payload(bench: Bench) -> Ran {
+    bench.needs(&[Field::Json, Field::Bytes])?;
     let value = json!({"order": 42, "lines": [1, 2]});
     let json = bench.put(event().json(&value).expect("JSON")).await;
     let bytes = bench.put(event().bytes(vec![0, 255], "image/png")).await;
@@ -200,6 +204,7 @@ pub async fn delete_leaves_leased_rows_alone(bench: Bench) -> Ran {
 
 /// With what is wrong and how much waits; a skipped one is dead and lets the others go.
 pub async fn a_blocked_key_is_listed_and_can_be_skipped(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey, Field::Destination])?;
     let of = |key: &str| event().ordering_key(key).destination("chat");
     let put = bench
         .put_all(&[of("a"), of("b"), of("a"), of("b"), of("b"), of("c")])
@@ -270,6 +275,7 @@ pub async fn a_blocked_key_is_listed_and_can_be_skipped(bench: Bench) -> Ran {
 
 /// They are still dead, and in nobody's way.
 pub async fn dead_rows_that_block_are_listed_and_let_go(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
     let of = || event().ordering_key("a");
     let put = bench.put_all(&[of(), of()]).await;
     let claimed = bench.claim_keyed(100).await;

@@ -5,6 +5,7 @@ use pillarbox::{Event, Verdict};
 
 use super::Ran;
 use super::bench::{Bench, NOBODY, dead, event, ids, keyed_from, release, retry, settlement, source};
+use super::harness::Field;
 
 fn of(key: &str) -> Event {
     event().ordering_key(key)
@@ -12,6 +13,7 @@ fn of(key: &str) -> Event {
 
 /// All that is due of every key, in the order of insertion.
 pub async fn a_keyed_claim_takes_the_beginning_of_every_key(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
     let put = bench
         .put_all(&[of("a"), of("b"), of("a"), of("b"), of("a")])
         .await;
@@ -24,6 +26,7 @@ pub async fn a_keyed_claim_takes_the_beginning_of_every_key(bench: Bench) -> Ran
 
 /// In backoff or dead, it holds up what is behind it and nothing else.
 pub async fn a_blocked_head_holds_its_key_and_no_other(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
     let put = bench.put_all(&[of("a"), of("b"), of("a"), of("b")]).await;
     let claimed = bench.claim_keyed(100).await;
     let verdicts = [retry(500), dead(), release(0), release(0)];
@@ -43,6 +46,7 @@ pub async fn a_blocked_head_holds_its_key_and_no_other(bench: Bench) -> Ran {
 
 /// The next run begins when the last one is done with.
 pub async fn a_key_in_somebodys_hands_is_not_claimed(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
     let put = bench.put_all(&[of("a"), of("a"), of("a")]).await;
     let first = bench.claim_keyed(2).await;
     assert_eq!(ids(&first), put[..2]);
@@ -56,6 +60,7 @@ pub async fn a_key_in_somebodys_hands_is_not_claimed(bench: Bench) -> Ran {
 
 /// No key takes all the room.
 pub async fn keys_share_a_claim(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
     let events: Vec<Event> = (0..30).map(|n| of(["a", "b", "c"][n % 3])).collect();
     let put = bench.put_all(&events).await;
     assert_eq!(ids(&bench.claim_keyed(12).await), put[..12]);
@@ -64,6 +69,7 @@ pub async fn keys_share_a_claim(bench: Bench) -> Ran {
 
 /// A row that does not fit is not overtaken by one that does.
 pub async fn a_cut_by_bytes_leaves_a_beginning(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey, Field::Bytes])?;
     let sized = |bytes: usize| of("a").bytes(vec![7; bytes], "application/octet-stream");
     let put = bench
         .put_all(&[sized(400), sized(400), sized(5_000), sized(10)])
@@ -90,6 +96,7 @@ pub async fn a_cut_by_bytes_leaves_a_beginning(bench: Bench) -> Ran {
 
 /// Where it will go is not known, so it may be the same place.
 pub async fn a_row_without_a_destination_holds_up_later_ones_of_its_key(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey, Field::Destination])?;
     let to = |key: &str| of(key).destination("broker");
     let put = bench.put_all(&[to("a"), of("a"), to("a"), to("b")]).await;
     bench.share_lanes(["shop"]).await;
@@ -108,6 +115,7 @@ pub async fn a_row_without_a_destination_holds_up_later_ones_of_its_key(bench: B
 
 /// A dead row that is out of its lane lets the others go, and a pending one is anybody's.
 pub async fn an_unordered_row_neither_waits_nor_blocks(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
     let put = bench.put_all(&[of("a"), of("a"), of("a")]).await;
     let claimed = bench.claim_keyed(100).await;
     let unordered = |delivery, verdict| Settlement {
@@ -135,6 +143,7 @@ pub async fn an_unordered_row_neither_waits_nor_blocks(bench: Bench) -> Ran {
 
 /// By the lane's owner, from the beginning of the key, and as few as are asked for.
 pub async fn rows_of_a_key_whose_lease_ran_out_come_back_in_order(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
     let put = bench.put_all(&[of("a"), of("a"), of("a")]).await;
     assert_eq!(bench.claim_keyed(100).await.len(), 3);
     bench.age(100).await;
@@ -165,6 +174,7 @@ pub async fn rows_of_a_key_whose_lease_ran_out_come_back_in_order(bench: Bench) 
 
 /// A row that came back twice goes alone, and holds up what is behind it.
 pub async fn a_suspected_head_of_a_key_comes_alone(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
     let put = bench.put_all(&[of("a"), of("a")]).await;
     bench.claim_keyed(100).await;
     for take in [Take::Recovered(1), Take::Alone] {
@@ -182,6 +192,7 @@ pub async fn a_suspected_head_of_a_key_comes_alone(bench: Bench) -> Ran {
 
 /// A destination that takes nothing now keeps its rows, also those that came back.
 pub async fn rows_of_a_closed_destination_do_not_come_back(bench: Bench) -> Ran {
+    bench.needs(&[Field::Destination])?;
     let row = bench.put(event().destination("broker")).await;
     assert_eq!(bench.claim(10).await.len(), 1);
     bench.age(100).await;

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::Ran;
 use super::bench::{Bench, NOBODY, event, ids, keyed_from, release, retry, settlement, source};
+use super::harness::Field;
 
 /// To these destinations, the row itself first.
 fn to(delivery: &Delivery, destinations: &[&str]) -> Routing {
@@ -50,6 +51,7 @@ pub async fn a_row_with_one_destination_stays_as_it_is(bench: Bench) -> Ran {
 
 /// Its members have the row's content, claim, lease and attempt, and each has its own end.
 pub async fn a_family_is_born_in_the_claim(bench: Bench) -> Ran {
+    bench.needs(&[Field::DedupeKey, Field::Headers, Field::Bytes])?;
     let parent = bench
         .put(
             event()
@@ -145,6 +147,7 @@ pub async fn a_stale_claim_cannot_route(bench: Bench) -> Ran {
 
 /// Nothing overtakes at a destination, and nothing waits where it need not.
 pub async fn a_member_waits_behind_an_earlier_row_at_its_destination(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey, Field::Destination])?;
     let of = || event().ordering_key("a");
     let first = bench.put(of().destination("chat")).await;
     bench.put(of()).await;
@@ -174,6 +177,7 @@ pub async fn a_member_waits_behind_an_earlier_row_at_its_destination(bench: Benc
 
 /// Also if it is the only one.
 pub async fn a_row_that_would_overtake_is_put_back(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey, Field::Destination])?;
     let of = || event().ordering_key("a");
     bench.put(of().destination("chat")).await;
     let second = bench.put(of()).await;
@@ -193,6 +197,7 @@ pub async fn a_row_that_would_overtake_is_put_back(bench: Bench) -> Ran {
 
 /// They lead nowhere, so nobody looks at them, until they are let go.
 pub async fn what_leads_nowhere_is_held_and_let_go(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey, Field::DedupeKey, Field::Headers])?;
     let held = bench
         .put(event().ordering_key("a").dedupe_key("k").header("h", "v"))
         .await;

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::Ran;
 use super::bench::{Bench, LIMIT, free_from, has_work, ids};
+use super::harness::Field;
 
 async fn put_two(bench: &Bench) -> (Uuid, Uuid) {
     let ours = bench.put(Event::new("shop", "orders")).await;
@@ -22,6 +23,7 @@ fn shop(request: ClaimRequest) -> ClaimRequest {
 
 /// Neither when it is fresh nor when its lease ran out.
 pub async fn a_row_outside_the_scope_is_not_claimed(bench: Bench) -> Ran {
+    bench.needs(&[Field::Namespace])?;
     let (ours, theirs) = put_two(&bench).await;
     let foreign = Source {
         destination: None,
@@ -42,6 +44,7 @@ pub async fn a_row_outside_the_scope_is_not_claimed(bench: Bench) -> Ran {
 
 /// And does not ask to be alone.
 pub async fn a_row_outside_the_scope_is_not_swept(bench: Bench) -> Ran {
+    bench.needs(&[Field::Namespace])?;
     let (ours, theirs) = put_two(&bench).await;
     assert_eq!(bench.claim(10).await.len(), 2);
     bench.age(300).await;
@@ -62,6 +65,7 @@ pub async fn a_row_outside_the_scope_is_not_swept(bench: Bench) -> Ran {
 
 /// Nobody is woken for somebody else's rows.
 pub async fn a_row_outside_the_scope_is_not_due(bench: Bench) -> Ran {
+    bench.needs(&[Field::Namespace])?;
     bench.put(Event::new("till", "orders")).await;
     let due = async |scope: Scope| bench.look_in(&scope).await.due.iter().any(has_work);
     assert!(!due(Scope::of(["shop"])).await);

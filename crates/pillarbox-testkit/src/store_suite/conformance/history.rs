@@ -8,6 +8,8 @@ use proptest::option::weighted;
 use proptest::prelude::{Just, Strategy, any};
 use proptest::prop_oneof;
 
+use crate::store_suite::harness::{Capability, Field, Harness};
+
 pub(super) const LIMIT: u32 = 3;
 /// Between two operations that follow each other at once. More than a millisecond, the finest that
 /// every store can tell apart.
@@ -297,13 +299,41 @@ pub(super) fn scope(shop_only: bool) -> Scope {
     }
 }
 
+/// What the events of both stores can have, by what the subject's can.
+pub(super) struct Has {
+    namespaces: bool,
+    dedupe_keys: bool,
+    ordering_keys: bool,
+    destinations: bool,
+    pub(super) bytes: bool,
+}
+
+impl Has {
+    pub(super) fn of(subject: &dyn Harness) -> Self {
+        let has = |field| subject.can(Capability::Field(field)).is_ok();
+        Self {
+            namespaces: has(Field::Namespace),
+            // Where a row is left in somebody else's table, its key outlives it.
+            dedupe_keys: has(Field::DedupeKey) && subject.can(Capability::OwnTable).is_ok(),
+            ordering_keys: has(Field::OrderingKey),
+            destinations: has(Field::Destination),
+            bytes: has(Field::Bytes),
+        }
+    }
+}
+
 impl NewEvent {
-    pub(super) fn build(&self) -> Event {
-        let mut event = Event::new(if self.shop { "shop" } else { "till" }, "orders")
-            .bytes(vec![7; self.bytes], "application/octet-stream");
-        event.dedupe_key = self.dedupe.map(|key| format!("k{key}"));
-        event.ordering_key = self.key.map(|key| format!("o{key}"));
-        event.destination = self.destination.map(str::to_owned);
+    pub(super) fn build(&self, has: &Has) -> Event {
+        let till = has.namespaces && !self.shop;
+        let mut event = Event::new(if till { "till" } else { "shop" }, "orders");
+        if has.bytes {
+            event = event.bytes(vec![7; self.bytes], "application/octet-stream");
+        }
+        let dedupe = self.dedupe.filter(|_| has.dedupe_keys);
+        let key = self.key.filter(|_| has.ordering_keys);
+        event.dedupe_key = dedupe.map(|key| format!("k{key}"));
+        event.ordering_key = key.map(|key| format!("o{key}"));
+        event.destination = self.destination.filter(|_| has.destinations).map(str::to_owned);
         event
     }
 }

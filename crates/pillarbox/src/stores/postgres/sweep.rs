@@ -29,8 +29,14 @@ pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Sw
     let mut transaction = inner.begin().await?;
     swept.dead = bury(&inner, &mut transaction, &request).await?;
     // Which rows are dead is known only now; nothing is waited for, so that nobody can wait for us in turn.
-    let touched = adopt::lock(&inner, &mut transaction, &swept.dead).await?;
-    adopt::tell(&inner, &mut transaction, touched).await?;
+    if let Some(touched) = adopt::try_lock(&inner, &mut transaction, &swept.dead).await? {
+        adopt::tell(&inner, &mut transaction, touched).await?;
+    } else {
+        // Somebody settles one of them after all, or tells its table: the next sweep finds what is left.
+        transaction.rollback().await.map_err(store_error)?;
+        swept.dead.clear();
+        transaction = inner.begin().await?;
+    }
     if expired {
         swept.recovered = could_take(&inner, &mut transaction, &request, (i32::MIN, 2)).await?;
         swept.alone = could_take(&inner, &mut transaction, &request, (2, i32::MAX)).await?;

@@ -31,7 +31,7 @@ impl PostgresHarness {
         Self::at(&service("PILLARBOX_TEST_PGBOUNCER_URL")).await
     }
 
-    async fn at(url: &str) -> Self {
+    pub(super) async fn at(url: &str) -> Self {
         let store = unmigrated(url);
         store.migrate().await.expect("migrates");
         let options = service("PILLARBOX_TEST_POSTGRES_URL").parse().expect("a URL");
@@ -115,6 +115,10 @@ impl Harness for PostgresHarness {
             | Capability::Savepoints
             | Capability::Outbox
             | Capability::ManyRanges
+            | Capability::Field(_)
+            | Capability::Checks
+            | Capability::OwnTable
+            | Capability::OpenLimit
             | Capability::Corrupt(_) => Ok(()),
         }
     }

@@ -152,6 +152,10 @@ impl Harness for SqliteHarness {
             Capability::EnqueueWaitsForRivals
             | Capability::Savepoints
             | Capability::Outbox
+            | Capability::Field(_)
+            | Capability::Checks
+            | Capability::OwnTable
+            | Capability::OpenLimit
             | Capability::Corrupt(_) => Ok(()),
         }
     }

@@ -24,6 +24,8 @@ pub(crate) struct Adoption {
     pub(super) lock: String,
     /// Writes what became of these events. $1 source   $2 events
     pub(super) tell: String,
+    /// Of these events, those whose rows are gone need not be told. $1 source   $2 events
+    pub(super) forgo: String,
     /// Counts rows whose status is none of the layout's. $1 how many at the most
     pub(super) strangers: Option<String>,
     /// Deletes delivered rows that are old enough. $1 source   $2 how many at the most
@@ -51,6 +53,7 @@ impl Adoption {
             heed: ours(table.heed()),
             lock: ours(table.lock()),
             tell: ours(table.tell()),
+            forgo: ours(table.forgo()),
             strangers: table.strangers(),
             prune: from.prune.map(|age| table.prune(age)).transpose()?.map(ours),
             poll: from.poll,
@@ -182,17 +185,22 @@ impl Table<'_> {
 
     /// Is it to be sent, now or later?
     fn live(&self) -> String {
+        format!("({})", self.branches().join(" or "))
+    }
+
+    /// The ways in which a row can be live: one for each code, for an index leads to one code at a time.
+    fn branches(&self) -> Vec<String> {
         match &self.layout.status {
-            Status::Presence => "true".to_owned(),
+            Status::Presence => vec!["true".to_owned()],
             Status::Processed => {
                 let processed = self.layout.processed_at.as_deref().unwrap_or_default();
                 let open = format!("s.{} is null", quoted(processed));
-                match (&self.layout.attempts, self.layout.max_attempts) {
+                vec![match (&self.layout.attempts, self.layout.max_attempts) {
                     (Some(column), Some(most)) => {
                         format!("({open} and coalesce(s.{}, 0) < {most})", quoted(column))
                     }
                     _ => open,
-                }
+                }]
             }
             Status::Code {
                 column,
@@ -207,7 +215,7 @@ impl Table<'_> {
                 if let Some(code) = processing {
                     live.push(format!("({} and {})", is(code), self.stale()));
                 }
-                format!("({})", live.join(" or "))
+                live
             }
         }
     }
@@ -236,15 +244,10 @@ impl Table<'_> {
         }
     }
 
-    fn order(&self) -> String {
-        let mut order: Vec<String> = self
-            .layout
-            .order
-            .iter()
-            .map(|column| format!("s.{}", quoted(column)))
-            .collect();
-        order.push(self.id());
-        order.join(", ")
+    /// What rows are sorted by.
+    fn order(&self) -> Vec<String> {
+        let columns = self.layout.order.iter().chain([&self.layout.id]);
+        columns.map(|column| format!("s.{}", quoted(column))).collect()
     }
 
     fn text(&self, column: Option<&String>) -> String {
@@ -367,7 +370,8 @@ impl Table<'_> {
         }
     }
 
-    fn import(&self) -> String {
+    /// Rows of one branch that are to be taken over, as what they become; locked.
+    fn taken(&self, branch: &str) -> String {
         let [json, body, content_type] = self.content();
         let layout = self.layout;
         let version = layout.event_version.as_ref().map_or_else(
@@ -375,26 +379,71 @@ impl Table<'_> {
             |column| format!("greatest(coalesce(s.{}::int, 1), 1)", quoted(column)),
         );
         let (_, table_name) = layout.names();
-        let columns = "id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, \
-                       dedupe_key, ordering_key, severity, payload, body, content_type, headers, attempts, \
-                       max_attempts, next_attempt_at, created_at";
+        let order = self.order();
+        let places: Vec<String> = (0..)
+            .zip(&order)
+            .map(|(n, by)| format!("{by} as place_{n}"))
+            .collect();
         format!(
-            "with live as materialized (
-  select {id_text} as source_id, {event_id} as id, {mark} as mark,
+            "select {id_text} as source_id, {event_id} as id, {mark} as mark,
     coalesce({namespace}, {source}) as namespace, coalesce({topic}, {table_name}) as topic,
     {event_type} as event_type, {version} as event_version, {aggregate_type} as aggregate_type,
     {aggregate_id} as aggregate_id, {tenant} as tenant_id, {dedupe_key} as dedupe_key,
     {ordering_key} as ordering_key, {severity} as severity, {json} as payload, {body} as body,
     {content_type} as content_type, {headers} as headers, {attempts} as attempts, {max_attempts} as max_attempts,
-    {due_at} as due_at, {created_at} as created_at
+    {due_at} as due_at, {created_at} as created_at, {places}
   from {table} s
-  where {live} and {due} and not exists (
+  where {branch} and {due} and not exists (
     select from pillarbox.adopted a where a.source = $1 and a.source_id = {id_text}
       and not (a.ended and not a.behind and a.mark is distinct from {mark})
   )
   order by {order}
   limit $2
-  for update of s skip locked
+  for update of s skip locked",
+            id_text = self.id_text(),
+            event_id = self.event_id(),
+            mark = self.mark(),
+            namespace = self.text(layout.namespace.as_ref()),
+            source = literal(self.source),
+            topic = self.text(layout.topic.as_ref()),
+            table_name = literal(table_name),
+            event_type = self.text(layout.event_type.as_ref()),
+            aggregate_type = self.text(layout.aggregate_type.as_ref()),
+            aggregate_id = self.text(layout.aggregate_id.as_ref()),
+            tenant = self.tenant(),
+            dedupe_key = self.text(layout.dedupe_key.as_ref()),
+            ordering_key = self.text(layout.ordering_key.as_ref()),
+            severity = self.text(layout.severity.as_ref()),
+            headers = self.headers(),
+            attempts = self.attempts(),
+            max_attempts = self.max_attempts(),
+            due_at = self.due_at(),
+            created_at = self.created_at(),
+            places = places.join(", "),
+            table = quoted_table(layout),
+            due = self.due(),
+            order = order.join(", "),
+        )
+    }
+
+    fn import(&self) -> String {
+        let columns = "id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, \
+                       dedupe_key, ordering_key, severity, payload, body, content_type, headers, attempts, \
+                       max_attempts, next_attempt_at, created_at";
+        let branches = self.branches();
+        let with: Vec<String> = (0..)
+            .zip(&branches)
+            .map(|(n, branch)| format!("branch_{n} as materialized (\n  {}\n)", self.taken(branch)))
+            .collect();
+        let all: Vec<String> = (0..branches.len())
+            .map(|n| format!("select * from branch_{n}"))
+            .collect();
+        let places: Vec<String> = (0..self.order().len()).map(|n| format!("place_{n}")).collect();
+        format!(
+            "with {with}, live as materialized (
+  select * from ({all}) as l
+  order by {places}
+  limit $2
 ), numbered as materialized (
   select *, nextval('pillarbox.outbox_seq') as seq from live
 ), born as (
@@ -430,29 +479,9 @@ impl Table<'_> {
   returning 1
 )
 select count(*) from noted",
-            id_text = self.id_text(),
-            event_id = self.event_id(),
-            mark = self.mark(),
-            namespace = self.text(layout.namespace.as_ref()),
-            source = literal(self.source),
-            topic = self.text(layout.topic.as_ref()),
-            table_name = literal(table_name),
-            event_type = self.text(layout.event_type.as_ref()),
-            aggregate_type = self.text(layout.aggregate_type.as_ref()),
-            aggregate_id = self.text(layout.aggregate_id.as_ref()),
-            tenant = self.tenant(),
-            dedupe_key = self.text(layout.dedupe_key.as_ref()),
-            ordering_key = self.text(layout.ordering_key.as_ref()),
-            severity = self.text(layout.severity.as_ref()),
-            headers = self.headers(),
-            attempts = self.attempts(),
-            max_attempts = self.max_attempts(),
-            due_at = self.due_at(),
-            created_at = self.created_at(),
-            table = quoted_table(layout),
-            live = self.live(),
-            due = self.due(),
-            order = self.order(),
+            with = with.join(", "),
+            all = all.join(" union all "),
+            places = places.join(", "),
         )
     }
 
@@ -467,6 +496,7 @@ select count(*) from noted",
   select a.source_id, a.event_id, {id} is null or not {live} as is_over
   from pillarbox.adopted a left join {table} s on {is_its_row}
   where a.source = $1 and not a.ended and ({id} is null or (not a.behind and a.mark is distinct from {mark}))
+  for update of a skip locked
 ), free as materialized (
   select * from changed c
   where not exists (
@@ -505,6 +535,15 @@ for update of s skip locked",
         )
     }
 
+    fn forgo(&self) -> String {
+        format!(
+            "update pillarbox.adopted a set behind = false
+where a.source = $1 and a.event_id = any($2) and a.behind and not exists (select from {table} s where {is_its_row})",
+            table = quoted_table(self.layout),
+            is_its_row = self.is_its_row(),
+        )
+    }
+
     fn tell(&self) -> String {
         let told = match &self.layout.status {
             Status::Presence => format!(
@@ -537,8 +576,9 @@ for update of s skip locked",
   where a.source = $1 and a.event_id = any($2)
 ), family as materialized (
   select source_id, event_id, mark,
-    case when bool_or(status = 'processing') then 'processing' when bool_or(status = 'pending') then 'pending'
-      when bool_or(status = 'dead') then 'dead' else 'delivered' end as status,
+    case when bool_or(status not in ('pending', 'dead', 'delivered')) then 'processing'
+      when bool_or(status = 'pending') then 'pending' when bool_or(status = 'dead') then 'dead'
+      else 'delivered' end as status,
     max(attempts) as attempts, min(next_attempt_at) filter (where status = 'pending') as due_at,
     (array_agg(last_error order by updated_at desc) filter (where last_error is not null))[1] as error
   from member group by source_id, event_id, mark
@@ -546,11 +586,9 @@ for update of s skip locked",
   {told}
   returning f.event_id, f.status, {mark} as mark
 ), noted as (
-  update pillarbox.adopted a set mark = t.mark, behind = false, ended = t.status <> 'pending'
-  from told t where a.source = $1 and a.event_id = t.event_id
+  {noted}
 ), left_alone as (
-  update pillarbox.adopted a
-  set behind = false, ended = a.ended or a.event_id not in (select event_id from member){given_up}
+  update pillarbox.adopted a set behind = false, ended = {ended} or a.event_id not in (select event_id from member)
   where a.source = $1 and a.event_id = any($2) and a.event_id not in (select event_id from told)
 )
 select count(*) from told",
@@ -558,9 +596,17 @@ select count(*) from told",
                 Status::Presence => "'-'::text".to_owned(),
                 Status::Processed | Status::Code { .. } => self.mark(),
             },
-            given_up = match &self.layout.status {
-                Status::Presence => " or a.event_id in (select event_id from family where status = 'dead')",
-                Status::Processed | Status::Code { .. } => "",
+            noted = match &self.layout.status {
+                // The row is gone, and with it what there was to note.
+                Status::Presence =>
+                    "delete from pillarbox.adopted a using told t where a.source = $1 and a.event_id = t.event_id",
+                Status::Processed | Status::Code { .. } =>
+                    "update pillarbox.adopted a set mark = t.mark, behind = false, ended = t.status <> 'pending'
+  from told t where a.source = $1 and a.event_id = t.event_id",
+            },
+            ended = match &self.layout.status {
+                Status::Presence => "a.event_id in (select event_id from family where status = 'dead')",
+                Status::Processed | Status::Code { .. } => "a.ended",
             },
         )
     }
@@ -646,10 +692,18 @@ select count(*) from told",
                     .to_owned()
             }
         };
-        match &self.layout.max_retries {
+        match (
+            &self.layout.max_retries,
+            &self.layout.status,
+            self.layout.max_attempts,
+        ) {
             // The last attempt is no retry any more.
-            Some(column) => format!("least({counted}, s.{})", quoted(column)),
-            None => counted,
+            (Some(column), _, _) => format!("least({counted}, s.{})", quoted(column)),
+            // Nothing else tells that the row is given up on, also if it was refused at the first attempt.
+            (None, Status::Processed, Some(most)) => {
+                format!("case f.status when 'dead' then greatest({counted}, {most}) else {counted} end")
+            }
+            (None, Status::Processed | Status::Code { .. } | Status::Presence, _) => counted,
         }
     }
 
@@ -706,11 +760,23 @@ select count(*) from gone",
         .flatten()
         .map(|code| literal(code))
         .collect();
-        let column = quoted(column);
+        // From one value to the next by an index on the column: what is known is stepped over, however much it is.
         Some(format!(
-            "select count(*) from (select from {} s where s.{column} is null or s.{column} not in ({}) limit $1) as strange",
-            quoted_table(self.layout),
-            known.join(", ")
+            "with recursive value as (
+  (select s.{column} as code from {table} s where s.{column} is not null order by 1 limit 1)
+  union all
+  select (select s.{column} from {table} s where s.{column} > v.code order by 1 limit 1)
+  from value v where v.code is not null
+)
+select count(*) from (
+  (select from value v join {table} s on s.{column} = v.code where v.code::text not in ({known}) limit $1)
+  union all
+  (select from {table} s where s.{column} is null limit $1)
+  limit $1
+) as strange",
+            column = quoted(column),
+            table = quoted_table(self.layout),
+            known = known.join(", ")
         ))
     }
 }

@@ -1,10 +1,12 @@
 //! Tells an adopted table what became of its rows, in the transaction that writes it here.
 //!
-//! The table's rows are locked first, by a statement of their own, and then the family is read: two siblings that end at
-//! the same time wait for each other here, and the second sees that both have. A row that somebody else holds locked
-//! is told later, by the importer: nobody waits for it.
+//! What is noted of the rows is locked first, in one order for all, by a statement of its own; then the table's rows, and
+//! then the family is read: two siblings that end at the same time wait for each other here, and the second sees that
+//! both have. A row of the table that somebody else holds locked is told later, by the importer: nobody waits for it.
 
-use sqlx::{AssertSqlSafe, Row};
+use std::collections::HashSet;
+
+use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::statements::Adoption;
@@ -16,15 +18,22 @@ use crate::stores::postgres::{Inner, Transaction, store_error};
 const BEHIND: i64 = 1000;
 
 const ADOPTED: &str = "select a.source, a.event_id from pillarbox.adopted a
-where a.event_id in (
+where a.event_id = any(array(
   select coalesce(e.parent_id, e.id) from pillarbox.outbox_events e where e.id = any($1)
-)
-order by a.source";
+))
+order by a.source, a.event_id
+for update of a /*patience*/";
+
+const ADOPTED_COUNT: &str = "select count(*) from pillarbox.adopted a
+where a.event_id = any(array(
+  select coalesce(e.parent_id, e.id) from pillarbox.outbox_events e where e.id = any($1)
+))";
 
 const SET_BEHIND: &str =
     "update pillarbox.adopted set behind = true where source = $1 and event_id = any($2) and not behind";
 
-const ARE_BEHIND: &str = "select event_id from pillarbox.adopted where source = $1 and behind limit $2";
+const ARE_BEHIND: &str = "select event_id from pillarbox.adopted where source = $1 and behind limit $2 \
+    for update skip locked";
 
 /// Events of one source that are about to change.
 #[derive(Debug)]
@@ -57,16 +66,55 @@ pub(in crate::stores::postgres) async fn lock_for_a_person(
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let rows = sqlx::query(AssertSqlSafe(in_schema(ADOPTED, &inner.sql.schema)))
+    let adopted = lock_adopted(inner, transaction, ids, "").await?;
+    lock_sources(inner, transaction, adopted).await
+}
+
+/// The same for whoever holds the native rows already: `None` if somebody is at one of them, who may be waiting for us.
+pub(in crate::stores::postgres) async fn try_lock(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    ids: &[Uuid],
+) -> Result<Option<Vec<Touched>>, StoreError> {
+    if !inner.adopts() || ids.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let adopted = lock_adopted(inner, transaction, ids, "skip locked").await?;
+    let all: i64 = sqlx::query_scalar(AssertSqlSafe(in_schema(ADOPTED_COUNT, &inner.sql.schema)))
+        .bind(ids)
+        .persistent(false)
+        .fetch_one(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    if i64::try_from(adopted.len()).is_ok_and(|locked| locked < all) {
+        return Ok(None);
+    }
+    lock_sources(inner, transaction, adopted).await.map(Some)
+}
+
+async fn lock_adopted(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    ids: &[Uuid],
+    patience: &str,
+) -> Result<Vec<(String, Uuid)>, StoreError> {
+    let statement = ADOPTED.replace("/*patience*/", patience);
+    sqlx::query_as(AssertSqlSafe(in_schema(&statement, &inner.sql.schema)))
         .bind(ids)
         .persistent(false)
         .fetch_all(&mut **transaction)
         .await
-        .map_err(store_error)?;
+        .map_err(store_error)
+}
+
+/// `adopted` is sorted by source.
+async fn lock_sources(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    adopted: Vec<(String, Uuid)>,
+) -> Result<Vec<Touched>, StoreError> {
     let mut touched: Vec<Touched> = Vec::new();
-    for row in &rows {
-        let source: String = row.try_get(0).map_err(store_error)?;
-        let event: Uuid = row.try_get(1).map_err(store_error)?;
+    for (source, event) in adopted {
         match touched.last_mut().filter(|last| last.source == source) {
             Some(last) => last.others.push(event),
             None => touched.push(Touched {
@@ -80,7 +128,8 @@ pub(in crate::stores::postgres) async fn lock_for_a_person(
         // A table that only another worker knows is told by that one.
         if let Some(adoption) = inner.adoption(&one.source) {
             one.locked = lock_rows(transaction, &adoption, &one.others).await?;
-            one.others.retain(|event| !one.locked.contains(event));
+            let locked: HashSet<&Uuid> = one.locked.iter().collect();
+            one.others.retain(|event| !locked.contains(event));
         }
     }
     Ok(touched)
@@ -155,5 +204,14 @@ pub(super) async fn catch_up(
         return Ok(());
     }
     let locked = lock_rows(transaction, adoption, &behind).await?;
-    tell_rows(transaction, adoption, &locked).await
+    tell_rows(transaction, adoption, &locked).await?;
+    // Who is gone need not be told, and must not keep others from being told.
+    sqlx::query(AssertSqlSafe(adoption.forgo.clone()))
+        .bind(&adoption.source)
+        .bind(behind)
+        .persistent(false)
+        .execute(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    Ok(())
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use super::super::harness::PostgresHarness;
+use super::super::harness::{PostgresHarness, service};
 use super::super::producer::request;
 use super::seeds::Seed;
 
@@ -26,7 +26,12 @@ impl Adopted {
     }
 
     pub(super) async fn with(seed: Seed, change: impl FnOnce(Source) -> Source) -> Self {
-        let outbox = PostgresHarness::direct().await;
+        Self::at(&service("PILLARBOX_TEST_POSTGRES_URL"), seed, change).await
+    }
+
+    /// With a store that connects like this.
+    pub(super) async fn at(url: &str, seed: Seed, change: impl FnOnce(Source) -> Source) -> Self {
+        let outbox = PostgresHarness::at(url).await;
         let schema = format!("s_{}", Uuid::new_v4().simple());
         let adopted = Self {
             outbox,
@@ -155,10 +160,24 @@ impl Adopted {
         assert!(lost.is_empty(), "{lost:?}");
     }
 
-    pub(super) async fn clean_up(self) {
+    /// Who claims here.
+    pub(super) fn worker(&self) -> Uuid {
+        self.worker
+    }
+
+    /// The schema that the table is in.
+    pub(super) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    pub(super) async fn drop_schemas(&self) {
         use pillarbox_testkit::store_suite::Harness;
         self.run("drop schema {schema} cascade").await;
         self.outbox.clean_up().await;
+    }
+
+    pub(super) async fn clean_up(self) {
+        self.drop_schemas().await;
     }
 }
 

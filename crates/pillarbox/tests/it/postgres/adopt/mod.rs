@@ -1,6 +1,13 @@
 //! Tables of others, worked on as they are.
 
+mod agreeing;
 mod changing;
+mod families;
 mod harness;
+mod histories;
+mod importing;
+mod large;
+mod odd;
 mod seeds;
+mod suite;
 mod telling;

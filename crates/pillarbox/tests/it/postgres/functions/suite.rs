@@ -77,6 +77,10 @@ impl Harness for ByFunction {
             | Capability::EnqueueWaitsForRivals
             | Capability::Savepoints
             | Capability::ManyRanges
+            | Capability::Field(_)
+            | Capability::Checks
+            | Capability::OwnTable
+            | Capability::OpenLimit
             | Capability::Corrupt(_) => self.outbox.can(what),
         }
     }

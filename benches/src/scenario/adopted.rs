@@ -1,0 +1,84 @@
+//! A backlog in somebody else's table, against the same in ours.
+
+use std::time::Duration;
+
+use pillarbox::stores::postgres::adopt::{Source, built_in};
+
+use super::{Context, rate, tell};
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::ours::Ours;
+use crate::report::{Measurement, Pairs};
+
+const LAYOUT: &str = "order-service";
+/// Its own ten are for a poller that sends them one after another.
+const BATCH: usize = 1000;
+
+/// The table and the indexes of its document.
+const TABLE: &str = "drop table if exists outbox;
+    create table outbox (
+      id uuid primary key, aggregate_type varchar(255) not null, aggregate_id uuid not null,
+      event_type varchar(255) not null, payload text not null, status varchar(50) not null,
+      created_at timestamp not null, sent_at timestamp, error_message text);
+    create index idx_outbox_status_created on outbox (status, created_at);
+    create index idx_outbox_aggregate on outbox (aggregate_id)";
+
+pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
+    let rows = context.scale.drained();
+    let sources = [source()?];
+    let ours = Ours::new(context.database).await?;
+    let mut pairs = Pairs::default();
+    for _ in 0..context.scale.pairs() {
+        ours.backlog().refill(rows, "drain").await?;
+        pairs.peer.push(rate(rows, ours.drain_into_nothing(rows).await?));
+        tell("native", pairs.peer[pairs.peer.len() - 1]);
+
+        ours.backlog().clear().await?;
+        fill(context.database, rows).await?;
+        let took = ours.adopting(&sources).drain_into_nothing(rows).await?;
+        pairs.ours.push(rate(rows, took));
+        verify(context.database, rows).await?;
+        tell("adopted", pairs.ours[pairs.ours.len() - 1]);
+    }
+    let against = "the same backlog in the outbox's own table";
+    let found = Measurement::speeds("drain-adopted", against, &pairs, 0.35);
+    Ok(vec![found.detail("rows", rows).detail("layout", LAYOUT)])
+}
+
+fn source() -> Result<Source, Failure> {
+    let layout = built_in(LAYOUT).ok_or_else(|| Failure::said(format!("there is no layout {LAYOUT}")))?;
+    Ok(Source {
+        name: LAYOUT.to_owned(),
+        layout,
+        poll: Duration::from_secs(5),
+        batch: BATCH,
+        prune: None,
+    })
+}
+
+/// Rows as the service writes them, with payloads like those of the other backlogs.
+async fn fill(database: &Database, rows: u32) -> Result<(), Failure> {
+    database.run(TABLE).await?;
+    database
+        .run("truncate pillarbox.adopted; truncate pillarbox.importers")
+        .await?;
+    let insert = format!(
+        "insert into outbox (id, aggregate_type, aggregate_id, event_type, payload, status, created_at)
+         select gen_random_uuid(), 'Order', gen_random_uuid(), 'OrderCreated',
+           jsonb_build_object('order', n, 'customer', 'c-' || n, 'currency', 'EUR', 'note', repeat('x', 235))::text,
+           'NEW', now() at time zone 'UTC' - make_interval(secs => ({rows} - n) / 1000.0)
+         from generate_series(1, {rows}) n"
+    );
+    database.run(&insert).await?;
+    database.calm("outbox").await
+}
+
+/// What the table says itself is what counts.
+async fn verify(database: &Database, rows: u32) -> Result<(), Failure> {
+    let sent = "select count(*) from outbox where status = 'SENT' and sent_at is not null";
+    let sent = database.count(sent).await?;
+    if sent == i64::from(rows) {
+        return Ok(());
+    }
+    Err(Failure::said(format!("{sent} of {rows} rows are SENT")))
+}
