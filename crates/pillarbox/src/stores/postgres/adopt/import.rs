@@ -2,7 +2,7 @@
 //!
 //! **If we die here** nothing of this round is there, and the lease goes to somebody else.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use sqlx::{AssertSqlSafe, Row};
 
@@ -33,6 +33,7 @@ pub(in crate::stores::postgres) async fn import(
 ) -> Result<Imported, StoreError> {
     let mut transaction = inner.begin().await?;
     let mut imported = Imported::default();
+    let mut last = None;
     if is_ours(&inner, &mut transaction, &adoption, &request).await? {
         if request.heed {
             (imported.dropped, imported.reset) = heed(&mut transaction, &adoption).await?;
@@ -44,12 +45,21 @@ pub(in crate::stores::postgres) async fn import(
         let room = request.most.saturating_sub(open).min(request.batch);
         imported.full = room == 0;
         if room > 0 {
-            imported.rows = take(&mut transaction, &adoption, room).await?;
-            imported.more = imported.rows == room;
+            let floor = floor(&adoption).take().filter(|_| !request.heed);
+            let taken = take(&mut transaction, &adoption, room, floor.as_ref()).await?;
+            imported.rows = taken.rows;
+            // Nobody waits before the table was looked at from its beginning.
+            imported.more = taken.rows == room || floor.is_some();
+            last = taken.last.filter(|_| taken.rows == room);
         }
     }
     transaction.commit().await.map_err(store_error)?;
+    *floor(&adoption) = last;
     Ok(imported)
+}
+
+fn floor(adoption: &Adoption) -> MutexGuard<'_, Option<Vec<String>>> {
+    adoption.floor.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn is_ours(
@@ -100,15 +110,39 @@ async fn on_their_way(
     Ok(usize::try_from(count).unwrap_or_default())
 }
 
-async fn take(transaction: &mut Transaction, adoption: &Adoption, room: usize) -> Result<usize, StoreError> {
-    let count: i64 = sqlx::query_scalar(AssertSqlSafe(adoption.import.clone()))
+/// What one batch was.
+struct Taken {
+    rows: usize,
+    /// The place of the last one.
+    last: Option<Vec<String>>,
+}
+
+async fn take(
+    transaction: &mut Transaction,
+    adoption: &Adoption,
+    room: usize,
+    floor: Option<&Vec<String>>,
+) -> Result<Taken, StoreError> {
+    let statement = match floor {
+        Some(_) => &adoption.import_after,
+        None => &adoption.import,
+    };
+    let mut query = sqlx::query_as(AssertSqlSafe(statement.clone()))
         .bind(&adoption.source)
-        .bind(i64::try_from(room).unwrap_or(i64::MAX))
+        .bind(i64::try_from(room).unwrap_or(i64::MAX));
+    if let Some(floor) = floor {
+        query = query.bind(floor);
+    }
+    let (rows, last): (i64, Option<Vec<Option<String>>>) = query
         .persistent(false)
         .fetch_one(&mut **transaction)
         .await
         .map_err(store_error)?;
-    Ok(usize::try_from(count).unwrap_or_default())
+    Ok(Taken {
+        rows: usize::try_from(rows).unwrap_or_default(),
+        // A row without a place cannot be a floor.
+        last: last.and_then(|parts| parts.into_iter().collect()),
+    })
 }
 
 /// Rows that are not ours to judge.

@@ -1,8 +1,12 @@
 //! The statements that work on one adopted table, made of its layout and of the types of its columns.
 //!
+//! `source || ''` keeps the planner to the index on `event_id` where events are named: by the primary key it would read all
+//! that is noted of the table. Measured on 2026-11-15: half of the time of a settle with 9,000 rows on their way.
+//!
 //! Identifiers stand between quotes, values are literals that were escaped; nothing of a row is ever part of a
 //! statement.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::Source;
@@ -12,12 +16,17 @@ use crate::schema::in_schema;
 use crate::store::Importing;
 
 /// A layout that fits its table, ready to work.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Adoption {
     /// What rows know it by.
     pub(crate) source: String,
     /// Takes rows over. $1 source   $2 how many
     pub(super) import: String,
+    /// The same after the place of the last one. $3 the place
+    pub(super) import_after: String,
+    /// The place of the last row that was taken, while there are more: what is before it is on its way, and need not be
+    /// looked through for every batch. What was committed late is found when the table is looked at from its beginning.
+    pub(super) floor: Mutex<Option<Vec<String>>>,
     /// Finds rows that a person changed, and rows that are gone. $1 source
     pub(super) heed: String,
     /// Locks the rows of these events. $1 source   $2 events
@@ -49,7 +58,9 @@ impl Adoption {
         let ours = |text: String| in_schema(&text, schema);
         Ok(Self {
             source: from.name.clone(),
-            import: ours(table.import()),
+            import: ours(table.import(&[])),
+            import_after: ours(table.import(&table.floor())),
+            floor: Mutex::default(),
             heed: ours(table.heed()),
             lock: ours(table.lock()),
             tell: ours(table.tell()),
@@ -370,8 +381,17 @@ impl Table<'_> {
         }
     }
 
-    /// Rows of one branch that are to be taken over, as what they become; locked.
-    fn taken(&self, branch: &str) -> String {
+    /// The place of the last row that was taken, each part as the column has it.
+    fn floor(&self) -> Vec<String> {
+        let columns = self.layout.order.iter().chain([&self.layout.id]);
+        (1..)
+            .zip(columns)
+            .map(|(n, column)| format!("($3::text[])[{n}]::{}", self.kind(column)))
+            .collect()
+    }
+
+    /// Rows of one branch that are to be taken over, as what they become; locked. After the floor, if there is one.
+    fn taken(&self, branch: &str, floor: &[String]) -> String {
         let [json, body, content_type] = self.content();
         let layout = self.layout;
         let version = layout.event_version.as_ref().map_or_else(
@@ -384,6 +404,12 @@ impl Table<'_> {
             .zip(&order)
             .map(|(n, by)| format!("{by} as place_{n}"))
             .collect();
+        let order = order.join(", ");
+        let after = if floor.is_empty() {
+            String::new()
+        } else {
+            format!(" and ({order}) > ({})", floor.join(", "))
+        };
         format!(
             "select {id_text} as source_id, {event_id} as id, {mark} as mark,
     coalesce({namespace}, {source}) as namespace, coalesce({topic}, {table_name}) as topic,
@@ -393,7 +419,7 @@ impl Table<'_> {
     {content_type} as content_type, {headers} as headers, {attempts} as attempts, {max_attempts} as max_attempts,
     {due_at} as due_at, {created_at} as created_at, {places}
   from {table} s
-  where {branch} and {due} and not exists (
+  where {branch} and {due}{after} and not exists (
     select from pillarbox.adopted a where a.source = $1 and a.source_id = {id_text}
       and not (a.ended and not a.behind and a.mark is distinct from {mark})
   )
@@ -422,18 +448,17 @@ impl Table<'_> {
             places = places.join(", "),
             table = quoted_table(layout),
             due = self.due(),
-            order = order.join(", "),
         )
     }
 
-    fn import(&self) -> String {
+    fn import(&self, floor: &[String]) -> String {
         let columns = "id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, \
                        dedupe_key, ordering_key, severity, payload, body, content_type, headers, attempts, \
                        max_attempts, next_attempt_at, created_at";
         let branches = self.branches();
         let with: Vec<String> = (0..)
             .zip(&branches)
-            .map(|(n, branch)| format!("branch_{n} as materialized (\n  {}\n)", self.taken(branch)))
+            .map(|(n, branch)| format!("branch_{n} as materialized (\n  {}\n)", self.taken(branch, floor)))
             .collect();
         let all: Vec<String> = (0..branches.len())
             .map(|n| format!("select * from branch_{n}"))
@@ -478,7 +503,19 @@ impl Table<'_> {
     set mark = excluded.mark, event_id = excluded.event_id, ended = false, behind = false
   returning 1
 )
-select count(*) from noted",
+select (select count(*) from noted), (
+  select array[{texts}] from live order by {last} limit 1
+)",
+            texts = places
+                .iter()
+                .map(|place| format!("{place}::text"))
+                .collect::<Vec<_>>()
+                .join(", "),
+            last = places
+                .iter()
+                .map(|place| format!("{place} desc"))
+                .collect::<Vec<_>>()
+                .join(", "),
             with = with.join(", "),
             all = all.join(" union all "),
             places = places.join(", "),
@@ -528,7 +565,7 @@ select count(*) filter (where is_over), count(*) filter (where not is_over) from
     fn lock(&self) -> String {
         format!(
             "select a.event_id from pillarbox.adopted a join {table} s on {is_its_row}
-where a.source = $1 and a.event_id = any($2)
+where a.source || '' = $1 and a.event_id = any($2)
 for update of s skip locked",
             table = quoted_table(self.layout),
             is_its_row = self.is_its_row(),
@@ -538,7 +575,7 @@ for update of s skip locked",
     fn forgo(&self) -> String {
         format!(
             "update pillarbox.adopted a set behind = false
-where a.source = $1 and a.event_id = any($2) and a.behind and not exists (select from {table} s where {is_its_row})",
+where a.source || '' = $1 and a.event_id = any($2) and a.behind and not exists (select from {table} s where {is_its_row})",
             table = quoted_table(self.layout),
             is_its_row = self.is_its_row(),
         )
@@ -573,7 +610,7 @@ where a.source = $1 and a.event_id = any($2) and a.behind and not exists (select
     select id, status, attempts, next_attempt_at, last_error, updated_at from pillarbox.outbox_events
     where parent_id = a.event_id
   ) as e
-  where a.source = $1 and a.event_id = any($2)
+  where a.source || '' = $1 and a.event_id = any($2)
 ), family as materialized (
   select source_id, event_id, mark,
     case when bool_or(status not in ('pending', 'dead', 'delivered')) then 'processing'
@@ -586,23 +623,19 @@ where a.source = $1 and a.event_id = any($2) and a.behind and not exists (select
   {told}
   returning f.event_id, f.status, {mark} as mark
 ), noted as (
-  {noted}
+  update pillarbox.adopted a set mark = t.mark, behind = false, ended = t.status <> 'pending'
+  from told t where t.status <> 'delivered' and a.source || '' = $1 and a.event_id = t.event_id
+), forgotten as (
+  delete from pillarbox.adopted a using told t
+  where t.status = 'delivered' and a.source || '' = $1 and a.event_id = t.event_id
 ), left_alone as (
   update pillarbox.adopted a set behind = false, ended = {ended} or a.event_id not in (select event_id from member)
-  where a.source = $1 and a.event_id = any($2) and a.event_id not in (select event_id from told)
+  where a.source || '' = $1 and a.event_id = any($2) and a.event_id not in (select event_id from told)
 )
 select count(*) from told",
             mark = match &self.layout.status {
                 Status::Presence => "'-'::text".to_owned(),
                 Status::Processed | Status::Code { .. } => self.mark(),
-            },
-            noted = match &self.layout.status {
-                // The row is gone, and with it what there was to note.
-                Status::Presence =>
-                    "delete from pillarbox.adopted a using told t where a.source = $1 and a.event_id = t.event_id",
-                Status::Processed | Status::Code { .. } =>
-                    "update pillarbox.adopted a set mark = t.mark, behind = false, ended = t.status <> 'pending'
-  from told t where a.source = $1 and a.event_id = t.event_id",
             },
             ended = match &self.layout.status {
                 Status::Presence => "a.event_id in (select event_id from family where status = 'dead')",

@@ -29,8 +29,7 @@ where a.event_id = any(array(
   select coalesce(e.parent_id, e.id) from pillarbox.outbox_events e where e.id = any($1)
 ))";
 
-const SET_BEHIND: &str =
-    "update pillarbox.adopted set behind = true where source = $1 and event_id = any($2) and not behind";
+const SET_BEHIND: &str = "update pillarbox.adopted set behind = true where source || '' = $1 and event_id = any($2) and not behind";
 
 const ARE_BEHIND: &str = "select event_id from pillarbox.adopted where source = $1 and behind limit $2 \
     for update skip locked";

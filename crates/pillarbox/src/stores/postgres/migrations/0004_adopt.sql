@@ -7,7 +7,7 @@ create table pillarbox.adopted (
   source_id text collate "C" not null,
   event_id  uuid not null,
   mark      text not null,
-  -- It is over here: delivered, given up on, or deleted by a person.
+  -- It is over here: given up on, or deleted by a person. What was delivered is not noted any more.
   ended     boolean not null default false,
   -- The table has not been told yet, because somebody held its row locked.
   behind    boolean not null default false,
