@@ -75,3 +75,24 @@ pub struct Rate {
     /// How many at once after a rest.
     pub burst: u32,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_with_a_limit_of_its_own_has_more_or_fewer_attempts_and_the_same_waits() {
+        let policy = Policy {
+            retry: RetryPolicy::steps(vec![Duration::from_secs(7)]).max_attempts(4),
+            timeout: Duration::from_secs(1),
+            on_dead: OnDead::Block,
+            pipelined: false,
+        };
+        for attempts in [1, 9] {
+            let own = policy.limited(attempts);
+            assert_eq!(own.limit(), attempts);
+            assert_eq!(own.retry.schedule(), policy.retry.schedule());
+            assert_eq!(own.timeout, policy.timeout);
+        }
+    }
+}

@@ -125,14 +125,18 @@ async fn arap_gives_up_after_three_failures_and_its_sql_reset_begins_anew() {
         (&json!(0), &Value::Null),
         "{row}"
     );
-    let row = &system.rows(ARAP).await[&dead[1]];
+    let row = system.rows(ARAP).await.remove(&dead[1]).expect("it is there");
     assert_eq!(
         (&row["ProcessedOnUtc"], &row["RetryCount"]),
         (&Value::Null, &json!(3)),
         "nobody asked"
     );
+    // Or by a person here.
+    system.command(&["events", "retry", &dead[1].to_string()]).good();
+    let row = system.until(ARAP, dead[1], "is processed", is_processed).await;
+    assert_eq!(row["RetryCount"], 0, "{row}");
     daemon.stop().await;
-    assert_eq!(queue.read().await.len(), 6);
+    assert_eq!(queue.read().await.len(), 7);
     queue.delete().await;
     system.remove().await;
 }

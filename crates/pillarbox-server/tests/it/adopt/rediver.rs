@@ -190,3 +190,46 @@ async fn entries_in_the_hands_of_rediver_itself_are_left_alone_for_ten_minutes()
     assert_eq!(hook.accepted(), [ids[0]]);
     system.remove().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_goes_to_two_places_is_completed_when_both_have_it() {
+    let mail = Hook::start(|_| 200);
+    let chat = Hook::start(|call| {
+        if call.body["title"] == "Down" || call.turn < 3 {
+            500
+        } else {
+            200
+        }
+    });
+    let system = System::new(Weight::Light, &[REDIVER]).await;
+    let config = format!(
+        "{}{}[[adopt]]\nlayout = \"rediver\"\nto = [\"mail\", \"chat\"]\npoll = \"100ms\"\n\
+         retry = {{ steps = [\"200ms\"] }}\n",
+        mail.destination("mail"),
+        chat.destination("chat")
+    );
+    let id = system.produce(REDIVER, 1).await[0];
+    let down = system
+        .produce_like(REDIVER, 1, &[("SQL injection", "Down")])
+        .await[0];
+    let daemon = system.start(&config);
+    let row = system
+        .until(REDIVER, id, "has failed", |row| row["status"] == "failed")
+        .await;
+    assert_eq!(row["processed_at"], Value::Null, "one of two is not all");
+    let row = system.until(REDIVER, id, "is completed", is_completed).await;
+    assert_eq!(row["retry_count"], 2, "{row}");
+    let row = system.until(REDIVER, down, "is dead", is_dead).await;
+    assert_eq!(row["retry_count"], 3, "{row}");
+    daemon.stop().await;
+    for id in [id, down] {
+        assert_eq!(
+            mail.answers(id),
+            [200],
+            "what one refuses is not repeated to the other"
+        );
+    }
+    assert_eq!(chat.answers(id), [500, 500, 200]);
+    assert_eq!(chat.answers(down), [500; 4]);
+    system.remove().await;
+}

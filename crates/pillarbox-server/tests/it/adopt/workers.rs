@@ -1,7 +1,10 @@
 //! Two workers on one adopted table.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use uuid::Uuid;
 
 use super::faults::HASTY;
@@ -73,5 +76,44 @@ async fn when_the_worker_that_imports_is_killed_the_other_one_takes_over() {
     assert_eq!(rows.len(), 20);
     second.stop().await;
     assert_eq!(hook.accepted().len(), 20, "nothing was in anybody's hands");
+    system.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_slept_through_its_lease_changes_nothing_in_the_table() {
+    let began = Arc::new(AtomicUsize::new(0));
+    let calls = Arc::clone(&began);
+    let hook = Hook::start(move |call| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        // Nobody answers the first call before the second one has come.
+        let deadline = Instant::now() + PATIENCE;
+        while calls.load(Ordering::Relaxed) < 2 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if call.turn == 1 { 500 } else { 200 }
+    });
+    let mut system = System::new(Weight::Heavy, &[REDIVER]).await;
+    system.lease = 2 * HASTY; // an attempt has a third of it: time enough to fall asleep
+    let config = config(&hook, "\"100ms\"");
+    let id = system.produce(REDIVER, 1).await[0];
+    let sleeper = system.start(&config);
+    eventually("it is called", PATIENCE, || async {
+        (began.load(Ordering::Relaxed) > 0).then_some(())
+    })
+    .await;
+    sleeper.signal(Signal::STOP);
+    let other = system.start(&config);
+    let row = system.until(REDIVER, id, "is completed", is_completed).await;
+    assert_eq!(row["retry_count"], 1, "the attempt of the sleeper counts: {row}");
+    // It hears now that its own attempt has failed.
+    sleeper.signal(Signal::CONT);
+    let said = sleeper.stop().await;
+    assert!(said.contains(" lost=1\n"), "{said}");
+    other.stop().await;
+    assert_eq!(
+        system.rows(REDIVER).await[&id],
+        row,
+        "not a letter of it has changed"
+    );
     system.remove().await;
 }

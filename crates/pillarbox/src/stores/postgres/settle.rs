@@ -133,6 +133,7 @@ pub(super) async fn settle(
     if !discarded.ids.is_empty() {
         lost.extend(discarded.write(&inner, &mut transaction, worker).await?);
     }
+    let touched = adopt::settled(&inner, &mut transaction, touched, &ids, &lost).await?;
     adopt::tell(&inner, &mut transaction, touched).await?;
     failpoint::hit("in_settle");
     transaction.commit().await.map_err(store_error)?;

@@ -365,3 +365,22 @@ mod seconds {
         Ok(Option::<u64>::deserialize(from)?.map(Duration::from_secs))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_with_limits_of_their_own_cannot_have_namespaces_of_their_own() {
+        let mut layout = Layout::new("outbox", "id", Payload::Column("payload".to_owned()));
+        layout.processed_at = Some("sent_at".to_owned());
+        layout.max_retries = Some("max_retries".to_owned());
+        assert_eq!(layout.check(), Ok(()));
+        layout.namespace = Some("namespace".to_owned());
+        let refused = layout
+            .check()
+            .expect_err("nobody could tell whose limit it is")
+            .to_string();
+        assert!(refused.starts_with("`max_retries` and `namespace`"), "{refused}");
+    }
+}

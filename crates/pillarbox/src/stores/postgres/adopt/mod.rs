@@ -30,7 +30,7 @@ pub use self::inspect::{Column, columns};
 pub use self::layout::{Counts, Delays, Layout, LayoutError, Payload, Status, Zone};
 pub(super) use self::sources::sources;
 pub(crate) use self::statements::Adoption;
-pub(super) use self::tell::{lock, lock_for_a_person, tell, try_lock};
+pub(super) use self::tell::{lock, lock_for_a_person, settled, tell, try_lock};
 use super::{Inner, store_error};
 use crate::store::StoreError;
 

@@ -34,6 +34,11 @@ const SET_BEHIND: &str = "update pillarbox.adopted set behind = true where sourc
 const ARE_BEHIND: &str = "select event_id from pillarbox.adopted where source = $1 and behind limit $2 \
     for update skip locked";
 
+const UNCHANGED: &str =
+    "select coalesce(e.parent_id, e.id) from pillarbox.outbox_events e where e.id = any($1)
+except
+select coalesce(e.parent_id, e.id) from pillarbox.outbox_events e where e.id = any($2) and e.id <> all($1)";
+
 /// Events of one source that are about to change.
 #[derive(Debug)]
 pub(in crate::stores::postgres) struct Touched {
@@ -146,6 +151,32 @@ async fn lock_rows(
         .fetch_all(&mut **transaction)
         .await
         .map_err(store_error)
+}
+
+/// Leaves out those of which nothing was written, because their rows were no longer ours: what a table was told by
+/// whoever has them now, or what a person has done to it since, is not ours to write over.
+pub(in crate::stores::postgres) async fn settled(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    mut touched: Vec<Touched>,
+    ids: &[Uuid],
+    lost: &[Uuid],
+) -> Result<Vec<Touched>, StoreError> {
+    if touched.is_empty() || lost.is_empty() {
+        return Ok(touched);
+    }
+    let unchanged: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(in_schema(UNCHANGED, &inner.sql.schema)))
+        .bind(lost)
+        .bind(ids)
+        .persistent(false)
+        .fetch_all(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    for one in &mut touched {
+        one.locked.retain(|event| !unchanged.contains(event));
+        one.others.retain(|event| !unchanged.contains(event));
+    }
+    Ok(touched)
 }
 
 /// Writes what became of the events whose rows are locked.

@@ -85,6 +85,23 @@ async fn a_reset_while_the_row_is_processed_holds_if_the_attempt_fails() {
 }
 
 #[tokio::test]
+async fn a_settle_that_comes_too_late_leaves_the_table_alone() {
+    let adopted = Adopted::new(FAMILY_HUB).await;
+    let id = adopted.produce().await;
+    let delivery = adopted.take().await;
+    adopted.settle(&delivery, Verdict::Delivered).await;
+    // A person wants it sent again, and nobody has looked yet.
+    adopted.change(id, "status = 0, processed_at = null").await;
+    let before = adopted.row(id).await;
+    for verdict in [Verdict::Delivered, retry(0), dead()] {
+        assert_eq!(adopted.settle_late(&delivery, verdict).await, [delivery.id]);
+    }
+    assert_eq!(adopted.row(id).await, before, "the person's word stands");
+    assert_eq!(adopted.import().await.rows, 1, "and is heard");
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
 async fn a_row_that_is_gone_is_dropped_quietly() {
     let adopted = Adopted::new(REDIVER).await;
     let id = adopted.produce().await;

@@ -143,6 +143,12 @@ impl Adopted {
     }
 
     pub(super) async fn settle(&self, delivery: &Delivery, verdict: Verdict) {
+        let lost = self.settle_late(delivery, verdict).await;
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+
+    /// The same by somebody who may have lost the row: which rows were lost.
+    pub(super) async fn settle_late(&self, delivery: &Delivery, verdict: Verdict) -> Vec<Uuid> {
         let settlement = Settlement {
             id: delivery.id,
             claim: delivery.claim,
@@ -151,13 +157,8 @@ impl Adopted {
             max_attempts: None,
             unordered: false,
         };
-        let lost = self
-            .outbox
-            .store
-            .settle(self.worker, &[settlement])
-            .await
-            .expect("settles");
-        assert!(lost.is_empty(), "{lost:?}");
+        let settled = self.outbox.store.settle(self.worker, &[settlement]).await;
+        settled.expect("settles")
     }
 
     /// Who claims here.
