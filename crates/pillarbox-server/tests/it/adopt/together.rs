@@ -1,6 +1,7 @@
 //! Several tables in one daemon, and rows that are nobody's business.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -9,8 +10,10 @@ use super::hook::Hook;
 use super::seeds::{ARAP, FAMILY_HUB, MODKIT, ORDER_SERVICE, REDIVER, Seed};
 use super::system::System;
 use crate::crash::broker::Queue;
-use crate::crash::patience::Weight;
+use crate::crash::patience::{Weight, eventually};
 use crate::crash::services::variable;
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const ALL: [Seed; 5] = [ARAP, MODKIT, REDIVER, FAMILY_HUB, ORDER_SERVICE];
 
@@ -60,15 +63,11 @@ async fn one_daemon_serves_five_systems_while_they_keep_inserting() {
     let loads = ALL.map(|seed| system.keep_busy(seed));
     let daemon = system.start(&config);
     for seed in ALL {
-        system
-            .until_true(
-                &format!("{} is being served", seed.name),
-                &format!(
-                    "select count(*) > 20 from pillarbox.adopted where source = '{}' and ended",
-                    seed.name
-                ),
-            )
-            .await;
+        eventually(&format!("{} is being served", seed.name), PATIENCE, || async {
+            let rows = system.rows(seed).await;
+            (rows.values().filter(|row| is_over(row)).count() > 20).then_some(())
+        })
+        .await;
     }
     daemon.stop().await;
     let daemon = system.start(&config);

@@ -1,7 +1,7 @@
 //! The statements that work on one adopted table, made of its layout and of the types of its columns.
 //!
 //! `source || ''` keeps the planner to the index on `event_id` where events are named: by the primary key it would read all
-//! that is noted of the table. Measured on 2026-11-15: half of the time of a settle with 9,000 rows on their way.
+//! that is noted of the table. Seen in a plan of 2026-11-15 with 9,000 rows noted: 22 of 100 ms, and it grows with them.
 //!
 //! Identifiers stand between quotes, values are literals that were escaped; nothing of a row is ever part of a
 //! statement.
