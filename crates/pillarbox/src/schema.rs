@@ -15,6 +15,11 @@ pub(crate) fn in_schema(text: &str, schema: &str) -> String {
     }
 }
 
+/// A name between quotes, whatever it is.
+pub fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 /// Only names that mean the same with and without quotes.
 pub(crate) fn check_name(schema: &str) -> Result<(), StoreError> {
     let sound = !schema.is_empty()

@@ -1,4 +1,4 @@
-//! Text from outside that has to fit into a column.
+//! Text from outside that has to fit into a column, or was meant to be a name that we know.
 
 /// How much of an error is kept.
 pub const MAX_ERROR: usize = 8 * 1024;
@@ -25,6 +25,22 @@ pub fn error_text(text: &str) -> String {
     }
 }
 
+/// How many letters have to be put in, taken out or replaced to make one text of the other (Levenshtein).
+pub fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,6 +50,18 @@ mod tests {
     fn a_nul_is_replaced_and_an_empty_text_says_so() {
         assert_eq!(error_text("a\0b"), "a\u{FFFD}b");
         assert_eq!(error_text(" "), "(no reason was given)");
+    }
+
+    #[test]
+    fn distances_are_counted_in_edits() {
+        for (a, b, edits) in [
+            ("", "", 0),
+            ("lease", "leese", 1),
+            ("lease", "", 5),
+            ("ab", "ba", 2),
+        ] {
+            assert_eq!(distance(a, b), edits, "{a} {b}");
+        }
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pillarbox::StoreError;
-use pillarbox::stores::postgres::adopt::{Layout, Payload, Status, columns};
+use pillarbox::stores::postgres::adopt::{Layout, Payload, Status, columns, quoted, quoted_table};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::propose::Facts;
@@ -56,18 +56,6 @@ impl From<sqlx::Error> for Trouble {
             sqlx::Error::Database(answer) => StoreError::Other(answer.to_string()),
             other => StoreError::Unavailable(other.to_string()),
         })
-    }
-}
-
-/// A name between quotes, whatever it is.
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-fn quoted_table(table: &str) -> String {
-    match table.split_once('.') {
-        Some((schema, table)) => format!("{}.{}", quoted(schema), quoted(table)),
-        None => quoted(table),
     }
 }
 

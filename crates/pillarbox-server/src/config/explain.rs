@@ -3,6 +3,8 @@
 //! serde names an unknown key and the known ones; what a person wants to hear is the one that they
 //! meant.
 
+use pillarbox::text::distance;
+
 /// How far a typing error may be from what was meant, in edits.
 const FAR: usize = 3;
 
@@ -73,22 +75,6 @@ fn quoted_after<'a>(message: &'a str, prefix: &str) -> Option<&'a str> {
     message.strip_prefix(prefix)?.split('`').next()
 }
 
-/// Levenshtein's distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,17 +106,5 @@ mod tests {
             ),
             "expected a duration such as \"20s\", found integer `5`"
         );
-    }
-
-    #[test]
-    fn distances_are_counted_in_edits() {
-        for (a, b, edits) in [
-            ("", "", 0),
-            ("lease", "leese", 1),
-            ("lease", "", 5),
-            ("ab", "ba", 2),
-        ] {
-            assert_eq!(distance(a, b), edits, "{a} {b}");
-        }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sqlx::AssertSqlSafe;
 
 use super::{Inner, Postgres, store_error};
-use crate::schema::{check_name, in_schema};
+use crate::schema::{self, check_name, in_schema};
 use crate::store::StoreError;
 
 /// The longest name that a role can have, in bytes.
@@ -70,7 +70,7 @@ fn quoted(role: &str) -> Result<String, StoreError> {
             "{role:?} cannot be the name of a role; use 1 to {MAX_ROLE} bytes"
         )));
     }
-    Ok(format!("\"{}\"", role.replace('"', "\"\"")))
+    Ok(schema::quoted(role))
 }
 
 impl Postgres {

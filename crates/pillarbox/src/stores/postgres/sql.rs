@@ -71,10 +71,11 @@ macro_rules! statements {
 }
 
 statements! {
-    aside beat blocked claim_expired claim_fair claim_free claim_keyed create_lanes delete destinations divide_lanes
-    fair_index family is_abandoned is_expired lanes leave let_go_blocking let_go_unrouted
-    look pause pending record renew resume retry route settle_delivered settle_discard settle_other share_lanes skip
-    stats stats_large sweep workers
+    are_behind aside be_importer beat blocked claim_expired claim_fair claim_free claim_keyed count_adopted
+    create_lanes delete destinations divide_lanes fair_index family is_abandoned is_expired lanes leave
+    let_go_blocking let_go_unrouted lock_adopted look on_their_way pause pending record renew resume retry route
+    set_behind settle_delivered settle_discard settle_other share_lanes skip source sources stats stats_large sweep
+    unchanged workers
 }
 
 /// The statement with its fragments in it.
@@ -149,6 +150,11 @@ impl Sql {
         self.leave.with(&[("/*worker*/", &id(worker))])
     }
 
+    /// What is noted of adopted rows, without waiting for whoever has it locked.
+    pub(super) fn lock_adopted_at_once(&self) -> Statement {
+        self.lock_adopted.with(&[("/*patience*/", "skip locked")])
+    }
+
     /// Rows that wait for something other than time.
     pub(super) fn aside(&self, what: &str) -> Statement {
         self.aside.with(&[("/*what*/ true", what)])
@@ -169,7 +175,7 @@ fn list(names: &[String]) -> String {
 
 /// A string literal that holds whatever `standard_conforming_strings` says. NUL, which no text can hold, stands for
 /// nothing.
-fn literal(text: &str) -> String {
+pub(super) fn literal(text: &str) -> String {
     let clean = text.replace('\0', "").replace('\\', "\\\\").replace('\'', "''");
     format!("E'{clean}'")
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use pillarbox::outbox::Connection;
 use pillarbox::stores::postgres::{Options, Postgres};
 use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Recorded, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
@@ -82,10 +83,9 @@ impl Harness for PostgresHarness {
     }
 
     async fn begin(&self) -> Box<dyn Tx> {
-        let transaction = self.pool.begin().await.expect("begins");
-        Box::new(PostgresTx {
+        Box::new(Open {
             outbox: self.outbox(),
-            transaction,
+            session: self.pool.begin().await.expect("begins"),
         })
     }
 
@@ -153,52 +153,76 @@ impl Harness for PostgresHarness {
     }
 }
 
-struct PostgresTx {
-    outbox: Outbox,
-    transaction: sqlx::Transaction<'static, sqlx::Postgres>,
+/// A transaction of some library.
+#[async_trait]
+pub(super) trait Session: Connection + Sized + 'static {
+    /// Runs a statement in it.
+    async fn say(&mut self, sql: &'static str);
+
+    async fn commit(mut self) {
+        self.say("commit").await;
+    }
+
+    async fn rollback(mut self) {
+        self.say("rollback").await;
+    }
 }
 
 #[async_trait]
-impl Tx for PostgresTx {
+impl Session for sqlx::Transaction<'static, sqlx::Postgres> {
+    async fn say(&mut self, sql: &'static str) {
+        let done = sqlx::raw_sql(sql).execute(&mut **self).await;
+        done.expect("the statement runs");
+    }
+
+    async fn commit(self) {
+        sqlx::Transaction::commit(self).await.expect("commits");
+    }
+
+    async fn rollback(self) {
+        sqlx::Transaction::rollback(self).await.expect("rolls back");
+    }
+}
+
+/// An application's transaction, whatever library it is from.
+pub(super) struct Open<S> {
+    pub(super) outbox: Outbox,
+    pub(super) session: S,
+}
+
+#[async_trait]
+impl<S: Session> Tx for Open<S> {
     async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         match events {
-            [event] => Ok(vec![self.outbox.enqueue(&mut self.transaction, event).await?]),
-            events => self.outbox.enqueue_all(&mut self.transaction, events).await,
+            [event] => Ok(vec![self.outbox.enqueue(&mut self.session, event).await?]),
+            events => self.outbox.enqueue_all(&mut self.session, events).await,
         }
     }
 
     async fn enqueued(&mut self) -> Vec<Event> {
-        self.outbox
-            .enqueued(&mut self.transaction)
-            .await
-            .expect("it reads")
+        let seen = self.outbox.enqueued(&mut self.session).await;
+        seen.expect("it reads")
     }
 
     async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
         self.outbox
-            .enqueue_recorded(&mut self.transaction, &mut [recorded])
+            .enqueue_recorded(&mut self.session, &mut [recorded])
             .await
     }
 
     async fn savepoint(&mut self) {
-        let mark = sqlx::query("savepoint mark")
-            .execute(&mut *self.transaction)
-            .await;
-        mark.expect("a savepoint");
+        self.session.say("savepoint mark").await;
     }
 
     async fn rollback_to_savepoint(&mut self) {
-        let back = sqlx::query("rollback to mark")
-            .execute(&mut *self.transaction)
-            .await;
-        back.expect("a way back");
+        self.session.say("rollback to mark").await;
     }
 
     async fn commit(self: Box<Self>) {
-        self.transaction.commit().await.expect("commits");
+        self.session.commit().await;
     }
 
     async fn rollback(self: Box<Self>) {
-        self.transaction.rollback().await.expect("rolls back");
+        self.session.rollback().await;
     }
 }

@@ -8,7 +8,7 @@ use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Recorded, Store}
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use uuid::Uuid;
 
-use super::harness::{PostgresHarness, service};
+use super::harness::{Open, PostgresHarness, Session, service};
 
 /// An outbox whose producers use this library.
 struct Through<L> {
@@ -23,9 +23,14 @@ impl<L: Library> Through<L> {
             library: L::new(service("PILLARBOX_TEST_POSTGRES_URL")).await,
         }
     }
-}
 
-impl<L: Library> Through<L> {
+    #[cfg_attr(
+        not(any(feature = "tokio-postgres", feature = "sea-orm", feature = "diesel")),
+        allow(
+            dead_code,
+            reason = "only the libraries behind a feature have more to show than the suite"
+        )
+    )]
     /// Are these all the rows that there are? Cleans up.
     async fn assert_holds(self, ids: &[Uuid]) {
         let rows = self.operate().list(&Filter::default()).await.expect("lists");
@@ -86,56 +91,8 @@ mod sqlx_prepared {
         async fn begin(&self, outbox: Outbox) -> Box<dyn Tx> {
             Box::new(Open {
                 outbox: outbox.prepared(),
-                transaction: self.0.begin().await.expect("begins"),
+                session: self.0.begin().await.expect("begins"),
             })
-        }
-    }
-
-    struct Open {
-        outbox: Outbox,
-        transaction: sqlx::Transaction<'static, sqlx::Postgres>,
-    }
-
-    impl Open {
-        async fn say(&mut self, sql: &'static str) {
-            let done = sqlx::query(sql).execute(&mut *self.transaction).await;
-            done.expect("the statement runs");
-        }
-    }
-
-    #[async_trait]
-    impl Tx for Open {
-        async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
-            self.outbox.enqueue_all(&mut self.transaction, events).await
-        }
-
-        async fn enqueued(&mut self) -> Vec<Event> {
-            self.outbox
-                .enqueued(&mut self.transaction)
-                .await
-                .expect("it reads")
-        }
-
-        async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
-            self.outbox
-                .enqueue_recorded(&mut self.transaction, &mut [recorded])
-                .await
-        }
-
-        async fn savepoint(&mut self) {
-            self.say("savepoint mark").await;
-        }
-
-        async fn rollback_to_savepoint(&mut self) {
-            self.say("rollback to mark").await;
-        }
-
-        async fn commit(self: Box<Self>) {
-            self.transaction.commit().await.expect("commits");
-        }
-
-        async fn rollback(self: Box<Self>) {
-            self.transaction.rollback().await.expect("rolls back");
         }
     }
 
@@ -163,56 +120,16 @@ mod tokio_postgres {
         }
 
         async fn begin(&self, outbox: Outbox) -> Box<dyn Tx> {
-            let client = connect(&self.0).await;
-            client.batch_execute("begin").await.expect("begins");
-            Box::new(Open { outbox, client })
-        }
-    }
-
-    struct Open {
-        outbox: Outbox,
-        client: Client,
-    }
-
-    impl Open {
-        async fn say(&self, sql: &str) {
-            self.client.batch_execute(sql).await.expect("the statement runs");
+            let mut session = connect(&self.0).await;
+            session.say("begin").await;
+            Box::new(Open { outbox, session })
         }
     }
 
     #[async_trait]
-    impl Tx for Open {
-        async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
-            match events {
-                [event] => Ok(vec![self.outbox.enqueue(&mut self.client, event).await?]),
-                events => self.outbox.enqueue_all(&mut self.client, events).await,
-            }
-        }
-
-        async fn enqueued(&mut self) -> Vec<Event> {
-            self.outbox.enqueued(&mut self.client).await.expect("it reads")
-        }
-
-        async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
-            self.outbox
-                .enqueue_recorded(&mut self.client, &mut [recorded])
-                .await
-        }
-
-        async fn savepoint(&mut self) {
-            self.say("savepoint mark").await;
-        }
-
-        async fn rollback_to_savepoint(&mut self) {
-            self.say("rollback to mark").await;
-        }
-
-        async fn commit(self: Box<Self>) {
-            self.say("commit").await;
-        }
-
-        async fn rollback(self: Box<Self>) {
-            self.say("rollback").await;
+    impl Session for Client {
+        async fn say(&mut self, sql: &'static str) {
+            self.batch_execute(sql).await.expect("the statement runs");
         }
     }
 
@@ -306,59 +223,24 @@ mod sea_orm {
         async fn begin(&self, outbox: Outbox) -> Box<dyn Tx> {
             Box::new(Open {
                 outbox,
-                transaction: self.0.begin().await.expect("begins"),
+                session: self.0.begin().await.expect("begins"),
             })
         }
     }
 
-    struct Open {
-        outbox: Outbox,
-        transaction: DatabaseTransaction,
-    }
-
-    impl Open {
-        async fn say(&self, sql: &str) {
-            let done = self.transaction.execute_unprepared(sql).await;
+    #[async_trait]
+    impl Session for DatabaseTransaction {
+        async fn say(&mut self, sql: &'static str) {
+            let done = self.execute_unprepared(sql).await;
             done.expect("the statement runs");
         }
-    }
 
-    #[async_trait]
-    impl Tx for Open {
-        async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
-            match events {
-                [event] => Ok(vec![self.outbox.enqueue(&mut self.transaction, event).await?]),
-                events => self.outbox.enqueue_all(&mut self.transaction, events).await,
-            }
+        async fn commit(self) {
+            DatabaseTransaction::commit(self).await.expect("commits");
         }
 
-        async fn enqueued(&mut self) -> Vec<Event> {
-            self.outbox
-                .enqueued(&mut self.transaction)
-                .await
-                .expect("it reads")
-        }
-
-        async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
-            self.outbox
-                .enqueue_recorded(&mut self.transaction, &mut [recorded])
-                .await
-        }
-
-        async fn savepoint(&mut self) {
-            self.say("savepoint mark").await;
-        }
-
-        async fn rollback_to_savepoint(&mut self) {
-            self.say("rollback to mark").await;
-        }
-
-        async fn commit(self: Box<Self>) {
-            self.transaction.commit().await.expect("commits");
-        }
-
-        async fn rollback(self: Box<Self>) {
-            self.transaction.rollback().await.expect("rolls back");
+        async fn rollback(self) {
+            DatabaseTransaction::rollback(self).await.expect("rolls back");
         }
     }
 
@@ -413,65 +295,16 @@ mod diesel_async {
         }
 
         async fn begin(&self, outbox: Outbox) -> Box<dyn Tx> {
-            let mut open = Open {
-                outbox,
-                connection: AsyncPgConnection::establish(&self.0).await.expect("connects"),
-            };
-            open.say("begin").await;
-            Box::new(open)
-        }
-    }
-
-    struct Open {
-        outbox: Outbox,
-        connection: AsyncPgConnection,
-    }
-
-    impl Open {
-        async fn say(&mut self, sql: &str) {
-            self.connection
-                .batch_execute(sql)
-                .await
-                .expect("the statement runs");
+            let mut session = AsyncPgConnection::establish(&self.0).await.expect("connects");
+            session.say("begin").await;
+            Box::new(Open { outbox, session })
         }
     }
 
     #[async_trait]
-    impl Tx for Open {
-        async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
-            match events {
-                [event] => Ok(vec![self.outbox.enqueue(&mut self.connection, event).await?]),
-                events => self.outbox.enqueue_all(&mut self.connection, events).await,
-            }
-        }
-
-        async fn enqueued(&mut self) -> Vec<Event> {
-            self.outbox
-                .enqueued(&mut self.connection)
-                .await
-                .expect("it reads")
-        }
-
-        async fn enqueue_recorded(&mut self, recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
-            self.outbox
-                .enqueue_recorded(&mut self.connection, &mut [recorded])
-                .await
-        }
-
-        async fn savepoint(&mut self) {
-            self.say("savepoint mark").await;
-        }
-
-        async fn rollback_to_savepoint(&mut self) {
-            self.say("rollback to mark").await;
-        }
-
-        async fn commit(mut self: Box<Self>) {
-            self.say("commit").await;
-        }
-
-        async fn rollback(mut self: Box<Self>) {
-            self.say("rollback").await;
+    impl Session for AsyncPgConnection {
+        async fn say(&mut self, sql: &'static str) {
+            self.batch_execute(sql).await.expect("the statement runs");
         }
     }
 
@@ -528,19 +361,20 @@ mod diesel {
                 connection.batch_execute("begin").expect("begins");
                 connection
             });
-            Box::new(Open {
+            Box::new(Aside {
                 outbox,
                 connection: Some(connection.await),
             })
         }
     }
 
-    struct Open {
+    /// No [`Session`], since it blocks.
+    struct Aside {
         outbox: Outbox,
         connection: Option<PgConnection>,
     }
 
-    impl Open {
+    impl Aside {
         async fn with<T: Send + 'static>(
             &mut self,
             work: impl FnOnce(&mut PgConnection) -> T + Send + 'static,
@@ -562,7 +396,7 @@ mod diesel {
     }
 
     #[async_trait]
-    impl Tx for Open {
+    impl Tx for Aside {
         async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
             let (outbox, events) = (self.outbox.clone(), events.to_vec());
             let trace = pillarbox::trace::current();

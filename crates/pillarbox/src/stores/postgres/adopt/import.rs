@@ -9,21 +9,11 @@ use sqlx::{AssertSqlSafe, Row};
 use super::statements::Adoption;
 use super::tell::catch_up;
 use crate::operate::MOST_UNKNOWN;
-use crate::schema::in_schema;
 use crate::store::{ImportRequest, Imported, StoreError};
 use crate::stores::postgres::{Inner, Transaction, interval, store_error};
 
 /// How many delivered rows are deleted at once.
 const PRUNED: i64 = 5000;
-
-const LEASE: &str = "insert into pillarbox.importers as i (source, owner, until) values ($1, $2, now() + $3)
-on conflict (source) do update set owner = excluded.owner, until = excluded.until
-  where i.owner = excluded.owner or i.until < now()
-returning 1";
-
-const ON_THEIR_WAY: &str = "select count(*) from (
-  select from pillarbox.adopted where source = $1 and not ended limit $2
-) as open";
 
 /// One round: what a person changed, what could not be told before, then new rows, if we are the importer.
 pub(in crate::stores::postgres) async fn import(
@@ -68,7 +58,7 @@ async fn is_ours(
     adoption: &Adoption,
     request: &ImportRequest,
 ) -> Result<bool, StoreError> {
-    let query = sqlx::query(AssertSqlSafe(in_schema(LEASE, &inner.sql.schema)))
+    let query = sqlx::query(inner.sql.be_importer.safe())
         .bind(&adoption.source)
         .bind(request.worker)
         .bind(interval(request.lease))
@@ -100,7 +90,7 @@ async fn on_their_way(
     adoption: &Adoption,
     most: usize,
 ) -> Result<usize, StoreError> {
-    let count: i64 = sqlx::query_scalar(AssertSqlSafe(in_schema(ON_THEIR_WAY, &inner.sql.schema)))
+    let count: i64 = sqlx::query_scalar(inner.sql.on_their_way.safe())
         .bind(&adoption.source)
         .bind(i64::try_from(most).unwrap_or(i64::MAX))
         .persistent(false)

@@ -2,9 +2,11 @@
 
 use sqlx::{PgConnection, Row};
 
-use super::layout::{Layout, LayoutError};
+use super::layout::{Layout, LayoutError, names};
+pub use crate::schema::quoted;
 use crate::store::StoreError;
 use crate::stores::postgres::store_error;
+use crate::text::distance;
 
 /// One column of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +30,7 @@ const COLUMNS: &str = "select a.attname::text, format_type(a.atttypid, a.atttypm
 /// When the database does not answer.
 pub async fn columns(connection: &mut PgConnection, layout: &Layout) -> Result<Vec<Column>, StoreError> {
     let rows = sqlx::query(COLUMNS)
-        .bind(quoted_table(layout))
+        .bind(quoted_table(&layout.table))
         .persistent(false)
         .fetch_all(connection)
         .await
@@ -46,13 +48,9 @@ pub async fn columns(connection: &mut PgConnection, layout: &Layout) -> Result<V
         .map_err(store_error)
 }
 
-/// A name between quotes, whatever it is.
-pub(super) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-pub(super) fn quoted_table(layout: &Layout) -> String {
-    match layout.names() {
+/// A table's name between quotes, with its schema if it has one.
+pub fn quoted_table(table: &str) -> String {
+    match names(table) {
         (Some(schema), table) => format!("{}.{}", quoted(schema), quoted(table)),
         (None, table) => quoted(table),
     }
@@ -80,25 +78,9 @@ pub(super) fn fits(layout: &Layout, columns: &[Column]) -> Result<(), LayoutErro
 /// The name that needs the fewest letters changed, if those are few.
 fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     let lower = name.to_lowercase();
-    let distance = |other: &str| edits(&lower, &other.to_lowercase());
+    let distance = |other: &str| distance(&lower, &other.to_lowercase());
     let best = names.min_by_key(|other| distance(other))?;
     (distance(best) <= name.chars().count() / 2).then(|| best.to_owned())
-}
-
-/// Levenshtein's distance.
-fn edits(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in other.iter().enumerate() {
-            let change = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
 }
 
 #[cfg(test)]

@@ -258,10 +258,7 @@ impl Layout {
 
     /// Schema and table. Without a schema it is found as any name is.
     pub fn names(&self) -> (Option<&str>, &str) {
-        match self.table.split_once('.') {
-            Some((schema, table)) => (Some(schema), table),
-            None => (None, &self.table),
-        }
+        names(&self.table)
     }
 
     /// Every column that is named, by the key that names it.
@@ -344,6 +341,13 @@ impl Layout {
                 Ok(())
             }
         }
+    }
+}
+
+pub(super) fn names(table: &str) -> (Option<&str>, &str) {
+    match table.split_once('.') {
+        Some((schema, table)) => (Some(schema), table),
+        None => (None, table),
     }
 }
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 pub use self::builtin::{Habits, built_in, built_ins, habits};
 pub(super) use self::import::import;
-pub use self::inspect::{Column, columns};
+pub use self::inspect::{Column, columns, quoted, quoted_table};
 pub use self::layout::{Counts, Delays, Layout, LayoutError, Payload, Status, Zone};
 pub(super) use self::sources::sources;
 pub(crate) use self::statements::Adoption;

@@ -3,27 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::Row;
 use uuid::Uuid;
 
 use super::import::strangers;
 use crate::operate::{MOST_WAITING, SourceRecord};
-use crate::schema::in_schema;
 use crate::store::StoreError;
 use crate::stores::postgres::{Inner, Transaction, store_error};
-
-/// Every table that anybody ever imported from has had an importer.
-const IMPORTED: &str = "select source from pillarbox.importers";
-
-const COUNTS: &str = "select
-  (select count(*) from (select from pillarbox.adopted where source = $1 and not ended limit $2) as open),
-  (select count(*) from (select from pillarbox.adopted where source = $1 and behind limit $2) as late),
-  (select owner from pillarbox.importers where source = $1 and until > now())";
 
 /// Those that somebody imports from or did so once, and those that this process knows.
 pub(in crate::stores::postgres) async fn sources(inner: Arc<Inner>) -> Result<Vec<SourceRecord>, StoreError> {
     let mut transaction = inner.begin().await?;
-    let imported: Vec<String> = sqlx::query_scalar(AssertSqlSafe(in_schema(IMPORTED, &inner.sql.schema)))
+    let imported: Vec<String> = sqlx::query_scalar(inner.sql.sources.safe())
         .persistent(false)
         .fetch_all(&mut *transaction)
         .await
@@ -44,7 +35,7 @@ async fn source(
     transaction: &mut Transaction,
     name: String,
 ) -> Result<SourceRecord, StoreError> {
-    let row = sqlx::query(AssertSqlSafe(in_schema(COUNTS, &inner.sql.schema)))
+    let row = sqlx::query(inner.sql.source.safe())
         .bind(&name)
         .bind(i64::try_from(MOST_WAITING).unwrap_or(i64::MAX))
         .persistent(false)

@@ -10,34 +10,12 @@ use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::statements::Adoption;
-use crate::schema::in_schema;
 use crate::store::StoreError;
+use crate::stores::postgres::sql::Statement;
 use crate::stores::postgres::{Inner, Transaction, store_error};
 
 /// How many rows that are behind are told in one round.
 const BEHIND: i64 = 1000;
-
-const ADOPTED: &str = "select a.source, a.event_id from pillarbox.adopted a
-where a.event_id = any(array(
-  select coalesce(e.parent_id, e.id) from pillarbox.outbox_events e where e.id = any($1)
-))
-order by a.source, a.event_id
-for update of a /*patience*/";
-
-const ADOPTED_COUNT: &str = "select count(*) from pillarbox.adopted a
-where a.event_id = any(array(
-  select coalesce(e.parent_id, e.id) from pillarbox.outbox_events e where e.id = any($1)
-))";
-
-const SET_BEHIND: &str = "update pillarbox.adopted set behind = true where source || '' = $1 and event_id = any($2) and not behind";
-
-const ARE_BEHIND: &str = "select event_id from pillarbox.adopted where source = $1 and behind limit $2 \
-    for update skip locked";
-
-const UNCHANGED: &str =
-    "select coalesce(e.parent_id, e.id) from pillarbox.outbox_events e where e.id = any($1)
-except
-select coalesce(e.parent_id, e.id) from pillarbox.outbox_events e where e.id = any($2) and e.id <> all($1)";
 
 /// Events of one source that are about to change.
 #[derive(Debug)]
@@ -70,7 +48,7 @@ pub(in crate::stores::postgres) async fn lock_for_a_person(
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let adopted = lock_adopted(inner, transaction, ids, "").await?;
+    let adopted = lock_adopted(transaction, &inner.sql.lock_adopted, ids).await?;
     lock_sources(inner, transaction, adopted).await
 }
 
@@ -83,8 +61,8 @@ pub(in crate::stores::postgres) async fn try_lock(
     if !inner.adopts() || ids.is_empty() {
         return Ok(Some(Vec::new()));
     }
-    let adopted = lock_adopted(inner, transaction, ids, "skip locked").await?;
-    let all: i64 = sqlx::query_scalar(AssertSqlSafe(in_schema(ADOPTED_COUNT, &inner.sql.schema)))
+    let adopted = lock_adopted(transaction, &inner.sql.lock_adopted_at_once(), ids).await?;
+    let all: i64 = sqlx::query_scalar(inner.sql.count_adopted.safe())
         .bind(ids)
         .persistent(false)
         .fetch_one(&mut **transaction)
@@ -97,13 +75,11 @@ pub(in crate::stores::postgres) async fn try_lock(
 }
 
 async fn lock_adopted(
-    inner: &Inner,
     transaction: &mut Transaction,
+    statement: &Statement,
     ids: &[Uuid],
-    patience: &str,
 ) -> Result<Vec<(String, Uuid)>, StoreError> {
-    let statement = ADOPTED.replace("/*patience*/", patience);
-    sqlx::query_as(AssertSqlSafe(in_schema(&statement, &inner.sql.schema)))
+    sqlx::query_as(statement.safe())
         .bind(ids)
         .persistent(false)
         .fetch_all(&mut **transaction)
@@ -165,7 +141,7 @@ pub(in crate::stores::postgres) async fn settled(
     if touched.is_empty() || lost.is_empty() {
         return Ok(touched);
     }
-    let unchanged: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(in_schema(UNCHANGED, &inner.sql.schema)))
+    let unchanged: Vec<Uuid> = sqlx::query_scalar(inner.sql.unchanged.safe())
         .bind(lost)
         .bind(ids)
         .persistent(false)
@@ -190,7 +166,7 @@ pub(in crate::stores::postgres) async fn tell(
             tell_rows(transaction, &adoption, &one.locked).await?;
         }
         if !one.others.is_empty() {
-            sqlx::query(AssertSqlSafe(in_schema(SET_BEHIND, &inner.sql.schema)))
+            sqlx::query(inner.sql.set_behind.safe())
                 .bind(&one.source)
                 .bind(one.others)
                 .persistent(false)
@@ -223,7 +199,7 @@ pub(super) async fn catch_up(
     transaction: &mut Transaction,
     adoption: &Adoption,
 ) -> Result<(), StoreError> {
-    let behind: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(in_schema(ARE_BEHIND, &inner.sql.schema)))
+    let behind: Vec<Uuid> = sqlx::query_scalar(inner.sql.are_behind.safe())
         .bind(&adoption.source)
         .bind(BEHIND)
         .persistent(false)

@@ -11,6 +11,7 @@ use pillarbox_testkit::store_suite::{Capability, Corruption, Field, Harness, Ski
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
+use super::super::harness::Session;
 use super::agreeing::assert_agree;
 use super::harness::Adopted;
 use super::importing::{self, Importing};
@@ -348,25 +349,19 @@ impl Tx for Producing {
     }
 
     async fn savepoint(&mut self) {
-        let mark = sqlx::query("savepoint mark")
-            .execute(&mut *self.transaction)
-            .await;
-        mark.expect("a savepoint");
+        self.transaction.say("savepoint mark").await;
     }
 
     async fn rollback_to_savepoint(&mut self) {
-        let back = sqlx::query("rollback to mark")
-            .execute(&mut *self.transaction)
-            .await;
-        back.expect("a way back");
+        self.transaction.say("rollback to mark").await;
     }
 
     async fn commit(self: Box<Self>) {
-        self.transaction.commit().await.expect("commits");
+        Session::commit(self.transaction).await;
     }
 
     async fn rollback(self: Box<Self>) {
-        self.transaction.rollback().await.expect("rolls back");
+        Session::rollback(self.transaction).await;
     }
 }
 

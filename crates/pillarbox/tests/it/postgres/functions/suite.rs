@@ -8,7 +8,7 @@ use pillarbox::{EnqueueError, Enqueued, Event, Limits, Operate, Store, StoreErro
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use uuid::Uuid;
 
-use super::super::harness::PostgresHarness;
+use super::super::harness::{PostgresHarness, Session};
 use super::{enqueue, enqueue_many};
 
 /// Which function is called for one event; several always go by `enqueue_many`.
@@ -100,13 +100,6 @@ struct Open {
     transaction: sqlx::Transaction<'static, sqlx::Postgres>,
 }
 
-impl Open {
-    async fn say(&mut self, sql: &'static str) {
-        let done = sqlx::query(sql).execute(&mut *self.transaction).await;
-        done.expect("the statement runs");
-    }
-}
-
 #[async_trait]
 impl Tx for Open {
     /// With a savepoint around the call, as a caller has it who wants to go on after an error.
@@ -117,7 +110,7 @@ impl Tx for Open {
                 return Err(none.into());
             }
         }
-        self.say("savepoint call").await;
+        self.transaction.say("savepoint call").await;
         let answer = match (events, self.for_one) {
             ([event], ForOne::Enqueue) => enqueue(&self.outbox, &mut self.transaction, event)
                 .await
@@ -126,30 +119,30 @@ impl Tx for Open {
         };
         match answer {
             Ok(enqueued) => {
-                self.say("release call").await;
+                self.transaction.say("release call").await;
                 Ok(enqueued)
             }
             Err(error) => {
-                self.say("rollback to call").await;
+                self.transaction.say("rollback to call").await;
                 Err(meaning(&error, events))
             }
         }
     }
 
     async fn savepoint(&mut self) {
-        self.say("savepoint mark").await;
+        self.transaction.say("savepoint mark").await;
     }
 
     async fn rollback_to_savepoint(&mut self) {
-        self.say("rollback to mark").await;
+        self.transaction.say("rollback to mark").await;
     }
 
     async fn commit(self: Box<Self>) {
-        self.transaction.commit().await.expect("commits");
+        Session::commit(self.transaction).await;
     }
 
     async fn rollback(self: Box<Self>) {
-        self.transaction.rollback().await.expect("rolls back");
+        Session::rollback(self.transaction).await;
     }
 }
 

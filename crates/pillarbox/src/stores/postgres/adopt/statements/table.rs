@@ -1,0 +1,171 @@
+//! What a row of an adopted table says, as SQL: its identity, its state, its times. `s` is the row.
+
+use super::literal;
+use crate::stores::postgres::adopt::inspect::{Column, quoted};
+use crate::stores::postgres::adopt::layout::{Layout, LayoutError, Status};
+
+/// A layout, and the types of the columns that it names.
+pub(super) struct Table<'a> {
+    pub(super) source: &'a str,
+    pub(super) layout: &'a Layout,
+    pub(super) columns: &'a [Column],
+}
+
+impl Table<'_> {
+    pub(super) fn kind(&self, column: &str) -> &str {
+        let found = self.columns.iter().find(|other| other.name == column);
+        found.map_or("text", |column| column.kind.as_str())
+    }
+
+    pub(super) fn check_types(&self) -> Result<(), LayoutError> {
+        let layout = self.layout;
+        let times = [
+            ("created_at", &layout.created_at),
+            ("updated_at", &layout.updated_at),
+            ("processed_at", &layout.processed_at),
+            ("due_at", &layout.due_at),
+            ("locked_until", &layout.locked_until),
+            ("locked_at", &layout.locked_at),
+        ];
+        let numbers = [
+            ("attempts", &layout.attempts),
+            ("max_retries", &layout.max_retries),
+        ];
+        let wrong = |key: &str, column: &str, wanted| LayoutError::Type {
+            key: key.to_owned(),
+            column: column.to_owned(),
+            found: self.kind(column).to_owned(),
+            wanted,
+        };
+        for (key, column) in times {
+            let Some(column) = column.as_deref() else { continue };
+            if !self.kind(column).starts_with("timestamp") {
+                return Err(wrong(
+                    key,
+                    column,
+                    "a timestamp is needed, with or without time zone",
+                ));
+            }
+        }
+        for (key, column) in numbers {
+            let Some(column) = column.as_deref() else { continue };
+            if !matches!(self.kind(column), "smallint" | "integer" | "bigint") {
+                return Err(wrong(key, column, "a whole number is needed"));
+            }
+        }
+        Ok(())
+    }
+
+    fn has_zone(&self, column: &str) -> bool {
+        !self.kind(column).contains("without time zone")
+    }
+
+    /// A time of the table as one that has a zone.
+    pub(super) fn read_time(&self, column: &str) -> String {
+        let name = quoted(column);
+        if self.has_zone(column) {
+            format!("s.{name}")
+        } else {
+            format!("(s.{name} at time zone {})", literal(&self.layout.time_zone.0))
+        }
+    }
+
+    /// A time with a zone as the column holds it.
+    pub(super) fn write_time(&self, column: &str, time: &str) -> String {
+        if self.has_zone(column) {
+            format!("({time})")
+        } else {
+            format!("(({time}) at time zone {})", literal(&self.layout.time_zone.0))
+        }
+    }
+
+    pub(super) fn id(&self) -> String {
+        format!("s.{}", quoted(&self.layout.id))
+    }
+
+    pub(super) fn id_text(&self) -> String {
+        format!("{}::text", self.id())
+    }
+
+    /// The row of the table that an adopted row names.
+    pub(super) fn is_its_row(&self) -> String {
+        format!("{} = a.source_id::{}", self.id(), self.kind(&self.layout.id))
+    }
+
+    /// What the table says of the row's state, in one text.
+    pub(super) fn mark(&self) -> String {
+        let text = |column: &str| format!("coalesce(s.{}::text, '-')", quoted(column));
+        let mut parts = Vec::new();
+        match &self.layout.status {
+            Status::Code { column, .. } => parts.push(text(column)),
+            Status::Processed | Status::Presence => {}
+        }
+        if let Some(column) = &self.layout.processed_at {
+            parts.push(format!(
+                "case when s.{} is null then '-' else 'done' end",
+                quoted(column)
+            ));
+        }
+        parts.extend(self.layout.attempts.as_deref().map(text));
+        if parts.is_empty() {
+            return "'-'::text".to_owned();
+        }
+        format!("concat_ws('|', {})", parts.join(", "))
+    }
+
+    /// Is it to be sent, now or later?
+    pub(super) fn live(&self) -> String {
+        format!("({})", self.branches().join(" or "))
+    }
+
+    /// The ways in which a row can be live: one for each code, for an index leads to one code at a time.
+    pub(super) fn branches(&self) -> Vec<String> {
+        match &self.layout.status {
+            Status::Presence => vec!["true".to_owned()],
+            Status::Processed => {
+                let processed = self.layout.processed_at.as_deref().unwrap_or_default();
+                let open = format!("s.{} is null", quoted(processed));
+                vec![match (&self.layout.attempts, self.layout.max_attempts) {
+                    (Some(column), Some(most)) => {
+                        format!("({open} and coalesce(s.{}, 0) < {most})", quoted(column))
+                    }
+                    _ => open,
+                }]
+            }
+            Status::Code {
+                column,
+                pending,
+                processing,
+                failed,
+                ..
+            } => {
+                let is = |code: &str| format!("s.{} = {}", quoted(column), literal(code));
+                let mut live = vec![is(pending)];
+                live.extend(failed.as_deref().map(is));
+                if let Some(code) = processing {
+                    live.push(format!("({} and {})", is(code), self.stale()));
+                }
+                live
+            }
+        }
+    }
+
+    /// Has whoever worked on it gone?
+    fn stale(&self) -> String {
+        let layout = self.layout;
+        if let Some(column) = &layout.locked_until {
+            let now = self.write_time(column, "now()");
+            return format!("coalesce(s.{0} < {now}, true)", quoted(column));
+        }
+        let column = layout.locked_at.as_deref().unwrap_or_default();
+        let seconds = layout.stale.unwrap_or_default().as_secs();
+        let then = self.write_time(column, &format!("now() - interval '{seconds} seconds'"));
+        format!("coalesce(s.{} < {then}, true)", quoted(column))
+    }
+
+    /// What rows are sorted by.
+    pub(super) fn order(&self) -> Vec<String> {
+        let columns = self.layout.order.iter().chain([&self.layout.id]);
+        columns.map(|column| format!("s.{}", quoted(column))).collect()
+    }
+}

@@ -1,0 +1,279 @@
+//! Taking rows over: each as the native row that it becomes.
+
+use super::literal;
+use super::table::Table;
+use crate::stores::postgres::adopt::inspect::{quoted, quoted_table};
+use crate::stores::postgres::adopt::layout::Payload;
+
+impl Table<'_> {
+    pub(super) fn import(&self, floor: &[String]) -> String {
+        let columns = "id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, \
+                       dedupe_key, ordering_key, severity, payload, body, content_type, headers, attempts, \
+                       max_attempts, next_attempt_at, created_at";
+        let branches = self.branches();
+        let with: Vec<String> = (0..)
+            .zip(&branches)
+            .map(|(n, branch)| format!("branch_{n} as materialized (\n  {}\n)", self.taken(branch, floor)))
+            .collect();
+        let all: Vec<String> = (0..branches.len())
+            .map(|n| format!("select * from branch_{n}"))
+            .collect();
+        let places: Vec<String> = (0..self.order().len()).map(|n| format!("place_{n}")).collect();
+        format!(
+            "with {with}, live as materialized (
+  select * from ({all}) as l
+  order by {places}
+  limit $2
+), numbered as materialized (
+  select *, nextval('pillarbox.outbox_seq') as seq from live
+), born as (
+  insert into pillarbox.outbox_events as e ({columns})
+  select id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id,
+    case when not exists (
+      select from pillarbox.outbox_events o where o.namespace = n.namespace and o.topic = n.topic
+        and o.dedupe_key = n.dedupe_key and o.dedupe_key is not null and o.id <> n.id
+    ) then dedupe_key end,
+    ordering_key, severity, payload, body, content_type, headers, attempts, max_attempts,
+    case when due_at > now() then due_at else created_at end, created_at
+  from numbered n
+  order by seq
+  on conflict (id) do update set
+    seq = excluded.seq, namespace = excluded.namespace, topic = excluded.topic, event_type = excluded.event_type,
+    event_version = excluded.event_version, aggregate_type = excluded.aggregate_type,
+    aggregate_id = excluded.aggregate_id, tenant_id = excluded.tenant_id, dedupe_key = excluded.dedupe_key,
+    ordering_key = excluded.ordering_key, unordered = false, severity = excluded.severity,
+    payload = excluded.payload, body = excluded.body, content_type = excluded.content_type,
+    headers = excluded.headers, destination = null, status = 'pending', attempts = excluded.attempts,
+    max_attempts = excluded.max_attempts, next_attempt_at = excluded.next_attempt_at, locked_by = null,
+    locked_until = null, claim_id = null, last_error = null, updated_at = now(), delivered_at = null,
+    created_at = excluded.created_at
+  where e.status <> 'processing' and e.parent_id is null
+  returning e.id
+), gone as (
+  delete from pillarbox.outbox_events o using born b where o.parent_id = b.id and o.status <> 'processing'
+), noted as (
+  insert into pillarbox.adopted (source, source_id, event_id, mark)
+  select $1, source_id, id, mark from numbered where id in (select id from born)
+  on conflict (source, source_id) do update
+    set mark = excluded.mark, event_id = excluded.event_id, ended = false, behind = false
+  returning 1
+)
+select (select count(*) from noted), (
+  select array[{texts}] from live order by {last} limit 1
+)",
+            texts = places
+                .iter()
+                .map(|place| format!("{place}::text"))
+                .collect::<Vec<_>>()
+                .join(", "),
+            last = places
+                .iter()
+                .map(|place| format!("{place} desc"))
+                .collect::<Vec<_>>()
+                .join(", "),
+            with = with.join(", "),
+            all = all.join(" union all "),
+            places = places.join(", "),
+        )
+    }
+
+    /// Rows of one branch that are to be taken over, as what they become; locked. After the floor, if there is one.
+    fn taken(&self, branch: &str, floor: &[String]) -> String {
+        let [json, body, content_type] = self.content();
+        let layout = self.layout;
+        let version = layout.event_version.as_ref().map_or_else(
+            || "1".to_owned(),
+            |column| format!("greatest(coalesce(s.{}::int, 1), 1)", quoted(column)),
+        );
+        let (_, table_name) = layout.names();
+        let order = self.order();
+        let places: Vec<String> = (0..)
+            .zip(&order)
+            .map(|(n, by)| format!("{by} as place_{n}"))
+            .collect();
+        let order = order.join(", ");
+        let after = if floor.is_empty() {
+            String::new()
+        } else {
+            format!(" and ({order}) > ({})", floor.join(", "))
+        };
+        format!(
+            "select {id_text} as source_id, {event_id} as id, {mark} as mark,
+    coalesce({namespace}, {source}) as namespace, coalesce({topic}, {table_name}) as topic,
+    {event_type} as event_type, {version} as event_version, {aggregate_type} as aggregate_type,
+    {aggregate_id} as aggregate_id, {tenant} as tenant_id, {dedupe_key} as dedupe_key,
+    {ordering_key} as ordering_key, {severity} as severity, {json} as payload, {body} as body,
+    {content_type} as content_type, {headers} as headers, {attempts} as attempts, {max_attempts} as max_attempts,
+    {due_at} as due_at, {created_at} as created_at, {places}
+  from {table} s
+  where {branch} and {due}{after} and not exists (
+    select from pillarbox.adopted a where a.source = $1 and a.source_id = {id_text}
+      and not (a.ended and not a.behind and a.mark is distinct from {mark})
+  )
+  order by {order}
+  limit $2
+  for update of s skip locked",
+            id_text = self.id_text(),
+            event_id = self.event_id(),
+            mark = self.mark(),
+            namespace = self.text(layout.namespace.as_ref()),
+            source = literal(self.source),
+            topic = self.text(layout.topic.as_ref()),
+            table_name = literal(table_name),
+            event_type = self.text(layout.event_type.as_ref()),
+            aggregate_type = self.text(layout.aggregate_type.as_ref()),
+            aggregate_id = self.text(layout.aggregate_id.as_ref()),
+            tenant = self.tenant(),
+            dedupe_key = self.text(layout.dedupe_key.as_ref()),
+            ordering_key = self.text(layout.ordering_key.as_ref()),
+            severity = self.text(layout.severity.as_ref()),
+            headers = self.headers(),
+            attempts = self.attempts(),
+            max_attempts = self.max_attempts(),
+            due_at = self.due_at(),
+            created_at = self.created_at(),
+            places = places.join(", "),
+            table = quoted_table(&layout.table),
+            due = self.due(),
+        )
+    }
+
+    /// The place of the last row that was taken, each part as the column has it.
+    pub(super) fn floor(&self) -> Vec<String> {
+        let columns = self.layout.order.iter().chain([&self.layout.id]);
+        (1..)
+            .zip(columns)
+            .map(|(n, column)| format!("($3::text[])[{n}]::{}", self.kind(column)))
+            .collect()
+    }
+
+    /// May it be sent now?
+    fn due(&self) -> String {
+        match &self.layout.due_at {
+            Some(column) => {
+                let now = self.write_time(column, "now()");
+                format!("coalesce(s.{} <= {now}, true)", quoted(column))
+            }
+            None => "true".to_owned(),
+        }
+    }
+
+    fn text(&self, column: Option<&String>) -> String {
+        column.map_or_else(
+            || "null::text".to_owned(),
+            |column| format!("nullif(s.{}::text, '')", quoted(column)),
+        )
+    }
+
+    /// The event's id: the row's own where it is a UUID, so that consumers know it by the name that they always did.
+    fn event_id(&self) -> String {
+        if self.kind(&self.layout.id) == "uuid" {
+            self.id()
+        } else {
+            let source = literal(self.source);
+            format!("md5({source} || E'\\x1f' || {})::uuid", self.id_text())
+        }
+    }
+
+    fn tenant(&self) -> String {
+        match &self.layout.tenant_id {
+            None => "null::uuid".to_owned(),
+            Some(column) if self.kind(column) == "uuid" => format!("s.{}", quoted(column)),
+            Some(column) => {
+                let text = format!("s.{}::text", quoted(column));
+                format!(
+                    "case when {text} ~* '^[0-9a-f]{{8}}-([0-9a-f]{{4}}-){{3}}[0-9a-f]{{12}}$' then {text}::uuid end"
+                )
+            }
+        }
+    }
+
+    /// JSON, bytes, media type.
+    fn content(&self) -> [String; 3] {
+        match &self.layout.payload {
+            Payload::Columns(columns) => {
+                let members: Vec<String> = columns
+                    .iter()
+                    .map(|column| format!("{}, s.{}", literal(column), quoted(column)))
+                    .collect();
+                let object = format!("jsonb_build_object({})", members.join(", "));
+                [object, "null::bytea".to_owned(), "null::text".to_owned()]
+            }
+            Payload::Column(column) => {
+                let name = quoted(column);
+                match self.kind(column) {
+                    "jsonb" => [
+                        format!("coalesce(s.{name}, 'null')"),
+                        "null::bytea".to_owned(),
+                        "null::text".to_owned(),
+                    ],
+                    "bytea" => [
+                        "'null'::jsonb".to_owned(),
+                        format!("coalesce(s.{name}, '')"),
+                        "null::text".to_owned(),
+                    ],
+                    // Text arrives as it was written, to the last blank.
+                    _ => [
+                        "'null'::jsonb".to_owned(),
+                        format!("convert_to(coalesce(s.{name}::text, ''), 'UTF8')"),
+                        "'application/json'::text".to_owned(),
+                    ],
+                }
+            }
+        }
+    }
+
+    fn headers(&self) -> String {
+        match &self.layout.headers {
+            Some(column) => {
+                let json = format!("s.{}::text::jsonb", quoted(column));
+                format!("case when jsonb_typeof({json}) = 'object' then {json} else '{{}}' end")
+            }
+            None => "'{}'::jsonb".to_owned(),
+        }
+    }
+
+    fn attempts(&self) -> String {
+        match &self.layout.attempts {
+            Some(column) => format!("greatest(coalesce(s.{}, 0), 0)::int", quoted(column)),
+            None => "0".to_owned(),
+        }
+    }
+
+    fn max_attempts(&self) -> String {
+        match (&self.layout.max_retries, self.layout.max_attempts) {
+            (Some(column), _) => format!("(s.{} + 1)::int", quoted(column)),
+            (None, Some(most)) => most.to_string(),
+            (None, None) => "null::int".to_owned(),
+        }
+    }
+
+    fn created_at(&self) -> String {
+        match &self.layout.created_at {
+            Some(column) => format!("least(coalesce({}, now()), now())", self.read_time(column)),
+            None => "now()".to_owned(),
+        }
+    }
+
+    /// When it is due, if that is not at once.
+    fn due_at(&self) -> String {
+        let layout = self.layout;
+        if let Some(column) = &layout.due_at {
+            return self.read_time(column);
+        }
+        match (&layout.updated_at, &layout.attempts) {
+            (Some(updated), Some(attempts)) if !layout.delays.0.is_empty() => {
+                let attempts = quoted(attempts);
+                let waits: Vec<String> = layout.delays.0.iter().map(u64::to_string).collect();
+                format!(
+                    "case when s.{attempts} > 0 then {} + make_interval(secs => \
+                     (array[{}])[least(s.{attempts}, {})]) end",
+                    self.read_time(updated),
+                    waits.join(", "),
+                    waits.len()
+                )
+            }
+            _ => "null::timestamptz".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,2 @@
+-- Every adopted table that anybody imports from, or did so once.
+select source from pillarbox.importers
