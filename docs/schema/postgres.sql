@@ -361,6 +361,12 @@ CREATE TABLE pillarbox.importers (
     until timestamp with time zone NOT NULL
 );
 
+CREATE TABLE pillarbox.inbox (
+    consumer text NOT NULL COLLATE pg_catalog."C",
+    event_id uuid NOT NULL,
+    handled_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
 CREATE TABLE pillarbox.lanes (
     namespace text NOT NULL COLLATE pg_catalog."C",
     number integer NOT NULL,
@@ -458,6 +464,9 @@ ALTER TABLE ONLY pillarbox.destinations
 ALTER TABLE ONLY pillarbox.importers
     ADD CONSTRAINT importers_pkey PRIMARY KEY (source);
 
+ALTER TABLE ONLY pillarbox.inbox
+    ADD CONSTRAINT inbox_pkey PRIMARY KEY (consumer, event_id);
+
 ALTER TABLE ONLY pillarbox.lanes
     ADD CONSTRAINT lanes_pkey PRIMARY KEY (namespace, number);
 
@@ -475,6 +484,8 @@ CREATE INDEX adopted_behind ON pillarbox.adopted USING btree (source) WHERE behi
 CREATE UNIQUE INDEX adopted_event ON pillarbox.adopted USING btree (event_id);
 
 CREATE INDEX adopted_open ON pillarbox.adopted USING btree (source) WHERE (NOT ended);
+
+CREATE INDEX inbox_old ON pillarbox.inbox USING btree (consumer, handled_at);
 
 CREATE INDEX outbox_events_blocking ON pillarbox.outbox_events USING btree (seq) WHERE ((lane IS NOT NULL) AND ((status = 'dead'::text) OR ((status = 'pending'::text) AND (attempts > 0))));
 

@@ -144,3 +144,12 @@ CREATE TABLE pillarbox_paused (
   since       text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
   reason      text not null
 ) strict;
+
+CREATE TABLE pillarbox_inbox (
+  consumer   text not null,
+  event_id   text not null,
+  handled_at text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
+  primary key (consumer, event_id)
+) strict, without rowid;
+
+CREATE INDEX pillarbox_inbox_old on pillarbox_inbox (consumer, handled_at);

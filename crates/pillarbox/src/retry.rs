@@ -93,6 +93,12 @@ impl RetryPolicy {
         self.max_attempts
     }
 
+    /// How long all waits take together at most, from the first attempt to the last; `None` is for ever.
+    pub fn longest(&self) -> Option<Duration> {
+        let waits = (1..self.max_attempts?).map_while(|attempts| self.delay(attempts, 1.0));
+        Some(waits.fold(Duration::ZERO, Duration::saturating_add))
+    }
+
     /// The wait after `attempts` attempts, or `None` when they are used up.
     /// `random` is uniform in [0, 1).
     pub fn delay(&self, attempts: u32, random: f64) -> Option<Duration> {
@@ -173,6 +179,7 @@ mod tests {
             ])
         );
         assert_eq!(policy.delay(u32::MAX, 0.0), Some(Duration::from_secs(900)));
+        assert_eq!(policy.longest(), None);
     }
 
     #[test]
@@ -196,6 +203,7 @@ mod tests {
         let total = |random| -> Duration { (1..25).filter_map(|n| policy.delay(n, random)).sum() };
         assert_eq!(policy.limit(), Some(25));
         assert_eq!(total(1.0).as_secs(), 4095 + 12 * 3600);
+        assert_eq!(policy.longest(), Some(total(1.0)));
         assert!(total(0.0) >= total(1.0) / 2 - Duration::from_secs(1));
         assert_eq!(policy.delay(25, 0.0), None);
     }

@@ -19,11 +19,13 @@ Examples:
 A role that is created has no password: set one by `alter role … password`, or let the server
 know it by other means.";
 
-/// Lets a database role enqueue or deliver, and no more (PostgreSQL).
+/// Lets a database role enqueue, consume or deliver, and no more (PostgreSQL).
 #[derive(Debug, Subcommand)]
 pub(crate) enum Grant {
     /// Let a role enqueue: it sees no content and changes nothing that is there
     Producer(Role),
+    /// Let a role remember in the inbox what it has handled
+    Consumer(Role),
     /// Let a role run the daemon
     Dispatcher(Role),
 }
@@ -55,6 +57,7 @@ impl Grant {
     pub(super) async fn run(self) -> Result<(), Failure> {
         match self {
             Self::Producer(role) => role.grant(Duty::Producer).await,
+            Self::Consumer(role) => role.grant(Duty::Consumer).await,
             Self::Dispatcher(role) => role.grant(Duty::Dispatcher).await,
         }
     }

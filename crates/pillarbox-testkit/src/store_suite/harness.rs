@@ -2,9 +2,11 @@
 //! where the ports do not.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Recorded, Store};
+use pillarbox::inbox::Key;
+use pillarbox::{EnqueueError, Enqueued, Event, Operate, Recorded, Store, StoreError};
 use uuid::Uuid;
 
 /// One outbox that nobody else uses.
@@ -75,6 +77,31 @@ pub trait Tx: Send {
     /// # Errors
     /// What `enqueue_recorded` says.
     async fn enqueue_recorded(&mut self, _recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
+        unreachable!("`can` says that this is no `Outbox`");
+    }
+
+    /// [`Inbox::mark_all`](pillarbox::Inbox::mark_all). Called, as what follows, only where [`Capability::Outbox`] is
+    /// there.
+    ///
+    /// # Errors
+    /// What `mark_all` says.
+    async fn mark(&mut self, _consumer: &str, _keys: &[Key]) -> Result<Vec<bool>, StoreError> {
+        unreachable!("`can` says that this is no `Outbox`");
+    }
+
+    /// [`Inbox::unmark`](pillarbox::Inbox::unmark).
+    ///
+    /// # Errors
+    /// What `unmark` says.
+    async fn unmark(&mut self, _consumer: &str, _keys: &[Key]) -> Result<(), StoreError> {
+        unreachable!("`can` says that this is no `Outbox`");
+    }
+
+    /// [`Inbox::prune`](pillarbox::Inbox::prune) of what is older than `keep`.
+    ///
+    /// # Errors
+    /// What `prune` says.
+    async fn prune(&mut self, _consumer: &str, _keep: Duration) -> Result<u64, StoreError> {
         unreachable!("`can` says that this is no `Outbox`");
     }
 

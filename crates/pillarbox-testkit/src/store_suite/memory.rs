@@ -1,10 +1,12 @@
 //! The reference's harness: the memory store on a clock that the suite moves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use pillarbox::inbox::Key;
 use pillarbox::stores::memory::{Memory, Transaction};
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Recorded, Status, Store};
+use pillarbox::{EnqueueError, Enqueued, Event, Inbox, Operate, Outbox, Recorded, Status, Store, StoreError};
 use uuid::Uuid;
 
 use super::harness::{Capability, Corruption, Harness, Skipped, Tx};
@@ -91,6 +93,18 @@ impl Tx for MemoryTx {
         Outbox::default()
             .enqueue_recorded(&mut self.0, &mut [recorded])
             .await
+    }
+
+    async fn mark(&mut self, consumer: &str, keys: &[Key]) -> Result<Vec<bool>, StoreError> {
+        Inbox::default().mark_all(&mut self.0, consumer, keys).await
+    }
+
+    async fn unmark(&mut self, consumer: &str, keys: &[Key]) -> Result<(), StoreError> {
+        Inbox::default().unmark(&mut self.0, consumer, keys).await
+    }
+
+    async fn prune(&mut self, consumer: &str, keep: Duration) -> Result<u64, StoreError> {
+        Inbox::default().keep(keep).prune(&mut self.0, consumer).await
     }
 
     async fn savepoint(&mut self) {

@@ -23,6 +23,7 @@ mod histories;
 pub mod lanes;
 pub mod leases;
 pub mod looking;
+pub mod marking;
 mod memory;
 pub mod operating;
 pub mod ordering;
@@ -227,6 +228,14 @@ macro_rules! producer_suite {
             recording::what_was_recorded_is_enqueued_in_its_order_and_stays_recorded
             recording::what_was_recorded_and_rolled_back_is_enqueued_again
             recording::what_was_recorded_and_committed_is_not_enqueued_again
+            marking::an_event_is_new_once_for_each_consumer
+            marking::a_mark_that_rolls_back_never_was
+            marking::a_mark_that_is_taken_back_is_new_again
+            marking::of_two_equal_keys_in_one_call_the_first_is_new
+            marking::ten_thousand_events_are_marked_in_one_call
+            marking::the_second_of_two_deliveries_waits_for_the_first_to_end
+            marking::consumers_with_crossing_events_do_not_deadlock
+            marking::what_is_old_is_forgotten_and_nothing_else
             => no_case_of_enqueueing_is_forgotten
         }
     };
@@ -238,6 +247,7 @@ pub fn assert_complete(listed: &[&str]) {
     let sources = [
         ("enqueueing", include_str!("enqueueing.rs")),
         ("recording", include_str!("recording.rs")),
+        ("marking", include_str!("marking.rs")),
         ("claiming", include_str!("claiming.rs")),
         ("settling", include_str!("settling.rs")),
         ("leases", include_str!("leases.rs")),

@@ -93,7 +93,7 @@ impl Driver for diesel_async::AsyncPgConnection {
 connection!(diesel_async::AsyncPgConnection, connection => connection);
 
 /// A connection that answers before it returns.
-struct Blocking<'a, C>(&'a mut C);
+pub(crate) struct Blocking<'a, C>(pub(crate) &'a mut C);
 
 impl<C: LoadConnection<Backend = Pg> + Send> Driver for Blocking<'_, C> {
     async fn rows(
@@ -181,7 +181,7 @@ impl Outbox {
 }
 
 /// What a future ends in that awaits nothing but a connection that blocks.
-fn answered<F: Future>(future: F) -> F::Output {
+pub(crate) fn answered<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
         Poll::Pending => unreachable!("it awaits nothing but a connection that blocks"),

@@ -11,7 +11,7 @@
 //! **If we die here** the caller's transaction rolls back: nothing happened, neither the event nor what it tells of.
 
 #[cfg(feature = "diesel")]
-mod diesel;
+pub(crate) mod diesel;
 pub(crate) mod enqueued;
 #[cfg_attr(
     not(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel")),
@@ -44,6 +44,7 @@ use uuid::Uuid;
 use crate::compress::THRESHOLD;
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::{Event, ToEvent};
+use crate::inbox::Inbox;
 pub use crate::schema::SCHEMA;
 use crate::schema::check_name;
 use crate::store::StoreError;
@@ -216,6 +217,33 @@ pub trait Connection: Send + sealed::Sealed {
         outbox: &Outbox,
         ids: &[Uuid],
     ) -> impl Future<Output = Result<Vec<Uuid>, StoreError>> + Send;
+
+    /// Marks events as handled by a consumer. Returns those that were not.
+    #[doc(hidden)]
+    fn mark(
+        &mut self,
+        inbox: &Inbox,
+        consumer: &str,
+        ids: &[Uuid],
+    ) -> impl Future<Output = Result<Vec<Uuid>, StoreError>> + Send;
+
+    /// Takes marks back.
+    #[doc(hidden)]
+    fn unmark(
+        &mut self,
+        inbox: &Inbox,
+        consumer: &str,
+        ids: &[Uuid],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Forgets at most `limit` marks that are older than the inbox keeps them. Returns how many.
+    #[doc(hidden)]
+    fn prune(
+        &mut self,
+        inbox: &Inbox,
+        consumer: &str,
+        limit: i32,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
 /// A transaction that can be ended: what a unit of work commits.

@@ -102,6 +102,36 @@ macro_rules! connection {
                 let $connection = self;
                 $crate::outbox::postgres::ids_taken($driver, outbox, ids).await
             }
+
+            async fn mark(
+                &mut self,
+                inbox: &$crate::inbox::Inbox,
+                consumer: &str,
+                ids: &[uuid::Uuid],
+            ) -> Result<Vec<uuid::Uuid>, $crate::store::StoreError> {
+                let $connection = self;
+                $crate::inbox::postgres::mark($driver, inbox, consumer, ids).await
+            }
+
+            async fn unmark(
+                &mut self,
+                inbox: &$crate::inbox::Inbox,
+                consumer: &str,
+                ids: &[uuid::Uuid],
+            ) -> Result<(), $crate::store::StoreError> {
+                let $connection = self;
+                $crate::inbox::postgres::unmark($driver, inbox, consumer, ids).await
+            }
+
+            async fn prune(
+                &mut self,
+                inbox: &$crate::inbox::Inbox,
+                consumer: &str,
+                limit: i32,
+            ) -> Result<u64, $crate::store::StoreError> {
+                let $connection = self;
+                $crate::inbox::postgres::prune($driver, inbox, consumer, limit).await
+            }
         }
     };
 }
@@ -341,7 +371,7 @@ fn deliver_at(event: &Event) -> Option<String> {
     event.deliver_at?.format(&Rfc3339).ok()
 }
 
-fn parse(id: &str) -> Result<Uuid, StoreError> {
+pub(crate) fn parse(id: &str) -> Result<Uuid, StoreError> {
     Uuid::parse_str(id).map_err(|error| StoreError::Other(format!("{id:?} is no id: {error}")))
 }
 

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::*;
 use crate::aggregate::Recorded;
 use crate::event::Event;
+use crate::inbox::Inbox;
 use crate::outbox::{Connection, sealed};
 use crate::stores::memory::{self, Memory};
 
@@ -42,6 +43,18 @@ impl Connection for Fateful {
 
     async fn taken(&mut self, outbox: &Outbox, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
         self.0.taken(outbox, ids).await
+    }
+
+    async fn mark(&mut self, inbox: &Inbox, consumer: &str, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        Connection::mark(&mut self.0, inbox, consumer, ids).await
+    }
+
+    async fn unmark(&mut self, inbox: &Inbox, consumer: &str, ids: &[Uuid]) -> Result<(), StoreError> {
+        Connection::unmark(&mut self.0, inbox, consumer, ids).await
+    }
+
+    async fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> Result<u64, StoreError> {
+        Connection::prune(&mut self.0, inbox, consumer, limit).await
     }
 }
 

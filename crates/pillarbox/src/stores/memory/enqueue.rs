@@ -5,9 +5,11 @@ use std::borrow::Cow;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::inbox::Marking;
 use super::{Memory, Row, Table, lane};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
+use crate::inbox::Inbox;
 use crate::outbox::{self, Connection, Outbox, sealed};
 use crate::state::State;
 use crate::store::StoreError;
@@ -18,8 +20,9 @@ use crate::validate::validate;
 /// Takes its place in the order when it enqueues, not when it commits, as a sequence does.
 #[derive(Debug)]
 pub struct Transaction {
-    outbox: Memory,
+    pub(super) outbox: Memory,
     written: Vec<(i64, Event)>,
+    pub(super) marking: Marking,
 }
 
 impl Memory {
@@ -28,6 +31,7 @@ impl Memory {
         Transaction {
             outbox: self.clone(),
             written: Vec::new(),
+            marking: Marking::default(),
         }
     }
 
@@ -80,11 +84,12 @@ impl Transaction {
 
     /// Makes everything visible at once. An event whose dedupe key somebody else committed meanwhile
     /// is left out; its id is returned.
-    pub fn commit(self) -> Vec<Uuid> {
+    pub fn commit(mut self) -> Vec<Uuid> {
         let now = self.outbox.clock.wall();
         let mut table = self.outbox.table();
         let mut already = Vec::new();
-        for (seq, event) in self.written {
+        table.marks.commit(std::mem::take(&mut self.marking), now);
+        for (seq, event) in std::mem::take(&mut self.written) {
             if table.rows.values().any(|row| is_duplicate(&row.event, &event)) {
                 already.push(event.id);
             } else {
@@ -92,6 +97,13 @@ impl Transaction {
             }
         }
         already
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        let marking = std::mem::take(&mut self.marking);
+        self.outbox.table().marks.give_up(marking);
     }
 }
 
@@ -114,6 +126,19 @@ impl Connection for Transaction {
     async fn taken(&mut self, outbox: &Outbox, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
         let seen = self.read(outbox, None).await?.into_iter().map(|event| event.id);
         Ok(seen.filter(|id| ids.contains(id)).collect())
+    }
+
+    async fn mark(&mut self, _: &Inbox, consumer: &str, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.mark(consumer, ids)
+    }
+
+    async fn unmark(&mut self, _: &Inbox, consumer: &str, ids: &[Uuid]) -> Result<(), StoreError> {
+        self.unmark(consumer, ids);
+        Ok(())
+    }
+
+    async fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> Result<u64, StoreError> {
+        Ok(self.prune(inbox, consumer, limit))
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod claim;
 mod enqueue;
+mod inbox;
 mod look;
 mod operate;
 mod route;
@@ -50,6 +51,7 @@ struct Table {
     lanes: BTreeMap<String, Lanes>,
     workers: BTreeMap<Uuid, Worker>,
     paused: BTreeMap<String, Paused>,
+    marks: inbox::Marks,
 }
 
 #[derive(Debug, Clone)]

@@ -21,6 +21,8 @@ const MAX_ROLE: usize = 63;
 pub enum Duty {
     /// Enqueues, by SQL or by the Rust library: sees no content, changes nothing that is there.
     Producer,
+    /// Handles events once, by an inbox. What it enqueues itself it does as a producer.
+    Consumer,
     /// Delivers: what `pillarbox run` does.
     Dispatcher,
 }
@@ -30,6 +32,7 @@ impl Duty {
     pub fn name(self) -> &'static str {
         match self {
             Self::Producer => "producer",
+            Self::Consumer => "consumer",
             Self::Dispatcher => "dispatcher",
         }
     }
@@ -37,6 +40,7 @@ impl Duty {
     fn statements(self) -> &'static str {
         match self {
             Self::Producer => include_str!("grants/producer.sql"),
+            Self::Consumer => include_str!("grants/consumer.sql"),
             Self::Dispatcher => include_str!("grants/dispatcher.sql"),
         }
     }
@@ -116,7 +120,7 @@ mod tests {
 
     #[test]
     fn every_statement_names_the_schema_and_the_role() {
-        for duty in [Duty::Producer, Duty::Dispatcher] {
+        for duty in [Duty::Producer, Duty::Consumer, Duty::Dispatcher] {
             let text = grants(duty, "my_outbox", "app").unwrap();
             assert!(!text.contains("pillarbox"), "{text}");
             assert!(!text.contains(&format!("to {}", duty.name())), "{text}");
@@ -138,7 +142,7 @@ mod tests {
     #[test]
     fn the_manual_shows_these_statements() {
         let manual = include_str!("../../../../../docs/postgres.md");
-        for duty in [Duty::Producer, Duty::Dispatcher] {
+        for duty in [Duty::Producer, Duty::Consumer, Duty::Dispatcher] {
             let shown = format!("```sql\n{}```", duty.statements());
             assert!(
                 manual.contains(&shown),

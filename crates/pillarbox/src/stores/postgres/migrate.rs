@@ -42,6 +42,11 @@ pub fn migrations() -> &'static [Migration] {
             name: "adopt",
             sql: include_str!("migrations/0004_adopt.sql"),
         },
+        Migration {
+            version: 5,
+            name: "inbox",
+            sql: include_str!("migrations/0005_inbox.sql"),
+        },
     ]
 }
 

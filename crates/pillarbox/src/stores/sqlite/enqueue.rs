@@ -12,9 +12,10 @@ use sqlx::{AssertSqlSafe, Connection as _, Row, Sqlite, SqlitePool, Transaction}
 use time::{OffsetDateTime, UtcOffset};
 use uuid::Uuid;
 
-use super::{BUSY, decode, ids_json, primary_code, store_error};
+use super::{BUSY, decode, ids_json, inbox, primary_code, store_error};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
+use crate::inbox::Inbox;
 use crate::outbox::{self, Connection, Outbox, sealed};
 use crate::payload::Payload;
 use crate::store::StoreError;
@@ -90,6 +91,18 @@ impl Connection for SqliteConnection {
             .await
             .map_err(|error| store_error(error, "this file"))
     }
+
+    async fn mark(&mut self, _: &Inbox, consumer: &str, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        inbox::mark(self, consumer, ids).await
+    }
+
+    async fn unmark(&mut self, _: &Inbox, consumer: &str, ids: &[Uuid]) -> Result<(), StoreError> {
+        inbox::unmark(self, consumer, ids).await
+    }
+
+    async fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> Result<u64, StoreError> {
+        inbox::prune(self, inbox, consumer, limit).await
+    }
 }
 
 /// The [`Connection`] that another type lends.
@@ -115,6 +128,28 @@ macro_rules! lends_a_connection {
 
             async fn taken(&mut self, outbox: &Outbox, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
                 Connection::taken(&mut **self, outbox, ids).await
+            }
+
+            async fn mark(
+                &mut self,
+                inbox: &Inbox,
+                consumer: &str,
+                ids: &[Uuid],
+            ) -> Result<Vec<Uuid>, StoreError> {
+                Connection::mark(&mut **self, inbox, consumer, ids).await
+            }
+
+            async fn unmark(
+                &mut self,
+                inbox: &Inbox,
+                consumer: &str,
+                ids: &[Uuid],
+            ) -> Result<(), StoreError> {
+                Connection::unmark(&mut **self, inbox, consumer, ids).await
+            }
+
+            async fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> Result<u64, StoreError> {
+                Connection::prune(&mut **self, inbox, consumer, limit).await
             }
         }
     };

@@ -13,7 +13,7 @@ use crate::stores::migration::{Migrated, Migration};
 
 const MIGRATIONS_TABLE: &str = include_str!("sql/migrations_table.sql");
 
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration {
         version: 1,
         name: "outbox",
@@ -23,6 +23,11 @@ const MIGRATIONS: [Migration; 2] = [
         version: 2,
         name: "workers",
         sql: include_str!("migrations/0002_workers.sql"),
+    },
+    Migration {
+        version: 3,
+        name: "inbox",
+        sql: include_str!("migrations/0003_inbox.sql"),
     },
 ];
 

@@ -20,6 +20,7 @@ mod claim;
 mod decode;
 mod enqueue;
 mod expired;
+mod inbox;
 mod look;
 mod migrate;
 mod open;

@@ -1,11 +1,13 @@
 //! A schema of its own for every test.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use pillarbox::inbox::Key;
 use pillarbox::outbox::Connection;
 use pillarbox::stores::postgres::{Options, Postgres};
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Recorded, Store};
+use pillarbox::{EnqueueError, Enqueued, Event, Inbox, Operate, Outbox, Recorded, Store, StoreError};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use sqlx::{AssertSqlSafe, PgPool};
 use uuid::Uuid;
@@ -103,6 +105,7 @@ impl Harness for PostgresHarness {
                started_at = started_at - make_interval(secs => {seconds}),
                seen_at = seen_at - make_interval(secs => {seconds}),
                alive_until = alive_until - make_interval(secs => {seconds});
+             update pillarbox.inbox set handled_at = handled_at - make_interval(secs => {seconds});
              update pillarbox.destinations set paused_at = paused_at - make_interval(secs => {seconds})"
         ))
         .await;
@@ -190,6 +193,12 @@ pub(super) struct Open<S> {
     pub(super) session: S,
 }
 
+impl<S> Open<S> {
+    fn inbox(&self) -> Inbox {
+        Inbox::in_schema(self.outbox.schema()).expect("a sound name")
+    }
+}
+
 #[async_trait]
 impl<S: Session> Tx for Open<S> {
     async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
@@ -208,6 +217,18 @@ impl<S: Session> Tx for Open<S> {
         self.outbox
             .enqueue_recorded(&mut self.session, &mut [recorded])
             .await
+    }
+
+    async fn mark(&mut self, consumer: &str, keys: &[Key]) -> Result<Vec<bool>, StoreError> {
+        self.inbox().mark_all(&mut self.session, consumer, keys).await
+    }
+
+    async fn unmark(&mut self, consumer: &str, keys: &[Key]) -> Result<(), StoreError> {
+        self.inbox().unmark(&mut self.session, consumer, keys).await
+    }
+
+    async fn prune(&mut self, consumer: &str, keep: Duration) -> Result<u64, StoreError> {
+        self.inbox().keep(keep).prune(&mut self.session, consumer).await
     }
 
     async fn savepoint(&mut self) {

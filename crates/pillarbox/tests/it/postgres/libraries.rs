@@ -338,6 +338,9 @@ mod diesel {
     use super::*;
     use ::diesel::connection::SimpleConnection;
     use ::diesel::{Connection, PgConnection};
+    use pillarbox::inbox::Key;
+    use pillarbox::{Inbox, StoreError};
+    use std::time::Duration;
 
     struct Diesel(String);
 
@@ -389,6 +392,10 @@ mod diesel {
             done
         }
 
+        fn inbox(&self) -> Inbox {
+            Inbox::in_schema(self.outbox.schema()).expect("a sound name")
+        }
+
         async fn say(&mut self, sql: &'static str) {
             let done = self.with(move |connection| connection.batch_execute(sql)).await;
             done.expect("the statement runs");
@@ -426,6 +433,24 @@ mod diesel {
             let (moved, enqueued) = work.await;
             *recorded = moved;
             enqueued
+        }
+
+        async fn mark(&mut self, consumer: &str, keys: &[Key]) -> Result<Vec<bool>, StoreError> {
+            let (inbox, consumer, keys) = (self.inbox(), consumer.to_owned(), keys.to_vec());
+            self.with(move |connection| inbox.mark_all_blocking(connection, &consumer, &keys))
+                .await
+        }
+
+        async fn unmark(&mut self, consumer: &str, keys: &[Key]) -> Result<(), StoreError> {
+            let (inbox, consumer, keys) = (self.inbox(), consumer.to_owned(), keys.to_vec());
+            self.with(move |connection| inbox.unmark_blocking(connection, &consumer, &keys))
+                .await
+        }
+
+        async fn prune(&mut self, consumer: &str, keep: Duration) -> Result<u64, StoreError> {
+            let (inbox, consumer) = (self.inbox().keep(keep), consumer.to_owned());
+            self.with(move |connection| inbox.prune_blocking(connection, &consumer))
+                .await
         }
 
         async fn savepoint(&mut self) {

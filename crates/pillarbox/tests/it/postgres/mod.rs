@@ -3,6 +3,7 @@
 mod adopt;
 mod functions;
 mod harness;
+mod inbox;
 mod libraries;
 mod migration;
 mod order;

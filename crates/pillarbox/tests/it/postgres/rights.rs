@@ -2,7 +2,7 @@
 
 use pillarbox::store::{Heartbeat, LaneRequest, Settlement, SweepRequest};
 use pillarbox::stores::postgres::{Duty, Options, Postgres};
-use pillarbox::{EnqueueError, Event, Operate, Recorded, Scope, Store, StoreError, Verdict};
+use pillarbox::{EnqueueError, Event, Inbox, Operate, Recorded, Scope, Store, StoreError, Verdict};
 use pillarbox_testkit::store_suite::Harness;
 use sqlx::AssertSqlSafe;
 use std::time::Duration;
@@ -323,6 +323,33 @@ async fn a_role_without_rights_cannot_enqueue() {
     let (role, store) = as_role(&harness, "").await;
     let mut connection = store.pool().acquire().await.expect("connects");
     let refused = store
+        .outbox()
+        .enqueue(&mut connection, &Event::new("shop", "orders"))
+        .await;
+    assert!(
+        matches!(refused, Err(EnqueueError::Store(StoreError::Denied(_)))),
+        "{refused:?}"
+    );
+    drop(connection);
+    store.close().await;
+    drop_role(&harness, &role).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_consumer_needs_what_the_manual_says_and_sees_no_event() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Consumer).await;
+    let inbox = Inbox::in_schema(store.schema()).expect("a sound name");
+    let mut connection = store.pool().acquire().await.expect("connects");
+    let id = Uuid::now_v7();
+    assert!(inbox.mark(&mut connection, "c", id).await.expect("may mark"));
+    inbox
+        .unmark(&mut connection, "c", &[id.into()])
+        .await
+        .expect("may take it back");
+    assert_eq!(inbox.prune(&mut connection, "c").await.expect("may forget"), 0);
+    let refused = harness
         .outbox()
         .enqueue(&mut connection, &Event::new("shop", "orders"))
         .await;

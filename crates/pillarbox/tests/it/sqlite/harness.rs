@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use pillarbox::inbox::Key;
 use pillarbox::store::{ClaimRequest, Due, Share, Take};
 use pillarbox::stores::sqlite::{Options, Sqlite, begin, connect_options};
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Outbox, Recorded, Scope, Store};
+use pillarbox::{EnqueueError, Enqueued, Event, Inbox, Operate, Outbox, Recorded, Scope, Store, StoreError};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use sqlx::{SqlitePool, Transaction};
 use tempfile::TempDir;
@@ -102,6 +103,7 @@ const OLDER: &str = "begin immediate;
   update pillarbox_workers set
     started_at = strftime('%Y-%m-%dT%H:%M:%f000Z', started_at, ?1),
     seen_at = strftime('%Y-%m-%dT%H:%M:%f000Z', seen_at, ?1);
+  update pillarbox_inbox set handled_at = strftime('%Y-%m-%dT%H:%M:%f000Z', handled_at, ?1);
   update pillarbox_paused set since = strftime('%Y-%m-%dT%H:%M:%f000Z', since, ?1);
   commit";
 
@@ -204,6 +206,18 @@ impl Tx for SqliteTx {
         Outbox::default()
             .enqueue_recorded(&mut self.0, &mut [recorded])
             .await
+    }
+
+    async fn mark(&mut self, consumer: &str, keys: &[Key]) -> Result<Vec<bool>, StoreError> {
+        Inbox::default().mark_all(&mut self.0, consumer, keys).await
+    }
+
+    async fn unmark(&mut self, consumer: &str, keys: &[Key]) -> Result<(), StoreError> {
+        Inbox::default().unmark(&mut self.0, consumer, keys).await
+    }
+
+    async fn prune(&mut self, consumer: &str, keep: Duration) -> Result<u64, StoreError> {
+        Inbox::default().keep(keep).prune(&mut self.0, consumer).await
     }
 
     async fn savepoint(&mut self) {

@@ -1,0 +1,58 @@
+//! Marks in PostgreSQL, apart from the library that runs the statements.
+
+use uuid::Uuid;
+
+use super::Inbox;
+use crate::outbox::postgres::{Driver, Value, parse};
+use crate::store::StoreError;
+
+pub(crate) async fn mark<D: Driver + ?Sized>(
+    driver: &mut D,
+    inbox: &Inbox,
+    consumer: &str,
+    ids: &[Uuid],
+) -> Result<Vec<Uuid>, StoreError> {
+    let rows = driver
+        .rows(&inbox.sql.mark, values(consumer, ids), inbox.prepared)
+        .await?;
+    rows.iter().map(|(_, id)| parse(id)).collect()
+}
+
+pub(crate) async fn unmark<D: Driver + ?Sized>(
+    driver: &mut D,
+    inbox: &Inbox,
+    consumer: &str,
+    ids: &[Uuid],
+) -> Result<(), StoreError> {
+    driver
+        .rows(&inbox.sql.unmark, values(consumer, ids), inbox.prepared)
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn prune<D: Driver + ?Sized>(
+    driver: &mut D,
+    inbox: &Inbox,
+    consumer: &str,
+    limit: i32,
+) -> Result<u64, StoreError> {
+    let Some(statement) = &inbox.sql.prune else {
+        return Ok(0);
+    };
+    let keep = i32::try_from(inbox.keep.as_secs()).unwrap_or(i32::MAX);
+    let values = vec![
+        Value::Text(Some(consumer)),
+        Value::Number(keep),
+        Value::Number(limit),
+    ];
+    let rows = driver.rows(statement, values, inbox.prepared).await?;
+    let gone = rows.first().map_or(0, |(count, _)| *count);
+    Ok(u64::try_from(gone).unwrap_or(0))
+}
+
+fn values<'a>(consumer: &'a str, ids: &[Uuid]) -> Vec<Value<'a>> {
+    vec![
+        Value::Text(Some(consumer)),
+        Value::Ids(ids.iter().copied().map(Some).collect()),
+    ]
+}

@@ -1,0 +1,161 @@
+//! The table that an inbox in PostgreSQL is, and the statements on it.
+
+use std::sync::Arc;
+
+use crate::schema::quoted;
+
+/// A table of somebody's that already notes which events were handled, to be gone on with as it is.
+///
+/// It needs a unique index on the event's id, or on the consumer and the event's id, and no other column that must be
+/// filled in.
+///
+/// ```
+/// use pillarbox::inbox::{Inbox, Table};
+///
+/// // create table audit.seen (who text, event uuid, at timestamptz not null, primary key (who, event))
+/// let table = Table::new("audit.seen").consumer("who").event_id("event").handled_at("at");
+/// let inbox = Inbox::adopting(table);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    name: String,
+    consumer: Option<String>,
+    event_id: String,
+    handled_at: Option<String>,
+    zone: Option<String>,
+}
+
+impl Table {
+    /// A table by its name, with its schema before a dot, whose column `event_id` (`uuid` or text) says everything.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            consumer: None,
+            event_id: "event_id".to_owned(),
+            handled_at: None,
+            zone: None,
+        }
+    }
+
+    /// ARAP's: `outbox.processed_events (event_id uuid primary key, processed_at timestamp not null)`, in UTC. There is no
+    /// column for the consumer: one table is one consumer's.
+    pub fn arap() -> Self {
+        Self::new("outbox.processed_events")
+            .handled_at("processed_at")
+            .zone("UTC")
+    }
+
+    /// The column that says who handled it. Without, the table is one consumer's.
+    #[must_use]
+    pub fn consumer(mut self, column: impl Into<String>) -> Self {
+        self.consumer = Some(column.into());
+        self
+    }
+
+    /// The column of the event's id.
+    #[must_use]
+    pub fn event_id(mut self, column: impl Into<String>) -> Self {
+        self.event_id = column.into();
+        self
+    }
+
+    /// The column that says when. Without, nothing can be pruned.
+    #[must_use]
+    pub fn handled_at(mut self, column: impl Into<String>) -> Self {
+        self.handled_at = Some(column.into());
+        self
+    }
+
+    /// The zone of that column, if it is a `timestamp` without one.
+    #[must_use]
+    pub fn zone(mut self, zone: impl Into<String>) -> Self {
+        self.zone = Some(zone.into());
+        self
+    }
+
+    /// Our own.
+    pub(super) fn native(schema: &str) -> Self {
+        Self::new(format!("{schema}.inbox"))
+            .consumer("consumer")
+            .handled_at("handled_at")
+    }
+}
+
+/// What is done on a table. The first parameter is always the consumer.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    pub(super) mark: Arc<str>,
+    pub(super) unmark: Arc<str>,
+    /// None if the table does not say when.
+    pub(super) prune: Option<Arc<str>>,
+}
+
+impl From<&Table> for Statements {
+    fn from(table: &Table) -> Self {
+        let name = match table.name.split_once('.') {
+            Some((schema, name)) => format!("{}.{}", quoted(schema), quoted(name)),
+            None => quoted(&table.name),
+        };
+        let id = quoted(&table.event_id);
+        let now = match &table.zone {
+            Some(zone) => format!("now() at time zone '{}'", zone.replace('\'', "''")),
+            None => "now()".to_owned(),
+        };
+        let consumer = table.consumer.as_deref().map(quoted);
+        let at = table.handled_at.as_deref().map(quoted);
+        // Where there is no such column, the parameter is looked at and passed over.
+        let theirs = match &consumer {
+            Some(column) => format!("{column} = $1::text"),
+            None => "$1::text is not null".to_owned(),
+        };
+        let columns = [consumer.as_deref(), Some(&id), at.as_deref()];
+        let columns: Vec<&str> = columns.into_iter().flatten().collect();
+        let values = [
+            consumer.is_some().then_some("$1::text"),
+            Some("key"),
+            at.is_some().then_some(now.as_str()),
+        ];
+        let values: Vec<&str> = values.into_iter().flatten().collect();
+        // In one order for everybody, so that two transactions cannot wait for each other.
+        let mark = format!(
+            "insert into {name} ({}) select {} from unnest($2::uuid[]) as key where $1::text is not null order by key \
+             on conflict do nothing returning 0::bigint as place, {id}::text as id",
+            columns.join(", "),
+            values.join(", "),
+        );
+        let unmark = format!(
+            "delete from {name} where {theirs} and {id}::uuid = any ($2::uuid[]) returning 0::bigint as place, {id}::text as id"
+        );
+        let prune = at.map(|at| {
+            let prune = format!(
+                "with old as materialized (
+                   select ctid from {name} where {theirs} and {at} < {now} - make_interval(secs => $2::int)
+                   order by {at} limit $3::int for update skip locked),
+                 gone as (delete from {name} where ctid = any (array (select ctid from old)) returning 1)
+                 select count(*) as place, '' as id from gone"
+            );
+            Arc::from(prune)
+        });
+        Self {
+            mark: mark.into(),
+            unmark: unmark.into(),
+            prune,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_are_quoted() {
+        let table = Table::new("a\"b.c d")
+            .event_id("e'f")
+            .handled_at("at")
+            .zone("Europe/O'x");
+        let sql = Statements::from(&table);
+        assert!(sql.mark.contains(r#""a""b"."c d" ("e'f", "at")"#), "{}", sql.mark);
+        assert!(sql.mark.contains("'Europe/O''x'"), "{}", sql.mark);
+    }
+}

@@ -1,0 +1,2 @@
+grant usage on schema pillarbox to consumer;
+grant select, insert, update, delete on pillarbox.inbox to consumer;
