@@ -47,6 +47,7 @@ pub mod trace;
 pub mod typed;
 pub mod unit_of_work;
 pub mod validate;
+pub mod versions;
 pub mod wake;
 
 pub use aggregate::{Aggregate, Recorded};
