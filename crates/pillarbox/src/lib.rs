@@ -49,6 +49,8 @@ pub mod unit_of_work;
 pub mod validate;
 pub mod versions;
 pub mod wake;
+#[cfg(feature = "webhook")]
+pub mod webhook;
 
 pub use aggregate::{Aggregate, Recorded};
 pub use clock::{Clock, SystemClock};

@@ -16,6 +16,10 @@ pub(crate) fn in_schema(text: &str, schema: &str) -> String {
 }
 
 /// A name between quotes, whatever it is.
+#[cfg_attr(
+    not(feature = "postgres"),
+    allow(unreachable_pub, reason = "the store of PostgreSQL is where others find it")
+)]
 pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

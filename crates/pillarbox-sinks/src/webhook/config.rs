@@ -25,6 +25,9 @@ pub struct Config {
     /// `Authorization: Basic …`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic: Option<Basic>,
+    /// Sign every request, by Standard Webhooks: `whsec_…`. Several, while one takes the place of another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signing_secrets: Vec<Secret>,
     /// How long one request may take, from connecting to the last byte of the answer.
     #[serde(default = "default_timeout", with = "duration")]
     pub timeout: Duration,
@@ -54,6 +57,7 @@ impl Config {
             headers: Table::default(),
             bearer: None,
             basic: None,
+            signing_secrets: Vec::new(),
             timeout: default_timeout(),
             connect_timeout: default_connect_timeout(),
             tls: Tls::default(),

@@ -4,9 +4,11 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use percent_encoding::utf8_percent_encode;
+use pillarbox::webhook::Keys;
 use pillarbox::{Delivery, Outcome};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use time::OffsetDateTime;
 
 use crate::headers::Added;
 use crate::message::Writer;
@@ -126,6 +128,23 @@ pub(super) fn request(
         map.insert(AUTHORIZATION, authorization.clone());
     }
     Ok((url, map, parts.body))
+}
+
+/// Adds the time of the attempt and the signatures.
+pub(super) fn sign(
+    headers: &mut HeaderMap,
+    keys: &Keys,
+    delivery: &Delivery,
+    body: &[u8],
+    now: OffsetDateTime,
+) {
+    let signature = keys.sign(&delivery.event.id.to_string(), now, body);
+    let signature = HeaderValue::try_from(signature).expect("base64 is made of what HTTP allows");
+    headers.insert(
+        HeaderName::from_static("webhook-timestamp"),
+        now.unix_timestamp().into(),
+    );
+    headers.insert(HeaderName::from_static("webhook-signature"), signature);
 }
 
 /// What a request carries that is about no event.

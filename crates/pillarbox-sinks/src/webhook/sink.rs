@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
+use pillarbox::webhook::Keys;
 use pillarbox::{Clock, Delivery, Outcome, Sink, SystemClock};
 use reqwest::header::{HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, redirect, retry};
@@ -27,6 +28,7 @@ pub struct Webhook {
     target: Target,
     writer: Writer,
     authorization: Option<HeaderValue>,
+    keys: Option<Keys>,
     clock: Arc<dyn Clock>,
 }
 
@@ -46,6 +48,7 @@ impl Webhook {
             target: Target::parse(&reveal("url", &config.url)?)?,
             writer: Writer::new(name, &HTTP, added).with_form(form)?,
             authorization: authorization(config)?,
+            keys: keys(config)?,
             clock: Arc::new(SystemClock),
         })
     }
@@ -70,10 +73,13 @@ impl Sink for Webhook {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
         let authorization = self.authorization.as_ref();
         let request = encode::request(delivery, &self.target, &self.writer, authorization);
-        let (url, headers, body) = match request {
+        let (url, mut headers, body) = match request {
             Ok(request) => request,
             Err(outcome) => return outcome,
         };
+        if let Some(keys) = &self.keys {
+            encode::sign(&mut headers, keys, delivery, &body, self.clock.wall());
+        }
         let response = match self.client.post(url).headers(headers).body(body).send().await {
             Ok(response) => response,
             Err(error) => return classify::failure(error),
@@ -124,6 +130,19 @@ fn client(config: &Config) -> Result<Client, ConfigError> {
     builder
         .build()
         .map_err(|error| ConfigError::at("tls", format!("cannot be used: {}", classify::words(error))))
+}
+
+fn keys(config: &Config) -> Result<Option<Keys>, ConfigError> {
+    if config.signing_secrets.is_empty() {
+        return Ok(None);
+    }
+    let secrets = config.signing_secrets.iter();
+    let secrets: Vec<String> = secrets
+        .map(|secret| reveal("signing_secrets", secret))
+        .collect::<Result<_, _>>()?;
+    let keys = Keys::new(secrets)
+        .map_err(|error| ConfigError::at("signing_secrets", format!("cannot be used: {error}")))?;
+    Ok(Some(keys))
 }
 
 fn authorization(config: &Config) -> Result<Option<HeaderValue>, ConfigError> {
@@ -178,6 +197,18 @@ mod tests {
             assert_eq!(error.key, "headers");
             assert!(!error.problem.contains("hunter2"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_no_signing_secret_is_refused_without_its_value() {
+        let config = Config {
+            signing_secrets: vec!["hunter2".into()],
+            ..config()
+        };
+        let error = Webhook::new("partner", &config).err().unwrap();
+        assert_eq!(error.key, "signing_secrets");
+        assert!(error.problem.contains("openssl rand"), "{error}");
+        assert!(!error.problem.contains("hunter2"), "{error}");
     }
 
     #[test]

@@ -13,12 +13,14 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::serve::Listener;
+use pillarbox::webhook::{Keys, Unverified};
 use pillarbox::{Event, Outcome, Sink};
 use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::webhook::{Config, Webhook};
 use pillarbox_sinks::{Secret, SinkConfig, Tls};
 use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness, delivery};
 use pillarbox_testkit::{Proxy, Skipped};
+use time::OffsetDateTime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -409,5 +411,37 @@ async fn a_client_certificate_that_cannot_be_used_is_refused_at_the_start() {
     assert_eq!(
         Webhook::new("partner", &config).err().unwrap().key,
         "tls.cert_file"
+    );
+}
+
+#[tokio::test]
+async fn a_receiver_verifies_what_is_signed_by_either_secret() {
+    let harness = WebhookHarness::fresh().await;
+    let secrets = [
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+    ];
+    let config = Config {
+        signing_secrets: secrets.map(Secret::from).to_vec(),
+        ..harness.config("/signed")
+    };
+    let sink = Webhook::new("partner", &config).unwrap();
+    let event = Event::new("shop", "orders").header("webhook-signature", "v1,forged");
+    assert_eq!(sink.deliver(&delivery(event.clone())).await, Outcome::Delivered);
+
+    let (_, arrived) = harness.receiver.arrived.lock().unwrap().remove(0);
+    let header = |name: &'static str| arrived.headers.get(name).map(String::as_str);
+    let now = OffsetDateTime::now_utc();
+    for secret in secrets {
+        let keys = Keys::new([secret]).unwrap();
+        let verified = keys.verify(header, &arrived.payload, now).unwrap();
+        assert_eq!(verified.event_id(), Some(event.id));
+        let changed = keys.verify(header, b"{}\n", now);
+        assert_eq!(changed, Err(Unverified::Forged));
+    }
+    let stranger = Keys::new(["whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBA="]).unwrap();
+    assert_eq!(
+        stranger.verify(header, &arrived.payload, now),
+        Err(Unverified::Forged)
     );
 }
