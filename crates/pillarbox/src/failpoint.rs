@@ -18,6 +18,9 @@
 //! | `after_enqueue` | the events of a unit of work are written | the commit |
 //! | `before_commit` | the same, and the aggregates know it | the commit |
 //! | `after_commit` | a unit of work is committed | this process knowing it |
+//! | `saga_locked` | a saga has read what it is told, and holds its row | anything in the database |
+//! | `saga_saved` | a saga's row and log are written | its next command |
+//! | `saga_enqueued` | its next command and that command's timeout are written | the commit |
 //! | `before_claim` | nothing | |
 //! | `in_claim` | the database has leased rows | the commit |
 //! | `after_claim` | rows are leased | anything else |
@@ -39,12 +42,15 @@
 //! **If we die here** somebody asked for it.
 
 /// Every failpoint there is, in the order of an event's path.
-pub const ALL: [&str; 20] = [
+pub const ALL: [&str; 23] = [
     "before_save",
     "after_save",
     "after_enqueue",
     "before_commit",
     "after_commit",
+    "saga_locked",
+    "saga_saved",
+    "saga_enqueued",
     "before_claim",
     "in_claim",
     "after_claim",

@@ -13,6 +13,7 @@
 //! | [`outbox`], [`enqueue`] | how it is enqueued in the caller's transaction, and what comes of it |
 //! | [`aggregate`], [`unit_of_work`] | what aggregates say while they change, committed with them |
 //! | [`state`], [`outcome`], [`retry`] | the four states, what an attempt can end in, when the next one is due |
+//! | [`saga`] | work of several services that is done by all of them or undone |
 //! | [`compress`], [`trace`] | large payloads made smaller; the trace that an event belongs to |
 //! | [`clock`] | where time comes from |
 //! | [`store`], [`operate`], [`sink`] | the ports |
@@ -32,6 +33,7 @@ pub mod outbox;
 pub mod outcome;
 pub mod payload;
 pub mod retry;
+pub mod saga;
 #[cfg_attr(
     not(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel")),
     allow(dead_code, reason = "only a library that talks to PostgreSQL sees its errors")
@@ -77,6 +79,7 @@ pub use payload::Payload;
 /// [`typed`] says everything that `#[event(…)]` takes.
 pub use pillarbox_macros::Event;
 pub use retry::RetryPolicy;
+pub use saga::Saga;
 pub use sink::Sink;
 pub use state::{Lease, State, Status};
 pub use store::{Scope, Store, StoreError};

@@ -5,6 +5,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::saga::{Ask, Asked, SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
 use crate::store::{Scope, StoreError};
 
@@ -309,5 +310,37 @@ pub trait Operate: Send + Sync + 'static {
     /// When the database does not answer.
     async fn sources(&self) -> Result<Vec<SourceRecord>, StoreError> {
         Ok(Vec::new())
+    }
+
+    /// Lists sagas, without what they know. There are none unless the store keeps them.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn sagas(&self, _filter: &SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// One saga, with what it knows.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn saga(&self, _name: &str, _id: &str) -> Result<Option<SagaRecord>, StoreError> {
+        Ok(None)
+    }
+
+    /// The last lines of a saga's log, in their order; at most [`MOST_LINES`](crate::saga::MOST_LINES).
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn saga_log(&self, _name: &str, _id: &str) -> Result<Vec<SagaLine>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Asks something of a saga: enqueues a message to it. Done when the application that runs it gets that.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn ask_saga(&self, _name: &str, _id: &str, _ask: Ask) -> Result<Asked, StoreError> {
+        Ok(Asked::Unknown)
     }
 }

@@ -45,6 +45,7 @@ use crate::compress::THRESHOLD;
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::{Event, ToEvent};
 use crate::inbox::Inbox;
+use crate::saga;
 pub use crate::schema::SCHEMA;
 use crate::schema::check_name;
 use crate::store::StoreError;
@@ -70,6 +71,7 @@ use crate::validate::Limits;
 pub struct Outbox {
     schema: Arc<str>,
     sql: Arc<postgres::Statements>,
+    sagas: Arc<saga::postgres::Statements>,
     limits: Limits,
     compress_over: Option<usize>,
     prepared: bool,
@@ -92,6 +94,7 @@ impl Outbox {
         Ok(Self {
             schema: schema.into(),
             sql: Arc::new(postgres::Statements::in_schema(schema)),
+            sagas: Arc::new(saga::postgres::Statements::in_schema(schema)),
             limits: Limits::default(),
             compress_over: Some(THRESHOLD),
             prepared: false,
@@ -141,6 +144,17 @@ impl Outbox {
     pub fn serialised(mut self) -> Self {
         self.serialised = true;
         self
+    }
+
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel")),
+        allow(
+            dead_code,
+            reason = "only a library that talks to PostgreSQL runs its statements"
+        )
+    )]
+    pub(crate) fn saga_statements(&self) -> (&saga::postgres::Statements, bool) {
+        (&self.sagas, self.prepared)
     }
 
     /// Enqueues one event in the transaction that `connection` is in.
@@ -244,6 +258,14 @@ pub trait Connection: Send + sealed::Sealed {
         consumer: &str,
         limit: i32,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Reads or writes a saga.
+    #[doc(hidden)]
+    fn saga(
+        &mut self,
+        outbox: &Outbox,
+        request: saga::Request<'_>,
+    ) -> impl Future<Output = Result<saga::Said, StoreError>> + Send;
 }
 
 /// A transaction that can be ended: what a unit of work commits.

@@ -132,6 +132,15 @@ macro_rules! connection {
                 let $connection = self;
                 $crate::inbox::postgres::prune($driver, inbox, consumer, limit).await
             }
+
+            async fn saga(
+                &mut self,
+                outbox: &$crate::outbox::Outbox,
+                request: $crate::saga::Request<'_>,
+            ) -> Result<$crate::saga::Said, $crate::store::StoreError> {
+                let $connection = self;
+                $crate::saga::postgres::answer($driver, outbox, request).await
+            }
         }
     };
 }

@@ -11,6 +11,7 @@ use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
 use crate::inbox::Inbox;
 use crate::outbox::{self, Connection, Outbox, sealed};
+use crate::saga::{Request, Said};
 use crate::state::State;
 use crate::store::StoreError;
 use crate::validate::validate;
@@ -139,6 +140,12 @@ impl Connection for Transaction {
 
     async fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> Result<u64, StoreError> {
         Ok(self.prune(inbox, consumer, limit))
+    }
+
+    async fn saga(&mut self, _: &Outbox, _: Request<'_>) -> Result<Said, StoreError> {
+        Err(StoreError::Other(
+            "the memory store keeps no sagas; use SQLite, on a file of its own, in tests".to_owned(),
+        ))
     }
 }
 

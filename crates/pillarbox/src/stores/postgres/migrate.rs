@@ -47,6 +47,11 @@ pub fn migrations() -> &'static [Migration] {
             name: "inbox",
             sql: include_str!("migrations/0005_inbox.sql"),
         },
+        Migration {
+            version: 6,
+            name: "sagas",
+            sql: include_str!("migrations/0006_sagas.sql"),
+        },
     ]
 }
 

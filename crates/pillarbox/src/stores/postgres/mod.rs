@@ -18,6 +18,7 @@ mod look;
 mod migrate;
 mod operate;
 mod route;
+mod sagas;
 mod settle;
 mod sql;
 mod sweep;

@@ -7,11 +7,12 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use super::{Inner, Postgres, adopt, list, store_error, workers};
+use super::{Inner, Postgres, adopt, list, sagas, store_error, workers};
 use crate::operate::{
     BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Paused, Record, SKIPPED,
     SourceRecord, Stats, WorkerRecord,
 };
+use crate::saga::{Ask, Asked, SagaFilter, SagaLine, SagaRecord};
 use crate::store::{Scope, StoreError};
 
 /// Up to so many rows a table is counted exactly.
@@ -72,6 +73,26 @@ impl Operate for Postgres {
 
     async fn sources(&self) -> Result<Vec<SourceRecord>, StoreError> {
         self.run(adopt::sources(self.inner.clone())).await
+    }
+
+    async fn sagas(&self, filter: &SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
+        self.run(sagas::list(self.inner.clone(), filter.clone())).await
+    }
+
+    async fn saga(&self, name: &str, id: &str) -> Result<Option<SagaRecord>, StoreError> {
+        let (name, id) = (name.to_owned(), id.to_owned());
+        self.run(sagas::show(self.inner.clone(), name, id)).await
+    }
+
+    async fn saga_log(&self, name: &str, id: &str) -> Result<Vec<SagaLine>, StoreError> {
+        let (name, id) = (name.to_owned(), id.to_owned());
+        self.run(sagas::log(self.inner.clone(), name, id)).await
+    }
+
+    async fn ask_saga(&self, name: &str, id: &str, ask: Ask) -> Result<Asked, StoreError> {
+        let (name, id) = (name.to_owned(), id.to_owned());
+        let told = sagas::tell(self.inner.clone(), self.outbox(), name, id, ask);
+        self.run(told).await
     }
 }
 

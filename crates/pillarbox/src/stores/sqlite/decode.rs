@@ -199,7 +199,7 @@ pub(super) fn uuid(row: &SqliteRow, column: &str) -> Result<Option<Uuid>, sqlx::
 }
 
 /// A time; what is none counts as absent.
-fn moment(row: &SqliteRow, column: &str) -> Result<Option<OffsetDateTime>, sqlx::Error> {
+pub(super) fn moment(row: &SqliteRow, column: &str) -> Result<Option<OffsetDateTime>, sqlx::Error> {
     Ok(text(row, column)?.and_then(|text| OffsetDateTime::parse(&text, &Rfc3339).ok()))
 }
 
@@ -208,7 +208,7 @@ fn narrow(number: i64) -> i32 {
     i32::try_from(number).unwrap_or(if number < 0 { i32::MIN } else { i32::MAX })
 }
 
-fn json(text: Option<String>) -> Value {
+pub(super) fn json(text: Option<String>) -> Value {
     text.and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default()
 }

@@ -12,12 +12,13 @@ use sqlx::{AssertSqlSafe, Connection as _, Row, Sqlite, SqlitePool, Transaction}
 use time::{OffsetDateTime, UtcOffset};
 use uuid::Uuid;
 
-use super::{BUSY, decode, ids_json, inbox, primary_code, store_error};
+use super::{BUSY, decode, ids_json, inbox, primary_code, saga, store_error};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::event::Event;
 use crate::inbox::Inbox;
 use crate::outbox::{self, Connection, Outbox, sealed};
 use crate::payload::Payload;
+use crate::saga::{Request, Said};
 use crate::store::StoreError;
 use crate::validate::InvalidEvent;
 
@@ -103,6 +104,10 @@ impl Connection for SqliteConnection {
     async fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> Result<u64, StoreError> {
         inbox::prune(self, inbox, consumer, limit).await
     }
+
+    async fn saga(&mut self, _: &Outbox, request: Request<'_>) -> Result<Said, StoreError> {
+        saga::answer(self, request).await
+    }
 }
 
 /// The [`Connection`] that another type lends.
@@ -150,6 +155,10 @@ macro_rules! lends_a_connection {
 
             async fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> Result<u64, StoreError> {
                 Connection::prune(&mut **self, inbox, consumer, limit).await
+            }
+
+            async fn saga(&mut self, outbox: &Outbox, request: Request<'_>) -> Result<Said, StoreError> {
+                Connection::saga(&mut **self, outbox, request).await
             }
         }
     };
@@ -245,7 +254,7 @@ async fn insert(
 }
 
 /// A time as the columns hold it, rounded up: due times hold.
-fn timestamp(at: OffsetDateTime) -> String {
+pub(super) fn timestamp(at: OffsetDateTime) -> String {
     let at = (at + time::Duration::nanoseconds(999)).to_offset(UtcOffset::UTC);
     format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",

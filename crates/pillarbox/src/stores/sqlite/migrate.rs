@@ -13,7 +13,7 @@ use crate::stores::migration::{Migrated, Migration};
 
 const MIGRATIONS_TABLE: &str = include_str!("sql/migrations_table.sql");
 
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration {
         version: 1,
         name: "outbox",
@@ -28,6 +28,11 @@ const MIGRATIONS: [Migration; 3] = [
         version: 3,
         name: "inbox",
         sql: include_str!("migrations/0003_inbox.sql"),
+    },
+    Migration {
+        version: 4,
+        name: "sagas",
+        sql: include_str!("migrations/0004_sagas.sql"),
     },
 ];
 

@@ -26,6 +26,8 @@ mod migrate;
 mod open;
 mod operate;
 mod route;
+mod saga;
+mod sagas;
 mod settle;
 mod sweep;
 mod workers;

@@ -4,11 +4,12 @@ use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, Row, SqlitePool};
 use uuid::Uuid;
 
-use super::{Sqlite, decode, ids_json, row_limit, scope_json, workers};
+use super::{Sqlite, decode, ids_json, row_limit, sagas, scope_json, workers};
 use crate::operate::{
     BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Record, SKIPPED, Stats,
     WorkerRecord,
 };
+use crate::saga::{Ask, Asked, SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
 use crate::store::{Scope, StoreError};
 use crate::text::error_text;
@@ -84,6 +85,27 @@ impl Operate for Sqlite {
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
         self.apart(workers::workers(self.readers.clone())).await
+    }
+
+    async fn sagas(&self, filter: &SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
+        self.apart(sagas::list(self.readers.clone(), filter.clone()))
+            .await
+    }
+
+    async fn saga(&self, name: &str, id: &str) -> Result<Option<SagaRecord>, StoreError> {
+        let (name, id) = (name.to_owned(), id.to_owned());
+        self.apart(sagas::show(self.readers.clone(), name, id)).await
+    }
+
+    async fn saga_log(&self, name: &str, id: &str) -> Result<Vec<SagaLine>, StoreError> {
+        let (name, id) = (name.to_owned(), id.to_owned());
+        self.apart(sagas::log(self.readers.clone(), name, id)).await
+    }
+
+    async fn ask_saga(&self, name: &str, id: &str, ask: Ask) -> Result<Asked, StoreError> {
+        let (name, id) = (name.to_owned(), id.to_owned());
+        self.apart(sagas::tell(self.writer.clone(), name, id, ask))
+            .await?
     }
 }
 

@@ -1,0 +1,86 @@
+//! Why a saga did not go on.
+
+use super::machine::Changed;
+use crate::enqueue::EnqueueError;
+use crate::store::StoreError;
+
+/// Why a saga did not start or go on. Nothing was written by the call; roll the transaction back.
+#[derive(Debug, thiserror::Error)]
+pub enum SagaError {
+    /// A message has headers that are none of a saga's. It never will be taken.
+    #[error("this message is for a saga and cannot be read: {0}")]
+    Message(String),
+    /// What a reply carries is not what the step takes. It never will be taken.
+    #[error("the reply to the step `{step}` of the saga {name} {id} cannot be taken: {error}")]
+    Reply {
+        /// Which kind of saga.
+        name: String,
+        /// Which one.
+        id: String,
+        /// Which step.
+        step: String,
+        /// What is wrong with it.
+        error: serde_json::Error,
+    },
+    /// The saga's data is not of the type that this program has for it: somebody else's version wrote it.
+    #[error(
+        "the data of the saga {name} {id} cannot be read by this version of its definition: {error}; \
+         deliver the message again to a version that can"
+    )]
+    Data {
+        /// Which kind of saga.
+        name: String,
+        /// Which one.
+        id: String,
+        /// What is wrong with it.
+        error: serde_json::Error,
+    },
+    /// The saga has begun steps that this definition does not have, or has elsewhere.
+    #[error(
+        "the saga {name} {id} has begun the steps {path:?}, and its definition does not begin so any more; \
+         deliver the message again to a version that does"
+    )]
+    Changed {
+        /// Which kind of saga.
+        name: String,
+        /// Which one.
+        id: String,
+        /// The steps that it has begun and not undone.
+        path: Vec<String>,
+    },
+    /// The data has no JSON form.
+    #[error("the data of the saga has no JSON form: {0}")]
+    NoJson(serde_json::Error),
+    /// The id cannot be one.
+    #[error("{0:?} cannot be the id of a saga; use 1 to 1024 bytes, and no control characters")]
+    Id(String),
+    /// A command was refused.
+    #[error(transparent)]
+    Enqueue(#[from] EnqueueError),
+    /// The database did not answer as it should.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl SagaError {
+    /// Is it the message's fault? Then it is one for the dead letters; all else is worth trying again.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Message(_) | Self::Reply { .. } => true,
+            Self::Data { .. }
+            | Self::Changed { .. }
+            | Self::NoJson(_)
+            | Self::Id(_)
+            | Self::Enqueue(_)
+            | Self::Store(_) => false,
+        }
+    }
+
+    pub(super) fn changed(name: &str, id: &str, changed: Changed) -> Self {
+        Self::Changed {
+            name: name.to_owned(),
+            id: id.to_owned(),
+            path: changed.path,
+        }
+    }
+}

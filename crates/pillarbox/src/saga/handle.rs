@@ -1,0 +1,228 @@
+//! Tells a saga what arrived: it goes on, or it does not, in the caller's transaction.
+//!
+//! ```text
+//! message ─▶ lock the row ─▶ decide (pure) ─▶ save state and log ─▶ enqueue what follows ─▶ the caller commits
+//! ```
+//!
+//! Two messages for one saga wait for each other at its row. The message is acknowledged after the commit, so that it comes
+//! again if there was none; one that comes again after it finds its attempt over, and changes nothing.
+//!
+//! **If we die here** the caller's transaction rolls back, and the message is delivered again.
+
+use std::fmt::Display;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::definition::Saga;
+use super::error::SagaError;
+use super::machine::{self, Action, Answer, Attempt, Decision, Input, Line, Moved, Status, What, Why};
+use super::message::Message;
+use super::row::{Log, Request, Row, Said};
+use crate::failpoint;
+use crate::outbox::Connection;
+use crate::text::error_text;
+
+/// What came of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a message for somebody else has to be given to somebody else"]
+pub enum Handled {
+    /// The saga went on, and stands here now.
+    Moved(Status),
+    /// It changed nothing.
+    Ignored(Why),
+    /// There is no such saga: it was deleted after its end, or the message is not from one of ours.
+    Unknown,
+    /// It is not for sagas of this name.
+    NotOurs,
+}
+
+/// A reply, for callers that received it otherwise than by [headers](super::message).
+#[derive(Debug, Clone)]
+pub struct Reply<'a> {
+    /// What it is the reply to.
+    pub to: Attempt,
+    /// What was answered.
+    pub answer: Answer,
+    /// Why, for people.
+    pub reason: Option<String>,
+    /// What the reply carries, in JSON.
+    pub payload: &'a [u8],
+}
+
+impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
+    /// Takes any message for a saga: a reply, a timeout, or what a person asked for. A consumer's handler is this line.
+    ///
+    /// # Errors
+    /// When the message cannot be read, the definition does not fit the saga, or the database refuses.
+    /// [`SagaError::is_final`] says whether there is any use in trying again.
+    pub async fn handle<C: Connection + ?Sized>(
+        &self,
+        connection: &mut C,
+        message: &Message<'_>,
+    ) -> Result<Handled, SagaError> {
+        if !message.is_for(&self.inner.name) {
+            return Ok(Handled::NotOurs);
+        }
+        let id = message.id().map_err(SagaError::Message)?;
+        let input = message.input().map_err(SagaError::Message)?;
+        self.tell(connection, id, input, message.payload()).await
+    }
+
+    /// Takes a reply.
+    ///
+    /// # Errors
+    /// As for [`handle`](Self::handle).
+    pub async fn reply<C: Connection + ?Sized>(
+        &self,
+        connection: &mut C,
+        id: impl Display,
+        reply: Reply<'_>,
+    ) -> Result<Handled, SagaError> {
+        let input = Input::Answered {
+            to: reply.to,
+            answer: reply.answer,
+            reason: reply.reason,
+        };
+        self.tell(connection, &id.to_string(), input, reply.payload).await
+    }
+
+    /// Takes it that there was no answer to an attempt.
+    ///
+    /// # Errors
+    /// As for [`handle`](Self::handle).
+    pub async fn timeout<C: Connection + ?Sized>(
+        &self,
+        connection: &mut C,
+        id: impl Display,
+        attempt: Attempt,
+    ) -> Result<Handled, SagaError> {
+        self.tell(connection, &id.to_string(), Input::TimedOut(attempt), &[])
+            .await
+    }
+
+    /// Gives up and undoes what was done, as `pillarbox sagas compensate` asks for.
+    ///
+    /// # Errors
+    /// As for [`handle`](Self::handle).
+    pub async fn compensate<C: Connection + ?Sized>(
+        &self,
+        connection: &mut C,
+        id: impl Display,
+    ) -> Result<Handled, SagaError> {
+        self.tell(connection, &id.to_string(), Input::Compensate, &[])
+            .await
+    }
+
+    async fn tell<C: Connection + ?Sized>(
+        &self,
+        connection: &mut C,
+        id: &str,
+        input: Input,
+        payload: &[u8],
+    ) -> Result<Handled, SagaError> {
+        let (name, outbox) = (&self.inner.name, &self.inner.outbox);
+        let row = match connection.saga(outbox, Request::Lock { name, id }).await? {
+            Said::Found(row) => *row,
+            Said::Nothing | Said::Written => return Ok(Handled::Unknown),
+        };
+        failpoint::hit("saga_locked");
+        let decision = machine::decide(&self.inner.plan, &row.state, input.clone(), fastrand::f64());
+        match decision.map_err(|changed| SagaError::changed(name, id, changed))? {
+            Decision::Moved(moved) => self.go_on(connection, row, &input, moved, payload).await,
+            Decision::Ignored(why) => {
+                if let Some(line) = worth_noting(input) {
+                    connection.saga(outbox, Request::Note(&row, Log(&[line]))).await?;
+                }
+                Ok(Handled::Ignored(why))
+            }
+        }
+    }
+
+    async fn go_on<C: Connection + ?Sized>(
+        &self,
+        connection: &mut C,
+        mut row: Row,
+        input: &Input,
+        moved: Moved,
+        payload: &[u8],
+    ) -> Result<Handled, SagaError> {
+        let data = self.data(&mut row, input, payload)?;
+        row.state = moved.state;
+        row.last_error = error(input).or(row.last_error);
+        let events = self.emit(&mut row, &data, moved.send)?;
+        let request = Request::Save(&row, Log(&moved.log));
+        connection.saga(&self.inner.outbox, request).await?;
+        failpoint::hit("saga_saved");
+        self.inner.outbox.enqueue_all(connection, &events).await?;
+        failpoint::hit("saga_enqueued");
+        Ok(Handled::Moved(row.state.status))
+    }
+
+    /// The saga's data, with what a reply says taken into it. Nothing that this version does not know is lost from a row
+    /// whose step takes nothing.
+    fn data(&self, row: &mut Row, input: &Input, payload: &[u8]) -> Result<T, SagaError> {
+        let mut data: T = serde_json::from_str(&row.data).map_err(|error| SagaError::Data {
+            name: row.name.clone(),
+            id: row.id.clone(),
+            error,
+        })?;
+        let Some(step) = done(input) else {
+            return Ok(data);
+        };
+        if let Some(take) = self.inner.functions(step).and_then(|step| step.take.as_ref()) {
+            take(&mut data, payload).map_err(|error| SagaError::Reply {
+                name: row.name.clone(),
+                id: row.id.clone(),
+                step: step.to_owned(),
+                error,
+            })?;
+            row.data = serde_json::to_string(&data).map_err(SagaError::NoJson)?;
+        }
+        Ok(data)
+    }
+}
+
+/// The step that is done by what arrived.
+fn done(input: &Input) -> Option<&str> {
+    match input {
+        Input::Answered {
+            to,
+            answer: Answer::Done,
+            ..
+        } if to.action == Action::Command => Some(&to.step),
+        Input::Answered { .. } | Input::TimedOut(_) | Input::Resume(_) | Input::Compensate => None,
+    }
+}
+
+/// What a person should know of what arrived, if it is bad.
+fn error(input: &Input) -> Option<String> {
+    let about = |to: &Attempt| format!("{} {}, attempt {}", to.action, to.step, to.number);
+    match input {
+        Input::Answered { to, answer, reason } => match answer {
+            Answer::Done => None,
+            Answer::Failed | Answer::Refused => {
+                let reason = reason.as_deref().unwrap_or("no reason was given");
+                let text = format!("{}: {}: {reason}", about(to), answer.as_str());
+                Some(error_text(&text))
+            }
+        },
+        Input::TimedOut(to) => Some(format!("{}: no answer in time", about(to))),
+        Input::Resume(_) | Input::Compensate => None,
+    }
+}
+
+/// A reply that came too late may matter to somebody; a timeout that came too late is the rule.
+fn worth_noting(input: Input) -> Option<Line> {
+    match input {
+        Input::Answered { to, answer, reason } => {
+            let reason = reason.map(|reason| format!(": {}", error_text(&reason)));
+            Some(Line {
+                what: What::Ignored,
+                about: Some(to),
+                detail: Some(format!("{}{}", answer.as_str(), reason.unwrap_or_default())),
+            })
+        }
+        Input::TimedOut(_) | Input::Resume(_) | Input::Compensate => None,
+    }
+}

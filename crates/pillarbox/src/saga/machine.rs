@@ -1,0 +1,506 @@
+//! How a saga goes on: one pure function from where it stands and what it was told to where it stands then.
+//!
+//! ```text
+//!            every step done
+//!  running ─────────────────────▶ completed
+//!     │  a step refused, its attempts used up, or a person gave up
+//!     ▼
+//!  compensating ────────────────▶ compensated
+//!            everything undone
+//! ```
+//!
+//! A saga waits for exactly one answer at a time: that to its current [`Attempt`]. Whatever else arrives is late, doubled or
+//! somebody else's, and changes nothing; that is all there is to idempotency here.
+//!
+//! What is undone, in reverse order: every step that was done, and before them the one that was given up on, if nobody
+//! knows how it ended. It is in doubt when an attempt of it was left without its answer: it timed out, or was overtaken by
+//! what a person asked for. Steps without a compensation are passed over. A compensation is tried for ever.
+//!
+//! **If we die here** nothing happened: nothing here is written down.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::retry::RetryPolicy;
+
+/// Where a saga stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Going forward.
+    Running,
+    /// Given up on; what was done is being undone.
+    Compensating,
+    /// Every step is done. Final.
+    Completed,
+    /// Everything that was done is undone. Final.
+    Compensated,
+}
+
+impl Status {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Running,
+        Self::Compensating,
+        Self::Completed,
+        Self::Compensated,
+    ];
+
+    /// As the `status` column says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Compensating => "compensating",
+            Self::Completed => "completed",
+            Self::Compensated => "compensated",
+        }
+    }
+
+    /// Is it over?
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Completed | Self::Compensated)
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a command asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Do the step.
+    Command,
+    /// Undo it.
+    Compensation,
+}
+
+impl Action {
+    /// As the header `saga-action` says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::Compensation => "compensation",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [Self::Command, Self::Compensation]
+            .into_iter()
+            .find(|action| action.as_str() == text)
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One command of a saga: which try at which step. No two commands of a saga are the same attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Attempt {
+    /// Which step.
+    pub step: String,
+    /// To do it, or to undo it.
+    pub action: Action,
+    /// Which try at that, from 1. Never counted back, also when a person resumes the saga.
+    pub number: u32,
+}
+
+/// What a service answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// It is done; or, of a compensation, undone, or there was nothing to undo.
+    Done,
+    /// Nothing was done, and it is worth trying again.
+    Failed,
+    /// Nothing was done, and it never will be.
+    Refused,
+}
+
+impl Answer {
+    /// As the header `saga-outcome` says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [Self::Done, Self::Failed, Self::Refused]
+            .into_iter()
+            .find(|answer| answer.as_str() == text)
+    }
+}
+
+/// What the machine knows of a definition.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Planned>,
+    /// The waits between tries at a compensation; its limit does not count.
+    pub(crate) undo: RetryPolicy,
+}
+
+/// What it knows of a step.
+#[derive(Debug, Clone)]
+pub(crate) struct Planned {
+    pub(crate) name: String,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) timeout: Duration,
+    pub(crate) has_compensation: bool,
+}
+
+impl Plan {
+    pub(crate) fn step(&self, name: &str) -> Option<&Planned> {
+        self.steps.iter().find(|step| step.name == name)
+    }
+
+    /// The wait after so many tries at a compensation. There is always a next one.
+    fn undo_delay(&self, tries: u32, random: f64) -> Duration {
+        let most = self.undo.limit().map_or(tries, |limit| limit.saturating_sub(1));
+        self.undo.delay(tries.min(most), random).unwrap_or_default()
+    }
+}
+
+/// The part of a saga that changes by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) status: Status,
+    /// The steps that were begun and not undone, in their order. The last is the current one until the saga has ended.
+    pub(crate) path: Vec<String>,
+    /// Which try at the current step, for its answer.
+    pub(crate) number: u32,
+    /// How many tries count against the step's limit; a person sets them back.
+    pub(crate) tries: u32,
+    /// Was a try at the current step left without its answer?
+    pub(crate) in_doubt: bool,
+}
+
+impl State {
+    /// What it waits for; nothing if it has ended.
+    pub(crate) fn current(&self) -> Option<Attempt> {
+        let action = match self.status {
+            Status::Running => Action::Command,
+            Status::Compensating => Action::Compensation,
+            Status::Completed | Status::Compensated => return None,
+        };
+        Some(Attempt {
+            step: self.path.last()?.clone(),
+            action,
+            number: self.number,
+        })
+    }
+}
+
+/// What a saga is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Input {
+    Answered {
+        to: Attempt,
+        answer: Answer,
+        reason: Option<String>,
+    },
+    TimedOut(Attempt),
+    /// Send the command again that a person saw waiting.
+    Resume(Attempt),
+    Compensate,
+}
+
+/// What comes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Decision {
+    Moved(Moved),
+    Ignored(Why),
+}
+
+/// A saga that went on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) state: State,
+    /// Send what is current now, after this wait.
+    pub(crate) send: Option<Duration>,
+    pub(crate) log: Vec<Line>,
+}
+
+/// Why something changed nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It is not about the attempt that the saga waits for: doubled, late, or of a step that is over.
+    NotCurrent,
+    /// The saga is over.
+    Ended,
+    /// It is being compensated already.
+    Compensating,
+}
+
+/// A line of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) what: What,
+    pub(crate) about: Option<Attempt>,
+    pub(crate) detail: Option<String>,
+}
+
+/// What a line of the log says happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    Started,
+    Sent,
+    Answered(Answer),
+    TimedOut,
+    Asked,
+    Resumed,
+    Compensating,
+    Completed,
+    Compensated,
+    Ignored,
+}
+
+impl What {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Sent => "sent",
+            Self::Answered(answer) => answer.as_str(),
+            Self::TimedOut => "timed out",
+            Self::Asked => "asked",
+            Self::Resumed => "resumed",
+            Self::Compensating => "compensating",
+            Self::Completed => "completed",
+            Self::Compensated => "compensated",
+            Self::Ignored => "ignored",
+        }
+    }
+}
+
+/// The definition is not the one that the saga was begun with, and it cannot be told how to go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) path: Vec<String>,
+}
+
+/// The beginning of a saga. A plan has at least one step.
+pub(crate) fn begin(plan: &Plan) -> Moved {
+    let mut going = Going {
+        plan,
+        state: State {
+            status: Status::Running,
+            path: vec![plan.steps[0].name.clone()],
+            number: 0,
+            tries: 0,
+            in_doubt: false,
+        },
+        log: Vec::new(),
+    };
+    going.note(What::Started, None, None);
+    going.send(Duration::ZERO)
+}
+
+/// What becomes of a saga that is told something. `random` is uniform in [0, 1).
+pub(crate) fn decide(plan: &Plan, state: &State, input: Input, random: f64) -> Result<Decision, Changed> {
+    if state.status.has_ended() {
+        return Ok(Decision::Ignored(Why::Ended));
+    }
+    let going = Going {
+        plan,
+        state: state.clone(),
+        log: Vec::new(),
+    };
+    match input {
+        Input::Answered { to, .. } | Input::TimedOut(to) | Input::Resume(to)
+            if state.current() != Some(to.clone()) =>
+        {
+            Ok(Decision::Ignored(Why::NotCurrent))
+        }
+        Input::Answered { to, answer, reason } => {
+            check(plan, state)?;
+            Ok(going.answered(to, answer, reason, random).into())
+        }
+        Input::TimedOut(to) => {
+            check(plan, state)?;
+            Ok(going.timed_out(to, random).into())
+        }
+        Input::Resume(_) => {
+            check(plan, state)?;
+            Ok(going.resumed().into())
+        }
+        Input::Compensate if state.status == Status::Compensating => Ok(Decision::Ignored(Why::Compensating)),
+        Input::Compensate => {
+            check_way_back(plan, state)?;
+            Ok(going.given_up("asked for").into())
+        }
+    }
+}
+
+impl From<Moved> for Decision {
+    fn from(moved: Moved) -> Self {
+        Self::Moved(moved)
+    }
+}
+
+/// Does the definition still say what comes next, and how everything so far is undone?
+fn check(plan: &Plan, state: &State) -> Result<(), Changed> {
+    let begins_so = plan.steps.len() >= state.path.len()
+        && plan
+            .steps
+            .iter()
+            .zip(&state.path)
+            .all(|(step, name)| step.name == *name);
+    match state.status {
+        Status::Running if !begins_so => Err(changed(state)),
+        Status::Running | Status::Completed | Status::Compensated => Ok(()),
+        Status::Compensating => check_way_back(plan, state),
+    }
+}
+
+/// Does it still say how everything so far is undone? That is enough to give up.
+fn check_way_back(plan: &Plan, state: &State) -> Result<(), Changed> {
+    let all_known = state.path.iter().all(|name| plan.step(name).is_some());
+    if all_known { Ok(()) } else { Err(changed(state)) }
+}
+
+fn changed(state: &State) -> Changed {
+    Changed {
+        path: state.path.clone(),
+    }
+}
+
+/// A saga while it is decided how it goes on.
+struct Going<'a> {
+    plan: &'a Plan,
+    state: State,
+    log: Vec<Line>,
+}
+
+impl Going<'_> {
+    fn answered(mut self, to: Attempt, answer: Answer, reason: Option<String>, random: f64) -> Moved {
+        let action = to.action;
+        self.note(What::Answered(answer), Some(to), reason);
+        match (action, answer) {
+            (Action::Command, Answer::Done) => self.next(),
+            (Action::Command, Answer::Failed) => self.again(random),
+            (Action::Command, Answer::Refused) => self.give_up("refused"),
+            (Action::Compensation, Answer::Done) => {
+                self.state.path.pop();
+                self.unwind()
+            }
+            // Whatever it says: what was done has to be undone, and a person sees that it is not.
+            (Action::Compensation, Answer::Failed | Answer::Refused) => self.undo_again(random),
+        }
+    }
+
+    fn timed_out(mut self, to: Attempt, random: f64) -> Moved {
+        let action = to.action;
+        self.note(What::TimedOut, Some(to), None);
+        self.state.in_doubt = true;
+        match action {
+            Action::Command => self.again(random),
+            Action::Compensation => self.undo_again(random),
+        }
+    }
+
+    /// The attempt that waits is overtaken, so nobody will know how it ended.
+    fn resumed(mut self) -> Moved {
+        let about = self.state.current();
+        self.note(What::Resumed, about, None);
+        self.state.in_doubt = true;
+        self.state.tries = 0;
+        self.send(Duration::ZERO)
+    }
+
+    fn given_up(mut self, why: &str) -> Moved {
+        self.state.in_doubt = true;
+        self.give_up(why)
+    }
+
+    /// The step after the one that is done.
+    fn next(mut self) -> Moved {
+        let Some(next) = self.plan.steps.get(self.state.path.len()) else {
+            return self.end(Status::Completed, What::Completed);
+        };
+        self.state.path.push(next.name.clone());
+        self.begin_step();
+        self.send(Duration::ZERO)
+    }
+
+    /// The same step once more, if it has attempts left.
+    fn again(self, random: f64) -> Moved {
+        let step = self.state.path.last().and_then(|name| self.plan.step(name));
+        match step.and_then(|step| step.retry.delay(self.state.tries, random)) {
+            Some(delay) => self.send(delay),
+            None => self.give_up("attempts used up"),
+        }
+    }
+
+    fn undo_again(self, random: f64) -> Moved {
+        let delay = self.plan.undo_delay(self.state.tries, random);
+        self.send(delay)
+    }
+
+    fn give_up(mut self, why: &str) -> Moved {
+        let about = self.state.current();
+        self.note(What::Compensating, about, Some(why.to_owned()));
+        if !self.state.in_doubt {
+            self.state.path.pop(); // it was not done, and everybody knows
+        }
+        self.state.status = Status::Compensating;
+        self.unwind()
+    }
+
+    /// The next compensation there is, from the last step back to the first.
+    fn unwind(mut self) -> Moved {
+        while let Some(name) = self.state.path.last() {
+            if self.plan.step(name).is_some_and(|step| step.has_compensation) {
+                self.begin_step();
+                return self.send(Duration::ZERO);
+            }
+            self.state.path.pop();
+        }
+        self.end(Status::Compensated, What::Compensated)
+    }
+
+    fn begin_step(&mut self) {
+        self.state.number = 0;
+        self.state.tries = 0;
+        self.state.in_doubt = false;
+    }
+
+    fn send(mut self, after: Duration) -> Moved {
+        self.state.number = self.state.number.saturating_add(1);
+        self.state.tries = self.state.tries.saturating_add(1);
+        let about = self.state.current();
+        let detail = (!after.is_zero()).then(|| format!("after {after:.1?}"));
+        self.note(What::Sent, about, detail);
+        Moved {
+            state: self.state,
+            send: Some(after),
+            log: self.log,
+        }
+    }
+
+    fn end(mut self, status: Status, what: What) -> Moved {
+        self.state.status = status;
+        self.state.in_doubt = false;
+        self.note(what, None, None);
+        Moved {
+            state: self.state,
+            send: None,
+            log: self.log,
+        }
+    }
+
+    fn note(&mut self, what: What, about: Option<Attempt>, detail: Option<String>) {
+        self.log.push(Line { what, about, detail });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! What travels between a saga and the services: headers on ordinary events, whatever the broker and the language.
+//!
+//! | header | on a command | on a reply |
+//! |---|---|---|
+//! | `saga-name` | which kind of saga | echoed |
+//! | `saga-id` | which one | echoed |
+//! | `saga-step` | which step | echoed |
+//! | `saga-action` | `command` or `compensation` | echoed |
+//! | `saga-attempt` | which try, from 1 | echoed |
+//! | `saga-outcome` | – | `done`, `failed` or `refused` |
+//! | `saga-reason` | – | why, in a few words, for people; optional |
+//!
+//! A saga's own messages to itself have the same headers, with `saga-outcome: timeout`, or with `saga-ask: resume` or
+//! `saga-ask: compensate` where a person asked.
+//!
+//! **If we die here** nothing happened: this only reads and writes headers.
+
+use std::collections::BTreeMap;
+
+use super::machine::{Action, Answer, Attempt, Input};
+use crate::event::Event;
+
+/// Which kind of saga.
+pub const NAME: &str = "saga-name";
+/// Which one.
+pub const ID: &str = "saga-id";
+/// Which step.
+pub const STEP: &str = "saga-step";
+/// To do it or to undo it.
+pub const ACTION: &str = "saga-action";
+/// Which try.
+pub const ATTEMPT: &str = "saga-attempt";
+/// What a service answers.
+pub const OUTCOME: &str = "saga-outcome";
+/// Why, for people.
+pub const REASON: &str = "saga-reason";
+/// What a person asks for.
+pub const ASK: &str = "saga-ask";
+
+/// The outcome that a saga sends to itself.
+pub(crate) const TIMEOUT: &str = "timeout";
+
+/// The event type of a timeout, and of what a person asked for.
+pub const TIMEOUT_TYPE: &str = "SagaTimeout";
+/// The event type of what a person asks for.
+pub const ASK_TYPE: &str = "SagaAsk";
+
+/// What a person can ask of a saga.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// Send the current command again now, with all its attempts.
+    Resume,
+    /// Give up and undo what was done.
+    Compensate,
+}
+
+impl Ask {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Resume => "resume",
+            Self::Compensate => "compensate",
+        }
+    }
+}
+
+/// A message that was received: its headers and its payload, wherever they come from.
+#[derive(Debug, Clone)]
+pub struct Message<'a> {
+    headers: BTreeMap<String, &'a str>,
+    payload: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Takes what a broker delivered. Names of headers count in any case.
+    pub fn new<N: AsRef<str>>(headers: impl IntoIterator<Item = (N, &'a str)>, payload: &'a [u8]) -> Self {
+        let lower = |(name, value): (N, &'a str)| (name.as_ref().to_ascii_lowercase(), value);
+        let ours = |(name, _): &(String, &str)| name.starts_with("saga-");
+        Self {
+            headers: headers.into_iter().map(lower).filter(ours).collect(),
+            payload,
+        }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&'a str> {
+        self.headers.get(name).copied()
+    }
+
+    pub(crate) fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Is it for a saga of this name?
+    pub(crate) fn is_for(&self, name: &str) -> bool {
+        self.header(NAME) == Some(name) && (self.header(OUTCOME).or(self.header(ASK))).is_some()
+    }
+
+    /// # Errors
+    /// When the headers do not say what they should, with what is wrong.
+    pub(crate) fn id(&self) -> Result<&'a str, String> {
+        self.required(ID)
+    }
+
+    /// # Errors
+    /// When the headers do not say what they should, with what is wrong.
+    pub(crate) fn input(&self) -> Result<Input, String> {
+        if let Some(ask) = self.header(ASK) {
+            return match ask {
+                "resume" => Ok(Input::Resume(self.attempt()?)),
+                "compensate" => Ok(Input::Compensate),
+                other => Err(format!(
+                    "the header {ASK} is {other:?}; it is \"resume\" or \"compensate\""
+                )),
+            };
+        }
+        let to = self.attempt()?;
+        let outcome = self.required(OUTCOME)?;
+        if outcome == TIMEOUT {
+            return Ok(Input::TimedOut(to));
+        }
+        let answer = Answer::parse(outcome).ok_or_else(|| {
+            format!("the header {OUTCOME} is {outcome:?}; it is \"done\", \"failed\" or \"refused\"")
+        })?;
+        let reason = self.header(REASON).map(str::to_owned);
+        Ok(Input::Answered { to, answer, reason })
+    }
+
+    fn attempt(&self) -> Result<Attempt, String> {
+        let (action, number) = (self.required(ACTION)?, self.required(ATTEMPT)?);
+        let known = Action::parse(action).ok_or_else(|| {
+            format!("the header {ACTION} is {action:?}; it is \"command\" or \"compensation\"")
+        })?;
+        Ok(Attempt {
+            step: self.required(STEP)?.to_owned(),
+            action: known,
+            number: (number.parse())
+                .map_err(|_| format!("the header {ATTEMPT} is {number:?}, which is no number"))?,
+        })
+    }
+
+    fn required(&self, name: &str) -> Result<&'a str, String> {
+        self.header(name).ok_or_else(|| {
+            format!("the header {name} is missing; a reply echoes all saga-… headers of its command")
+        })
+    }
+}
+
+impl<'a> From<&'a Event> for Message<'a> {
+    fn from(event: &'a Event) -> Self {
+        let headers = event.headers.iter().map(|(name, value)| (name, value.as_str()));
+        Self::new(headers, event.payload.as_bytes())
+    }
+}
+
+/// A command as the service sees it that is to carry it out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// Which kind of saga.
+    pub name: String,
+    /// Which one. With [`step`](Attempt::step) what a service knows a piece of work by, on whatever attempt.
+    pub id: String,
+    /// Which try at which step.
+    pub attempt: Attempt,
+}
+
+impl Command {
+    /// Reads a command. `None` if the message is none.
+    pub fn read(message: &Message<'_>) -> Option<Self> {
+        if message.header(OUTCOME).or(message.header(ASK)).is_some() {
+            return None;
+        }
+        Some(Self {
+            name: message.header(NAME)?.to_owned(),
+            id: message.header(ID)?.to_owned(),
+            attempt: message.attempt().ok()?,
+        })
+    }
+
+    /// Makes an event the reply to this command: to be enqueued in the transaction that did the work. What it carries is
+    /// the application's own, and so is where it goes: the saga's address, as a rule.
+    #[must_use]
+    pub fn reply(&self, answer: Answer, event: Event) -> Event {
+        addressed(event, &self.name, &self.id, Some(&self.attempt)).header(OUTCOME, answer.as_str())
+    }
+}
+
+/// The event with the headers that say what it is about.
+pub(crate) fn addressed(event: Event, name: &str, id: &str, about: Option<&Attempt>) -> Event {
+    let event = event.header(NAME, name).header(ID, id);
+    match about {
+        Some(attempt) => event
+            .header(STEP, &attempt.step)
+            .header(ACTION, attempt.action.as_str())
+            .header(ATTEMPT, attempt.number.to_string()),
+        None => event,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command() -> Command {
+        Command {
+            name: "order".to_owned(),
+            id: "42".to_owned(),
+            attempt: Attempt {
+                step: "payment".to_owned(),
+                action: Action::Compensation,
+                number: 3,
+            },
+        }
+    }
+
+    #[test]
+    fn a_reply_says_what_it_is_the_reply_to() {
+        let event = command().reply(Answer::Failed, Event::new("payments", "replies"));
+        let event = event.header("Saga-Reason", "no money");
+        let message = Message::from(&event);
+        assert!(message.is_for("order") && !message.is_for("refund"));
+        assert_eq!(message.id(), Ok("42"));
+        let expected = Input::Answered {
+            to: command().attempt,
+            answer: Answer::Failed,
+            reason: Some("no money".to_owned()),
+        };
+        assert_eq!(message.input(), Ok(expected));
+        assert_eq!(Command::read(&message), None, "a reply is no command");
+    }
+
+    #[test]
+    fn a_command_is_read_as_it_was_written() {
+        let command = command();
+        let event = addressed(Event::new("a", "b"), "order", "42", Some(&command.attempt));
+        assert_eq!(Command::read(&Message::from(&event)), Some(command));
+        assert!(
+            !Message::from(&event).is_for("order"),
+            "a command is for a service"
+        );
+        assert_eq!(Command::read(&Message::from(&Event::new("a", "b"))), None);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_header_is_said() {
+        let sound = command().reply(Answer::Done, Event::new("a", "b"));
+        for (name, value, says) in [
+            (OUTCOME, "ok", "it is \"done\", \"failed\" or \"refused\""),
+            (ACTION, "undo", "it is \"command\" or \"compensation\""),
+            (ATTEMPT, "third", "which is no number"),
+            (ASK, "stop", "it is \"resume\" or \"compensate\""),
+        ] {
+            let event = sound.clone().header(name, value);
+            let error = Message::from(&event).input().expect_err("unsound");
+            assert!(error.contains(says), "{error}");
+        }
+        let mut event = sound;
+        event.headers.remove(STEP);
+        let error = Message::from(&event).input().expect_err("unsound");
+        assert!(error.contains("the header saga-step is missing"), "{error}");
+    }
+}

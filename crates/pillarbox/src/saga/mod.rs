@@ -1,0 +1,100 @@
+//! Sagas: work that several services do, one after another, and that is done by all of them or undone.
+//!
+//! An orchestrated saga. Its state is a row of its own (`pillarbox.sagas`); its commands are events of the outbox, written
+//! in the transaction that moves the row. Services answer; each answer moves the saga on. Whatever fails, it ends
+//! `completed` or `compensated`, never between.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use pillarbox::saga::{Saga, Step};
+//! use pillarbox::{Event, Outbox};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Order { number: u64, payment: Option<u64> }
+//!
+//! #[derive(Deserialize)]
+//! struct Paid { payment: u64 }
+//!
+//! #[derive(Serialize, Event)]
+//! #[event(namespace = "shop", topic = "payments", type = "ChargeCard")]
+//! struct ChargeCard { order: u64 }
+//!
+//! #[derive(Serialize, Event)]
+//! #[event(namespace = "shop", topic = "payments", type = "RefundCard")]
+//! struct RefundCard { order: u64, payment: Option<u64> }
+//!
+//! let payment = Step::new("payment", |order: &Order| ChargeCard { order: order.number })
+//!     .compensation(|order| RefundCard { order: order.number, payment: order.payment })
+//!     .take(|order, paid: Paid| order.payment = Some(paid.payment))
+//!     .timeout(Duration::from_secs(30));
+//! let shipping = Step::new("shipping", |order: &Order| {
+//!     Event::new("shop", "shipping").event_type("Ship").aggregate("order", order.number.to_string())
+//! });
+//! let saga = Saga::define("order")
+//!     .address("shop", "order-saga") // its own timeouts come back by this topic
+//!     .step(payment)
+//!     .step(shipping)
+//!     .build(&Outbox::default())?;
+//! # drop(saga);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `saga.start(&mut transaction, 42, &order)` begins it with the application's own change. A consumer that gets the
+//! replies and the saga's own messages calls `saga.handle(&mut transaction, &message)` for each, commits, and acknowledges.
+//!
+//! [`message`] has the headers that services in any language echo; `docs/sagas.md` what they promise.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `definition` | steps, and what they are made of |
+//! | `machine` | how a saga goes on, pure |
+//! | `start`, `handle`, `ask` | the verbs |
+//! | `emit` | a decision as events |
+//! | [`message`] | headers |
+//! | `row`, `postgres`, and `saga.rs` of the SQLite store | what the table holds |
+//! | `record` | the same for people |
+//!
+//! Sagas are kept in PostgreSQL, by every library but the blocking diesel, and in SQLite. The memory store keeps none.
+//!
+//! **If we die here** before the commit, nothing happened, and the message comes again. After it, the next command and its
+//! timeout are in the outbox, and the message that comes again changes nothing.
+
+mod ask;
+mod definition;
+mod emit;
+mod error;
+mod handle;
+mod machine;
+pub mod message;
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel")),
+    allow(
+        dead_code,
+        reason = "only a library that talks to PostgreSQL runs its statements"
+    )
+)]
+pub(crate) mod postgres;
+mod record;
+mod row;
+mod start;
+
+pub use self::ask::Asked;
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "sqlite")),
+    allow(unused_imports, reason = "only a store that keeps sagas is asked")
+)]
+pub(crate) use self::ask::ask;
+pub use self::definition::{Definition, InvalidSaga, Saga, Step};
+pub use self::error::SagaError;
+pub use self::handle::{Handled, Reply};
+#[cfg(feature = "sqlite")]
+pub(crate) use self::machine::Line;
+pub use self::machine::{Action, Answer, Attempt, Status, Why};
+pub use self::message::{Ask, Command, Message};
+pub use self::record::{MOST_LINES, SagaFilter, SagaLine, SagaRecord};
+#[doc(hidden)]
+pub use self::row::{Log, Request, Row, Said};
+pub use self::start::Started;

@@ -1,0 +1,111 @@
+//! The statements of a saga in PostgreSQL, apart from the library that runs them.
+
+use std::sync::Arc;
+
+use time::format_description::well_known::Rfc3339;
+
+use super::machine::Line;
+use super::row::{Log, Request, Row, Said};
+use crate::outbox::Outbox;
+use crate::outbox::postgres::{Driver, Value};
+use crate::schema::in_schema;
+use crate::store::StoreError;
+
+/// The statements, with the schema's name in them.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    insert: Arc<str>,
+    lock: Arc<str>,
+    save: Arc<str>,
+    note: Arc<str>,
+}
+
+impl Statements {
+    pub(crate) fn in_schema(schema: &str) -> Self {
+        let statement = |text| in_schema(text, schema).into();
+        Self {
+            insert: statement(include_str!("../stores/postgres/sql/saga_insert.sql")),
+            lock: statement(include_str!("../stores/postgres/sql/saga_lock.sql")),
+            save: statement(include_str!("../stores/postgres/sql/saga_save.sql")),
+            note: statement(include_str!("../stores/postgres/sql/saga_note.sql")),
+        }
+    }
+}
+
+pub(crate) async fn answer<D: Driver + ?Sized>(
+    driver: &mut D,
+    outbox: &Outbox,
+    request: Request<'_>,
+) -> Result<Said, StoreError> {
+    let (sql, prepared) = outbox.saga_statements();
+    let (statement, row, log) = match request {
+        Request::Lock { name, id } => {
+            let values = vec![Value::Text(Some(name)), Value::Text(Some(id))];
+            let rows = driver.rows(&sql.lock, values, prepared).await?;
+            return match rows.first() {
+                Some((_, json)) => Ok(Said::Found(Box::new(Row::read(name, id, json)?))),
+                None => Ok(Said::Nothing),
+            };
+        }
+        Request::Insert(row, log) => (&sql.insert, row, log),
+        Request::Save(row, log) => (&sql.save, row, log),
+        Request::Note(row, log) => (&sql.note, row, log),
+    };
+    let (path, timeout_at) = (row.path(), moment(row));
+    let mut values = match request {
+        Request::Note(..) | Request::Lock { .. } => {
+            vec![Value::Text(Some(&row.name)), Value::Text(Some(&row.id))]
+        }
+        Request::Insert(..) | Request::Save(..) => columns(row, &path, timeout_at.as_deref())?,
+    };
+    values.extend(lines(log));
+    let rows = driver.rows(statement, values, prepared).await?;
+    Ok(if rows.is_empty() {
+        Said::Nothing
+    } else {
+        Said::Written
+    })
+}
+
+fn moment(row: &Row) -> Option<String> {
+    row.timeout_at?.format(&Rfc3339).ok()
+}
+
+fn columns<'a>(
+    row: &'a Row,
+    path: &'a str,
+    timeout_at: Option<&'a str>,
+) -> Result<Vec<Value<'a>>, StoreError> {
+    Ok(vec![
+        Value::Text(Some(&row.name)),
+        Value::Text(Some(&row.id)),
+        Value::Text(Some(&row.namespace)),
+        Value::Text(Some(&row.topic)),
+        Value::Text(Some(row.state.status.as_str())),
+        Value::Text(Some(path)),
+        Value::Number(count(row.state.number)?),
+        Value::Number(count(row.state.tries)?),
+        Value::Number(i32::from(row.state.in_doubt)),
+        Value::Text(Some(&row.data)),
+        Value::Text(row.last_error.as_deref()),
+        Value::Text(timeout_at),
+    ])
+}
+
+fn lines(log: Log<'_>) -> [Value<'_>; 5] {
+    let texts = |of: fn(&Line) -> Option<&str>| Value::Texts(log.0.iter().map(of).collect());
+    let number = |line: &Line| line.about.as_ref().and_then(|attempt| count(attempt.number).ok());
+    [
+        texts(|line| Some(line.what.as_str())),
+        texts(|line| Some(line.about.as_ref()?.step.as_str())),
+        texts(|line| Some(line.about.as_ref()?.action.as_str())),
+        // Zero stands for none: arrays of numbers hold no nulls here.
+        Value::Numbers(log.0.iter().map(|line| number(line).unwrap_or(0)).collect()),
+        texts(|line| line.detail.as_deref()),
+    ]
+}
+
+fn count(number: u32) -> Result<i32, StoreError> {
+    i32::try_from(number)
+        .map_err(|_| StoreError::Other(format!("{number} attempts are more than can be counted")))
+}

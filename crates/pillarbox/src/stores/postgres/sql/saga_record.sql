@@ -1,0 +1,6 @@
+-- Sagas for people, without what they know.
+-- Index: the one on seq, or the one on those that are not over.
+select s.name, s.id, s.seq, s.namespace, s.topic, s.status,
+  case when s.status in ('running', 'compensating') then s.path ->> -1 end as step,
+  s.attempt, s.path, s.last_error, s.timeout_at, s.created_at, s.updated_at, /*data*/null::jsonb as data
+from pillarbox.sagas s

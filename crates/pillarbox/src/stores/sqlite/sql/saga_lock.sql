@@ -1,0 +1,8 @@
+-- A saga as JSON. Nobody else writes while the caller's transaction may.
+-- ?1 name   ?2 id
+-- Index: the one on id and name.
+select json_object(
+  'namespace', namespace, 'topic', topic, 'status', status, 'path', json(path), 'attempt', attempt, 'tries', tries,
+  'in_doubt', json(iif(in_doubt, 'true', 'false')), 'data', json(data), 'last_error', last_error
+) as saga
+from pillarbox_sagas where id = ?2 and name = ?1
