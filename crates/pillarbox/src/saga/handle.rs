@@ -25,7 +25,6 @@ use crate::text::error_text;
 
 /// What came of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a message for somebody else has to be given to somebody else"]
 pub enum Handled {
     /// The saga went on, and stands here now.
     Moved(Status),

@@ -56,6 +56,14 @@ impl Connection for Fateful {
     async fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> Result<u64, StoreError> {
         Connection::prune(&mut self.0, inbox, consumer, limit).await
     }
+
+    async fn saga(
+        &mut self,
+        outbox: &Outbox,
+        request: crate::saga::Request<'_>,
+    ) -> Result<crate::saga::Said, StoreError> {
+        self.0.saga(outbox, request).await
+    }
 }
 
 impl Transaction for Fateful {

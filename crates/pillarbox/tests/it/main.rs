@@ -7,6 +7,8 @@ mod memory;
 mod postgres;
 #[cfg(feature = "postgres")]
 mod readme;
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+mod saga;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod typed;

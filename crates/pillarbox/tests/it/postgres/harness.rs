@@ -15,7 +15,7 @@ use uuid::Uuid;
 pub(crate) struct PostgresHarness {
     pub(crate) store: Postgres,
     /// Past any pooler, for what the store must not see.
-    pub(super) pool: PgPool,
+    pub(crate) pool: PgPool,
 }
 
 /// A variable that `scripts/test` sets.
@@ -49,7 +49,7 @@ impl PostgresHarness {
     }
 
     /// Runs SQL that is written for the schema `pillarbox`.
-    pub(super) async fn execute(&self, sql: &str) -> u64 {
+    pub(crate) async fn execute(&self, sql: &str) -> u64 {
         let sql = self.sql(sql);
         let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.pool).await;
         done.expect("the statement runs").rows_affected()

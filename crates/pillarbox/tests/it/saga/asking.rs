@@ -1,0 +1,161 @@
+//! What people see of sagas, and what they ask of them.
+
+use std::sync::Arc;
+
+use pillarbox::saga::message::ASK_TYPE;
+use pillarbox::saga::{Action, Answer, Ask, Asked, Handled, SagaFilter, Status, Why};
+
+use super::places::{Place, in_every_place};
+use super::{Shop, assert_about, attempt, order};
+
+in_every_place!(
+    what_is_asked_for_is_a_message_to_the_saga_and_a_line_in_its_log,
+    resuming_sends_the_command_again_once,
+    compensating_undoes_also_what_nobody_knows_the_end_of,
+    what_makes_no_sense_is_not_asked,
+    sagas_are_listed_by_status_name_and_id_the_latest_first,
+);
+
+impl<P: Place> Shop<'_, P> {
+    async fn ask(&self, ask: Ask) -> Asked {
+        self.place
+            .operate()
+            .ask_saga("order", "42", ask)
+            .await
+            .expect("asks")
+    }
+}
+
+async fn what_is_asked_for_is_a_message_to_the_saga_and_a_line_in_its_log<P: Place>(place: Arc<P>) {
+    let shop = Shop::open(&*place).await;
+    let before = shop.record().await;
+    let asked = shop.ask(Ask::Resume).await;
+    let message = shop.latest(ASK_TYPE).await;
+    assert_eq!(asked, Asked::Enqueued(message.id));
+    assert_eq!(
+        (message.namespace.as_str(), message.topic.as_str()),
+        ("shop", "order-saga")
+    );
+    assert_about(&message, &attempt("payment", Action::Command, 1));
+    assert_eq!(
+        shop.record().await,
+        before,
+        "nothing happens until the application gets it"
+    );
+    let last = shop.log().await.pop().expect("a line");
+    assert_eq!(
+        (last.what.as_str(), last.detail.as_deref()),
+        ("asked", Some("resume"))
+    );
+}
+
+async fn resuming_sends_the_command_again_once<P: Place>(place: Arc<P>) {
+    let shop = Shop::open(&*place).await;
+    shop.ask(Ask::Resume).await;
+    let message = shop.latest(ASK_TYPE).await;
+    assert_eq!(shop.handle(&message).await, Handled::Moved(Status::Running));
+    assert_eq!(shop.latest("Charge").await.deliver_at, None, "now");
+    assert_eq!(
+        shop.handle(&message).await,
+        Handled::Ignored(Why::NotCurrent),
+        "it comes twice"
+    );
+    assert_eq!(shop.told().await, ["Charge 1", "Charge 2"]);
+    assert_eq!(
+        shop.answer("Charge", Answer::Done).await,
+        Handled::Moved(Status::Running)
+    );
+}
+
+async fn compensating_undoes_also_what_nobody_knows_the_end_of<P: Place>(place: Arc<P>) {
+    let shop = Shop::open(&*place).await;
+    shop.answer("Charge", Answer::Done).await;
+    shop.ask(Ask::Compensate).await;
+    let message = shop.latest(ASK_TYPE).await;
+    assert_eq!(shop.handle(&message).await, Handled::Moved(Status::Compensating));
+    assert_eq!(shop.handle(&message).await, Handled::Ignored(Why::Compensating));
+    shop.answer("Release", Answer::Refused).await;
+    assert_eq!(
+        shop.latest("Release").await.headers["saga-attempt"],
+        "2",
+        "it is tried for ever"
+    );
+    shop.ask(Ask::Resume).await;
+    shop.handle(&shop.latest(ASK_TYPE).await).await;
+    assert_eq!(
+        shop.answer("Release", Answer::Done).await,
+        Handled::Moved(Status::Compensating)
+    );
+    assert_eq!(
+        shop.answer("Refund", Answer::Done).await,
+        Handled::Moved(Status::Compensated)
+    );
+    assert_eq!(shop.handle(&message).await, Handled::Ignored(Why::Ended));
+}
+
+async fn what_makes_no_sense_is_not_asked<P: Place>(place: Arc<P>) {
+    let shop = Shop::new(&*place);
+    assert_eq!(shop.ask(Ask::Resume).await, Asked::Unknown);
+    shop.start().await;
+    shop.answer("Charge", Answer::Refused).await;
+    let (log, events) = (shop.log().await, shop.events().await.len());
+    for ask in [Ask::Resume, Ask::Compensate] {
+        assert_eq!(shop.ask(ask).await, Asked::Pointless(Status::Compensated));
+    }
+    assert_eq!((shop.log().await, shop.events().await.len()), (log, events));
+}
+
+async fn sagas_are_listed_by_status_name_and_id_the_latest_first<P: Place>(place: Arc<P>) {
+    let shop = Shop::new(&*place);
+    let refund = pillarbox::Saga::define("refund").step(super::payment());
+    let refund = refund.build(&place.outbox()).expect("sound");
+    let mut tx = place.begin().await;
+    for id in [41, 42, 43] {
+        shop.saga.start(&mut tx, id, &order()).await.expect("starts");
+    }
+    refund.start(&mut tx, 42, &order()).await.expect("starts");
+    shop.saga.compensate(&mut tx, 41).await.expect("gives up");
+    place.commit(tx).await;
+    let operate = place.operate();
+    let list = async |filter: SagaFilter| -> Vec<String> {
+        let sagas = operate.sagas(&filter).await.expect("lists");
+        sagas
+            .iter()
+            .map(|saga| format!("{} {}", saga.name, saga.id))
+            .collect()
+    };
+    let all = SagaFilter::default();
+    assert_eq!(
+        list(all.clone()).await,
+        ["refund 42", "order 43", "order 42", "order 41"]
+    );
+    let by_status = |status| SagaFilter {
+        status: Some(status),
+        ..SagaFilter::default()
+    };
+    assert_eq!(list(by_status(Status::Compensating)).await, ["order 41"]);
+    assert_eq!(list(by_status(Status::Completed)).await, Vec::<String>::new());
+    let by_id = SagaFilter {
+        id: Some("42".to_owned()),
+        ..SagaFilter::default()
+    };
+    assert_eq!(list(by_id).await, ["refund 42", "order 42"]);
+    let page = SagaFilter {
+        name: Some("order".to_owned()),
+        limit: 2,
+        ..SagaFilter::default()
+    };
+    assert_eq!(list(page.clone()).await, ["order 43", "order 42"]);
+    let last = operate
+        .sagas(&page)
+        .await
+        .expect("lists")
+        .pop()
+        .expect("the last");
+    let next = SagaFilter {
+        before: Some(last.seq),
+        ..page
+    };
+    assert_eq!(list(next).await, ["order 41"]);
+    assert_eq!(last.data, None, "a list does not say what they know");
+}
