@@ -439,6 +439,54 @@ CREATE SEQUENCE pillarbox.outbox_seq
 
 ALTER SEQUENCE pillarbox.outbox_seq OWNED BY pillarbox.outbox_events.seq;
 
+CREATE TABLE pillarbox.saga_log (
+    saga bigint NOT NULL,
+    seq bigint NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    what text NOT NULL,
+    step text,
+    action text,
+    attempt integer,
+    detail text
+);
+
+ALTER TABLE pillarbox.saga_log ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME pillarbox.saga_log_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE pillarbox.sagas (
+    name text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    seq bigint NOT NULL,
+    namespace text NOT NULL,
+    topic text NOT NULL,
+    status text NOT NULL COLLATE pg_catalog."C",
+    path jsonb NOT NULL,
+    attempt integer NOT NULL,
+    tries integer NOT NULL,
+    in_doubt boolean DEFAULT false NOT NULL,
+    data jsonb NOT NULL,
+    last_error text,
+    timeout_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT sagas_status_check CHECK ((status = ANY (ARRAY['running'::text, 'compensating'::text, 'completed'::text, 'compensated'::text])))
+);
+
+ALTER TABLE pillarbox.sagas ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME pillarbox.sagas_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE pillarbox.workers (
     id uuid NOT NULL,
     host text NOT NULL,
@@ -476,6 +524,15 @@ ALTER TABLE ONLY pillarbox.migrations
 ALTER TABLE ONLY pillarbox.outbox_events
     ADD CONSTRAINT outbox_events_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY pillarbox.saga_log
+    ADD CONSTRAINT saga_log_pkey PRIMARY KEY (saga, seq);
+
+ALTER TABLE ONLY pillarbox.sagas
+    ADD CONSTRAINT sagas_pkey PRIMARY KEY (id, name);
+
+ALTER TABLE ONLY pillarbox.sagas
+    ADD CONSTRAINT sagas_seq_key UNIQUE (seq);
+
 ALTER TABLE ONLY pillarbox.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 
@@ -512,3 +569,8 @@ CREATE INDEX outbox_events_unknown ON pillarbox.outbox_events USING btree (seq) 
 CREATE INDEX outbox_events_unrouted ON pillarbox.outbox_events USING btree (seq) WHERE ((status = 'pending'::text) AND (destination = 'unrouted'::text));
 
 CREATE INDEX outbox_events_waiting ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, next_attempt_at, seq) WHERE ((status = 'pending'::text) AND (next_attempt_at > created_at) AND (lane IS NULL));
+
+CREATE INDEX sagas_open ON pillarbox.sagas USING btree (status, seq) WHERE (status = ANY (ARRAY['running'::text, 'compensating'::text]));
+
+ALTER TABLE ONLY pillarbox.saga_log
+    ADD CONSTRAINT saga_log_saga_fkey FOREIGN KEY (saga) REFERENCES pillarbox.sagas(seq) ON DELETE CASCADE;

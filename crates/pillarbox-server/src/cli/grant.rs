@@ -26,6 +26,8 @@ pub(crate) enum Grant {
     Producer(Role),
     /// Let a role remember in the inbox what it has handled
     Consumer(Role),
+    /// Let a role run sagas; their commands it enqueues as a producer
+    Orchestrator(Role),
     /// Let a role run the daemon
     Dispatcher(Role),
 }
@@ -58,6 +60,7 @@ impl Grant {
         match self {
             Self::Producer(role) => role.grant(Duty::Producer).await,
             Self::Consumer(role) => role.grant(Duty::Consumer).await,
+            Self::Orchestrator(role) => role.grant(Duty::Orchestrator).await,
             Self::Dispatcher(role) => role.grant(Duty::Dispatcher).await,
         }
     }

@@ -23,16 +23,27 @@ pub enum Duty {
     Producer,
     /// Handles events once, by an inbox. What it enqueues itself it does as a producer.
     Consumer,
+    /// Runs sagas. Their commands it enqueues as a producer.
+    Orchestrator,
     /// Delivers: what `pillarbox run` does.
     Dispatcher,
 }
 
 impl Duty {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Producer,
+        Self::Consumer,
+        Self::Orchestrator,
+        Self::Dispatcher,
+    ];
+
     /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Producer => "producer",
             Self::Consumer => "consumer",
+            Self::Orchestrator => "orchestrator",
             Self::Dispatcher => "dispatcher",
         }
     }
@@ -41,6 +52,7 @@ impl Duty {
         match self {
             Self::Producer => include_str!("grants/producer.sql"),
             Self::Consumer => include_str!("grants/consumer.sql"),
+            Self::Orchestrator => include_str!("grants/orchestrator.sql"),
             Self::Dispatcher => include_str!("grants/dispatcher.sql"),
         }
     }
@@ -120,7 +132,7 @@ mod tests {
 
     #[test]
     fn every_statement_names_the_schema_and_the_role() {
-        for duty in [Duty::Producer, Duty::Consumer, Duty::Dispatcher] {
+        for duty in Duty::ALL {
             let text = grants(duty, "my_outbox", "app").unwrap();
             assert!(!text.contains("pillarbox"), "{text}");
             assert!(!text.contains(&format!("to {}", duty.name())), "{text}");
@@ -142,7 +154,7 @@ mod tests {
     #[test]
     fn the_manual_shows_these_statements() {
         let manual = include_str!("../../../../../docs/postgres.md");
-        for duty in [Duty::Producer, Duty::Consumer, Duty::Dispatcher] {
+        for duty in Duty::ALL {
             let shown = format!("```sql\n{}```", duty.statements());
             assert!(
                 manual.contains(&shown),

@@ -1,5 +1,6 @@
 //! What a dispatcher and a producer need to be allowed, TLS and passwords.
 
+use pillarbox::saga::{Saga, SagaError, Step};
 use pillarbox::store::{Heartbeat, LaneRequest, Settlement, SweepRequest};
 use pillarbox::stores::postgres::{Duty, Options, Postgres};
 use pillarbox::{EnqueueError, Event, Inbox, Operate, Recorded, Scope, Store, StoreError, Verdict};
@@ -331,6 +332,42 @@ async fn a_role_without_rights_cannot_enqueue() {
         "{refused:?}"
     );
     drop(connection);
+    store.close().await;
+    drop_role(&harness, &role).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn an_orchestrator_that_is_a_producer_too_needs_nothing_more_to_run_sagas() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Orchestrator).await;
+    let step = Step::new("payment", |_: &u32| Event::new("shop", "payments"));
+    let saga = Saga::define("order").step(step).build(&harness.outbox());
+    let saga = saga.expect("sound");
+    let begin = async || store.pool().begin().await.expect("begins");
+
+    let mut transaction = begin().await;
+    let refused = saga
+        .start(&mut transaction, 1, &1)
+        .await
+        .expect_err("no producer");
+    assert!(
+        matches!(
+            refused,
+            SagaError::Enqueue(EnqueueError::Store(StoreError::Denied(_)))
+        ),
+        "{refused}"
+    );
+    transaction.rollback().await.expect("rolls back");
+
+    let granted = harness.store.grant(Duty::Producer, &role, false).await;
+    granted.expect("grants");
+    let mut transaction = begin().await;
+    saga.start(&mut transaction, 1, &1).await.expect("may start");
+    saga.compensate(&mut transaction, 1)
+        .await
+        .expect("may go on, and note it");
+    transaction.commit().await.expect("commits");
     store.close().await;
     drop_role(&harness, &role).await;
     harness.clean_up().await;
