@@ -26,8 +26,12 @@ pub enum Asked {
     Unknown,
 }
 
-/// Asks in the transaction that `connection` is in.
-pub(crate) async fn ask<C: Connection + ?Sized>(
+/// Asks something of a saga in the transaction that `connection` is in, as `pillarbox sagas resume` and `compensate` do.
+/// Done when whoever runs the saga gets the message.
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn ask<C: Connection + ?Sized>(
     connection: &mut C,
     outbox: &Outbox,
     name: &str,

@@ -81,12 +81,7 @@ mod record;
 mod row;
 mod start;
 
-pub use self::ask::Asked;
-#[cfg_attr(
-    not(any(feature = "postgres", feature = "sqlite")),
-    allow(unused_imports, reason = "only a store that keeps sagas is asked")
-)]
-pub(crate) use self::ask::ask;
+pub use self::ask::{Asked, ask};
 pub use self::definition::{Definition, InvalidSaga, Saga, Step};
 pub use self::error::SagaError;
 pub use self::handle::{Handled, Reply};
