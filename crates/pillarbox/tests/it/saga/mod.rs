@@ -2,7 +2,6 @@
 
 mod asking;
 mod going;
-mod killed;
 mod places;
 mod staying;
 
