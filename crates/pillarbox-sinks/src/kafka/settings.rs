@@ -7,8 +7,9 @@ use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 
-use super::config::{Compression, Config, Mechanism};
+use super::config::{Compression, Config, Mechanism, Sasl};
 use crate::registry::{ConfigError, reveal};
+use crate::tls::Tls;
 
 /// Options that `options` may not set, and why.
 const RESERVED: [(&str, &str); 12] = [
@@ -62,7 +63,9 @@ pub(super) fn client_config(name: &str, config: &Config) -> Result<ClientConfig,
         // A broker that is back is noticed within a second instead of ten.
         .set("reconnect.backoff.max.ms", "1000")
         .set_log_level(RDKafkaLogLevel::Info);
-    security(config, &mut client)?;
+    for (option, value) in security(config.sasl.as_ref(), config.tls.as_ref())? {
+        client.set(option, value);
+    }
     for (option, value) in &config.options {
         if let Some((_, why)) = RESERVED.iter().find(|(reserved, _)| reserved == option) {
             return Err(ConfigError::at("options", format!("`{option}` {why}")));
@@ -75,21 +78,23 @@ pub(super) fn client_config(name: &str, config: &Config) -> Result<ClientConfig,
     Ok(client)
 }
 
-fn security(config: &Config, client: &mut ClientConfig) -> Result<(), ConfigError> {
-    let protocol = match (&config.tls, &config.sasl) {
+/// The options of librdkafka by which a client reaches its brokers safely and says who it is. Holds the password, so they
+/// must not be printed. For consumers too.
+#[doc(hidden)]
+pub fn security(sasl: Option<&Sasl>, tls: Option<&Tls>) -> Result<Vec<(&'static str, String)>, ConfigError> {
+    let protocol = match (tls, sasl) {
         (None, None) => "plaintext",
         (Some(_), None) => "ssl",
         (None, Some(_)) => "sasl_plaintext",
         (Some(_), Some(_)) => "sasl_ssl",
     };
-    client.set("security.protocol", protocol);
-    if let Some(sasl) = &config.sasl {
-        client
-            .set("sasl.mechanism", mechanism(sasl.mechanism))
-            .set("sasl.username", &sasl.user)
-            .set("sasl.password", reveal("sasl.password", &sasl.password)?);
+    let mut options = vec![("security.protocol", protocol.to_owned())];
+    if let Some(sasl) = sasl {
+        options.push(("sasl.mechanism", mechanism(sasl.mechanism).to_owned()));
+        options.push(("sasl.username", sasl.user.clone()));
+        options.push(("sasl.password", reveal("sasl.password", &sasl.password)?));
     }
-    if let Some(tls) = &config.tls {
+    if let Some(tls) = tls {
         tls.load()?; // says at the start, and in our words, what cannot be read
         for (option, path) in [
             ("ssl.ca.location", &tls.ca_file),
@@ -97,11 +102,11 @@ fn security(config: &Config, client: &mut ClientConfig) -> Result<(), ConfigErro
             ("ssl.key.location", &tls.key_file),
         ] {
             if let Some(path) = path {
-                client.set(option, text(path)?);
+                options.push((option, text(path)?.to_owned()));
             }
         }
     }
-    Ok(())
+    Ok(options)
 }
 
 fn text(path: &Path) -> Result<&str, ConfigError> {
@@ -128,7 +133,8 @@ fn mechanism(mechanism: Mechanism) -> &'static str {
 }
 
 /// Why librdkafka does not take the configuration. Its own words would repeat the value.
-pub(super) fn refused(error: &KafkaError) -> ConfigError {
+#[doc(hidden)]
+pub fn refused(error: &KafkaError) -> ConfigError {
     match error {
         KafkaError::ClientConfig(_, why, option, _) => {
             ConfigError::at("options", format!("`{option}` is refused by librdkafka: {why}"))

@@ -123,11 +123,16 @@ pub(crate) const REDIS: Binding = Binding {
 impl Binding {
     /// Is it a name that a receiver takes for an attribute?
     pub(super) fn is_attribute(&self, name: &str) -> bool {
-        let begins = |prefix: &&str| {
+        self.bare(name).is_some()
+    }
+
+    /// The attribute that a header names, without its prefix.
+    pub(super) fn bare<'a>(&self, name: &'a str) -> Option<&'a str> {
+        let prefix = self.prefixes.iter().find(|prefix| {
             let start = name.get(..prefix.len());
             start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-        };
-        self.prefixes.iter().any(begins)
+        })?;
+        Some(&name[prefix.len()..])
     }
 
     /// What names of attributes begin with.

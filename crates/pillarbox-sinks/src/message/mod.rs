@@ -13,6 +13,7 @@
 //! | `config.rs` | what can be said |
 //! | `writer.rs` | an event as headers and a body, by format |
 //! | `cloudevents.rs`, `binding.rs` | the attributes, and how each protocol names and writes them |
+//! | `reader.rs` | the way back: a message as what it says of its event, for consumers |
 //! | `decoder.rs`, `decoded.rs`, `turns.rs` | what is stored compressed, delivered as it was and in its turn |
 //!
 //! An event that is neither compressed nor sent as a CloudEvent pays nothing for any of this.
@@ -24,6 +25,7 @@ mod cloudevents;
 mod config;
 mod decoded;
 mod decoder;
+mod reader;
 mod turns;
 mod writer;
 
@@ -42,6 +44,7 @@ pub(crate) use config::Form;
 pub use config::{Config, Format, MAX_DECOMPRESSED};
 pub use decoded::Decoded;
 pub(crate) use decoder::Decoder;
+pub use reader::{Incoming, Protocol, Read, Unreadable, read};
 #[cfg(any(feature = "kafka", feature = "nats"))]
 pub(crate) use writer::Parts;
 pub(crate) use writer::Writer;

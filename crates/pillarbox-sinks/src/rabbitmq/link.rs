@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
+use lapin::Connection;
 use lapin::options::ExchangeDeclareOptions;
 use lapin::types::FieldTable;
-use lapin::{Connection, ConnectionBuilder, ConnectionProperties};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::classify;
+use super::dial;
 use super::lane::{self, Lane, Message, Ticket};
 use super::settings::Settings;
 use crate::slot;
@@ -33,10 +34,7 @@ impl slot::Open for Link {
     async fn open(settings: Arc<Settings>) -> Result<Self, String> {
         match timeout(settings.connect_timeout, connect(&settings)).await {
             Ok(result) => result,
-            Err(_) => Err(format!(
-                "RabbitMQ at {}:{} did not answer within {:?}",
-                settings.uri.authority.host, settings.uri.authority.port, settings.connect_timeout
-            )),
+            Err(_) => Err(dial::silence(&settings)),
         }
     }
 
@@ -46,16 +44,7 @@ impl slot::Open for Link {
 }
 
 async fn connect(settings: &Settings) -> Result<Link, String> {
-    let properties =
-        ConnectionProperties::default().with_connection_name(settings.connection_name.clone().into());
-    let builder = ConnectionBuilder::new().map_err(|error| error.to_string())?;
-    let connection = builder
-        .with_uri(settings.uri.clone())
-        .with_properties(properties)
-        .with_tls_config(settings.tls.clone())
-        .connect()
-        .await
-        .map_err(|error| classify::not_connected(&error, settings))?;
+    let connection = dial::connect(settings).await?;
     let mut tasks = JoinSet::new();
     let connection = Arc::new(connection);
     let lanes = (0..LANES)

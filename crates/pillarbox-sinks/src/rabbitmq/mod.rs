@@ -14,6 +14,8 @@
 mod classify;
 mod config;
 #[cfg(feature = "rabbitmq")]
+mod dial;
+#[cfg(feature = "rabbitmq")]
 mod encode;
 #[cfg(feature = "rabbitmq")]
 mod lane;
@@ -25,5 +27,8 @@ mod settings;
 mod sink;
 
 pub use config::Config;
+#[cfg(feature = "rabbitmq")]
+#[doc(hidden)]
+pub use dial::Dial;
 #[cfg(feature = "rabbitmq")]
 pub use sink::RabbitMq;

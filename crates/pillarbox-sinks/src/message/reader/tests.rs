@@ -1,0 +1,228 @@
+use super::*;
+use crate::headers::Added;
+use crate::message::{self, Config, Format, Writer};
+use crate::sample::delivery;
+use pillarbox::Event;
+use proptest::prelude::{Just, Strategy, any, prop_oneof};
+use proptest::{prop_assert_eq, proptest};
+use serde_json::json;
+use time::macros::datetime;
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+fn written(protocol: Protocol, format: Format, event: Event) -> Incoming {
+    let binding = match protocol {
+        Protocol::Amqp => &AMQP,
+        Protocol::Kafka => &KAFKA,
+    };
+    let config = Config {
+        format,
+        ..message::Config::default()
+    };
+    let writer = Writer::new("partner", binding, Added::default());
+    let writer = writer.with_form(&config.form().unwrap()).unwrap();
+    let delivery = delivery(event);
+    let parts = writer.write(&delivery).unwrap();
+    let headers = parts.headers.iter();
+    Incoming {
+        headers: headers
+            .map(|(name, value)| ((*name).to_owned(), value.to_string()))
+            .collect(),
+        content_type: Some(parts.content_type.to_owned()),
+        content_encoding: parts.content_encoding.map(str::to_owned),
+        body: parts.body.clone(),
+    }
+}
+
+fn incoming(headers: &[(&str, &str)]) -> Incoming {
+    let headers = headers.iter();
+    Incoming {
+        headers: headers
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        ..Incoming::default()
+    }
+}
+
+/// What is expected of an event that was written in this format.
+fn expected(format: Format, event: &Event) -> Read {
+    let is_plain = format == Format::Plain;
+    let event_type = event.event_type.clone();
+    Read {
+        id: Some(event.id),
+        namespace: Some(event.namespace.clone()),
+        topic: Some(event.topic.clone()),
+        event_type: event_type.or_else(|| (!is_plain).then(|| event.topic.clone())),
+        event_version: Some(event.event_version),
+        aggregate_type: event.aggregate_type.clone(),
+        aggregate_id: event.aggregate_id.clone(),
+        tenant_id: event.tenant_id,
+        dedupe_key: event.dedupe_key.clone(),
+        ordering_key: event.ordering_key.clone(),
+        severity: event.severity.clone(),
+        created_at: Some(datetime!(2026-01-02 03:04:05 UTC)),
+        attempt: is_plain.then_some(1),
+        headers: event.headers.clone(),
+        content_type: Some(event.media_type().to_owned()),
+        content_encoding: event.content_encoding.clone(),
+        body: event.payload.as_bytes().clone(),
+    }
+}
+
+fn text() -> impl Strategy<Value = String> {
+    "[a-zA-Z0-9 ./%_é😀-]{1,20}"
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    let names = (text(), text(), proptest::option::of(text()), any::<i32>());
+    let about = (
+        proptest::option::of((text(), text())),
+        proptest::option::of(any::<u128>()),
+        proptest::option::of(text()),
+        proptest::option::of(text()),
+        proptest::option::of(text()),
+    );
+    let headers = proptest::collection::btree_map("x-[a-z]{1,5}", text(), 0..4);
+    let payload = prop_oneof![
+        Just(Event::new("", "").json(&json!({"n": 1, "t": "é"})).unwrap()),
+        Just(Event::new("", "").json_text("null")),
+        Just(Event::new("", "").bytes(&b"\0\xff{"[..], "image/png")),
+        Just(Event::new("", "").bytes(&b"{\"a\": 1.0}"[..], "application/vnd.a+json")),
+    ];
+    (names, about, headers, payload).prop_map(|(names, about, headers, event)| {
+        let (namespace, topic, event_type, version) = names;
+        let (aggregate, tenant, dedupe_key, ordering_key, severity) = about;
+        let (aggregate_type, aggregate_id) = aggregate.unzip();
+        let mut read = event;
+        read.namespace = namespace;
+        read.topic = topic;
+        read.event_type = event_type;
+        read.event_version = version;
+        read.aggregate_type = aggregate_type;
+        read.aggregate_id = aggregate_id;
+        read.tenant_id = tenant.map(Uuid::from_u128);
+        read.dedupe_key = dedupe_key;
+        read.ordering_key = ordering_key;
+        read.severity = severity;
+        read.headers = headers;
+        read
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(event in events(), traced in any::<bool>()) {
+        let event = if traced { event.header("traceparent", PARENT).header("tracestate", "a=1") } else { event };
+        for format in [Format::Plain, Format::CloudEvents, Format::CloudEventsStructured] {
+            for protocol in [Protocol::Amqp, Protocol::Kafka] {
+                let read = read(protocol, written(protocol, format, event.clone())).unwrap();
+                prop_assert_eq!(read, expected(format, &event), "{:?} {:?}", format, protocol);
+            }
+        }
+    }
+
+    #[test]
+    fn no_message_is_too_strange(
+        headers in proptest::collection::vec(("(pillarbox-|ce_|cloudEvents:)?[a-z-]{0,12}", "\\PC{0,20}"), 0..8),
+        kind in proptest::option::of("(application/cloudevents\\+json|\\PC{0,10})"),
+        body in "\\PC{0,60}",
+    ) {
+        for protocol in [Protocol::Amqp, Protocol::Kafka] {
+            let message = Incoming {
+                headers: headers.clone(),
+                content_type: kind.clone(),
+                content_encoding: None,
+                body: body.clone().into(),
+            };
+            // Whatever it says, it is an answer.
+            drop(read(protocol, message));
+        }
+    }
+}
+
+#[test]
+fn a_message_from_elsewhere_says_little() {
+    let mut message = incoming(&[("x-own", "kept")]);
+    message.body = Bytes::from_static(b"{}");
+    let read = read(Protocol::Amqp, message).unwrap();
+    assert_eq!((read.id, read.event_type, read.namespace), (None, None, None));
+    assert_eq!(read.headers["x-own"], "kept");
+    assert_eq!(&read.body[..], b"{}");
+}
+
+#[test]
+fn a_value_that_is_none_is_named() {
+    for (header, expected) in [
+        ("pillarbox-id", "a UUID"),
+        ("Pillarbox-Tenant", "a UUID"),
+        ("pillarbox-version", "a version (a whole number)"),
+    ] {
+        let error = read(Protocol::Kafka, incoming(&[(header, "x y")])).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("`{header}` is `x y`, which is not {expected}")
+        );
+    }
+}
+
+#[test]
+fn a_cloudevent_of_somebody_else_has_an_id_made_of_its_source_and_id() {
+    let of = |source: &str, id: &str| {
+        let headers = [
+            ("ce_specversion", "1.0"),
+            ("ce_id", id),
+            ("ce_source", source),
+            ("ce_type", "made"),
+        ];
+        read(Protocol::Kafka, incoming(&headers)).unwrap()
+    };
+    let one = of("https://shop.example/a", "1");
+    assert_eq!(one.namespace.as_deref(), Some("https://shop.example/a"));
+    assert_eq!(one.id, of("https://shop.example/a", "1").id);
+    assert_ne!(one.id, of("https://shop.example/a", "2").id);
+    assert_ne!(one.id, of("https://shop.example/", "a1").id);
+}
+
+#[test]
+fn both_ways_to_write_amqp_attributes_are_understood() {
+    for prefix in ["cloudEvents_", "cloudEvents:"] {
+        let names = ["specversion", "id", "type"].map(|name| format!("{prefix}{name}"));
+        let [version, id, kind] = &names;
+        let uuid = "019a8661-2b54-7d3e-a8c1-5f0b6c1d2e3f";
+        let message = incoming(&[(version, "1.0"), (id, uuid), (kind, "made")]);
+        let read = read(Protocol::Amqp, message).unwrap();
+        assert_eq!(read.id.unwrap().to_string(), uuid);
+        assert_eq!(read.event_type.as_deref(), Some("made"));
+    }
+}
+
+#[test]
+fn an_attribute_that_we_do_not_know_is_a_header() {
+    let mut message = incoming(&[]);
+    message.content_type = Some("application/CloudEvents+JSON; charset=utf-8".to_owned());
+    message.body =
+        Bytes::from_static(br#"{"specversion":"1.0","id":"1","type":"t","region":"north","n":1,"o":{}}"#);
+    let read = read(Protocol::Kafka, message).unwrap();
+    assert_eq!(read.headers["region"], "north");
+    assert_eq!(read.headers["n"], "1");
+    assert_eq!(read.headers.len(), 2);
+    assert!(read.body.is_empty());
+}
+
+#[test]
+fn a_structured_event_that_is_none_says_so() {
+    for body in [
+        &b"{"[..],
+        b"[]",
+        br#"{"data": 1, "data_base64": "AA=="}"#,
+        br#"{"data_base64": "?"}"#,
+    ] {
+        let message = Incoming {
+            content_type: Some(STRUCTURED.to_owned()),
+            body: Bytes::from_static(body),
+            ..Incoming::default()
+        };
+        let error = read(Protocol::Amqp, message).unwrap_err();
+        assert!(matches!(error, Unreadable::Structured(_)), "{error}");
+    }
+}
