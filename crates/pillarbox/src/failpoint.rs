@@ -36,13 +36,19 @@
 //! | `after_import` | rows of an adopted table are in the outbox | this worker knowing it |
 //! | `after_sweep` | used-up rows are dead | this worker knowing it |
 //! | `on_release` | shutdown has begun, unsent rows are to be given back | the settlement |
+//! | `consume_received` | a consumer has a message | anything else |
+//! | `consume_marked` | the event is marked in the inbox | the handler's effects, the commit |
+//! | `consume_handled` | the handler has done its work | the commit |
+//! | `consume_committed` | mark and effects are committed | the acknowledgement |
+//! | `consume_acked` | the message is acknowledged | this process doing anything else |
+//! | `consume_dead` | a copy is among the dead letters | the acknowledgement |
 //!
 //! The state behind this is the process's own, because ending the process is.
 //!
 //! **If we die here** somebody asked for it.
 
 /// Every failpoint there is, in the order of an event's path.
-pub const ALL: [&str; 23] = [
+pub const ALL: [&str; 29] = [
     "before_save",
     "after_save",
     "after_enqueue",
@@ -66,6 +72,12 @@ pub const ALL: [&str; 23] = [
     "after_import",
     "after_sweep",
     "on_release",
+    "consume_received",
+    "consume_marked",
+    "consume_handled",
+    "consume_committed",
+    "consume_acked",
+    "consume_dead",
 ];
 
 /// The process passes this place.
