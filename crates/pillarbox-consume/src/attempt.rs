@@ -1,0 +1,172 @@
+//! One attempt to handle one event.
+//!
+//! ```text
+//! begin ─▶ mark ─▶ known: roll back
+//!            └───▶ new: decompress ─▶ upcast ─▶ decode ─▶ handler ─▶ commit
+//! ```
+//!
+//! The mark comes first: it holds back everybody else who was delivered the same event until we have committed or given
+//! up, and what was handled before is not even looked into.
+//!
+//! **If we die here** before the commit, nothing happened and the event comes again. After it, the event comes again and
+//! its mark is found.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::panic::AssertUnwindSafe;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use pillarbox::compress::{self, ZSTD};
+use pillarbox::inbox::Inbox;
+use pillarbox::outbox::Transaction;
+use pillarbox::versions::{Upcast, UpcastError};
+use pillarbox::{Outcome, StoreError, failpoint, trace};
+
+use crate::database::Database;
+use crate::failed::Failed;
+use crate::received::Received;
+use crate::registry::{Entry, Registry};
+use crate::settings::{Newer, Settings, Unknown};
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The effects are committed.
+    Handled,
+    /// It was handled before.
+    Already,
+    /// Nobody handles events of its type.
+    Ignored,
+    /// It was not handled.
+    Not(Outcome),
+    /// The database did not do its part.
+    Store(StoreError),
+}
+
+/// What every attempt needs.
+pub(crate) struct Attempts<D: Database> {
+    pub(crate) consumer: String,
+    pub(crate) database: D,
+    pub(crate) inbox: Inbox,
+    pub(crate) registry: Registry<D::Transaction>,
+    pub(crate) settings: Settings,
+}
+
+impl<D: Database> Attempts<D> {
+    /// Makes an attempt. Not to be dropped half-way but at the end of the consumer: the transaction would be left to the
+    /// pool to clean up.
+    pub(crate) async fn make(&self, event: Received<Bytes>) -> Ended {
+        let Some(entry) = self.registry.find(event.event_type.as_deref()) else {
+            return self.unknown(&event);
+        };
+        let mut transaction = match self.database.begin().await {
+            Ok(transaction) => transaction,
+            Err(error) => return Ended::Store(error),
+        };
+        let key = event.inbox_key(self.settings.by_dedupe_key);
+        match self.inbox.mark(&mut transaction, &self.consumer, key).await {
+            Ok(true) => failpoint::hit("consume_marked"),
+            Ok(false) => return Ended::Already,
+            Err(error) => return Ended::Store(error),
+        }
+        if let Err(failed) = self.handle(&mut transaction, entry, event).await {
+            return Ended::Not(failed.outcome());
+        }
+        failpoint::hit("consume_handled");
+        self.commit(transaction).await
+    }
+
+    fn unknown(&self, event: &Received<Bytes>) -> Ended {
+        match self.settings.unknown {
+            Unknown::Ignore => Ended::Ignored,
+            Unknown::Reject => Ended::Not(Outcome::reject(match &event.event_type {
+                Some(event_type) => {
+                    format!("nobody handles events of the type `{event_type}` here")
+                }
+                None => "the message names no event type, and nobody handles such here".to_owned(),
+            })),
+        }
+    }
+
+    async fn handle(
+        &self,
+        transaction: &mut D::Transaction,
+        entry: &Entry<D::Transaction>,
+        event: Received<Bytes>,
+    ) -> Result<(), Failed> {
+        let context = event.trace();
+        let handled = async {
+            let event = self.upcast(entry, decompressed(event)?)?;
+            entry.handler.handle(transaction, event).await
+        };
+        // What the handler leaves behind when it panics is in the transaction, which is rolled back.
+        let handled = AssertUnwindSafe(handled).catch_unwind();
+        let handled = match context {
+            Some(context) => trace::within(context, handled).await,
+            None => handled.await,
+        };
+        handled
+            .unwrap_or_else(|panic| Err(Failed::retry(format!("the handler panicked: {}", words(&*panic)))))
+    }
+
+    /// The event in the version that the handler declared.
+    fn upcast(
+        &self,
+        entry: &Entry<D::Transaction>,
+        event: Received<Bytes>,
+    ) -> Result<Received<Bytes>, Failed> {
+        let (Some(version), Some(event_type)) = (entry.version, &event.event_type) else {
+            return Ok(event);
+        };
+        let upcasters = &self.registry.upcasters;
+        match upcasters.upcast(event_type, event.version, version, &event.body) {
+            Ok(Upcast::Same) => Ok(event),
+            Ok(Upcast::Changed(body)) => Ok(event.with_body(body)),
+            Err(error @ UpcastError::Newer { .. }) => Err(match self.settings.newer {
+                Newer::Reject => Failed::reject(error.to_string()),
+                Newer::Hold => Failed::unavailable(error.to_string()),
+            }),
+            Err(
+                error @ (UpcastError::Older { .. } | UpcastError::Refused { .. } | UpcastError::NotJson(_)),
+            ) => Err(Failed::reject(error.to_string())),
+        }
+    }
+
+    async fn commit(&self, mut transaction: D::Transaction) -> Ended {
+        if let Err(error) = self.database.check(&mut transaction).await {
+            return Ended::Store(error);
+        }
+        match transaction.commit().await {
+            Ok(()) => {
+                failpoint::hit("consume_committed");
+                Ended::Handled
+            }
+            Err(error) => Ended::Store(error),
+        }
+    }
+}
+
+/// What was sent compressed, as it was.
+fn decompressed(event: Received<Bytes>) -> Result<Received<Bytes>, Failed> {
+    let is_zstd = |encoding: &str| encoding.eq_ignore_ascii_case(ZSTD);
+    if !event.content_encoding.as_deref().is_some_and(is_zstd) {
+        return Ok(event);
+    }
+    let limit = pillarbox_sinks::message::MAX_DECOMPRESSED;
+    let body = compress::decompress(&event.body, limit).map_err(|error| Failed::reject(error.to_string()))?;
+    let mut event = event.with_body(body);
+    event.content_encoding = None;
+    Ok(event)
+}
+
+/// What a panic said.
+fn words(panic: &(dyn Any + Send)) -> Cow<'static, str> {
+    if let Some(text) = panic.downcast_ref::<&'static str>() {
+        return Cow::Borrowed(text);
+    }
+    match panic.downcast_ref::<String>() {
+        Some(text) => Cow::Owned(text.clone()),
+        None => Cow::Borrowed("it did not say why"),
+    }
+}

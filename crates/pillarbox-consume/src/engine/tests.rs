@@ -1,0 +1,675 @@
+//! The engine with a broker and a database in memory, and with time that the test moves.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use pillarbox::inbox::Inbox;
+use pillarbox::stores::memory::{Memory, Transaction};
+use pillarbox::versions::Upcasters;
+use pillarbox::{Event, Outbox, RetryPolicy, SystemClock};
+use pillarbox_sinks::message::{Incoming, Protocol, read};
+use serde::Deserialize;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
+
+use super::*;
+use crate::consumer::Consumer;
+use crate::counters::Snapshot;
+use crate::dead::DeadLetter;
+use crate::failed::Failed;
+use crate::handler::Handler;
+use crate::received::Received;
+use crate::settings::{Newer, Unknown};
+use crate::source::Receipt;
+use crate::source::sealed::Listen;
+
+/// What a broker in memory has seen.
+#[derive(Default)]
+struct Seen {
+    acknowledged: Mutex<Vec<usize>>,
+    dead: Mutex<Vec<(usize, DeadLetter)>>,
+    /// How often a dead letter is still refused.
+    refusals: AtomicUsize,
+    /// Is every message somebody else's by now?
+    lost: AtomicBool,
+    /// Changed whenever one of the above is.
+    changed: tokio::sync::Notify,
+}
+
+/// A broker in memory: hands over what is sent to it.
+struct Broker {
+    seen: Arc<Seen>,
+    messages: tokio::sync::mpsc::UnboundedReceiver<(usize, Event)>,
+}
+
+struct Slip {
+    number: usize,
+    seen: Arc<Seen>,
+}
+
+#[async_trait]
+impl Listen for Broker {
+    async fn listen(mut self: Box<Self>, _: &str, inlet: Inlet, end: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = end.cancelled() => return,
+                Some((number, event)) = self.messages.recv() => inlet.put(message(number, &event, &self.seen)),
+            }
+        }
+    }
+}
+
+fn message(number: usize, event: &Event, seen: &Arc<Seen>) -> Message {
+    let mut headers = vec![
+        ("pillarbox-id".to_owned(), event.id.to_string()),
+        ("pillarbox-namespace".to_owned(), event.namespace.clone()),
+        ("pillarbox-topic".to_owned(), event.topic.clone()),
+        ("pillarbox-version".to_owned(), event.event_version.to_string()),
+    ];
+    let optional = [
+        ("pillarbox-type", &event.event_type),
+        ("pillarbox-key", &event.ordering_key),
+        ("pillarbox-dedupe-key", &event.dedupe_key),
+    ];
+    for (name, value) in optional {
+        headers.extend(value.clone().map(|value| (name.to_owned(), value)));
+    }
+    headers.extend(event.headers.clone());
+    let incoming = Incoming {
+        headers,
+        content_encoding: event.content_encoding.clone(),
+        content_type: None,
+        body: event.payload.as_bytes().clone(),
+    };
+    let event = read(Protocol::Kafka, incoming).unwrap();
+    let event = Received::from_read(event, None, "").unwrap();
+    Message {
+        lane: Lane::of(&event),
+        event: Ok(event),
+        receipt: Box::new(Slip {
+            number,
+            seen: seen.clone(),
+        }),
+        _room: None,
+    }
+}
+
+#[async_trait]
+impl Receipt for Slip {
+    fn begin(&self) -> bool {
+        !self.seen.lost.load(Ordering::SeqCst)
+    }
+
+    async fn acknowledge(&self) {
+        self.seen.acknowledged.lock().unwrap().push(self.number);
+        self.seen.changed.notify_waiters();
+    }
+
+    async fn bury(&self, letter: &DeadLetter) -> Result<(), String> {
+        let refuse = |left: usize| left.checked_sub(1);
+        let refused = self
+            .seen
+            .refusals
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuse);
+        if refused.is_ok() {
+            return Err("no queue".to_owned());
+        }
+        self.seen.dead.lock().unwrap().push((self.number, letter.clone()));
+        self.seen.changed.notify_waiters();
+        Ok(())
+    }
+}
+
+/// What a test has in hand while a consumer runs.
+struct Running {
+    seen: Arc<Seen>,
+    sender: UnboundedSender<(usize, Event)>,
+    sent: usize,
+    stop: CancellationToken,
+    consumer: JoinSet<Snapshot>,
+}
+
+impl Running {
+    fn start(consumer: Consumer<Memory>) -> Self {
+        let (sender, messages) = mpsc::unbounded_channel();
+        let seen = Arc::new(Seen::default());
+        let broker = Broker {
+            seen: seen.clone(),
+            messages,
+        };
+        let stop = CancellationToken::new();
+        let mut running = JoinSet::new();
+        let shutdown = stop.clone();
+        running.spawn(async move { consumer.run(broker, shutdown).await.unwrap() });
+        Self {
+            seen,
+            sender,
+            sent: 0,
+            stop,
+            consumer: running,
+        }
+    }
+
+    /// Delivers an event; returns the number of the delivery.
+    fn deliver(&mut self, event: &Event) -> usize {
+        self.sent += 1;
+        self.sender.send((self.sent, event.clone())).unwrap();
+        self.sent
+    }
+
+    fn acknowledged(&self) -> Vec<usize> {
+        self.seen.acknowledged.lock().unwrap().clone()
+    }
+
+    fn dead(&self) -> Vec<(usize, DeadLetter)> {
+        self.seen.dead.lock().unwrap().clone()
+    }
+
+    /// Waits until this many deliveries are acknowledged.
+    async fn until_acknowledged(&self, deliveries: usize) {
+        loop {
+            let changed = self.seen.changed.notified();
+            if self.acknowledged().len() >= deliveries {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    async fn stop(mut self) -> Snapshot {
+        self.stop.cancel();
+        self.consumer.join_next().await.unwrap().unwrap()
+    }
+}
+
+#[derive(Debug, Deserialize, Clone)]
+struct Order {
+    order: u32,
+}
+
+fn order(number: u32) -> Event {
+    Event::new("shop", "orders")
+        .event_type("OrderCreated")
+        .json(&serde_json::json!({ "order": number }))
+        .unwrap()
+}
+
+/// What a handler was asked: order and attempt.
+type Asked = Arc<Mutex<Vec<(u32, u32)>>>;
+
+/// A handler that does what it is told, and remembers what it was asked.
+struct Scripted<F> {
+    seen: Asked,
+    script: F,
+}
+
+impl<F, Fut> Handler<Transaction, Order> for Scripted<F>
+where
+    F: Fn(u32, u32) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), Failed>> + Send,
+{
+    async fn handle(&self, _: &mut Transaction, event: Received<Order>) -> Result<(), Failed> {
+        self.seen.lock().unwrap().push((event.body.order, event.attempt));
+        (self.script)(event.body.order, event.attempt).await
+    }
+}
+
+/// A consumer with a script, and what its handler was asked.
+fn scripted<F, Fut>(script: F) -> (Consumer<Memory>, Asked)
+where
+    F: Fn(u32, u32) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), Failed>> + Send + 'static,
+{
+    let seen = Asked::default();
+    let handler = Scripted {
+        seen: seen.clone(),
+        script,
+    };
+    let consumer = Consumer::new("letters", Memory::default())
+        .on("OrderCreated", 1, handler)
+        .retry(RetryPolicy::steps(vec![Duration::from_secs(60)]).max_attempts(3));
+    (consumer, seen)
+}
+
+async fn fine(_: u32, _: u32) -> Result<(), Failed> {
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_delivery_does_nothing_and_is_acknowledged() {
+    let (consumer, seen) = scripted(fine);
+    let mut running = Running::start(consumer);
+    let event = order(1);
+    running.deliver(&event);
+    running.until_acknowledged(1).await;
+    running.deliver(&event);
+    running.until_acknowledged(2).await;
+    assert_eq!(*seen.lock().unwrap(), [(1, 1)]);
+    let counts = running.stop().await;
+    assert_eq!((counts.received, counts.handled, counts.already), (2, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_handler_enqueues_commits_with_the_mark_and_belongs_to_the_trace() {
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    async fn enqueue(transaction: &mut Transaction, event: Received<Order>) -> Result<(), Failed> {
+        let next = Event::new("letters", "sent").json(&event.body.order)?;
+        Outbox::default().enqueue(transaction, &next).await?;
+        if event.attempt == 1 {
+            return Err(Failed::retry("once more"));
+        }
+        Ok(())
+    }
+    let database = Memory::default();
+    let consumer = Consumer::new("letters", database.clone()).on("OrderCreated", 1, enqueue);
+    let mut running = Running::start(consumer);
+    running.deliver(&order(7).header("traceparent", PARENT));
+    running.until_acknowledged(1).await;
+    running.stop().await;
+    let events = Outbox::default().enqueued(&mut database.begin()).await.unwrap();
+    assert_eq!(events.len(), 1, "what the first attempt enqueued was rolled back");
+    assert_eq!(events[0].headers["traceparent"], PARENT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_event_holds_up_its_key_and_nobody_else() {
+    let (consumer, seen) = scripted(|order, attempt| async move {
+        match (order, attempt) {
+            (1, 1) => Err(Failed::retry("not yet")),
+            _ => Ok(()),
+        }
+    });
+    let mut running = Running::start(consumer.concurrency(1));
+    let started = Instant::now();
+    running.deliver(&order(1).ordering_key("a"));
+    running.deliver(&order(2).ordering_key("a"));
+    running.deliver(&order(3).ordering_key("b"));
+    running.deliver(&order(4));
+    running.until_acknowledged(2).await;
+    assert!(started.elapsed() < Duration::from_secs(1), "others do not wait");
+    running.until_acknowledged(4).await;
+    assert!(started.elapsed() >= Duration::from_secs(60), "the key did");
+    assert_eq!(running.acknowledged()[2..], [1, 2]);
+    let asked = seen.lock().unwrap().clone();
+    assert_eq!(asked[asked.len() - 2..], [(1, 2), (2, 1)]);
+    assert_eq!(running.stop().await.retried, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_keys_of_two_namespaces_do_not_wait_for_each_other() {
+    let (consumer, _) = scripted(|order, _| async move {
+        if order == 1 {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    });
+    let mut running = Running::start(consumer.grace(Duration::from_secs(1)));
+    running.deliver(&order(1).ordering_key("a"));
+    let mut other = order(2).ordering_key("a");
+    other.namespace = "another".to_owned();
+    running.deliver(&other);
+    running.until_acknowledged(1).await;
+    assert_eq!(running.acknowledged(), [2]);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_that_are_used_up_end_among_the_dead_letters_and_the_key_goes_on() {
+    let (consumer, seen) = scripted(|order, _| async move {
+        match order {
+            1 => Err(Failed::retry("no stock\0")),
+            _ => Ok(()),
+        }
+    });
+    let mut running = Running::start(consumer);
+    running.deliver(&order(1).ordering_key("a"));
+    running.deliver(&order(2).ordering_key("a"));
+    running.until_acknowledged(2).await;
+    assert_eq!(*seen.lock().unwrap(), [(1, 1), (1, 2), (1, 3), (2, 1)]);
+    let [(1, letter)] = &running.dead()[..] else {
+        panic!("{:?}", running.dead())
+    };
+    assert_eq!((letter.attempts, letter.consumer.as_str()), (3, "letters"));
+    assert_eq!(letter.headers()[0].1, "no stock\u{FFFD}");
+    let counts = running.stop().await;
+    assert_eq!((counts.dead, counts.retried, counts.handled), (1, 2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_rejected_is_dead_at_once_and_may_be_handled_when_it_is_sent_again() {
+    let refused = Arc::new(AtomicBool::new(true));
+    let refuse = refused.clone();
+    let (consumer, _) = scripted(move |_, _| {
+        let refuse = refuse.load(Ordering::SeqCst);
+        async move {
+            match refuse {
+                true => Err(Failed::reject("no such order")),
+                false => Ok(()),
+            }
+        }
+    });
+    let mut running = Running::start(consumer);
+    let event = order(1);
+    running.deliver(&event);
+    running.until_acknowledged(1).await;
+    assert_eq!(running.dead().len(), 1);
+    refused.store(false, Ordering::SeqCst);
+    running.deliver(&event);
+    running.until_acknowledged(2).await;
+    assert_eq!(running.stop().await.handled, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_that_is_not_taken_is_not_acknowledged_before_it_is() {
+    let (consumer, _) = scripted(|_, _| async { Err(Failed::reject("no")) });
+    let mut running = Running::start(consumer);
+    running.seen.refusals.store(3, Ordering::SeqCst);
+    running.deliver(&order(1));
+    running.until_acknowledged(1).await;
+    assert_eq!(running.dead().len(), 1);
+    assert_eq!(running.seen.refusals.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_panics_has_failed_and_says_why() {
+    let (consumer, seen) = scripted(|order, attempt| async move {
+        assert!(attempt > 1 && order != 2, "order {order}: no paper");
+        Ok(())
+    });
+    let mut running = Running::start(consumer);
+    running.deliver(&order(1));
+    running.deliver(&order(2));
+    running.until_acknowledged(2).await;
+    assert!(seen.lock().unwrap().contains(&(1, 2)));
+    let dead = running.dead();
+    assert_eq!(dead[0].1.reason, "the handler panicked: order 2: no paper");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_database_that_is_away_never_uses_up_attempts() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let away = calls.clone();
+    let (consumer, asked) = scripted(move |_, _| {
+        let call = away.fetch_add(1, Ordering::SeqCst);
+        async move {
+            match call {
+                0..20 => Err(pillarbox::StoreError::Unavailable("no route".to_owned()).into()),
+                _ => Ok(()),
+            }
+        }
+    });
+    let mut running = Running::start(consumer);
+    running.deliver(&order(1));
+    running.until_acknowledged(1).await;
+    assert_eq!(asked.lock().unwrap().len(), 21);
+    assert!(asked.lock().unwrap().iter().all(|(_, attempt)| *attempt == 1));
+    let counts = running.stop().await;
+    assert_eq!((counts.handled, counts.retried, counts.dead), (1, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_that_nobody_handles_is_ignored_or_rejected_as_was_said() {
+    for (unknown, ignored, dead) in [(Unknown::Ignore, 1, 0), (Unknown::Reject, 0, 1)] {
+        let (consumer, _) = scripted(fine);
+        let mut running = Running::start(consumer.unknown(unknown));
+        running.deliver(&Event::new("shop", "orders").event_type("OrderLost"));
+        running.until_acknowledged(1).await;
+        let counts = running.stop().await;
+        assert_eq!((counts.ignored, counts.dead), (ignored, dead));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_else_goes_to_whoever_takes_it_as_it_came() {
+    async fn other(transaction: &mut Transaction, event: Received<Bytes>) -> Result<(), Failed> {
+        let next = Event::new("letters", "seen").bytes(event.body, "text/plain");
+        Outbox::default().enqueue(transaction, &next).await?;
+        Ok(())
+    }
+    let database = Memory::default();
+    let consumer = Consumer::new("letters", database.clone()).otherwise(other);
+    let mut running = Running::start(consumer);
+    running.deliver(&Event::new("shop", "orders").bytes(&b"no json"[..], "text/plain"));
+    running.until_acknowledged(1).await;
+    running.stop().await;
+    let events = Outbox::default().enqueued(&mut database.begin()).await.unwrap();
+    assert_eq!(&events[0].payload.as_bytes()[..], b"no json");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_not_understood_is_dead_with_the_reason() {
+    let (consumer, seen) = scripted(fine);
+    let mut running = Running::start(consumer);
+    let event = order(1).json(&serde_json::json!({"order": "one"})).unwrap();
+    running.deliver(&event);
+    running.until_acknowledged(1).await;
+    assert!(seen.lock().unwrap().is_empty());
+    let reason = running.dead()[0].1.reason.clone();
+    assert!(
+        reason.contains("the body was not understood: invalid type"),
+        "{reason}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_version_is_dead_or_held_as_was_said() {
+    let newer = order(1).version(2);
+    let (consumer, _) = scripted(fine);
+    let mut running = Running::start(consumer);
+    running.deliver(&newer);
+    running.until_acknowledged(1).await;
+    assert_eq!(running.dead().len(), 1);
+
+    let (consumer, seen) = scripted(fine);
+    let mut running = Running::start(consumer.newer(Newer::Hold));
+    running.deliver(&newer.clone().ordering_key("a"));
+    running.deliver(&order(2).ordering_key("a"));
+    running.deliver(&order(3));
+    running.until_acknowledged(1).await;
+    tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+    assert_eq!((running.acknowledged(), running.dead().len()), (vec![3], 0));
+    assert_eq!(*seen.lock().unwrap(), [(3, 1)]);
+    assert_eq!(running.stop().await.released, 2);
+}
+
+/// Version 2 says `order` for `number`.
+fn renamed() -> Upcasters {
+    Upcasters::new().add("OrderCreated", 1, |mut body| {
+        assert!(body.get("poison").is_none(), "no poison");
+        body["order"] = body.get_mut("number").ok_or("it has no `number`")?.take();
+        Ok(body)
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_version_is_handled_as_the_one_that_was_declared() {
+    let seen = Asked::default();
+    let handler = Scripted {
+        seen: seen.clone(),
+        script: fine,
+    };
+    let consumer = Consumer::new("letters", Memory::default())
+        .upcasters(renamed())
+        .retry(RetryPolicy::steps(Vec::new()).max_attempts(2))
+        .on("OrderCreated", 2, handler);
+    let mut running = Running::start(consumer);
+    let old = |body: serde_json::Value| order(0).json(&body).unwrap();
+    running.deliver(&old(serde_json::json!({"number": 7})).ordering_key("a"));
+    running.deliver(&order(8).version(2).ordering_key("a"));
+    running.until_acknowledged(2).await;
+    assert_eq!(*seen.lock().unwrap(), [(7, 1), (8, 1)]);
+    running.deliver(&old(serde_json::json!({})).ordering_key("a"));
+    running.deliver(&old(serde_json::json!({"poison": true})).ordering_key("a"));
+    running.deliver(&order(9).version(0).ordering_key("a"));
+    running.until_acknowledged(5).await;
+    let reasons: Vec<String> = running
+        .dead()
+        .into_iter()
+        .map(|(_, letter)| letter.reason)
+        .collect();
+    assert!(reasons[0].contains("it has no `number`"), "{reasons:?}");
+    assert!(reasons[1].contains("panicked: no poison"), "{reasons:?}");
+    assert!(
+        reasons[2].contains("no upcaster leads from version 0"),
+        "{reasons:?}"
+    );
+}
+
+#[cfg(feature = "zstd")]
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_compressed_is_handled_as_it_was() {
+    let event = order(5).json(&serde_json::json!({"order": 5, "note": "x".repeat(1000)}));
+    let compressed = pillarbox::compress::compress(&event.unwrap(), 0).unwrap();
+    let (consumer, seen) = scripted(fine);
+    let mut running = Running::start(consumer);
+    running.deliver(&compressed);
+    running.until_acknowledged(1).await;
+    assert_eq!(*seen.lock().unwrap(), [(5, 1)]);
+    let mut broken = order(6);
+    broken.content_encoding = Some("zstd".to_owned());
+    running.deliver(&broken);
+    running.until_acknowledged(2).await;
+    assert!(running.dead()[0].1.reason.contains("not valid zstd"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dedupe_key_finds_the_same_thing_said_twice() {
+    let (consumer, seen) = scripted(fine);
+    let mut running = Running::start(consumer.by_dedupe_key());
+    for event in [
+        order(1).dedupe_key("order-1"),
+        order(1).dedupe_key("order-1"),
+        order(2),
+        order(2),
+    ] {
+        running.deliver(&event);
+    }
+    running.until_acknowledged(4).await;
+    assert_eq!(seen.lock().unwrap().len(), 3);
+    assert_eq!(running.stop().await.already, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_finishes_what_is_under_way_and_starts_nothing() {
+    let (consumer, seen) = scripted(|_, _| async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        Ok(())
+    });
+    let mut running = Running::start(consumer.concurrency(2));
+    for (number, key) in [(1, "a"), (2, "a"), (3, "b"), (4, "c")] {
+        running.deliver(&order(number).ordering_key(key));
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let seen_by_broker = running.seen.clone();
+    let counts = running.stop().await;
+    assert_eq!(*seen.lock().unwrap(), [(1, 1), (3, 1)]);
+    assert_eq!(*seen_by_broker.acknowledged.lock().unwrap(), [1, 3]);
+    assert_eq!((counts.handled, counts.released), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_no_longer_than_the_grace_period() {
+    let (consumer, _) = scripted(|_, _| std::future::pending());
+    let mut running = Running::start(consumer.grace(Duration::from_secs(7)));
+    running.deliver(&order(1));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let seen = running.seen.clone();
+    let started = Instant::now();
+    running.stop().await;
+    assert_eq!(started.elapsed().as_secs(), 7);
+    assert!(seen.acknowledged.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_no_longer_ours_is_not_handled() {
+    let (consumer, seen) = scripted(|_, attempt| async move {
+        match attempt {
+            1 => Err(Failed::retry("not yet")),
+            _ => Ok(()),
+        }
+    });
+    let mut running = Running::start(consumer);
+    running.deliver(&order(1).ordering_key("a"));
+    running.deliver(&order(2).ordering_key("a"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    running.seen.lost.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(*seen.lock().unwrap(), [(1, 1)]);
+    assert_eq!(running.stop().await.released, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_handlers_are_at_work_than_was_said_and_keys_keep_their_order() {
+    let at_work = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let (now, high) = (at_work.clone(), most.clone());
+    let (consumer, seen) = scripted(move |order, _| {
+        let (now, high) = (now.clone(), high.clone());
+        async move {
+            high.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(u64::from(order * 7 % 13))).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        }
+    });
+    let mut running = Running::start(consumer.concurrency(4));
+    for number in 0..200 {
+        running.deliver(&order(number).ordering_key(format!("key-{}", number % 10)));
+    }
+    running.until_acknowledged(200).await;
+    assert_eq!(most.load(Ordering::SeqCst), 4);
+    let mut by_key: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (number, _) in seen.lock().unwrap().iter() {
+        by_key.entry(number % 10).or_default().push(*number);
+    }
+    for numbers in by_key.values() {
+        assert!(numbers.is_sorted() && numbers.len() == 20, "{numbers:?}");
+    }
+}
+
+mod at_the_start {
+    use super::*;
+    use crate::registry::StartError;
+
+    async fn start(consumer: Consumer<Memory>) -> StartError {
+        let (_sender, messages) = mpsc::unbounded_channel();
+        let broker = Broker {
+            seen: Arc::default(),
+            messages,
+        };
+        let stop = CancellationToken::new();
+        stop.cancel();
+        consumer.run(broker, stop).await.expect_err("a mistake")
+    }
+
+    async fn handler(_: &mut Transaction, _: Received<Order>) -> Result<(), Failed> {
+        Ok(())
+    }
+
+    async fn other(_: &mut Transaction, _: Received<Bytes>) -> Result<(), Failed> {
+        Ok(())
+    }
+
+    fn consumer(name: &str) -> Consumer<Memory> {
+        Consumer::new(name, Memory::default())
+            .inbox(Inbox::default())
+            .clock(Arc::new(SystemClock))
+    }
+
+    #[tokio::test]
+    async fn mistakes_are_told() {
+        let twice = consumer("letters").on("a", 1, handler).on("a", 2, handler);
+        assert_eq!(start(twice).await, StartError::TwoHandlers("a".to_owned()));
+        let others = consumer("letters").otherwise(other).otherwise(other);
+        assert_eq!(start(others).await, StartError::TwoOthers);
+        assert_eq!(start(consumer("letters")).await, StartError::NoHandler);
+        let gap = consumer("letters")
+            .upcasters(renamed())
+            .on("OrderCreated", 3, handler);
+        assert!(matches!(start(gap).await, StartError::Upcasters(_)));
+        assert_eq!(start(consumer(" ").on("a", 1, handler)).await, StartError::NoName);
+    }
+}

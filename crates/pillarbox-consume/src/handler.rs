@@ -1,0 +1,170 @@
+//! What is done about an event: a plain `async fn`, or a type of the application's own.
+//!
+//! ```
+//! # #[cfg(feature = "postgres")]
+//! # mod example {
+//! use pillarbox_consume::{Failed, Handler, Received};
+//! use sqlx::PgTransaction;
+//!
+//! #[derive(serde::Deserialize)]
+//! struct OrderCreated {
+//!     order: i64,
+//! }
+//!
+//! // As a function …
+//! async fn order_created(
+//!     transaction: &mut PgTransaction<'static>,
+//!     event: Received<OrderCreated>,
+//! ) -> Result<(), Failed> {
+//!     sqlx::query("insert into letters (order_id) values ($1)")
+//!         .bind(event.body.order)
+//!         .execute(&mut **transaction)
+//!         .await?;
+//!     Ok(())
+//! }
+//!
+//! // … or with something that it needs.
+//! struct Letters {
+//!     sender: String,
+//! }
+//!
+//! impl Handler<PgTransaction<'static>, OrderCreated> for Letters {
+//!     async fn handle(
+//!         &self,
+//!         transaction: &mut PgTransaction<'static>,
+//!         event: Received<OrderCreated>,
+//!     ) -> Result<(), Failed> {
+//!         sqlx::query("insert into letters (order_id, sender) values ($1, $2)")
+//!             .bind(event.body.order)
+//!             .bind(&self.sender)
+//!             .execute(&mut **transaction)
+//!             .await?;
+//!         Ok(())
+//!     }
+//! }
+//! # }
+//! ```
+
+use std::future::Future;
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use serde::de::DeserializeOwned;
+
+use crate::failed::Failed;
+use crate::received::Received;
+
+/// Handles one type of event.
+///
+/// * Works in the transaction that it is given and neither commits nor rolls back: the event is marked as handled there.
+/// * Called with one event at a time per namespace and key, in order; other keys run concurrently.
+/// * Called once for an event, as far as what it does in the transaction goes: what failed is rolled back. What it does
+///   elsewhere (a mail, a call) may be done again.
+/// * May panic: that is a failed attempt.
+pub trait Handler<Tx, T>: Send + Sync + 'static {
+    /// Does what is to be done about the event.
+    fn handle(
+        &self,
+        transaction: &mut Tx,
+        event: Received<T>,
+    ) -> impl Future<Output = Result<(), Failed>> + Send;
+}
+
+/// A function that takes a transaction for as long as it runs. Not to be implemented: every fitting function is one.
+pub trait Function<'a, Tx: 'a, T>: Send + Sync {
+    /// What it returns.
+    type Future: Future<Output = Result<(), Failed>> + Send + 'a;
+
+    /// Calls it.
+    fn call(&self, transaction: &'a mut Tx, event: Received<T>) -> Self::Future;
+}
+
+impl<'a, F, Fut, Tx, T> Function<'a, Tx, T> for F
+where
+    F: Fn(&'a mut Tx, Received<T>) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<(), Failed>> + Send + 'a,
+    Tx: 'a,
+{
+    type Future = Fut;
+
+    fn call(&self, transaction: &'a mut Tx, event: Received<T>) -> Fut {
+        self(transaction, event)
+    }
+}
+
+impl<F, Tx, T> Handler<Tx, T> for F
+where
+    F: for<'a> Function<'a, Tx, T> + 'static,
+    Tx: Send + 'static,
+    T: Send + 'static,
+{
+    fn handle(
+        &self,
+        transaction: &mut Tx,
+        event: Received<T>,
+    ) -> impl Future<Output = Result<(), Failed>> + Send {
+        self.call(transaction, event)
+    }
+}
+
+/// A handler of whatever type, with its decoding.
+pub(crate) trait Erased<Tx>: Send + Sync {
+    fn handle<'a>(
+        &'a self,
+        transaction: &'a mut Tx,
+        event: Received<Bytes>,
+    ) -> BoxFuture<'a, Result<(), Failed>>;
+}
+
+/// Decodes the body from JSON. A body that is none of its type will never be one.
+pub(crate) struct Typed<H, T> {
+    handler: H,
+    body: PhantomData<fn() -> T>,
+}
+
+impl<H, T> Typed<H, T> {
+    pub(crate) fn new(handler: H) -> Self {
+        Self {
+            handler,
+            body: PhantomData,
+        }
+    }
+}
+
+impl<H, Tx, T> Erased<Tx> for Typed<H, T>
+where
+    H: Handler<Tx, T>,
+    Tx: Send,
+    T: DeserializeOwned + Send,
+{
+    fn handle<'a>(
+        &'a self,
+        transaction: &'a mut Tx,
+        event: Received<Bytes>,
+    ) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move {
+            let body = serde_json::from_slice(&event.body);
+            let body =
+                body.map_err(|error| Failed::reject(format!("the body was not understood: {error}")))?;
+            self.handler.handle(transaction, event.with_body(body)).await
+        })
+    }
+}
+
+/// Hands the body on as it is.
+pub(crate) struct Raw<H>(pub(crate) H);
+
+impl<H, Tx> Erased<Tx> for Raw<H>
+where
+    H: Handler<Tx, Bytes>,
+    Tx: Send,
+{
+    fn handle<'a>(
+        &'a self,
+        transaction: &'a mut Tx,
+        event: Received<Bytes>,
+    ) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(self.0.handle(transaction, event))
+    }
+}

@@ -1,0 +1,128 @@
+//! An AMQP message as an event.
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::types::AMQPValue;
+use pillarbox_sinks::message::{self, Incoming, Protocol};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::received::Received;
+
+/// The event, or why the message is none. What Pillarbox did not send may say it by properties of AMQP: `message_id`,
+/// `type` and `timestamp`.
+pub(super) fn event(
+    properties: &BasicProperties,
+    body: Bytes,
+    routing_key: &str,
+) -> Result<Received<Bytes>, String> {
+    let text = |value: &Option<lapin::types::ShortString>| value.as_ref().map(ToString::to_string);
+    let incoming = Incoming {
+        headers: headers(properties),
+        content_type: text(properties.content_type()),
+        content_encoding: text(properties.content_encoding()),
+        body,
+    };
+    let read = message::read(Protocol::Amqp, incoming).map_err(|error| error.to_string())?;
+    let id = text(properties.message_id()).and_then(|id| id.parse::<Uuid>().ok());
+    let mut event = Received::from_read(read, id, routing_key).ok_or(
+        "the message has no id to know it by when it comes again: it has neither a header `pillarbox-id`, nor a \
+         CloudEvents `id`, nor a property `message_id` that is a UUID; let its producer set one",
+    )?;
+    event.event_type = event.event_type.or_else(|| text(properties.kind()));
+    let sent = properties
+        .timestamp()
+        .and_then(|seconds| OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok());
+    event.created_at = event.created_at.or(sent);
+    Ok(event)
+}
+
+fn headers(properties: &BasicProperties) -> Vec<(String, String)> {
+    let Some(table) = properties.headers() else {
+        return Vec::new();
+    };
+    let pairs = table.inner().iter();
+    pairs
+        .filter_map(|(name, value)| Some((name.to_string(), text(value)?)))
+        .collect()
+}
+
+/// A value that has a text. Tables and lists, such as the broker's own `x-death`, are none of a producer's headers.
+fn text(value: &AMQPValue) -> Option<String> {
+    Some(match value {
+        AMQPValue::LongString(text) => text.to_string(),
+        AMQPValue::ShortString(text) => text.to_string(),
+        AMQPValue::Boolean(is) => is.to_string(),
+        AMQPValue::ShortShortInt(number) => number.to_string(),
+        AMQPValue::ShortShortUInt(number) => number.to_string(),
+        AMQPValue::ShortInt(number) => number.to_string(),
+        AMQPValue::ShortUInt(number) => number.to_string(),
+        AMQPValue::LongInt(number) => number.to_string(),
+        AMQPValue::LongUInt(number) => number.to_string(),
+        AMQPValue::LongLongInt(number) => number.to_string(),
+        AMQPValue::Float(number) => number.to_string(),
+        AMQPValue::Double(number) => number.to_string(),
+        AMQPValue::Timestamp(seconds) => seconds.to_string(),
+        AMQPValue::DecimalValue(_)
+        | AMQPValue::FieldArray(_)
+        | AMQPValue::FieldTable(_)
+        | AMQPValue::ByteArray(_)
+        | AMQPValue::Void => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lapin::types::{FieldArray, FieldTable};
+
+    const ID: &str = "019a8661-2b54-7d3e-a8c1-5f0b6c1d2e3f";
+
+    fn read(properties: &BasicProperties) -> Result<Received<Bytes>, String> {
+        event(properties, Bytes::from_static(b"{}"), "orders.created")
+    }
+
+    #[test]
+    fn a_message_of_another_producer_is_known_by_its_properties() {
+        let properties = BasicProperties::default()
+            .with_message_id(ID.into())
+            .with_type("OrderCreated".into())
+            .with_timestamp(1_767_323_045);
+        let event = read(&properties).unwrap();
+        assert_eq!(event.id.to_string(), ID);
+        assert_eq!(event.event_type.as_deref(), Some("OrderCreated"));
+        assert_eq!((event.topic.as_str(), event.version), ("orders.created", 1));
+        assert_eq!(event.created_at.unwrap().unix_timestamp(), 1_767_323_045);
+    }
+
+    #[test]
+    fn a_message_without_an_id_says_what_is_missing() {
+        for properties in [
+            BasicProperties::default(),
+            BasicProperties::default().with_message_id("order-42".into()),
+        ] {
+            let reason = read(&properties).unwrap_err();
+            assert!(
+                reason.contains("`pillarbox-id`") && reason.contains("`message_id`"),
+                "{reason}"
+            );
+        }
+    }
+
+    #[test]
+    fn our_headers_count_before_properties_and_numbers_are_texts() {
+        let mut table = FieldTable::default();
+        table.insert("pillarbox-id".into(), AMQPValue::LongString(ID.into()));
+        table.insert("pillarbox-version".into(), AMQPValue::LongInt(3));
+        table.insert("x-count".into(), AMQPValue::LongLongInt(7));
+        table.insert("x-death".into(), AMQPValue::FieldArray(FieldArray::default()));
+        let properties = BasicProperties::default()
+            .with_message_id(Uuid::nil().to_string().into())
+            .with_headers(table);
+        let event = read(&properties).unwrap();
+        assert_eq!(event.id.to_string(), ID);
+        assert_eq!(event.version, 3);
+        assert_eq!(event.headers["x-count"], "7");
+        assert!(!event.headers.contains_key("x-death"));
+    }
+}

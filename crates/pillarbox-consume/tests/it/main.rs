@@ -1,0 +1,12 @@
+//! Consumers against real brokers and a real database: `scripts/test` starts them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod books;
+mod children;
+mod environment;
+mod killed;
+mod proof;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+mod swallowed;
