@@ -35,6 +35,15 @@ impl Scale {
         self.pick(20, 400, 1_000)
     }
 
+    /// Events that a consumer handles in one turn.
+    pub(crate) fn handled(self, per_transaction: usize) -> u32 {
+        if per_transaction == 1 {
+            self.pick(20, 1_000, 4_000)
+        } else {
+            self.pick(1_000, 20_000, 100_000)
+        }
+    }
+
     /// Events of 2 MiB that are enqueued with and without compression.
     pub(crate) fn compressed(self) -> u32 {
         self.pick(3, 30, 100)

@@ -6,6 +6,7 @@ mod drain;
 mod enqueue;
 mod fanout;
 mod idle;
+mod inbox;
 mod isolation;
 mod kafka;
 mod latency;
@@ -51,6 +52,8 @@ pub(crate) enum Scenario {
     Isolation,
     /// What it costs to enqueue, against the bare INSERT
     Enqueue,
+    /// Events that are handled once, against the bare handler
+    Inbox,
     /// What compressing large payloads saves and costs
     Compression,
     /// A backlog into RabbitMQ, against a bare relay
@@ -97,6 +100,7 @@ impl Scenario {
             Self::FourWorkers => workers::measure(context).await,
             Self::Isolation => isolation::measure(context).await,
             Self::Enqueue => enqueue::measure(context).await,
+            Self::Inbox => inbox::measure(context).await,
             Self::Compression => compression::measure(context).await,
             Self::Rabbitmq => rabbitmq::measure(context).await,
             Self::Kafka => kafka::measure(context).await,
@@ -121,6 +125,7 @@ impl fmt::Display for Scenario {
             Self::FourWorkers => "four-workers",
             Self::Isolation => "isolation",
             Self::Enqueue => "enqueue",
+            Self::Inbox => "inbox",
             Self::Compression => "compression",
             Self::Rabbitmq => "rabbitmq",
             Self::Kafka => "kafka",
