@@ -12,6 +12,7 @@ mod keys;
 mod migrate;
 mod moment;
 mod run;
+mod sagas;
 mod stats;
 mod target;
 mod workers;
@@ -35,6 +36,7 @@ Look and help:
   pillarbox events ls --status dead
   pillarbox events retry --dead
   pillarbox keys ls                          what waits behind an event that failed
+  pillarbox sagas ls --status compensating   what is being undone
   pillarbox destinations pause partner
   pillarbox workers ls
   pillarbox stats --json
@@ -74,6 +76,9 @@ pub(crate) enum Command {
     /// Look at ordering keys that do not go on, and let them
     #[command(subcommand)]
     Keys(keys::Keys),
+    /// Look at sagas, resume or compensate them
+    #[command(subcommand)]
+    Sagas(sagas::Sagas),
     /// Look at destinations, pause and resume them
     #[command(subcommand)]
     Destinations(destinations::Destinations),
@@ -102,6 +107,7 @@ impl Command {
             | Self::Enqueue(_)
             | Self::Events(_)
             | Self::Keys(_)
+            | Self::Sagas(_)
             | Self::Destinations(_)
             | Self::Workers(_)
             | Self::Stats(_)
@@ -122,6 +128,7 @@ impl Command {
             Self::Enqueue(enqueue) => enqueue.run().await,
             Self::Events(events) => events.run().await,
             Self::Keys(keys) => keys.run().await,
+            Self::Sagas(sagas) => sagas.run().await,
             Self::Destinations(destinations) => destinations.run().await,
             Self::Workers(workers) => workers.run().await,
             Self::Stats(stats) => stats.run().await,

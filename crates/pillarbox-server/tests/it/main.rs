@@ -19,3 +19,4 @@ mod postgres;
 mod receiver;
 mod routing;
 mod run;
+mod sagas;

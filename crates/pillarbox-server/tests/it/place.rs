@@ -64,6 +64,10 @@ impl Place {
         self.folder.path()
     }
 
+    pub(crate) fn is_postgres(&self) -> bool {
+        self.server.is_some()
+    }
+
     /// The schema on PostgreSQL.
     pub(crate) fn schema(&self) -> &str {
         &self.server().schema
