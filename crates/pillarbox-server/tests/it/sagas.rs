@@ -103,7 +103,7 @@ fn consume(place: &Place, event_type: &str, answer: Option<Answer>) -> Handled {
 }
 
 fn new_place(new: fn(&str) -> Place) -> Place {
-    let place = new("");
+    let place = new("[[destination]]\nname = \"log\"\ntype = \"log\"\n");
     place.run(&["migrate"]).good();
     place
 }

@@ -2,6 +2,7 @@
 
 mod asking;
 mod going;
+mod killed;
 mod places;
 mod staying;
 

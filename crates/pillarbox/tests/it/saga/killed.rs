@@ -1,0 +1,434 @@
+//! The process is killed at every step of a saga and around every commit, what it had not acknowledged is delivered again,
+//! and the saga ends completed or compensated, never between.
+//!
+//! Everything runs in one process, which is killed: the orchestrator, three services, and a broker that is the outbox's own
+//! rows and a table of those that were acknowledged. Acknowledged is after the commit, in a transaction apart. Time passes
+//! when there is nothing else to do: what is scheduled is delivered then.
+
+use std::collections::BTreeSet;
+use std::process::{Command as Process, Output};
+use std::time::Duration;
+
+use pillarbox::outbox::Transaction;
+use pillarbox::saga::{Action, Answer, Command, Handled, Message, Saga, Step};
+use pillarbox::stores::postgres::{Options, Postgres};
+use pillarbox::{Event, Outbox, RetryPolicy, UnitOfWork};
+use pillarbox_testkit::store_suite::Harness;
+use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+use uuid::Uuid;
+
+use crate::postgres::{PostgresHarness, service};
+use crate::sqlite::{SqliteHarness, pool};
+
+const DATABASE: &str = "PILLARBOX_TEST_DATABASE";
+const SAGA: &str = "PILLARBOX_TEST_SAGA";
+
+const STEPS: [&str; 3] = ["payment", "stock", "shipping"];
+
+/// Where a saga can be killed: in its own code, and around the commits of everybody.
+const FAILPOINTS: [&str; 5] = [
+    "saga_locked",
+    "saga_saved",
+    "saga_enqueued",
+    "before_commit",
+    "after_commit",
+];
+
+/// What the services have done, and what the broker need not deliver again.
+const TABLES: &str = "create table pillarbox.effects (
+      saga text not null, step text not null, effect text not null, primary key (saga, step, effect)
+    );
+    create table pillarbox.acknowledged (event text primary key);";
+
+/// What goes wrong, by the saga's id: `refuses:stock:17` is one whose stock refuses.
+fn fault<'a>(saga: &'a str, step: &str) -> Option<&'a str> {
+    let mut parts = saga.split(':');
+    let (fault, at) = (parts.next()?, parts.next()?);
+    (at == step).then_some(fault)
+}
+
+fn saga(outbox: &Outbox) -> Saga<u32> {
+    let command = |step: &'static str| move |_: &u32| Event::new("shop", step);
+    let step = |name| {
+        Step::new(name, command(name))
+            .compensation(command(name))
+            .retry(RetryPolicy::steps(vec![Duration::from_secs(1)]).max_attempts(2))
+            .timeout(Duration::from_secs(60))
+    };
+    let define = Saga::define("order").address("shop", "order-saga");
+    let whole = STEPS.into_iter().fold(define, |saga, name| saga.step(step(name)));
+    whole.build(outbox).expect("sound")
+}
+
+/// What both databases do for the world, each with its own types.
+trait World {
+    type Transaction: Transaction;
+
+    fn outbox(&self) -> Outbox;
+    async fn begin(&self) -> Self::Transaction;
+    /// What a service has done for a step of a saga: `did`, `undid`.
+    async fn effects(&self, transaction: &mut Self::Transaction, saga: &str, step: &str) -> Vec<String>;
+    async fn have_effect(&self, transaction: &mut Self::Transaction, saga: &str, step: &str, effect: &str);
+    async fn acknowledge(&self, event: Uuid);
+    async fn acknowledged(&self) -> BTreeSet<String>;
+    async fn status(&self, saga: &str) -> String;
+
+    /// Every message of a saga there ever was.
+    async fn messages(&self, saga: &str) -> Vec<Event> {
+        let mut transaction = self.begin().await;
+        let events = self.outbox().enqueued(&mut transaction).await.expect("it reads");
+        let is_of_it = |event: &Event| event.headers.get("saga-id").map(String::as_str) == Some(saga);
+        events.into_iter().filter(is_of_it).collect()
+    }
+
+    /// The next message to be delivered: what is due first.
+    async fn next(&self, saga: &str) -> Option<Event> {
+        let acknowledged = self.acknowledged().await;
+        let messages = self.messages(saga).await.into_iter();
+        let open = messages.filter(|event| !acknowledged.contains(&event.id.to_string()));
+        open.min_by_key(|event| event.deliver_at.map_or(i128::MIN, |at| at.unix_timestamp_nanos()))
+    }
+
+    /// Starts a saga, and delivers messages until there are none.
+    async fn run(&self, id: &str) {
+        let outbox = self.outbox();
+        let saga = saga(&outbox);
+        let mut work = UnitOfWork::new(&outbox, self.begin().await);
+        saga.start(&mut *work, id, &1).await.expect("starts");
+        work.commit(&mut []).await.expect("commits");
+        while let Some(message) = self.next(id).await {
+            self.deliver(&saga, &message).await;
+            self.acknowledge(message.id).await;
+        }
+    }
+
+    /// Gives a message to whom it is for.
+    async fn deliver(&self, saga: &Saga<u32>, message: &Event) {
+        let outbox = self.outbox();
+        let mut work = UnitOfWork::new(&outbox, self.begin().await);
+        match Command::read(&Message::from(message)) {
+            Some(command) => self.serve(&mut work, &command).await,
+            None => {
+                let handled = saga.handle(&mut *work, &Message::from(message)).await;
+                assert!(!matches!(
+                    handled.expect("it is taken"),
+                    Handled::Unknown | Handled::NotOurs
+                ));
+            }
+        }
+        work.commit(&mut []).await.expect("commits");
+    }
+
+    /// A service, as docs/sagas.md wants it: what was done is not done again, what was undone is not done any more.
+    async fn serve(&self, transaction: &mut Self::Transaction, command: &Command) {
+        let (id, step) = (&command.id, &command.attempt.step);
+        let before = self.effects(transaction, id, step).await;
+        let is = |effect: &str| before.iter().any(|before| before == effect);
+        let fault = fault(id, step);
+        let answer = match command.attempt.action {
+            Action::Compensation => {
+                if !is("undid") {
+                    self.have_effect(transaction, id, step, "undid").await;
+                }
+                Answer::Done
+            }
+            Action::Command if is("undid") || fault == Some("refuses") => Answer::Refused,
+            Action::Command if fault == Some("fails") && command.attempt.number == 1 => Answer::Failed,
+            Action::Command => {
+                if !is("did") {
+                    self.have_effect(transaction, id, step, "did").await;
+                }
+                if fault == Some("silent") {
+                    return; // does it, and tells nobody
+                }
+                Answer::Done
+            }
+        };
+        let reply = command.reply(answer, Event::new("services", "replies"));
+        let enqueued = self.outbox().enqueue(transaction, &reply).await;
+        enqueued.expect("accepted");
+    }
+
+    /// Is everything done, or everything that was done undone? Says which.
+    async fn assert_ended(&self, id: &str, expected: &str) {
+        assert_eq!(self.status(id).await, expected, "{id}");
+        let mut transaction = self.begin().await;
+        for step in STEPS {
+            let effects = self.effects(&mut transaction, id, step).await;
+            let is = |effect: &str| effects.iter().any(|other| other == effect);
+            match expected {
+                "completed" => assert!(is("did") && !is("undid"), "{id} {step}: {effects:?}"),
+                _ => assert!(is("undid") || !is("did"), "{id} {step}: {effects:?}"),
+            }
+        }
+    }
+
+    /// Every message once more, the latest first: nothing comes of it.
+    async fn assert_settled(&self, id: &str, expected: &str) {
+        let saga = saga(&self.outbox());
+        let messages = self.messages(id).await;
+        for message in messages.iter().rev() {
+            if Command::read(&Message::from(message)).is_none() {
+                self.deliver(&saga, message).await;
+            }
+        }
+        assert_eq!(
+            self.messages(id).await.len(),
+            messages.len(),
+            "an ended saga sends nothing"
+        );
+        self.assert_ended(id, expected).await;
+    }
+}
+
+struct OnPostgres {
+    store: Postgres,
+    pool: PgPool,
+}
+
+impl OnPostgres {
+    fn existing(schema: &str) -> Self {
+        let url = service("PILLARBOX_TEST_POSTGRES_URL");
+        let options = Options {
+            schema: schema.to_owned(),
+            ..Options::default()
+        };
+        Self {
+            store: Postgres::new(&url, options).expect("a URL"),
+            pool: PgPool::connect_lazy(&url).expect("a URL"),
+        }
+    }
+
+    fn sql(&self, sql: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(sql.replace("pillarbox.", &format!("{}.", self.store.schema())))
+    }
+}
+
+struct OnSqlite {
+    pool: SqlitePool,
+}
+
+impl OnSqlite {
+    fn sql(&self, sql: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(sql.replace("pillarbox.", "pillarbox_"))
+    }
+}
+
+macro_rules! world {
+    ($type:ty, $database:ty, $outbox:expr, $begin:expr) => {
+        impl World for $type {
+            type Transaction = sqlx::Transaction<'static, $database>;
+
+            fn outbox(&self) -> Outbox {
+                $outbox(self)
+            }
+
+            async fn begin(&self) -> Self::Transaction {
+                $begin(&self.pool).await.expect("begins")
+            }
+
+            async fn effects(
+                &self,
+                transaction: &mut Self::Transaction,
+                saga: &str,
+                step: &str,
+            ) -> Vec<String> {
+                let select = "select effect from pillarbox.effects where saga = $1 and step = $2";
+                let query = sqlx::query_scalar(self.sql(select)).bind(saga).bind(step);
+                query.fetch_all(&mut **transaction).await.expect("it reads")
+            }
+
+            async fn have_effect(
+                &self,
+                transaction: &mut Self::Transaction,
+                saga: &str,
+                step: &str,
+                effect: &str,
+            ) {
+                let insert = "insert into pillarbox.effects (saga, step, effect) values ($1, $2, $3)";
+                let query = sqlx::query(self.sql(insert))
+                    .bind(saga)
+                    .bind(step)
+                    .bind(effect);
+                query
+                    .execute(&mut **transaction)
+                    .await
+                    .expect("never twice");
+            }
+
+            async fn acknowledge(&self, event: Uuid) {
+                let insert = "insert into pillarbox.acknowledged (event) values ($1) on conflict do nothing";
+                let query = sqlx::query(self.sql(insert)).bind(event.to_string());
+                query.execute(&self.pool).await.expect("acknowledged");
+            }
+
+            async fn acknowledged(&self) -> BTreeSet<String> {
+                let select = "select event from pillarbox.acknowledged";
+                let query = sqlx::query_scalar(self.sql(select)).fetch_all(&self.pool);
+                query.await.expect("it reads").into_iter().collect()
+            }
+
+            async fn status(&self, saga: &str) -> String {
+                let select = "select status from pillarbox.sagas where id = $1";
+                let query = sqlx::query_scalar(self.sql(select)).bind(saga);
+                query.fetch_one(&self.pool).await.expect("it is there")
+            }
+        }
+    };
+}
+
+world!(
+    OnPostgres,
+    sqlx::Postgres,
+    |this: &Self| this.store.outbox(),
+    PgPool::begin
+);
+world!(
+    OnSqlite,
+    sqlx::Sqlite,
+    |_: &Self| Outbox::default(),
+    pillarbox::stores::sqlite::begin
+);
+
+/// Not a test of its own: the world, which those below run and kill.
+#[tokio::test]
+#[ignore = "run by the tests of this file"]
+async fn application() {
+    let said = |variable| std::env::var(variable).expect("said by the test that runs this");
+    let (place, saga) = (said(DATABASE), said(SAGA));
+    match place.split_once(':').expect("kind:place") {
+        ("postgres", schema) => OnPostgres::existing(schema).run(&saga).await,
+        ("sqlite", path) => {
+            let pool = pool(path.as_ref()).await;
+            OnSqlite { pool }.run(&saga).await;
+        }
+        (other, _) => panic!("{other} is no database"),
+    }
+}
+
+fn run_to_be_killed(place: &str, saga: &str, failpoint: &str) -> Output {
+    Process::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "saga::killed::application", "--ignored", "--nocapture"])
+        .env(DATABASE, place)
+        .env(SAGA, saga)
+        .env("PILLARBOX_ABORT_AT", failpoint)
+        .output()
+        .expect("it runs")
+}
+
+/// Was it killed there? It may also have come to its end before; nothing else is good.
+fn was_killed(output: &Output, failpoint: &str) -> bool {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let killed = said.contains(&format!("failpoint {failpoint}: "));
+    assert!(killed != output.status.success(), "{failpoint}: {said}");
+    killed
+}
+
+/// Kills the world at every hit of every failpoint, each with a saga of its own, and lets another one take over.
+async fn killed_everywhere(fault: &str, expected: &str, world: &impl World, place: &str) {
+    for failpoint in FAILPOINTS {
+        let mut kills = 0;
+        loop {
+            let id = format!("{fault}:{failpoint}-{kills}");
+            let output = run_to_be_killed(place, &id, &format!("{failpoint}:{}", kills + 1));
+            let killed = was_killed(&output, failpoint);
+            world.run(&id).await;
+            world.assert_ended(&id, expected).await;
+            if !killed {
+                world.assert_settled(&id, expected).await;
+                break;
+            }
+            kills += 1;
+        }
+        assert!(
+            kills >= 4,
+            "{failpoint} is on the way of every saga, and was hit {kills} times"
+        );
+    }
+}
+
+/// Kills the world after its first commit, again and again, until there is nothing left to commit.
+async fn killed_again_and_again(fault: &str, expected: &str, world: &impl World, place: &str) {
+    let id = format!("{fault}:again");
+    let mut kills = 0;
+    // The transaction that starts a saga commits also where it was started before; the second one gets on.
+    while was_killed(&run_to_be_killed(place, &id, "after_commit:2"), "after_commit") {
+        kills += 1;
+        assert!(kills < 100, "it gets nowhere");
+    }
+    assert!(kills > 4, "{kills}");
+    world.assert_ended(&id, expected).await;
+    world.assert_settled(&id, expected).await;
+}
+
+macro_rules! faults {
+    ($($name:ident: $fault:literal ends $expected:literal by $how:ident,)+) => {
+        mod on_postgres {
+            $(
+                #[tokio::test]
+                #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
+                async fn $name() {
+                    let (harness, world) = super::on_postgres().await;
+                    let place = format!("postgres:{}", harness.store.schema());
+                    super::$how($fault, $expected, &world, &place).await;
+                    pillarbox_testkit::store_suite::Harness::clean_up(&harness).await;
+                }
+            )+
+        }
+
+        mod on_sqlite {
+            $(
+                #[tokio::test]
+                #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
+                async fn $name() {
+                    let (harness, world) = super::on_sqlite().await;
+                    let place = format!("sqlite:{}", harness.path().display());
+                    super::$how($fault, $expected, &world, &place).await;
+                }
+            )+
+        }
+    };
+}
+
+async fn on_postgres() -> (PostgresHarness, OnPostgres) {
+    let harness = PostgresHarness::direct().await;
+    harness.execute(TABLES).await;
+    let world = OnPostgres::existing(harness.store.schema());
+    (harness, world)
+}
+
+async fn on_sqlite() -> (SqliteHarness, OnSqlite) {
+    let harness = SqliteHarness::fresh().await;
+    let world = OnSqlite {
+        pool: pool(&harness.path()).await,
+    };
+    let made = sqlx::raw_sql(world.sql(TABLES)).execute(&world.pool).await;
+    made.expect("the tables are made");
+    (harness, world)
+}
+
+faults! {
+    everybody_answers: "well:none" ends "completed" by killed_everywhere,
+    a_step_fails_once: "fails:payment" ends "completed" by killed_everywhere,
+    the_first_step_refuses: "refuses:payment" ends "compensated" by killed_everywhere,
+    the_second_step_refuses: "refuses:stock" ends "compensated" by killed_everywhere,
+    the_last_step_refuses: "refuses:shipping" ends "compensated" by killed_everywhere,
+    a_step_is_done_and_tells_nobody: "silent:stock" ends "compensated" by killed_everywhere,
+    everybody_answers_and_nobody_lives_for_long: "well:none" ends "completed" by killed_again_and_again,
+    the_last_step_refuses_and_nobody_lives_for_long: "refuses:shipping" ends "compensated" by killed_again_and_again,
+}
+
+#[tokio::test]
+async fn without_being_killed_every_fault_ends_as_it_should() {
+    let (_harness, world) = on_sqlite().await;
+    for (fault, expected) in [
+        ("well:none", "completed"),
+        ("fails:shipping", "completed"),
+        ("refuses:payment", "compensated"),
+        ("silent:payment", "compensated"),
+    ] {
+        world.run(fault).await;
+        world.assert_ended(fault, expected).await;
+        world.assert_settled(fault, expected).await;
+    }
+}
