@@ -72,9 +72,13 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Takes what a broker delivered. Names of headers count in any case.
-    pub fn new<N: AsRef<str>>(headers: impl IntoIterator<Item = (N, &'a str)>, payload: &'a [u8]) -> Self {
-        let lower = |(name, value): (N, &'a str)| (name.as_ref().to_ascii_lowercase(), value);
+    /// Takes what a broker delivered: a map of headers, or pairs. Names of headers count in any case.
+    pub fn new<N, V>(headers: impl IntoIterator<Item = (&'a N, &'a V)>, payload: &'a [u8]) -> Self
+    where
+        N: AsRef<str> + ?Sized + 'a,
+        V: AsRef<str> + ?Sized + 'a,
+    {
+        let lower = |(name, value): (&'a N, &'a V)| (name.as_ref().to_ascii_lowercase(), value.as_ref());
         let ours = |(name, _): &(String, &str)| name.starts_with("saga-");
         Self {
             headers: headers.into_iter().map(lower).filter(ours).collect(),
@@ -147,8 +151,7 @@ impl<'a> Message<'a> {
 
 impl<'a> From<&'a Event> for Message<'a> {
     fn from(event: &'a Event) -> Self {
-        let headers = event.headers.iter().map(|(name, value)| (name, value.as_str()));
-        Self::new(headers, event.payload.as_bytes())
+        Self::new(&event.headers, event.payload.as_bytes())
     }
 }
 
