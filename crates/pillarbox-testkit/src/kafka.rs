@@ -37,10 +37,7 @@ impl Topic {
     /// # Panics
     /// When the broker does not make it.
     pub async fn create(brokers: &str, name: &str, settings: &[(&str, &str)]) -> Self {
-        let topic = Self {
-            brokers: brokers.to_owned(),
-            name: name.to_owned(),
-        };
+        let topic = Self::existing(brokers, name);
         let new = settings.iter().fold(
             NewTopic::new(name, 1, TopicReplication::Fixed(1)),
             |new, (key, value)| new.set(key, value),
@@ -50,6 +47,14 @@ impl Topic {
             .remove(0)
             .expect("a topic");
         topic
+    }
+
+    /// One that is there already.
+    pub fn existing(brokers: &str, name: &str) -> Self {
+        Self {
+            brokers: brokers.to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     /// Changes one of its settings.

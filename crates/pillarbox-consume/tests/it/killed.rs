@@ -64,6 +64,17 @@ macro_rules! points {
                 }
             )+
         }
+
+        #[cfg(feature = "kafka")]
+        mod on_kafka {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
+                async fn $name() {
+                    super::kafka::killed($failpoint, &$left).await;
+                }
+            )+
+        }
     };
 }
 
@@ -121,6 +132,51 @@ mod rabbitmq {
             1
         };
         assert_eq!(reasons, vec!["it is negative"; letters]);
+        books.close().await;
+        broker.clean_up().await;
+    }
+}
+
+#[cfg(feature = "kafka")]
+mod kafka {
+    use super::{EXPECTED, consumer, events, killed_at};
+    use crate::books::Books;
+    use crate::children::place;
+    use crate::environment::until;
+    use crate::kafka::{Broker, Running};
+    use pillarbox_consume::kafka::Config;
+
+    /// Always the same member, so that the group does not wait for one that is dead.
+    fn config(broker: &Broker) -> Config {
+        broker.config().option("group.instance.id", "the-one")
+    }
+
+    /// Not a test of its own: the consumer that is killed.
+    #[tokio::test(flavor = "multi_thread")]
+    #[ignore = "run by the tests of this file"]
+    async fn child() {
+        let [topic, group, schema] = &place()[..] else {
+            panic!("said in three parts")
+        };
+        let broker = Broker::existing(topic, group);
+        let running = Running::start(consumer(&Books::existing(schema)), config(&broker));
+        running.forever().await;
+    }
+
+    pub(super) async fn killed(failpoint: &str, left: &[i64]) {
+        let (books, broker) = (Books::open().await, Broker::fresh().await);
+        broker.publish(&events()).await;
+        let place = format!("{}|{}|{}", broker.topic, broker.group, books.schema);
+        killed_at("killed::kafka::child", &place, failpoint, left, &books).await;
+
+        let running = Running::start(consumer(&books), config(&broker));
+        until("the rest is handled", || async { books.len().await >= 5 }).await;
+        until("all are done", || async { broker.behind().await == 0 }).await;
+        running.stop().await;
+        assert_eq!(books.account("a").await, EXPECTED, "once each and in order");
+        // Killed before the group was told that the letter's record is done, there are two.
+        let letters = broker.dead().await.len();
+        assert!((1..=2).contains(&letters), "{letters} letters");
         books.close().await;
         broker.clean_up().await;
     }

@@ -5,6 +5,8 @@
 mod books;
 mod children;
 mod environment;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod killed;
 mod proof;
 #[cfg(feature = "rabbitmq")]

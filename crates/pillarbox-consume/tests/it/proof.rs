@@ -35,12 +35,12 @@ fn published(seed: u64) -> Vec<Event> {
 async fn consume_and_kill(
     seed: u64,
     books: &Books,
-    start: impl Fn() -> Consuming,
+    start: impl Fn(usize) -> Consuming,
     mut is_done: impl AsyncFnMut() -> bool,
 ) -> usize {
     let mut random = fastrand::Rng::with_seed(seed);
     let started = Instant::now();
-    let mut processes = [start(), start()];
+    let mut processes = [start(0), start(1)];
     let mut kills = 0;
     loop {
         // Not to wait for a fact: the moment of the kill is random.
@@ -57,7 +57,7 @@ async fn consume_and_kill(
         if entries < EVENTS {
             let victim = random.usize(0..2);
             processes[victim].kill();
-            processes[victim] = start();
+            processes[victim] = start(victim);
             kills += 1;
         }
     }
@@ -101,7 +101,7 @@ mod on_rabbitmq {
             .await;
         broker.publish(&published(seed)).await;
         let place = format!("{}|{}|{}", broker.exchange, broker.queue, books.schema);
-        let start = || Consuming::start("proof::on_rabbitmq::child", &place, None);
+        let start = |_| Consuming::start("proof::on_rabbitmq::child", &place, None);
         let kills = consume_and_kill(seed, &books, start, async || {
             broker.waiting(&broker.queue).await == Some(0)
         })
@@ -110,6 +110,47 @@ mod on_rabbitmq {
         assert!(kills >= 3, "only {kills} processes were killed");
         assert_exact(&books).await;
         assert_eq!(broker.waiting(&broker.dead_queue()).await, Some(0));
+        books.close().await;
+        broker.clean_up().await;
+    }
+}
+
+#[cfg(feature = "kafka")]
+mod on_kafka {
+    use super::{assert_exact, consume_and_kill, published};
+    use crate::books::Books;
+    use crate::children::{Consuming, place};
+    use crate::kafka::{Broker, Running};
+
+    /// Not a test of its own: a consumer that is killed.
+    #[tokio::test(flavor = "multi_thread")]
+    #[ignore = "run by the test of this file"]
+    async fn child() {
+        let [topic, group, schema, member] = &place()[..] else {
+            panic!("said in four parts")
+        };
+        let broker = Broker::existing(topic, group);
+        // One that comes back under its name gets its partitions at once; the group would wait for a dead one.
+        let config = broker.config().option("group.instance.id", member.as_str());
+        let running = Running::start(Books::existing(schema).consumer(), config);
+        running.forever().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn effects_are_there_exactly_once_and_in_order_whatever_is_killed() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let (books, broker) = (Books::open().await, Broker::fresh().await);
+        broker.publish(&published(seed)).await;
+        let start = |member: usize| {
+            let place = format!("{}|{}|{}|{member}", broker.topic, broker.group, books.schema);
+            Consuming::start("proof::on_kafka::child", &place, None)
+        };
+        let kills = consume_and_kill(seed, &books, start, async || broker.behind().await == 0).await;
+        println!("{kills} processes were killed");
+        assert!(kills >= 3, "only {kills} processes were killed");
+        assert_exact(&books).await;
+        assert!(broker.dead().await.is_empty());
         books.close().await;
         broker.clean_up().await;
     }

@@ -21,6 +21,9 @@ mod sink;
 pub use config::{Compression, Config, Mechanism, Sasl};
 #[cfg(feature = "kafka")]
 #[doc(hidden)]
+pub use producer::log;
+#[cfg(feature = "kafka")]
+#[doc(hidden)]
 pub use settings::{refused, security};
 #[cfg(feature = "kafka")]
 pub use sink::Kafka;

@@ -47,24 +47,30 @@ impl Health {
     }
 }
 
+/// What the library beneath says, in our log. For consumers too.
+#[doc(hidden)]
+pub fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
+    match level {
+        RDKafkaLogLevel::Emerg
+        | RDKafkaLogLevel::Alert
+        | RDKafkaLogLevel::Critical
+        | RDKafkaLogLevel::Error => {
+            tracing::warn!(target: "librdkafka", facility, "{message}");
+        }
+        // A broker that is away is said once by the dispatcher, not for every attempt to connect.
+        RDKafkaLogLevel::Warning | RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => {
+            tracing::info!(target: "librdkafka", facility, "{message}");
+        }
+        RDKafkaLogLevel::Debug => tracing::debug!(target: "librdkafka", facility, "{message}"),
+    }
+}
+
 #[derive(Clone)]
 struct Context(Arc<Health>);
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        match level {
-            RDKafkaLogLevel::Emerg
-            | RDKafkaLogLevel::Alert
-            | RDKafkaLogLevel::Critical
-            | RDKafkaLogLevel::Error => {
-                tracing::warn!(target: "librdkafka", facility, "{message}");
-            }
-            // A broker that is away is said once by the dispatcher, not for every attempt to connect.
-            RDKafkaLogLevel::Warning | RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => {
-                tracing::info!(target: "librdkafka", facility, "{message}");
-            }
-            RDKafkaLogLevel::Debug => tracing::debug!(target: "librdkafka", facility, "{message}"),
-        }
+        log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {

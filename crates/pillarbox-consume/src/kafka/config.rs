@@ -1,0 +1,265 @@
+//! What can be said of topics to consume from.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pillarbox_sinks::kafka::{Sasl, refused, security};
+use pillarbox_sinks::registry::ConfigError;
+use pillarbox_sinks::{Secret, Tls};
+use rdkafka::ClientConfig;
+use rdkafka::config::RDKafkaLogLevel;
+
+/// Topics of Kafka, consumed as a member of a group.
+///
+/// ```
+/// use pillarbox_consume::kafka::Config;
+///
+/// let config = Config::new("kafka-1:9092,kafka-2:9092", "letters")
+///     .topic("orders")
+///     .topic("payments");
+/// ```
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub(super) brokers: String,
+    pub(super) group: String,
+    pub(super) topics: Vec<String>,
+    pub(super) dead_topic: String,
+    pub(super) declare: bool,
+    pub(super) held: usize,
+    pub(super) hand_over: Duration,
+    begin: Begin,
+    sasl: Option<Sasl>,
+    tls: Option<Tls>,
+    options: BTreeMap<String, Secret>,
+}
+
+/// Where a group begins that never consumed before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Begin {
+    /// At the oldest record that there is.
+    #[default]
+    Oldest,
+    /// At the first record that comes from now on.
+    Newest,
+}
+
+/// Options that `option` may not set, and why.
+const RESERVED: [(&str, &str); 9] = [
+    ("group.id", "has a name of its own: the group"),
+    ("bootstrap.servers", "has a name of its own: the brokers"),
+    ("metadata.broker.list", "has a name of its own: the brokers"),
+    ("sasl.password", "has a name of its own: `sasl`"),
+    ("auto.offset.reset", "has a name of its own: `begin`"),
+    ("enable.auto.commit", PROMISE),
+    ("enable.auto.offset.store", PROMISE),
+    ("acks", PROMISE),
+    ("enable.idempotence", PROMISE),
+];
+const PROMISE: &str = "cannot be changed: an event would not be safe any more";
+
+impl Config {
+    /// A member of this group, at these brokers (`host:port`, several divided by commas). The members of a group share
+    /// the partitions of their topics among each other.
+    ///
+    /// What is given up on goes to the topic `{group}.dead`, which is created if it is not there.
+    pub fn new(brokers: impl Into<String>, group: impl Into<String>) -> Self {
+        let group = group.into();
+        Self {
+            brokers: brokers.into(),
+            dead_topic: format!("{group}.dead"),
+            group,
+            topics: Vec::new(),
+            declare: true,
+            held: 1_000,
+            hand_over: Duration::from_secs(30),
+            begin: Begin::default(),
+            sasl: None,
+            tls: None,
+            options: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a topic. One that begins with `^` is a regular expression.
+    #[must_use]
+    pub fn topic(mut self, topic: impl Into<String>) -> Self {
+        self.topics.push(topic.into());
+        self
+    }
+
+    /// Sets the topic for what is given up on.
+    #[must_use]
+    pub fn dead_topic(mut self, topic: impl Into<String>) -> Self {
+        self.dead_topic = topic.into();
+        self
+    }
+
+    /// Creates nothing: the topic for what is given up on is there already.
+    #[must_use]
+    pub fn declared_elsewhere(mut self) -> Self {
+        self.declare = false;
+        self
+    }
+
+    /// Sets where a group begins that never consumed before.
+    #[must_use]
+    pub fn begin(mut self, begin: Begin) -> Self {
+        self.begin = begin;
+        self
+    }
+
+    /// Sets how many records are held here at the most, of all partitions together; 1,000 unless said otherwise. More
+    /// than are handled at once, so that a key that waits does not hold up the others.
+    #[must_use]
+    pub fn held(mut self, records: usize) -> Self {
+        self.held = records.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// Sets how long handlers that are at work may take to finish when a partition goes to another member; 30 seconds
+    /// unless said otherwise.
+    #[must_use]
+    pub fn hand_over(mut self, grace: Duration) -> Self {
+        self.hand_over = grace;
+        self
+    }
+
+    /// Sets who we are to the brokers.
+    #[must_use]
+    pub fn sasl(mut self, sasl: Sasl) -> Self {
+        self.sasl = Some(sasl);
+        self
+    }
+
+    /// Turns TLS on; an empty one trusts what the machine trusts.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Sets anything else that librdkafka knows, except what would break a promise.
+    #[must_use]
+    pub fn option(mut self, name: impl Into<String>, value: impl Into<Secret>) -> Self {
+        self.options.insert(name.into(), value.into());
+        self
+    }
+
+    /// What librdkafka is told by those who receive. Holds the password, so it must not be printed.
+    pub(super) fn receiving(&self) -> Result<ClientConfig, ConfigError> {
+        let mut client = self.client()?;
+        client
+            .set("group.id", &self.group)
+            .set(
+                "auto.offset.reset",
+                match self.begin {
+                    Begin::Oldest => "earliest",
+                    Begin::Newest => "latest",
+                },
+            )
+            // Only what is stored by us is committed, every second and when a partition is handed over.
+            .set("enable.auto.offset.store", "false")
+            .set("enable.auto.commit", "true")
+            .set("auto.commit.interval.ms", "1000")
+            .set("isolation.level", "read_committed")
+            // Partitions that stay with us are not taken away and given back.
+            .set("partition.assignment.strategy", "cooperative-sticky")
+            // What librdkafka fetches ahead: enough to be quick, 16 MiB for each partition at the most.
+            .set("queued.min.messages", "1000")
+            .set("queued.max.messages.kbytes", "16384");
+        self.set_options(&mut client)?;
+        Ok(client)
+    }
+
+    /// What librdkafka is told by those who send dead letters: the same brokers, and confirmed by all of them.
+    pub(super) fn sending(&self) -> Result<ClientConfig, ConfigError> {
+        let mut client = self.client()?;
+        client
+            .set("acks", "all")
+            .set("enable.idempotence", "true")
+            .set("message.timeout.ms", "20000");
+        Ok(client)
+    }
+
+    fn client(&self) -> Result<ClientConfig, ConfigError> {
+        for (key, problem) in [
+            ("brokers", self.brokers.trim().is_empty()),
+            ("group", self.group.trim().is_empty()),
+            ("topics", self.topics.is_empty()),
+        ] {
+            if problem {
+                return Err(ConfigError::at(key, "is empty"));
+            }
+        }
+        if self.topics.contains(&self.dead_topic) {
+            let problem = "is one of the topics: what is given up on would come again at once";
+            return Err(ConfigError::at("dead_topic", problem));
+        }
+        let mut client = ClientConfig::new();
+        client
+            .set("bootstrap.servers", &self.brokers)
+            .set("client.id", format!("pillarbox-{}", self.group))
+            // A broker that is back is noticed within a second instead of ten.
+            .set("reconnect.backoff.max.ms", "1000")
+            .set_log_level(RDKafkaLogLevel::Info);
+        for (option, value) in security(self.sasl.as_ref(), self.tls.as_ref())? {
+            client.set(option, value);
+        }
+        Ok(client)
+    }
+
+    fn set_options(&self, client: &mut ClientConfig) -> Result<(), ConfigError> {
+        for (option, value) in &self.options {
+            if let Some((_, why)) = RESERVED.iter().find(|(reserved, _)| reserved == option) {
+                return Err(ConfigError::at("option", format!("`{option}` {why}")));
+            }
+            let value = value
+                .reveal()
+                .map_err(|error| ConfigError::at("option", format!("`{option}` {error}")))?;
+            client.set(option, value);
+        }
+        // Asked now, so that a mistake is told at the start.
+        client.create_native_config().map_err(|error| refused(&error))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        Config::new("127.0.0.1:9092", "letters").topic("orders")
+    }
+
+    #[test]
+    fn only_what_is_done_is_committed() {
+        let client = config().receiving().unwrap();
+        assert_eq!(client.get("enable.auto.offset.store"), Some("false"));
+        assert_eq!(client.get("isolation.level"), Some("read_committed"));
+        assert_eq!(client.get("auto.offset.reset"), Some("earliest"));
+        let client = config().sending().unwrap();
+        assert_eq!(client.get("acks"), Some("all"));
+    }
+
+    #[test]
+    fn what_would_break_a_promise_is_refused() {
+        for (option, _) in RESERVED {
+            let error = config().option(option, "1").receiving().unwrap_err();
+            assert!(error.problem.starts_with(&format!("`{option}` ")), "{error}");
+        }
+        assert!(config().option("fetch.wait.max.ms", "50").receiving().is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_at_its_key() {
+        for (config, key) in [
+            (Config::new(" ", "letters").topic("orders"), "brokers"),
+            (Config::new("a:1", "").topic("orders"), "group"),
+            (Config::new("a:1", "letters"), "topics"),
+            (config().dead_topic("orders"), "dead_topic"),
+            (config().option("fetch.wait.max.ms", "soon"), "options"),
+        ] {
+            assert_eq!(config.receiving().unwrap_err().key, key);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A Kafka record as an event.
+
+use bytes::Bytes;
+use pillarbox_sinks::message::{self, Incoming, Protocol};
+use rdkafka::message::{Headers, Message, OwnedHeaders};
+use uuid::{Uuid, uuid};
+
+use crate::received::Received;
+use crate::source::Lane;
+
+/// The namespace of ids that are made of a record's place. It never changes: inboxes are full of them.
+const PLACES: Uuid = uuid!("019a8661-2b54-5d3e-a8c1-706c61636573");
+
+/// A record, ours: with one copy of what it carries.
+pub(super) struct Record {
+    pub(super) topic: String,
+    pub(super) partition: i32,
+    pub(super) offset: i64,
+    pub(super) key: Option<Vec<u8>>,
+    pub(super) headers: Option<OwnedHeaders>,
+    /// None is a tombstone.
+    pub(super) body: Option<Bytes>,
+    /// An id that is made of its place.
+    place: Uuid,
+}
+
+impl Record {
+    pub(super) fn of<H: Headers, M: Message<Headers = H>>(message: &M) -> Self {
+        Self {
+            topic: message.topic().to_owned(),
+            partition: message.partition(),
+            offset: message.offset(),
+            key: message.key().map(<[u8]>::to_vec),
+            headers: message.headers().map(copied),
+            body: message.payload().map(Bytes::copy_from_slice),
+            place: place(message),
+        }
+    }
+
+    /// The event, or why the record is none. What Pillarbox did not send is known by its place: its topic, partition,
+    /// offset and time, which are the same whenever it is delivered.
+    pub(super) fn event(&self) -> Result<Received<Bytes>, String> {
+        let mut incoming = Incoming {
+            body: self.body.clone().unwrap_or_default(),
+            ..Incoming::default()
+        };
+        for header in self.headers.iter().flat_map(Headers::iter) {
+            let value = String::from_utf8_lossy(header.value.unwrap_or_default()).into_owned();
+            if header.key.eq_ignore_ascii_case("content-type") {
+                incoming.content_type = Some(value);
+            } else if header.key.eq_ignore_ascii_case("content-encoding") {
+                incoming.content_encoding = Some(value);
+            } else {
+                incoming.headers.push((header.key.to_owned(), value));
+            }
+        }
+        let read = message::read(Protocol::Kafka, incoming).map_err(|error| error.to_string())?;
+        let mut event =
+            Received::from_read(read, Some(self.place), &self.topic).ok_or("the record has no id")?;
+        let key = || Some(std::str::from_utf8(self.key.as_ref()?).ok()?.to_owned());
+        event.key = event.key.or_else(key);
+        Ok(event)
+    }
+
+    /// The lane: that of the event's key, else of the record's own, whatever bytes it is made of.
+    pub(super) fn lane(&self, event: &Received<Bytes>) -> Option<Lane> {
+        Lane::of(event).or_else(|| {
+            Some(Lane {
+                namespace: event.namespace.clone(),
+                key: self.key.clone()?,
+            })
+        })
+    }
+}
+
+fn copied(headers: &impl Headers) -> OwnedHeaders {
+    let empty = OwnedHeaders::new_with_capacity(headers.count());
+    headers.iter().fold(empty, OwnedHeaders::insert)
+}
+
+fn place(message: &impl Message) -> Uuid {
+    let time = message.timestamp().to_millis().unwrap_or_default();
+    let name = format!(
+        "{}/{}/{}/{time}",
+        message.topic(),
+        message.partition(),
+        message.offset()
+    );
+    Uuid::new_v5(&PLACES, name.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdkafka::Timestamp;
+    use rdkafka::message::{Header, OwnedMessage};
+
+    fn record(key: Option<&[u8]>, offset: i64, headers: &[(&str, &str)]) -> Record {
+        let headers = headers.iter().fold(OwnedHeaders::new(), |headers, (key, value)| {
+            headers.insert(Header {
+                key,
+                value: Some(*value),
+            })
+        });
+        Record::of(&OwnedMessage::new(
+            Some(b"{}".to_vec()),
+            key.map(<[u8]>::to_vec),
+            "orders".to_owned(),
+            Timestamp::CreateTime(7),
+            3,
+            offset,
+            Some(headers),
+        ))
+    }
+
+    fn read(record: &Record) -> Received<Bytes> {
+        record.event().unwrap()
+    }
+
+    #[test]
+    fn a_record_of_another_producer_is_known_by_its_place() {
+        let first = read(&record(Some(b"42"), 1, &[]));
+        assert_eq!(first.id, read(&record(None, 1, &[])).id);
+        assert_ne!(first.id, read(&record(Some(b"42"), 2, &[])).id);
+        assert_eq!((first.topic.as_str(), first.version), ("orders", 1));
+        assert_eq!((first.event_type, first.key.as_deref()), (None, Some("42")));
+    }
+
+    #[test]
+    fn the_events_own_key_counts_before_the_records_and_any_bytes_are_a_lane() {
+        let ours = record(Some(b"aggregate"), 1, &[("pillarbox-key", "order-1")]);
+        assert_eq!(read(&ours).key.as_deref(), Some("order-1"));
+        let bytes = record(Some(b"\xff\xfe"), 1, &[]);
+        let event = read(&bytes);
+        assert_eq!(event.key, None);
+        assert_eq!(bytes.lane(&event).unwrap().key, b"\xff\xfe");
+        let none = record(None, 1, &[]);
+        assert_eq!(none.lane(&read(&none)), None);
+    }
+
+    #[test]
+    fn the_media_type_is_not_one_of_the_events_headers() {
+        let event = read(&record(None, 1, &[("Content-Type", "text/plain"), ("x", "y")]));
+        assert_eq!(event.content_type.as_deref(), Some("text/plain"));
+        assert_eq!(event.headers.len(), 1);
+    }
+}

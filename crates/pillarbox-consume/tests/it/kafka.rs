@@ -1,0 +1,419 @@
+//! Consumers of a real Kafka.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use pillarbox::{Delivery, Event, Outcome, RetryPolicy, Sink};
+use pillarbox_consume::kafka::{Config, Kafka};
+use pillarbox_consume::{Consumer, Failed, Handler, Received, Snapshot};
+use pillarbox_sinks::SinkConfig;
+use pillarbox_sinks::Template;
+use pillarbox_sinks::kafka::Config as SinkOfKafka;
+use pillarbox_sinks::message::{self, Format};
+use pillarbox_testkit::kafka::{Record, Topic};
+use pillarbox_testkit::sink_suite::delivery;
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::{Offset, TopicPartitionList};
+use sqlx::{PgPool, PgTransaction};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::books::{Books, Entry, Keeper, entry};
+use crate::environment::{fresh_name, until, variable};
+
+const PARTITIONS: i32 = 4;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A topic with a few partitions, and a group that consumes it.
+pub(crate) struct Broker {
+    pub(crate) topic: String,
+    pub(crate) group: String,
+    brokers: String,
+}
+
+impl Broker {
+    pub(crate) async fn fresh() -> Self {
+        let broker = Self::existing(&fresh_name("entries"), &fresh_name("books"));
+        broker.create(&broker.topic, PARTITIONS).await;
+        broker.create(&broker.dead_topic(), 1).await;
+        broker
+    }
+
+    pub(crate) fn existing(topic: &str, group: &str) -> Self {
+        Self {
+            topic: topic.to_owned(),
+            group: group.to_owned(),
+            brokers: variable("PILLARBOX_TEST_KAFKA_BROKERS"),
+        }
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        Config::new(self.brokers.as_str(), self.group.as_str())
+            .topic(self.topic.as_str())
+            .option("session.timeout.ms", "6000")
+    }
+
+    pub(crate) fn dead_topic(&self) -> String {
+        format!("{}.dead", self.group)
+    }
+
+    async fn create(&self, topic: &str, partitions: i32) {
+        let topic = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
+        let made = self.admin().create_topics([&topic], &AdminOptions::new()).await;
+        made.expect("Kafka answers; run the tests by scripts/test")
+            .remove(0)
+            .unwrap();
+    }
+
+    /// Publishes as the dispatcher does, in order.
+    pub(crate) async fn publish(&self, events: &[Event]) {
+        deliver(&*self.sink(Format::Plain).await, events).await;
+    }
+
+    async fn sink(&self, format: Format) -> Arc<dyn Sink> {
+        let config = SinkOfKafka {
+            topic: Template::parse(&self.topic).unwrap(),
+            ..SinkOfKafka::new(self.brokers.as_str())
+        };
+        let message = message::Config {
+            format,
+            ..message::Config::default()
+        };
+        SinkConfig::Kafka(config).build("books", &message).await.unwrap()
+    }
+
+    /// The dead letters there are.
+    pub(crate) async fn dead(&self) -> Vec<Record> {
+        let dead = self.dead_topic();
+        let topic = Topic::existing(&self.brokers, &dead);
+        topic.read().await
+    }
+
+    /// How many records the group has not said to be done.
+    pub(crate) async fn behind(&self) -> i64 {
+        let client: BaseConsumer = self.client().set("group.id", &self.group).create().unwrap();
+        let mut wanted = TopicPartitionList::new();
+        for number in 0..PARTITIONS {
+            wanted.add_partition(&self.topic, number);
+        }
+        let committed = client.committed_offsets(wanted, PATIENCE).unwrap();
+        let mut behind = 0;
+        for partition in committed.elements() {
+            let (first, end) = client
+                .fetch_watermarks(&self.topic, partition.partition(), PATIENCE)
+                .unwrap();
+            behind += match partition.offset() {
+                Offset::Offset(done) => end - done,
+                _ => end - first,
+            };
+        }
+        behind
+    }
+
+    fn admin(&self) -> AdminClient<DefaultClientContext> {
+        self.client().create().unwrap()
+    }
+
+    fn client(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.brokers);
+        config
+    }
+
+    pub(crate) async fn clean_up(self) {
+        let dead = self.dead_topic();
+        let gone = self
+            .admin()
+            .delete_topics(&[&self.topic, &dead], &AdminOptions::new())
+            .await;
+        for topic in gone.unwrap() {
+            topic.unwrap();
+        }
+    }
+}
+
+/// Sends events as the dispatcher does: in order, a few hundred at once.
+async fn deliver(sink: &dyn Sink, events: &[Event]) {
+    for chunk in events.chunks(500) {
+        let deliveries: Vec<Delivery> = chunk
+            .iter()
+            .map(|event| Delivery {
+                lane: Some(1), // all in one order
+                ..delivery(event.clone())
+            })
+            .collect();
+        let outcomes = join_all(deliveries.iter().map(|delivery| sink.deliver(delivery))).await;
+        for outcome in outcomes {
+            assert_eq!(outcome, Outcome::Delivered);
+        }
+    }
+}
+
+/// A consumer that runs.
+pub(crate) struct Running {
+    stop: CancellationToken,
+    task: JoinSet<Snapshot>,
+}
+
+impl Running {
+    pub(crate) fn start(consumer: Consumer<PgPool>, config: Config) -> Self {
+        let stop = CancellationToken::new();
+        let shutdown = stop.clone();
+        let mut task = JoinSet::new();
+        let source = Kafka::new(config).unwrap();
+        task.spawn(async move { consumer.run(source, shutdown).await.unwrap() });
+        Self { stop, task }
+    }
+
+    /// Runs until the process is killed.
+    pub(crate) async fn forever(mut self) {
+        let ended = self.task.join_next().await;
+        panic!("the consumer ended: {ended:?}");
+    }
+
+    pub(crate) async fn stop(mut self) -> Snapshot {
+        self.stop.cancel();
+        self.task.join_next().await.unwrap().unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_handled_once_in_every_format_and_the_group_remembers() {
+    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let running = Running::start(books.consumer(), broker.config());
+    for (number, format) in [Format::Plain, Format::CloudEvents, Format::CloudEventsStructured]
+        .into_iter()
+        .enumerate()
+    {
+        let sink = broker.sink(format).await;
+        let event = entry("a", i64::try_from(number).unwrap());
+        deliver(&*sink, &[event.clone(), event]).await;
+    }
+    until("all are handled", || async { books.len().await == 3 }).await;
+    until("all are done", || async { broker.behind().await == 0 }).await;
+    assert_eq!(books.account("a").await, [0, 1, 2]);
+    let counts = running.stop().await;
+    assert_eq!((counts.handled, counts.already), (3, 3));
+
+    let again = Running::start(books.consumer(), broker.config());
+    broker.publish(&[entry("b", 1)]).await;
+    until("the new one is handled", || async { books.len().await == 4 }).await;
+    assert_eq!(again.stop().await.received, 1, "the rest was done");
+    books.close().await;
+    broker.clean_up().await;
+}
+
+/// Fails as it is told: account `z` is rejected, `r` is tried again.
+struct Failing(Keeper);
+
+impl Handler<PgTransaction<'static>, Entry> for Failing {
+    async fn handle(
+        &self,
+        transaction: &mut PgTransaction<'static>,
+        event: Received<Entry>,
+    ) -> Result<(), Failed> {
+        match event.body.account.as_str() {
+            "z" => Err(Failed::reject("it is z")),
+            "r" => Err(Failed::retry("not yet")),
+            _ => self.0.handle(transaction, event).await,
+        }
+    }
+}
+
+fn failing(books: &Books) -> Consumer<PgPool> {
+    Consumer::new("books", books.pool.clone())
+        .inbox(books.inbox())
+        .on("EntryMade", 1, Failing(books.keeper()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_up_on_is_among_the_dead_letters_as_it_came() {
+    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let consumer = failing(&books).retry(RetryPolicy::steps(Vec::new()).max_attempts(3));
+    let running = Running::start(consumer, broker.config());
+    let event = entry("z", 1).header("x-own", "kept");
+    broker.publish(&[event.clone(), entry("r", 1)]).await;
+    until("all are done", || async { broker.behind().await == 0 }).await;
+    assert_eq!(running.stop().await.dead, 2);
+    let mut dead = broker.dead().await;
+    dead.sort_by_key(|letter| letter.key.clone());
+    let [retried, rejected] = &dead[..] else {
+        panic!("{dead:?}")
+    };
+    assert_eq!(rejected.headers["pillarbox-id"], event.id.to_string());
+    assert_eq!(rejected.headers["x-own"], "kept");
+    assert_eq!(rejected.payload, &event.payload.as_bytes()[..]);
+    assert_eq!(rejected.key.as_deref(), Some("z"));
+    assert_eq!(rejected.headers["pillarbox-dead-reason"], "it is z");
+    assert_eq!(rejected.headers["pillarbox-dead-consumer"], "books");
+    assert_eq!(rejected.headers["pillarbox-dead-attempts"], "1");
+    assert_eq!(retried.headers["pillarbox-dead-attempts"], "3");
+    books.close().await;
+    broker.clean_up().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_is_not_done_comes_again_and_nobody_waits_for_it() {
+    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let consumer = failing(&books).retry(RetryPolicy::steps(vec![Duration::from_secs(600)]));
+    let running = Running::start(consumer, broker.config());
+    let mut events = vec![entry("r", 0)];
+    events.extend((1..=50).map(|number| entry(&format!("{}", number % 9), number)));
+    broker.publish(&events).await;
+    until("the others are handled", || async { books.len().await == 50 }).await;
+    let counts = running.stop().await;
+    assert_eq!((counts.handled, counts.released), (50, 1));
+    assert!(broker.behind().await >= 1, "what is not done is not committed");
+
+    let again = Running::start(books.consumer(), broker.config());
+    until("it came again", || async { books.account("r").await == [0] }).await;
+    until("all are done", || async { broker.behind().await == 0 }).await;
+    assert_eq!(again.stop().await.handled, 1, "and nothing was done twice");
+    assert_eq!(books.len().await, 51);
+    books.close().await;
+    broker.clean_up().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_go_from_member_to_member_in_order_and_nothing_is_done_twice() {
+    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    const EACH: i64 = 60;
+    let accounts: Vec<String> = (0..20).map(|account| format!("{account}")).collect();
+    let events: Vec<Event> = (0..EACH)
+        .flat_map(|number| accounts.iter().map(move |account| entry(account, number)))
+        .collect();
+    let all = i64::try_from(events.len()).unwrap();
+    broker.publish(&events).await;
+    let first = Running::start(books.consumer(), broker.config());
+    until("the first one is at it", || async { books.len().await > 50 }).await;
+    let second = Running::start(books.consumer(), broker.config());
+    let third = Running::start(books.consumer(), broker.config());
+    until("some more is done", || async { books.len().await > 300 }).await;
+    let mut handled = first.stop().await.handled;
+    until("all are handled", || async { books.len().await >= all }).await;
+    until("all are done", || async { broker.behind().await == 0 }).await;
+    handled += second.stop().await.handled + third.stop().await.handled;
+    assert_eq!(handled, u64::try_from(all).unwrap());
+    for (account, numbers) in books.accounts().await {
+        assert_eq!(numbers, (0..EACH).collect::<Vec<_>>(), "{account}");
+    }
+    books.close().await;
+    broker.clean_up().await;
+}
+
+/// Waits inside of the handler until it is let go.
+struct Held {
+    inside: Arc<AtomicUsize>,
+    gate: Arc<Semaphore>,
+    keeper: Keeper,
+}
+
+impl Handler<PgTransaction<'static>, Entry> for Held {
+    async fn handle(
+        &self,
+        transaction: &mut PgTransaction<'static>,
+        event: Received<Entry>,
+    ) -> Result<(), Failed> {
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        self.gate.acquire().await?.forget();
+        self.keeper.handle(transaction, event).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_without_room_stays_in_its_group_and_goes_on() {
+    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let (inside, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let held = Held {
+        inside: inside.clone(),
+        gate: gate.clone(),
+        keeper: books.keeper(),
+    };
+    let consumer = Consumer::new("books", books.pool.clone())
+        .inbox(books.inbox())
+        .on("EntryMade", 1, held);
+    let counters = consumer.counters();
+    let config = broker.config().held(5).option("max.poll.interval.ms", "6500");
+    let running = Running::start(consumer, config);
+    let events: Vec<Event> = (0..200).map(|number| entry("a", number)).collect();
+    broker.publish(&events).await;
+    until("a handler is at work", || async {
+        inside.load(Ordering::SeqCst) == 1
+    })
+    .await;
+    // Longer than a member may be silent: what is waited for is that nothing happens.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert_eq!(counters.snapshot().received, 5, "no more than there is room for");
+    gate.add_permits(200);
+    until("all are handled", || async { books.len().await == 200 }).await;
+    until("all are done", || async { broker.behind().await == 0 }).await;
+    let counts = running.stop().await;
+    assert_eq!((counts.handled, counts.already, counts.released), (200, 0, 0));
+    assert_eq!(books.account("a").await, (0..200).collect::<Vec<_>>());
+    books.close().await;
+    broker.clean_up().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_somebody_else_is_known_by_its_place() {
+    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let keeper = books.keeper();
+    let consumer = Consumer::new("books", books.pool.clone())
+        .inbox(books.inbox())
+        .otherwise(Foreign(keeper));
+    let running = Running::start(consumer, broker.config());
+    let producer: FutureProducer = broker.client().create().unwrap();
+    for _ in 0..2 {
+        let record = FutureRecord::to(&broker.topic)
+            .key("a")
+            .payload(r#"{"account": "a", "number": 1}"#);
+        producer.send(record, PATIENCE).await.unwrap();
+    }
+    until("both are handled", || async { books.len().await == 2 }).await;
+    running.stop().await;
+    books.close().await;
+    broker.clean_up().await;
+}
+
+/// Decodes what comes by itself.
+struct Foreign(Keeper);
+
+impl Handler<PgTransaction<'static>, bytes::Bytes> for Foreign {
+    async fn handle(
+        &self,
+        transaction: &mut PgTransaction<'static>,
+        event: Received<bytes::Bytes>,
+    ) -> Result<(), Failed> {
+        assert_eq!(event.event_type, None);
+        let entry = serde_json::from_slice(&event.body)?;
+        self.0.handle(transaction, event.with_body(entry)).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_and_a_password_are_shown_to_the_brokers() {
+    use pillarbox_sinks::kafka::{Mechanism, Sasl};
+    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let sasl = Sasl {
+        mechanism: Mechanism::Plain,
+        user: "pillarbox".to_owned(),
+        password: "secret".into(),
+    };
+    let brokers = variable("PILLARBOX_TEST_KAFKA_SASL_BROKERS");
+    let config = Config::new(brokers, broker.group.as_str())
+        .topic(broker.topic.as_str())
+        .sasl(sasl);
+    let running = Running::start(books.consumer(), config);
+    broker.publish(&[entry("a", 1)]).await;
+    until("it is handled", || async { books.len().await == 1 }).await;
+    running.stop().await;
+    books.close().await;
+    broker.clean_up().await;
+}
