@@ -72,7 +72,7 @@ impl Books {
     }
 
     pub(crate) fn inbox(&self) -> Inbox {
-        Inbox::in_schema(&self.schema).unwrap()
+        Inbox::in_schema(&self.schema).unwrap().prepared()
     }
 
     /// A consumer that keeps the book.
