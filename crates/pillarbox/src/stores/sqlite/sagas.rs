@@ -20,10 +20,10 @@ pub(super) async fn list(readers: SqlitePool, filter: SagaFilter) -> Result<Vec<
         Some(Status::Completed) => "and status = 'completed'",
         Some(Status::Compensated) => "and status = 'compensated'",
     };
-    let sql = format!(
-        "{RECORD} where seq < ?1 {status} and (?2 is null or name = ?2) and (?3 is null or id = ?3)
-         order by seq desc limit ?4"
-    );
+    // So is what was not asked for: an index serves no condition that may be void.
+    let name = filter.name.as_ref().map_or("", |_| "and name = ?2");
+    let id = filter.id.as_ref().map_or("", |_| "and id = ?3");
+    let sql = format!("{RECORD} where seq < ?1 {status} {name} {id} order by seq desc limit ?4");
     let limit = if filter.limit == 0 { 50 } else { filter.limit };
     let rows = sqlx::query(AssertSqlSafe(sql))
         .bind(filter.before.unwrap_or(i64::MAX))

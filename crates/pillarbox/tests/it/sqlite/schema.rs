@@ -180,3 +180,26 @@ async fn nothing_that_a_worker_asks_walks_the_table() {
         );
     }
 }
+
+#[tokio::test]
+async fn nothing_that_a_saga_asks_walks_its_tables() {
+    let outbox = SqliteHarness::fresh().await;
+    let asked_for = include_str!("../../../src/stores/sqlite/sql/saga_record.sql").to_owned()
+        + "where seq < ?1 and id = ?3 order by seq desc limit ?4";
+    let statements = statements! { "saga_lock" "saga_save" "saga_note" "saga_log" };
+    for (name, sql) in statements
+        .into_iter()
+        .chain([("saga_record", asked_for.as_str())])
+    {
+        let plan: Vec<(i64, i64, i64, String)> =
+            sqlx::query_as(AssertSqlSafe(format!("explain query plan {sql}")))
+                .fetch_all(&outbox.application)
+                .await
+                .expect("a plan");
+        let lines: Vec<&str> = plan.iter().map(|line| line.3.as_str()).collect();
+        let walks = |line: &&&str| line.starts_with("SCAN") && !line.contains("VIRTUAL TABLE");
+        assert_eq!(lines.iter().find(walks), None, "{name}: {lines:#?}");
+        let by_id = |line: &&str| line.contains("pillarbox_sagas_id");
+        assert!(lines.iter().any(by_id), "{name}: {lines:#?}");
+    }
+}
