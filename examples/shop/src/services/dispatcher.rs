@@ -1,0 +1,81 @@
+//! Gets what is in the outbox to RabbitMQ. In production this is the daemon, `pillarbox run`; here it is built in, so that the
+//! shop is one program.
+//!
+//! **If we die here** another dispatcher takes over when the lease ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pillarbox::{Delivery, Outcome, RetryPolicy, Sink};
+use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Settings};
+use pillarbox_sinks::rabbitmq::{Config, RabbitMq};
+use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
+
+use super::Service;
+use crate::Result;
+use crate::faults::{self, Mode};
+use crate::places::Places;
+
+pub(super) async fn run(places: &Places, shutdown: CancellationToken) -> Result<()> {
+    let config = Config::new(places.amqp.as_str(), places.exchange());
+    let sink = Repeating {
+        sink: RabbitMq::new("rabbitmq", &config)?,
+        pool: places.pool()?,
+    };
+    let lease = places.lease();
+    let destination = Destination {
+        name: "rabbitmq".to_owned(),
+        sink: Arc::new(sink),
+        policy: Policy {
+            // A queue that is not declared yet is a retry: soon, and for as long as it takes.
+            retry: RetryPolicy::exponential(Duration::from_millis(200), Duration::from_secs(5)),
+            timeout: lease / 2,
+            on_dead: OnDead::Continue,
+            pipelined: false,
+        },
+        concurrency: 32,
+        rate: None,
+        fair_by_tenant: false,
+    };
+    let settings = Settings {
+        lease,
+        timeout: lease / 2,
+        poll_interval: Duration::from_millis(50),
+        ..Settings::default()
+    };
+    let dispatcher = Dispatcher::builder(Arc::new(places.store()?))
+        .settings(settings)
+        .destination(destination)
+        .build()?;
+    dispatcher.run(shutdown).await;
+    Ok(())
+}
+
+/// The fault `twice`: what was delivered is delivered again, the same message to the letter. An example of a sink around a
+/// sink.
+struct Repeating {
+    sink: RabbitMq,
+    pool: PgPool,
+}
+
+#[async_trait]
+impl Sink for Repeating {
+    async fn deliver(&self, delivery: &Delivery) -> Outcome {
+        let first = self.sink.deliver(delivery).await;
+        let mode = faults::read(&self.pool, Service::Dispatcher).await;
+        if first == Outcome::Delivered && mode.is_ok_and(|mode| mode == Mode::Twice) {
+            return self.sink.deliver(delivery).await;
+        }
+        first
+    }
+
+    async fn check(&self) -> std::result::Result<(), String> {
+        self.sink.check().await
+    }
+
+    async fn close(&self) {
+        self.sink.close().await;
+    }
+}
