@@ -1,6 +1,7 @@
 //! A consumer, put together in a few lines of `main`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use crate::engine::Engine;
 use crate::handler::{Handler, Raw, Typed};
 use crate::keeper;
 use crate::registry::{Registry, StartError};
-use crate::settings::{Newer, Settings, Unknown};
+use crate::settings::{Newer, Redelivered, Settings, Unknown};
 use crate::source::Source;
 use crate::work::Work;
 
@@ -159,7 +160,13 @@ impl<D: Database> Consumer<D> {
     /// Says for how long after its first delivery an event may come again: as long as it is retried by the dispatcher,
     /// kept by the broker and replayed by people. If the inbox forgets earlier, the start says so.
     pub fn redelivered_within(mut self, age: Duration) -> Self {
-        self.settings.redelivered_within = Some(age);
+        self.settings.redelivered = Redelivered::Within(age);
+        self
+    }
+
+    /// The same, from what is known of the dispatcher: its policy, and the age up to which people replay events.
+    pub fn redelivered_by(mut self, policy: &RetryPolicy, replay: Duration) -> Self {
+        self.settings.redelivered = Redelivered::by(policy, replay);
         self
     }
 
@@ -189,7 +196,9 @@ impl<D: Database> Consumer<D> {
             return Err(StartError::NoName);
         }
         self.registry.check()?;
-        self.warn_of_short_memory();
+        if let Some(short) = self.settings.redelivered.outlives(self.inbox.kept()) {
+            tracing::warn!(consumer = self.name, "{short}");
+        }
         let work = Arc::new(Work {
             turns: Semaphore::new(self.settings.concurrency),
             attempts: Attempts {
@@ -202,6 +211,7 @@ impl<D: Database> Consumer<D> {
             counters: self.counters.clone(),
             clock: self.clock,
             stop: shutdown,
+            is_away: AtomicBool::new(false),
         });
         let consumer = &work.attempts.consumer;
         tracing::info!(consumer, "the consumer starts");
@@ -212,18 +222,5 @@ impl<D: Database> Consumer<D> {
         let snapshot = self.counters.snapshot();
         tracing::info!(consumer, ?snapshot, "the consumer has stopped");
         Ok(snapshot)
-    }
-
-    fn warn_of_short_memory(&self) {
-        let (kept, needed) = (self.inbox.kept(), self.settings.redelivered_within);
-        if let Some(needed) = needed.filter(|needed| *needed >= kept) {
-            tracing::warn!(
-                consumer = self.name,
-                ?kept,
-                ?needed,
-                "the inbox forgets an event before its last delivery that is to be expected; what comes later is \
-                 handled twice: keep marks longer"
-            );
-        }
     }
 }

@@ -50,6 +50,29 @@ pub struct Received<T> {
 }
 
 impl<T> Received<T> {
+    /// An event with this body and a fresh id, and nothing else said of it: for tests of handlers. Its fields can be set.
+    pub fn new(event_type: impl Into<String>, body: T) -> Self {
+        Self {
+            body,
+            id: Uuid::now_v7(),
+            namespace: String::new(),
+            topic: String::new(),
+            event_type: Some(event_type.into()),
+            version: 1,
+            key: None,
+            dedupe_key: None,
+            aggregate_type: None,
+            aggregate_id: None,
+            tenant: None,
+            severity: None,
+            created_at: None,
+            headers: BTreeMap::new(),
+            content_type: None,
+            content_encoding: None,
+            attempt: 1,
+        }
+    }
+
     /// The trace that the event belongs to. It is current while the handler runs.
     pub fn trace(&self) -> Option<TraceContext> {
         let header = |wanted: &str| {
@@ -114,5 +137,32 @@ impl Received<Bytes> {
             content_encoding: read.content_encoding,
             attempt: 1,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trace_is_found_however_its_headers_are_written() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let mut event = Received::new("OrderCreated", ());
+        assert_eq!(event.trace(), None);
+        event.headers.insert("TraceParent".to_owned(), parent.to_owned());
+        event.headers.insert("Tracestate".to_owned(), "a=1".to_owned());
+        let trace = event.trace().unwrap();
+        assert_eq!((trace.traceparent(), trace.tracestate()), (parent, Some("a=1")));
+    }
+
+    #[test]
+    fn an_inbox_knows_an_event_by_its_dedupe_key_only_if_it_has_one_and_was_told_to() {
+        let mut event = Received::new("OrderCreated", ());
+        assert_eq!(event.inbox_key(true), Key::event(event.id));
+        event.namespace = "shop".to_owned();
+        event.topic = "orders".to_owned();
+        event.dedupe_key = Some("order-1".to_owned());
+        assert_eq!(event.inbox_key(false), Key::event(event.id));
+        assert_eq!(event.inbox_key(true), Key::dedupe("shop", "orders", "order-1"));
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::RetryPolicy;
+use pillarbox::inbox::TooShort;
 
 /// What becomes of events of types that nobody handles here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,8 +33,37 @@ pub(crate) struct Settings {
     pub(crate) by_dedupe_key: bool,
     pub(crate) unknown: Unknown,
     pub(crate) newer: Newer,
-    /// For how long after its first delivery an event may come again, if somebody said.
-    pub(crate) redelivered_within: Option<Duration>,
+    pub(crate) redelivered: Redelivered,
+}
+
+/// For how long after its first delivery an event may come again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Redelivered {
+    /// Nobody said.
+    Unsaid,
+    Within(Duration),
+    ForEver,
+}
+
+impl Redelivered {
+    /// By a dispatcher with this policy, and by people who replay events up to this age.
+    pub(crate) fn by(policy: &RetryPolicy, replay: Duration) -> Self {
+        match policy.longest() {
+            Some(longest) => Self::Within(longest.saturating_add(replay)),
+            None => Self::ForEver,
+        }
+    }
+
+    /// Does an inbox that keeps its marks for so long forget too early?
+    pub(crate) fn outlives(self, kept: Duration) -> Option<TooShort> {
+        let needed = match self {
+            Self::Unsaid => return None,
+            Self::Within(age) => Some(age),
+            Self::ForEver => None,
+        };
+        let is_short = needed.is_none_or(|needed| needed >= kept);
+        is_short.then_some(TooShort { kept, needed })
+    }
 }
 
 impl Default for Settings {
@@ -46,7 +76,27 @@ impl Default for Settings {
             by_dedupe_key: false,
             unknown: Unknown::default(),
             newer: Newer::default(),
-            redelivered_within: None,
+            redelivered: Redelivered::Unsaid,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    #[test]
+    fn an_inbox_that_forgets_before_the_last_delivery_is_told() {
+        let policy = RetryPolicy::steps(vec![DAY]).max_attempts(3);
+        let by = |replay| Redelivered::by(&policy, replay);
+        assert_eq!(by(DAY), Redelivered::Within(3 * DAY));
+        assert_eq!(by(DAY).outlives(4 * DAY), None);
+        let short = by(2 * DAY).outlives(4 * DAY).unwrap();
+        assert_eq!((short.kept, short.needed), (4 * DAY, Some(4 * DAY)));
+        assert_eq!(Redelivered::Unsaid.outlives(Duration::ZERO), None);
+        let for_ever = Redelivered::by(&RetryPolicy::steps(vec![DAY]), DAY);
+        assert_eq!(for_ever.outlives(1000 * DAY).unwrap().needed, None);
     }
 }

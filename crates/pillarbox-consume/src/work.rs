@@ -17,6 +17,7 @@
 //! **If we die here** the message was not acknowledged, and comes again. The inbox knows whether it was handled.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -43,6 +44,8 @@ pub(crate) struct Work<D: Database> {
     pub(crate) turns: Semaphore,
     /// No attempt begins after this.
     pub(crate) stop: CancellationToken,
+    /// Does the database not answer, as far as we know? Said once, and not by every event that waits for it.
+    pub(crate) is_away: AtomicBool,
 }
 
 /// What follows from an attempt.
@@ -134,10 +137,12 @@ impl<D: Database> Work<D> {
     fn follow(&self, ended: Ended, attempt: u32, in_vain: u32) -> Next {
         let outcome = match ended {
             Ended::Handled => {
+                self.answers();
                 self.counters.handled();
                 return Next::Done;
             }
             Ended::Already => {
+                self.answers();
                 self.counters.already();
                 tracing::debug!("the event was handled before");
                 return Next::Done;
@@ -149,6 +154,7 @@ impl<D: Database> Work<D> {
             Ended::Not(outcome) => outcome,
             Ended::Store(error) => {
                 self.counters.store_error();
+                self.failed(&error);
                 outcome_of(error)
             }
         };
@@ -169,14 +175,31 @@ impl<D: Database> Work<D> {
                 Next::Wait(after, Counted::Yes)
             }
             Verdict::Release { after, reason } => {
-                tracing::warn!(
-                    attempt,
-                    reason,
-                    ?after,
-                    "the event cannot be handled now; it waits"
-                );
+                match in_vain {
+                    0 => tracing::info!(
+                        attempt,
+                        reason,
+                        ?after,
+                        "the event cannot be handled now; it waits"
+                    ),
+                    _ => tracing::debug!(attempt, reason, ?after, "the event still cannot be handled"),
+                }
                 Next::Wait(after, Counted::No)
             }
+        }
+    }
+
+    fn failed(&self, error: &StoreError) {
+        if self.is_away.swap(true, Ordering::Relaxed) {
+            tracing::debug!(%error, "the database does not do its part");
+        } else {
+            tracing::warn!(%error, "the database does not do its part; trying again until it does");
+        }
+    }
+
+    fn answers(&self) {
+        if self.is_away.swap(false, Ordering::Relaxed) {
+            tracing::info!("the database does its part again");
         }
     }
 

@@ -222,6 +222,11 @@ impl Membership {
             inlet.put(message(partition, record, room, &self.graves));
             self.since = Instant::now();
         }
+        self.resume();
+    }
+
+    /// Asks for records again, if none waits any more.
+    fn resume(&mut self) {
         if self.waiting.is_empty() && std::mem::take(&mut self.paused) {
             self.every_partition("resumed", |client, all| client.resume(all));
         }
@@ -271,6 +276,7 @@ impl Membership {
         if let Err(error) = let_go(&self.client, list) {
             tracing::warn!(%error, "the partitions were not let go");
         }
+        self.resume(); // those that waited for room may all have been theirs
     }
 
     /// Leaves the group, on a thread of its own: the client blocks until it is out.

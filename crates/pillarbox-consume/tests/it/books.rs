@@ -77,7 +77,12 @@ impl Books {
 
     /// A consumer that keeps the book.
     pub(crate) fn consumer(&self) -> Consumer<PgPool> {
-        Consumer::new("books", self.pool.clone())
+        self.consumer_on(self.pool.clone())
+    }
+
+    /// The same by another way to the database.
+    pub(crate) fn consumer_on(&self, pool: PgPool) -> Consumer<PgPool> {
+        Consumer::new("books", pool)
             .inbox(self.inbox())
             .concurrency(8)
             .on("EntryMade", 1, self.keeper())

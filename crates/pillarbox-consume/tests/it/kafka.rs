@@ -42,7 +42,6 @@ impl Broker {
     pub(crate) async fn fresh() -> Self {
         let broker = Self::existing(&fresh_name("entries"), &fresh_name("books"));
         broker.create(&broker.topic, PARTITIONS).await;
-        broker.create(&broker.dead_topic(), 1).await;
         broker
     }
 
@@ -129,12 +128,10 @@ impl Broker {
 
     pub(crate) async fn clean_up(self) {
         let dead = self.dead_topic();
-        let gone = self
-            .admin()
-            .delete_topics(&[&self.topic, &dead], &AdminOptions::new())
-            .await;
+        let topics = [self.topic.as_str(), &dead];
+        let gone = self.admin().delete_topics(&topics, &AdminOptions::new()).await;
         for topic in gone.unwrap() {
-            topic.unwrap();
+            topic.expect("the consumer has created the one for dead letters");
         }
     }
 }

@@ -8,7 +8,11 @@ mod environment;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod killed;
+#[cfg(feature = "rabbitmq")]
+mod outage;
 mod proof;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(all(feature = "rabbitmq", feature = "sqlite"))]
+mod sqlite;
 mod swallowed;

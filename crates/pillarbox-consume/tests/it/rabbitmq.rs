@@ -217,19 +217,28 @@ async fn events_are_handled_once_in_every_format() {
     broker.clean_up().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_is_made_again_and_nothing_is_lost_or_done_twice() {
-    let (books, broker) = (Books::open().await, Broker::fresh().await);
+/// A proxy in front of the broker.
+async fn behind_a_proxy() -> Proxy {
     let uri: AMQPUri = variable("PILLARBOX_TEST_AMQP_URL").parse().unwrap();
-    let proxy = Proxy::start(format!("{}:{}", uri.authority.host, uri.authority.port)).await;
-    let user = &uri.authority.userinfo;
-    let url = format!(
+    Proxy::start(format!("{}:{}", uri.authority.host, uri.authority.port)).await
+}
+
+fn url_of(proxy: &Proxy) -> String {
+    let uri: AMQPUri = variable("PILLARBOX_TEST_AMQP_URL").parse().unwrap();
+    let user = uri.authority.userinfo;
+    format!(
         "amqp://{}:{}@{}/%2f",
         user.username,
         user.password,
         proxy.address()
-    );
-    let running = Running::start(books.consumer(), broker.config_at(&url).prefetch(50));
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_connection_is_made_again_and_nothing_is_lost_or_done_twice() {
+    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let proxy = behind_a_proxy().await;
+    let running = Running::start(books.consumer(), broker.config_at(&url_of(&proxy)).prefetch(50));
     broker.until_consumed().await;
     let events: Vec<Event> = (0..600)
         .map(|number| entry(&format!("{}", number % 7), number))
@@ -442,6 +451,21 @@ async fn a_message_that_the_broker_gives_up_on_is_not_lost() {
         broker.waiting(&dead).await == Some(1)
     })
     .await;
+    books.close().await;
+    broker.clean_up().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_away_at_the_start_is_waited_for() {
+    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let proxy = behind_a_proxy().await;
+    proxy.refuse().await;
+    let running = Running::start(books.consumer(), broker.config_at(&url_of(&proxy)));
+    proxy.restore().await;
+    broker.until_consumed().await;
+    broker.publish(&[entry("a", 1)]).await;
+    until("it is handled", || async { books.len().await == 1 }).await;
+    running.stop().await;
     books.close().await;
     broker.clean_up().await;
 }

@@ -11,7 +11,12 @@ use serde_json::Value;
 const FORMAT: u64 = 57;
 
 /// What applications link.
-const CRATES: [&str; 3] = ["pillarbox", "pillarbox_dispatch", "pillarbox_sinks"];
+const CRATES: [&str; 4] = [
+    "pillarbox",
+    "pillarbox_consume",
+    "pillarbox_dispatch",
+    "pillarbox_sinks",
+];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
