@@ -7,9 +7,10 @@
 
 use uuid::Uuid;
 
-use super::machine::{Line, Status, What};
+use super::line::{Line, What};
 use super::message::{ASK, ASK_TYPE, Ask, addressed};
 use super::row::{Log, Request, Said};
+use super::state::Status;
 use crate::enqueue::EnqueueError;
 use crate::event::Event;
 use crate::outbox::{Connection, Outbox};

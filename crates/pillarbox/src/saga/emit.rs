@@ -5,9 +5,10 @@ use uuid::Uuid;
 
 use super::definition::Saga;
 use super::error::SagaError;
-use super::machine::{Action, Changed};
+use super::machine::Changed;
 use super::message::{OUTCOME, TIMEOUT, TIMEOUT_TYPE, addressed};
 use super::row::Row;
+use super::state::Action;
 use crate::clock::{Clock, SystemClock};
 use crate::enqueue::EnqueueError;
 use crate::event::Event;

@@ -16,9 +16,11 @@ use serde::de::DeserializeOwned;
 
 use super::definition::Saga;
 use super::error::SagaError;
-use super::machine::{self, Action, Answer, Attempt, Decision, Input, Line, Moved, Status, What, Why};
+use super::line::{Line, What};
+use super::machine::{self, Decision, Input, Moved, Why};
 use super::message::Message;
 use super::row::{Log, Request, Row, Said};
+use super::state::{Action, Answer, Attempt, Status};
 use crate::failpoint;
 use crate::outbox::Connection;
 use crate::text::error_text;

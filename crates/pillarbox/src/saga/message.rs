@@ -17,7 +17,8 @@
 
 use std::collections::BTreeMap;
 
-use super::machine::{Action, Answer, Attempt, Input};
+use super::machine::Input;
+use super::state::{Action, Answer, Attempt};
 use crate::event::Event;
 
 /// Which kind of saga.

@@ -50,7 +50,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `definition` | steps, and what they are made of |
-//! | `machine` | how a saga goes on, pure |
+//! | `state`, `machine`, `line` | where a saga stands, how it goes on, and what is noted of it; pure |
 //! | `start`, `handle`, `ask` | the verbs |
 //! | `emit` | a decision as events |
 //! | [`message`] | headers |
@@ -67,6 +67,7 @@ mod definition;
 mod emit;
 mod error;
 mod handle;
+mod line;
 mod machine;
 pub mod message;
 #[cfg_attr(
@@ -80,16 +81,18 @@ pub(crate) mod postgres;
 mod record;
 mod row;
 mod start;
+mod state;
 
 pub use self::ask::{Asked, ask};
 pub use self::definition::{Definition, InvalidSaga, Saga, Step};
 pub use self::error::SagaError;
 pub use self::handle::{Handled, Reply};
 #[cfg(feature = "sqlite")]
-pub(crate) use self::machine::Line;
-pub use self::machine::{Action, Answer, Attempt, Status, Why};
+pub(crate) use self::line::Line;
+pub use self::machine::Why;
 pub use self::message::{Ask, Command, Message};
 pub use self::record::{MOST_LINES, SagaFilter, SagaLine, SagaRecord};
 #[doc(hidden)]
 pub use self::row::{Log, Request, Row, Said};
 pub use self::start::Started;
+pub use self::state::{Action, Answer, Attempt, Status};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use time::format_description::well_known::Rfc3339;
 
-use super::machine::Line;
+use super::line::Line;
 use super::row::{Log, Request, Row, Said};
 use crate::outbox::Outbox;
 use crate::outbox::postgres::{Driver, Value};
@@ -38,33 +38,45 @@ pub(crate) async fn answer<D: Driver + ?Sized>(
     request: Request<'_>,
 ) -> Result<Said, StoreError> {
     let (sql, prepared) = outbox.saga_statements();
-    let (statement, row, log) = match request {
+    match request {
         Request::Lock { name, id } => {
-            let values = vec![Value::Text(Some(name)), Value::Text(Some(id))];
-            let rows = driver.rows(&sql.lock, values, prepared).await?;
-            return match rows.first() {
+            let rows = driver.rows(&sql.lock, which(name, id), prepared).await?;
+            match rows.first() {
                 Some((_, json)) => Ok(Said::Found(Box::new(Row::read(name, id, json)?))),
                 None => Ok(Said::Nothing),
-            };
+            }
         }
-        Request::Insert(row, log) => (&sql.insert, row, log),
-        Request::Save(row, log) => (&sql.save, row, log),
-        Request::Note(row, log) => (&sql.note, row, log),
-    };
+        Request::Insert(row, log) => write(driver, &sql.insert, row, log, prepared).await,
+        Request::Save(row, log) => write(driver, &sql.save, row, log, prepared).await,
+        Request::Note(row, log) => {
+            let mut values = which(&row.name, &row.id);
+            values.extend(lines(log));
+            driver.rows(&sql.note, values, prepared).await?;
+            Ok(Said::Written)
+        }
+    }
+}
+
+async fn write<D: Driver + ?Sized>(
+    driver: &mut D,
+    statement: &Arc<str>,
+    row: &Row,
+    log: Log<'_>,
+    prepared: bool,
+) -> Result<Said, StoreError> {
     let (path, timeout_at) = (row.path(), moment(row));
-    let mut values = match request {
-        Request::Note(..) | Request::Lock { .. } => {
-            vec![Value::Text(Some(&row.name)), Value::Text(Some(&row.id))]
-        }
-        Request::Insert(..) | Request::Save(..) => columns(row, &path, timeout_at.as_deref())?,
-    };
+    let mut values = columns(row, &path, timeout_at.as_deref())?;
     values.extend(lines(log));
-    let rows = driver.rows(statement, values, prepared).await?;
-    Ok(if rows.is_empty() {
+    let written = driver.rows(statement, values, prepared).await?;
+    Ok(if written.is_empty() {
         Said::Nothing
     } else {
         Said::Written
     })
+}
+
+fn which<'a>(name: &'a str, id: &'a str) -> Vec<Value<'a>> {
+    vec![Value::Text(Some(name)), Value::Text(Some(id))]
 }
 
 fn moment(row: &Row) -> Option<String> {

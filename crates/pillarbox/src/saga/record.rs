@@ -3,7 +3,7 @@
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::machine::Status;
+use super::state::Status;
 
 /// One saga.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -4,7 +4,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
-use super::machine::{Line, State, Status};
+use super::line::Line;
+use super::state::{State, Status};
 use crate::store::StoreError;
 
 /// One saga.
