@@ -52,6 +52,11 @@ pub fn migrations() -> &'static [Migration] {
             name: "sagas",
             sql: include_str!("migrations/0006_sagas.sql"),
         },
+        Migration {
+            version: 7,
+            name: "adopted_events",
+            sql: include_str!("migrations/0007_adopted_events.sql"),
+        },
     ]
 }
 

@@ -15,41 +15,78 @@ use crate::stores::postgres::{Inner, Transaction, interval, store_error};
 /// How many delivered rows are deleted at once.
 const PRUNED: i64 = 5000;
 
+/// Where the importer stands between two rounds. A round that fails, and one that is not ours, forget it.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// The place of the last row that was taken, while there are more: what is before it is on its way, and need not be
+    /// looked through for every batch. What was committed late is found when the table is looked at from its beginning.
+    floor: Option<Vec<String>>,
+    /// So many rows may be taken before they are counted again: only an importer adds to those on their way.
+    room: usize,
+}
+
 /// One round: what a person changed, what could not be told before, then new rows, if we are the importer.
 pub(in crate::stores::postgres) async fn import(
     inner: Arc<Inner>,
     adoption: Arc<Adoption>,
     request: ImportRequest,
 ) -> Result<Imported, StoreError> {
+    let mut pace = std::mem::take(&mut *pace_of(&adoption));
     let mut transaction = inner.begin().await?;
     let mut imported = Imported::default();
-    let mut last = None;
     if is_ours(&inner, &mut transaction, &adoption, &request).await? {
         if request.heed {
+            pace = Pace::default();
             (imported.dropped, imported.reset) = heed(&mut transaction, &adoption).await?;
             imported.strange = strangers(&mut transaction, &adoption).await?;
             imported.pruned = prune(&mut transaction, &adoption).await?;
             catch_up(&inner, &mut transaction, &adoption).await?;
         }
-        let open = on_their_way(&inner, &mut transaction, &adoption, request.most).await?;
-        let room = request.most.saturating_sub(open).min(request.batch);
-        imported.full = room == 0;
-        if room > 0 {
-            let floor = floor(&adoption).take().filter(|_| !request.heed);
-            let taken = take(&mut transaction, &adoption, room, floor.as_ref()).await?;
-            imported.rows = taken.rows;
-            // Nobody waits before the table was looked at from its beginning.
-            imported.more = taken.rows == room || floor.is_some();
-            last = taken.last.filter(|_| taken.rows == room);
+        if pace.room < request.batch {
+            let open = on_their_way(&inner, &mut transaction, &adoption, request.most).await?;
+            pace.room = request.most.saturating_sub(open);
         }
+        take_some(
+            &mut transaction,
+            &adoption,
+            request.batch,
+            &mut pace,
+            &mut imported,
+        )
+        .await?;
+    } else {
+        pace = Pace::default();
     }
     transaction.commit().await.map_err(store_error)?;
-    *floor(&adoption) = last;
+    *pace_of(&adoption) = pace;
     Ok(imported)
 }
 
-fn floor(adoption: &Adoption) -> MutexGuard<'_, Option<Vec<String>>> {
-    adoption.floor.lock().unwrap_or_else(PoisonError::into_inner)
+fn pace_of(adoption: &Adoption) -> MutexGuard<'_, Pace> {
+    adoption.pace.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The next rows, as many as there is room for.
+async fn take_some(
+    transaction: &mut Transaction,
+    adoption: &Adoption,
+    batch: usize,
+    pace: &mut Pace,
+    imported: &mut Imported,
+) -> Result<(), StoreError> {
+    let room = pace.room.min(batch);
+    imported.full = room == 0;
+    if room == 0 {
+        return Ok(());
+    }
+    let floor = pace.floor.take();
+    let taken = take(transaction, adoption, room, floor.as_ref()).await?;
+    imported.rows = taken.rows;
+    // Nobody waits before the table was looked at from its beginning.
+    imported.more = taken.rows == room || floor.is_some();
+    pace.floor = taken.last.filter(|_| taken.rows == room);
+    pace.room = pace.room.saturating_sub(taken.rows);
+    Ok(())
 }
 
 async fn is_ours(

@@ -11,34 +11,33 @@ impl Table<'_> {
     pub(super) fn heed(&self) -> String {
         format!(
             "with changed as materialized (
-  select a.source_id, a.event_id, {id} is null or not {live} as is_over
-  from pillarbox.adopted a left join {table} s on {is_its_row}
-  where a.source = $1 and not a.ended and ({id} is null or (not a.behind and a.mark is distinct from {mark}))
+  select a.event_id, s.is_live is not true as is_over
+  from pillarbox.adopted a left join lateral (
+    select {live} as is_live, {mark} as says from {table} s where {is_its_row} offset 0
+  ) as s on true
+  where a.source = $1 and not a.ended and (s.says is null or (not a.behind and a.mark <> s.says))
   for update of a skip locked
 ), free as materialized (
   select * from changed c
-  where not exists (
-      select from pillarbox.outbox_events e where e.id = c.event_id and e.status || '' = 'processing')
-    and not exists (
-      select from pillarbox.outbox_events e where e.parent_id = c.event_id and e.status || '' = 'processing')
+  where (select true from pillarbox.outbox_events e where e.id = c.event_id and e.status || '' = 'processing') is null
+    and (select true from pillarbox.outbox_events e
+      where e.parent_id = c.event_id and e.status || '' = 'processing' limit 1) is null
 ), dropped as (
-  delete from pillarbox.outbox_events e using free f
-  where f.is_over and e.id = f.event_id and e.status || '' <> 'processing'
+  delete from pillarbox.outbox_events e
+  where e.id = any(array(select event_id from free where is_over)) and e.status <> 'processing'
 ), dropped_siblings as (
-  delete from pillarbox.outbox_events e using free f
-  where f.is_over and e.parent_id = f.event_id and e.status || '' <> 'processing'
+  delete from pillarbox.outbox_events e
+  where e.parent_id = any(array(select event_id from free where is_over)) and e.status <> 'processing'
 ), forgotten as (
-  delete from pillarbox.adopted a using free f
-  where f.is_over and a.source = $1 and a.source_id = f.source_id
+  delete from pillarbox.adopted a where a.event_id = any(array(select event_id from free where is_over))
 ), reset as (
-  update pillarbox.adopted a set ended = true from free f
-  where not f.is_over and a.source = $1 and a.source_id = f.source_id
+  update pillarbox.adopted a set ended = true
+  where a.event_id = any(array(select event_id from free where not is_over))
 )
 select count(*) filter (where is_over), count(*) filter (where not is_over) from free",
-            id = self.id(),
             live = self.live(),
             table = quoted_table(&self.layout.table),
-            is_its_row = self.is_its_row(),
+            is_its_row = self.is_its_row("a"),
             mark = self.mark(),
         )
     }
@@ -62,14 +61,15 @@ select count(*) filter (where is_over), count(*) filter (where not is_over) from
   delete from {table} s where s.ctid = any(array(
     select s.ctid from {table} s where {delivered} and s.{column} < {then} limit $2 for update skip locked
   ))
-  returning {id_text} as source_id
+  returning {event_id} as event_id
 ), forgotten as (
-  delete from pillarbox.adopted a using gone g where a.source = $1 and a.source_id = g.source_id and a.ended
+  delete from pillarbox.adopted a
+  where a.event_id = any(array(select event_id from gone)) and a.source = $1 and a.ended
 )
 select count(*) from gone",
             table = quoted_table(&self.layout.table),
             column = quoted(column),
-            id_text = self.id_text(),
+            event_id = self.event_id(),
         ))
     }
 

@@ -87,9 +87,19 @@ impl Table<'_> {
         format!("{}::text", self.id())
     }
 
-    /// The row of the table that an adopted row names.
-    pub(super) fn is_its_row(&self) -> String {
-        format!("{} = a.source_id::{}", self.id(), self.kind(&self.layout.id))
+    /// The row of the table that a note names.
+    pub(super) fn is_its_row(&self, note: &str) -> String {
+        format!("{} = {note}.source_id::{}", self.id(), self.kind(&self.layout.id))
+    }
+
+    /// The event's id: the row's own where it is a UUID, so that consumers know it by the name that they always did.
+    pub(super) fn event_id(&self) -> String {
+        if self.kind(&self.layout.id) == "uuid" {
+            self.id()
+        } else {
+            let source = literal(self.source);
+            format!("md5({source} || E'\\x1f' || {})::uuid", self.id_text())
+        }
     }
 
     /// What the table says of the row's state, in one text.

@@ -5,11 +5,33 @@ use super::table::Table;
 use crate::stores::postgres::adopt::inspect::{quoted, quoted_table};
 use crate::stores::postgres::adopt::layout::Payload;
 
+/// What a row is taken over with, apart from its id.
+const WRITTEN: &[&str] = &[
+    "seq",
+    "namespace",
+    "topic",
+    "event_type",
+    "event_version",
+    "aggregate_type",
+    "aggregate_id",
+    "tenant_id",
+    "dedupe_key",
+    "ordering_key",
+    "severity",
+    "payload",
+    "body",
+    "content_type",
+    "headers",
+    "attempts",
+    "max_attempts",
+    "next_attempt_at",
+    "created_at",
+];
+
 impl Table<'_> {
+    /// A row that is new here is inserted without asking whether it is there (`on conflict` costs a fifth of the whole): what
+    /// was here before is known from having looked, and one importer at a time works on a table.
     pub(super) fn import(&self, floor: &[String]) -> String {
-        let columns = "id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, \
-                       dedupe_key, ordering_key, severity, payload, body, content_type, headers, attempts, \
-                       max_attempts, next_attempt_at, created_at";
         let branches = self.branches();
         let with: Vec<String> = (0..)
             .zip(&branches)
@@ -19,65 +41,72 @@ impl Table<'_> {
             .map(|n| format!("select * from branch_{n}"))
             .collect();
         let places: Vec<String> = (0..self.order().len()).map(|n| format!("place_{n}")).collect();
+        let each = |form: fn(&String) -> String| places.iter().map(form).collect::<Vec<_>>().join(", ");
+        let set: Vec<String> = WRITTEN
+            .iter()
+            .map(|column| format!("{column} = n.{column}"))
+            .collect();
         format!(
             "with {with}, live as materialized (
   select * from ({all}) as l
   order by {places}
   limit $2
 ), numbered as materialized (
-  select *, nextval('pillarbox.outbox_seq') as seq from live
+  select l.*, nextval('pillarbox.outbox_seq') as seq, {dedupe_key} as dedupe_key,
+    case when due_at > now() then due_at else created_at end as next_attempt_at,
+    (select true from pillarbox.outbox_events e where e.id = l.id) as was_here
+  from live l
 ), born as (
-  insert into pillarbox.outbox_events as e ({columns})
-  select id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id,
-    case when not exists (
-      select from pillarbox.outbox_events o where o.namespace = n.namespace and o.topic = n.topic
-        and o.dedupe_key = n.dedupe_key and o.dedupe_key is not null and o.id <> n.id
-    ) then dedupe_key end,
-    ordering_key, severity, payload, body, content_type, headers, attempts, max_attempts,
-    case when due_at > now() then due_at else created_at end, created_at
+  insert into pillarbox.outbox_events (id, {columns})
+  select id, {columns} from numbered where was_here is null order by seq
+  returning id
+), again as (
+  update pillarbox.outbox_events e set {set}, unordered = false, destination = null, status = 'pending',
+    locked_by = null, locked_until = null, claim_id = null, last_error = null, updated_at = now(), delivered_at = null
   from numbered n
-  order by seq
-  on conflict (id) do update set
-    seq = excluded.seq, namespace = excluded.namespace, topic = excluded.topic, event_type = excluded.event_type,
-    event_version = excluded.event_version, aggregate_type = excluded.aggregate_type,
-    aggregate_id = excluded.aggregate_id, tenant_id = excluded.tenant_id, dedupe_key = excluded.dedupe_key,
-    ordering_key = excluded.ordering_key, unordered = false, severity = excluded.severity,
-    payload = excluded.payload, body = excluded.body, content_type = excluded.content_type,
-    headers = excluded.headers, destination = null, status = 'pending', attempts = excluded.attempts,
-    max_attempts = excluded.max_attempts, next_attempt_at = excluded.next_attempt_at, locked_by = null,
-    locked_until = null, claim_id = null, last_error = null, updated_at = now(), delivered_at = null,
-    created_at = excluded.created_at
-  where e.status <> 'processing' and e.parent_id is null
+  where e.id = any(array(select id from numbered where was_here)) and e.id = n.id
+    and e.status || '' <> 'processing' and e.parent_id is null
   returning e.id
+), taken as materialized (
+  select id from born union all select id from again
 ), gone as (
-  delete from pillarbox.outbox_events o using born b where o.parent_id = b.id and o.status <> 'processing'
+  delete from pillarbox.outbox_events o
+  where o.parent_id = any(array(select id from taken)) and o.status || '' <> 'processing'
 ), noted as (
   insert into pillarbox.adopted (source, source_id, event_id, mark)
-  select $1, source_id, id, mark from numbered where id in (select id from born)
-  on conflict (source, source_id) do update
-    set mark = excluded.mark, event_id = excluded.event_id, ended = false, behind = false
-  returning 1
+  select $1, source_id, id, mark from numbered where not was_noted and id in (select id from taken)
+), noted_again as (
+  update pillarbox.adopted a set source = $1, source_id = n.source_id, mark = n.mark, ended = false, behind = false
+  from numbered n
+  where a.event_id = any(array(select id from numbered where was_noted)) and a.event_id = n.id
+    and n.id in (select id from taken)
 )
-select (select count(*) from noted), (
-  select array[{texts}] from live order by {last} limit 1
-)",
-            texts = places
-                .iter()
-                .map(|place| format!("{place}::text"))
-                .collect::<Vec<_>>()
-                .join(", "),
-            last = places
-                .iter()
-                .map(|place| format!("{place} desc"))
-                .collect::<Vec<_>>()
-                .join(", "),
+select (select count(*) from taken), (select array[{texts}] from live order by {last} limit 1)",
             with = with.join(", "),
             all = all.join(" union all "),
             places = places.join(", "),
+            dedupe_key = self.free_dedupe_key(),
+            columns = WRITTEN.join(", "),
+            set = set.join(", "),
+            texts = each(|place| format!("{place}::text")),
+            last = each(|place| format!("{place} desc")),
         )
     }
 
+    /// The idempotency key, unless another event has it: the table had no rule of that kind.
+    fn free_dedupe_key(&self) -> &'static str {
+        if self.layout.dedupe_key.is_none() {
+            return "null::text";
+        }
+        "case when own_key is not null and not exists (
+      select from pillarbox.outbox_events o where o.namespace = l.namespace and o.topic = l.topic
+        and o.dedupe_key = l.own_key and o.dedupe_key is not null and o.id <> l.id
+    ) then own_key end"
+    }
+
     /// Rows of one branch that are to be taken over, as what they become; locked. After the floor, if there is one.
+    ///
+    /// Each looks for its note by itself (lateral): the planner would read all that is noted for a batch.
     fn taken(&self, branch: &str, floor: &[String]) -> String {
         let [json, body, content_type] = self.content();
         let layout = self.layout;
@@ -101,21 +130,21 @@ select (select count(*) from noted), (
             "select {id_text} as source_id, {event_id} as id, {mark} as mark,
     coalesce({namespace}, {source}) as namespace, coalesce({topic}, {table_name}) as topic,
     {event_type} as event_type, {version} as event_version, {aggregate_type} as aggregate_type,
-    {aggregate_id} as aggregate_id, {tenant} as tenant_id, {dedupe_key} as dedupe_key,
+    {aggregate_id} as aggregate_id, {tenant} as tenant_id, {dedupe_key} as own_key,
     {ordering_key} as ordering_key, {severity} as severity, {json} as payload, {body} as body,
     {content_type} as content_type, {headers} as headers, {attempts} as attempts, {max_attempts} as max_attempts,
-    {due_at} as due_at, {created_at} as created_at, {places}
-  from {table} s
-  where {branch} and {due}{after} and not exists (
-    select from pillarbox.adopted a where a.source = $1 and a.source_id = {id_text}
-      and not (a.ended and not a.behind and a.mark is distinct from {mark})
-  )
+    {due_at} as due_at, {created_at} as created_at, a.event_id is not null as was_noted, {places}
+  from {table} s left join lateral (
+    select * from pillarbox.adopted a where a.event_id = {event_id} offset 0
+  ) as a on true
+  where {branch} and {due}{after} and (a.event_id is null or {is_anew})
   order by {order}
   limit $2
   for update of s skip locked",
             id_text = self.id_text(),
             event_id = self.event_id(),
             mark = self.mark(),
+            is_anew = self.is_anew(),
             namespace = self.text(layout.namespace.as_ref()),
             source = literal(self.source),
             topic = self.text(layout.topic.as_ref()),
@@ -135,6 +164,16 @@ select (select count(*) from noted), (
             places = places.join(", "),
             table = quoted_table(&layout.table),
             due = self.due(),
+        )
+    }
+
+    /// Is a row that is noted to be taken over nevertheless? If a person reset it after it was over; or if it is noted for
+    /// a source that nobody imports from, such as this one under an earlier name.
+    fn is_anew(&self) -> String {
+        format!(
+            "case when a.source = $1 then a.ended and not a.behind and a.mark <> {mark}
+    else a.source not in (select source from pillarbox.importers where until > now()) end",
+            mark = self.mark()
         )
     }
 
@@ -163,16 +202,6 @@ select (select count(*) from noted), (
             || "null::text".to_owned(),
             |column| format!("nullif(s.{}::text, '')", quoted(column)),
         )
-    }
-
-    /// The event's id: the row's own where it is a UUID, so that consumers know it by the name that they always did.
-    fn event_id(&self) -> String {
-        if self.kind(&self.layout.id) == "uuid" {
-            self.id()
-        } else {
-            let source = literal(self.source);
-            format!("md5({source} || E'\\x1f' || {})::uuid", self.id_text())
-        }
     }
 
     fn tenant(&self) -> String {

@@ -6,86 +6,85 @@ use crate::stores::postgres::adopt::inspect::{quoted, quoted_table};
 use crate::stores::postgres::adopt::layout::{Counts, Status};
 
 impl Table<'_> {
-    pub(super) fn lock(&self) -> String {
-        format!(
-            "select a.event_id from pillarbox.adopted a join {table} s on {is_its_row}
-where a.source || '' = $1 and a.event_id = any($2)
-for update of s skip locked",
-            table = quoted_table(&self.layout.table),
-            is_its_row = self.is_its_row(),
-        )
-    }
-
     pub(super) fn forgo(&self) -> String {
         format!(
             "update pillarbox.adopted a set behind = false
-where a.source || '' = $1 and a.event_id = any($2) and a.behind and not exists (select from {table} s where {is_its_row})",
+where a.event_id = any($1) and a.behind and (select true from {table} s where {is_its_row} limit 1) is null",
             table = quoted_table(&self.layout.table),
-            is_its_row = self.is_its_row(),
+            is_its_row = self.is_its_row("a"),
         )
     }
 
+    /// Each event finds its row and its family by itself (lateral), whatever the planner thinks of their number: it
+    /// would read all of a table rather than look for a thousand rows of it. `(select $1)` keeps the number from it, or a
+    /// large batch would look dear enough to be compiled, which takes longer than to do it.
+    ///
+    /// The place of a row leads from its lock to its update. A row that was changed between being seen and being locked
+    /// has another place than this statement can see: it is told later, as one that somebody holds.
     pub(super) fn tell(&self) -> String {
-        let told = match &self.layout.status {
-            Status::Presence => format!(
-                "delete from {} s using family f
-  where {} = f.source_id::{} and f.status = 'delivered'",
-                quoted_table(&self.layout.table),
-                self.id(),
-                self.kind(&self.layout.id)
-            ),
-            Status::Processed | Status::Code { .. } => format!(
-                "update {table} s set {set} from family f
-  where {id} = f.source_id::{kind} and f.status <> 'processing' and (f.mark = {mark} or f.status = 'delivered')",
-                table = quoted_table(&self.layout.table),
-                set = self.set(),
-                id = self.id(),
-                kind = self.kind(&self.layout.id),
-                mark = self.mark(),
-            ),
-        };
         format!(
-            "with member as materialized (
-  select a.source_id, a.event_id, a.mark, e.*
-  from pillarbox.adopted a cross join lateral (
-    select id, status, attempts, next_attempt_at, last_error, updated_at from pillarbox.outbox_events
-    where id = a.event_id
-    union all
-    select id, status, attempts, next_attempt_at, last_error, updated_at from pillarbox.outbox_events
-    where parent_id = a.event_id
-  ) as e
-  where a.source || '' = $1 and a.event_id = any($2)
-), family as materialized (
-  select source_id, event_id, mark,
-    case when bool_or(status not in ('pending', 'dead', 'delivered')) then 'processing'
-      when bool_or(status = 'pending') then 'pending' when bool_or(status = 'dead') then 'dead'
-      else 'delivered' end as status,
-    max(attempts) as attempts, min(next_attempt_at) filter (where status = 'pending') as due_at,
-    (array_agg(last_error order by updated_at desc) filter (where last_error is not null))[1] as error
-  from member group by source_id, event_id, mark
+            "with family as materialized (
+  select n.event_id, n.source_id, s.place, m.members, m.status, m.attempts, m.due_at,
+    case when m.members > 1 then {error} else m.error end as error, {is_due} as is_due
+  from unnest((select $1::uuid[]), (select $2::text[]), (select $3::text[])) as n (event_id, source_id, mark)
+  left join lateral (
+    select s.ctid as place, {mark} as says from {table} s where {is_its_row} for update skip locked
+  ) as s on true cross join lateral (
+    select count(*) as members,
+      case when bool_or(status not in ('pending', 'dead', 'delivered')) then 'processing'
+        when bool_or(status = 'pending') then 'pending' when bool_or(status = 'dead') then 'dead'
+        when count(*) > 0 then 'delivered' end as status,
+      max(attempts) as attempts, min(next_attempt_at) filter (where status = 'pending') as due_at,
+      max(last_error) as error
+    from ({members}) as member
+  ) as m
 ), told as (
   {told}
   returning f.event_id, f.status, {mark} as mark
 ), noted as (
   update pillarbox.adopted a set mark = t.mark, behind = false, ended = t.status <> 'pending'
-  from told t where t.status <> 'delivered' and a.source || '' = $1 and a.event_id = t.event_id
+  from told t where t.status <> 'delivered' and a.event_id = t.event_id
 ), forgotten as (
-  delete from pillarbox.adopted a using told t
-  where t.status = 'delivered' and a.source || '' = $1 and a.event_id = t.event_id
+  delete from pillarbox.adopted a using told t where t.status = 'delivered' and a.event_id = t.event_id
 ), left_alone as (
-  update pillarbox.adopted a set behind = false, ended = {ended} or a.event_id not in (select event_id from member)
-  where a.source || '' = $1 and a.event_id = any($2) and a.event_id not in (select event_id from told)
+  update pillarbox.adopted a
+  set behind = f.place is null or coalesce(f.is_due, false),
+    ended = a.ended or (f.place is not null and coalesce({is_over}, false))
+  from family f where a.event_id = f.event_id and f.event_id not in (select event_id from told)
 )
 select count(*) from told",
-            mark = match &self.layout.status {
-                Status::Presence => "'-'::text".to_owned(),
-                Status::Processed | Status::Code { .. } => self.mark(),
+            table = quoted_table(&self.layout.table),
+            is_its_row = self.is_its_row("n"),
+            mark = self.mark(),
+            members = family("status, attempts, next_attempt_at, last_error"),
+            error = format_args!(
+                "(select last_error from ({}) as member where last_error is not null order by updated_at desc limit 1)",
+                family("last_error, updated_at")
+            ),
+            told = self.told(),
+            is_due = match &self.layout.status {
+                Status::Presence => "m.status = 'delivered'",
+                Status::Processed | Status::Code { .. } =>
+                    "m.status <> 'processing' and (n.mark = s.says or m.status = 'delivered')",
             },
-            ended = match &self.layout.status {
-                Status::Presence => "a.event_id in (select event_id from family where status = 'dead')",
-                Status::Processed | Status::Code { .. } => "a.ended",
+            is_over = match &self.layout.status {
+                Status::Presence => "f.members = 0 or f.status = 'dead'",
+                Status::Processed | Status::Code { .. } => "f.members = 0",
             },
         )
+    }
+
+    /// Writes those that are due. The id beside the place: in a table of several parts each has its own places.
+    fn told(&self) -> String {
+        let table = quoted_table(&self.layout.table);
+        let its_row = format!("s.ctid = f.place and {}", self.is_its_row("f"));
+        match &self.layout.status {
+            Status::Presence => format!("delete from {table} s using family f where {its_row} and f.is_due"),
+            Status::Processed | Status::Code { .. } => format!(
+                "update {table} s set {} from family f where {its_row} and f.is_due",
+                self.set()
+            ),
+        }
     }
 
     /// The source's own columns as the family's state has them.
@@ -183,4 +182,12 @@ select count(*) from told",
             (None, Status::Processed | Status::Code { .. } | Status::Presence, _) => counted,
         }
     }
+}
+
+/// The rows of the event `n`.
+fn family(columns: &str) -> String {
+    format!(
+        "select {columns} from pillarbox.outbox_events where id = n.event_id
+      union all select {columns} from pillarbox.outbox_events where parent_id = n.event_id"
+    )
 }
