@@ -504,7 +504,7 @@ WITH (fillfactor='50');
 ALTER TABLE ONLY pillarbox.outbox_events ALTER COLUMN seq SET DEFAULT nextval('pillarbox.outbox_seq'::regclass);
 
 ALTER TABLE ONLY pillarbox.adopted
-    ADD CONSTRAINT adopted_pkey PRIMARY KEY (source, source_id);
+    ADD CONSTRAINT adopted_pkey PRIMARY KEY (event_id);
 
 ALTER TABLE ONLY pillarbox.destinations
     ADD CONSTRAINT destinations_pkey PRIMARY KEY (name);
@@ -537,8 +537,6 @@ ALTER TABLE ONLY pillarbox.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 
 CREATE INDEX adopted_behind ON pillarbox.adopted USING btree (source) WHERE behind;
-
-CREATE UNIQUE INDEX adopted_event ON pillarbox.adopted USING btree (event_id);
 
 CREATE INDEX adopted_open ON pillarbox.adopted USING btree (source) WHERE (NOT ended);
 

@@ -189,6 +189,22 @@ async fn delivered_events_of_modules_are_not_read() {
 }
 
 #[tokio::test]
+async fn heeding_reads_what_is_on_its_way_and_no_more() {
+    let adopted = Adopted::new(ORDER_SERVICE).await;
+    let columns = "id, aggregate_type, aggregate_id, event_type, payload, status, created_at";
+    let done = "{id}, 'Order', {id}, 'OrderCreated', '{}', 'SENT', now() - interval '1 day'";
+    let new = "{id}, 'Order', {id}, 'OrderCreated', '{}', 'NEW', now() + make_interval(secs => n)";
+    fill(&adopted, 50_000, columns, done, new).await;
+    let store = &adopted.outbox.store;
+    let imported = store.import(&request(ORDER_SERVICE, BATCH, 1000)).await;
+    assert_eq!(imported.expect("imports").rows, BATCH);
+    let fetched = fetched_by_one_import(&adopted).await;
+    // Those on their way once to heed them and once to step over them, and what the server counts late of the first.
+    assert!(fetched <= 3 * OF_THE_BATCH, "{fetched} rows were fetched");
+    adopted.drop_schemas().await;
+}
+
+#[tokio::test]
 async fn no_more_than_the_bound_is_on_its_way() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     adopted
@@ -213,5 +229,46 @@ async fn no_more_than_the_bound_is_on_its_way() {
         adopted.settle(&delivery, pillarbox::Verdict::Delivered).await;
     }
     assert_eq!(import().await.rows, 100, "as many as have ended");
+    adopted.drop_schemas().await;
+}
+
+#[tokio::test]
+async fn an_import_that_was_full_goes_on_where_it_was() {
+    let adopted = Adopted::new(ORDER_SERVICE).await;
+    adopted
+        .run(
+            "insert into {schema}.outbox (id, aggregate_type, aggregate_id, event_type, payload, status, created_at)
+             select gen_random_uuid(), 'Order', gen_random_uuid(), 'OrderCreated', '{}', 'NEW',
+               now() + make_interval(secs => n)
+             from generate_series(1, 300) as n",
+        )
+        .await;
+    let import = async || {
+        let request = ImportRequest {
+            heed: false,
+            ..request(ORDER_SERVICE, 40, 100)
+        };
+        adopted.outbox.store.import(&request).await.expect("imports")
+    };
+    for expected in [40, 40, 20, 0, 0] {
+        assert_eq!(import().await.rows, expected);
+    }
+    // What was committed late is found when nothing is left after the place of the last one.
+    let late = adopted.produce().await;
+    adopted
+        .change(late, "created_at = now() - interval '1 hour'")
+        .await;
+    let mut seen = 0;
+    while seen < 301 {
+        let claimed = adopted.claim().await;
+        assert!(!claimed.is_empty(), "{seen} rows came, and no more");
+        for delivery in claimed {
+            seen += 1;
+            assert_eq!(delivery.event.id == late, seen == 301, "{seen}");
+            adopted.settle(&delivery, pillarbox::Verdict::Delivered).await;
+        }
+        import().await;
+        import().await;
+    }
     adopted.drop_schemas().await;
 }

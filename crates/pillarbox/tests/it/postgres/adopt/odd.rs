@@ -309,3 +309,34 @@ async fn a_payload_may_be_any_text_nothing_or_large() {
     }
     adopted.clean_up().await;
 }
+
+#[tokio::test]
+async fn a_row_that_another_source_has_under_way_waits_for_it() {
+    let adopted = Adopted::new(ORDER_SERVICE).await;
+    let id = adopted.produce().await;
+    assert_eq!(adopted.import().await.rows, 1);
+    let outbox = &adopted.outbox;
+    outbox
+        .execute("update pillarbox.adopted set source = 'another'")
+        .await;
+    outbox
+        .execute("insert into pillarbox.importers values ('another', gen_random_uuid(), now() + interval '1 hour')")
+        .await;
+    assert_eq!(adopted.import().await.rows, 0, "an event is live once");
+
+    outbox
+        .execute(
+            "update pillarbox.importers set until = now() - interval '1 second' where source = 'another'",
+        )
+        .await;
+    assert_eq!(
+        adopted.import().await.rows,
+        1,
+        "nobody imports from that any more: it was this one's earlier name"
+    );
+    let delivery = adopted.take().await;
+    assert_eq!(delivery.event.id, id);
+    adopted.settle(&delivery, Verdict::Delivered).await;
+    assert_eq!(adopted.row(id).await["status"], "SENT");
+    adopted.clean_up().await;
+}

@@ -172,7 +172,7 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
     fn is_anew(&self) -> String {
         format!(
             "case when a.source = $1 then a.ended and not a.behind and a.mark <> {mark}
-    else a.source not in (select source from pillarbox.importers where until > now()) end",
+    else (select true from pillarbox.importers i where i.source = a.source and i.until > now()) is null end",
             mark = self.mark()
         )
     }

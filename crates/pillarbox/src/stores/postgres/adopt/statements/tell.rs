@@ -16,8 +16,8 @@ where a.event_id = any($1) and a.behind and (select true from {table} s where {i
     }
 
     /// Each event finds its row and its family by itself (lateral), whatever the planner thinks of their number: it
-    /// would read all of a table rather than look for a thousand rows of it. `(select $1)` keeps the number from it, or a
-    /// large batch would look dear enough to be compiled, which takes longer than to do it.
+    /// would read all of a table rather than look for a thousand rows of it. `(select $1)` keeps the number from it, so
+    /// that notes are looked up too.
     ///
     /// The place of a row leads from its lock to its update. A row that was changed between being seen and being locked
     /// has another place than this statement can see: it is told later, as one that somebody holds.
