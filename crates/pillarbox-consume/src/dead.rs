@@ -45,10 +45,6 @@ impl DeadLetter {
 }
 
 /// Is it one of these headers?
-#[cfg_attr(
-    not(any(feature = "rabbitmq", feature = "kafka")),
-    allow(dead_code, reason = "only brokers have headers")
-)]
 pub(crate) fn is_ours(name: &str) -> bool {
     name.get(..PREFIX.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))

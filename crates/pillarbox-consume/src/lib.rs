@@ -16,6 +16,15 @@
 //! Inside, a message goes from its source to the engine, waits in the lane of its key, and is worked on: one attempt
 //! after another, then acknowledged or put among the dead letters.
 
+#![cfg_attr(
+    not(any(feature = "rabbitmq", feature = "kafka")),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "without a broker nobody hands messages over"
+    )
+)]
+
 mod attempt;
 pub mod consumer;
 pub mod counters;

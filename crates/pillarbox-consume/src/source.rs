@@ -1,7 +1,7 @@
 //! The port to the brokers: what a consumer needs of one.
 //!
 //! A source is one task. It keeps connected for as long as the consumer runs, and hands every message on with a
-//! [`Receipt`], by which it hears what came of it. It never retries an event and never decides about one.
+//! receipt, by which it hears what came of it. It never retries an event and never decides about one.
 
 use std::fmt;
 
