@@ -14,13 +14,12 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::serve::Listener;
 use pillarbox::webhook::{Keys, Unverified};
-use pillarbox::{Event, Outcome, Sink};
+use pillarbox::{Clock, Event, Outcome, Sink, SystemClock};
 use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::webhook::{Config, Webhook};
 use pillarbox_sinks::{Secret, SinkConfig, Tls};
 use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness, delivery};
 use pillarbox_testkit::{Proxy, Skipped};
-use time::OffsetDateTime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -431,7 +430,7 @@ async fn a_receiver_verifies_what_is_signed_by_either_secret() {
 
     let (_, arrived) = harness.receiver.arrived.lock().unwrap().remove(0);
     let header = |name: &'static str| arrived.headers.get(name).map(String::as_str);
-    let now = OffsetDateTime::now_utc();
+    let now = SystemClock.wall();
     for secret in secrets {
         let keys = Keys::new([secret]).unwrap();
         let verified = keys.verify(header, &arrived.payload, now).unwrap();
