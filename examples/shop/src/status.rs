@@ -64,7 +64,11 @@ pub(crate) async fn print(places: &Places, json: bool) -> Result<()> {
     // A broker that is away is no reason to show nothing.
     status.dead_letters = match timeout(PATIENCE, dead_letters(places)).await {
         Ok(Ok(letters)) => Some(letters),
-        Ok(Err(_)) | Err(_) => None,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "RabbitMQ does not say how many dead letters there are");
+            None
+        }
+        Err(_) => None,
     };
     pool.close().await;
     if json {
@@ -115,7 +119,8 @@ async fn orders(pool: &PgPool) -> Result<Vec<OrderStatus>, sqlx::Error> {
         Option<String>,
     );
     let rows: Vec<Row> = sqlx::query_as(
-        "select o.id, o.quantity || ' × ' || o.item, o.status, s.status, s.path ->> -1, s.last_error
+        "select o.id, o.quantity || ' × ' || o.item, o.status, s.status,
+           case when o.status = 'placed' then s.path ->> -1 end, s.last_error
          from shop.orders o left join pillarbox.sagas s on s.name = 'order' and s.id = o.id::text
          order by o.id desc limit $1",
     )
@@ -177,7 +182,8 @@ async fn dead_letters(places: &Places) -> Result<BTreeMap<String, u32>, lapin::E
             letters.insert(service.to_string(), queue.message_count());
         }
     }
-    connection.close(200, "goodbye".into()).await?;
+    // We know what we wanted to know.
+    connection.close(200, "goodbye".into()).await.ok();
     Ok(letters)
 }
 

@@ -55,7 +55,8 @@ create table if not exists notifications.sent (
   position bigint generated always as identity primary key,
   order_id bigint not null,
   what     text not null,
-  words    text not null
+  words    text not null,
+  at       timestamptz not null default clock_timestamp()
 );
 
 commit;

@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::places::Places;
 use crate::services::Service;
-use crate::{Result, signals, watch};
+use crate::watch::Watch;
+use crate::{Result, signals};
 
 /// Before a service is started again: one that cannot start must not do so a thousand times in a second.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -22,11 +23,12 @@ const GRACE: Duration = Duration::from_secs(15);
 pub(crate) async fn up(places: &Places) -> Result<()> {
     places.migrate().await?;
     let shutdown = signals::shutdown(false)?;
+    let watch = Watch::begin(places.pool()?).await?;
     let mut running = JoinSet::new();
     for service in Service::ALL {
         running.spawn(keep_running(service, places.clone(), shutdown.clone()));
     }
-    running.spawn(watch::watch(places.pool()?, shutdown.clone()));
+    running.spawn(watch.run(shutdown.clone()));
     println!("the shop is open: place orders by `shop order` in another terminal; Ctrl-C closes it");
     let mut result = Ok(());
     while let Some(ended) = running.join_next().await {
@@ -71,6 +73,7 @@ fn start(service: Service, places: &Places) -> Result<Child> {
         .args(["serve", service.as_str(), "--until-stdin-ends"])
         .envs(places.environment())
         .stdin(Stdio::piped())
+        .process_group(0) // Ctrl-C is for us: we say when
         .kill_on_drop(true);
     Ok(command.spawn()?)
 }

@@ -18,37 +18,54 @@ const BEHIND: i64 = 500;
 const REMEMBERED: usize = 1000;
 
 const LINES: &str = "
-    select l.seq * 2, format('order %-5s %-12s %s', s.id, l.what, concat_ws(' ',
-             l.step, case when l.action = 'compensation' then '(undo)' end,
-             'attempt ' || nullif(l.attempt, 1), l.detail))
-    from pillarbox.saga_log l join pillarbox.sagas s on s.seq = l.saga where l.seq * 2 > $1
-    union all
-    select position * 2 + 1, 'customer told: ' || words from notifications.sent where position * 2 + 1 > $2
-    order by 1";
+    select number, line from (
+      select l.seq * 2 as number, rtrim(format('order %-5s %-12s %s', s.id, l.what, concat_ws(' ',
+               l.step, case when l.action = 'compensation' then '(undo)' end,
+               'attempt ' || nullif(l.attempt, 1), l.detail))) as line, l.at
+      from pillarbox.saga_log l join pillarbox.sagas s on s.seq = l.saga where l.seq * 2 > $1
+      union all
+      select position * 2 + 1, 'customer told: ' || words, at from notifications.sent where position * 2 + 1 > $2
+    ) lines order by at, number";
 
-/// Says it until the shop closes. What was there before is not said again.
-pub(crate) async fn watch(pool: PgPool, shutdown: CancellationToken) -> Result<()> {
-    let mut seen = Seen::default();
-    let mut is_first = true;
-    while !shutdown.is_cancelled() {
-        match lines(&pool, &seen).await {
-            Ok(lines) => {
-                for (number, line) in lines {
-                    if seen.is_new(number) && !is_first {
-                        println!("{line}");
-                    }
-                }
-                is_first = false;
-            }
-            Err(error) => tracing::warn!(%error, "what happens cannot be read; trying again"),
+/// Whoever watches.
+pub(crate) struct Watch {
+    pool: PgPool,
+    seen: Seen,
+}
+
+impl Watch {
+    /// What is there now is not said.
+    pub(crate) async fn begin(pool: PgPool) -> Result<Self> {
+        let mut seen = Seen::default();
+        for (number, _) in lines(&pool, &seen).await? {
+            seen.is_new(number);
         }
-        tokio::select! {
-            biased;
-            () = shutdown.cancelled() => {}
-            () = sleep(PAUSE) => {}
+        Ok(Self { pool, seen })
+    }
+
+    /// Says everything else until the shop closes.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) -> Result<()> {
+        while !shutdown.is_cancelled() {
+            match lines(&self.pool, &self.seen).await {
+                Ok(lines) => self.say(lines),
+                Err(error) => tracing::warn!(%error, "what happens cannot be read; trying again"),
+            }
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => {}
+                () = sleep(PAUSE) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, lines: Vec<(i64, String)>) {
+        for (number, line) in lines {
+            if self.seen.is_new(number) {
+                println!("{line}");
+            }
         }
     }
-    Ok(())
 }
 
 async fn lines(pool: &PgPool, seen: &Seen) -> Result<Vec<(i64, String)>, sqlx::Error> {

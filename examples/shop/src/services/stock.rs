@@ -37,20 +37,29 @@ impl Duty for Reserve {
             .bind(told.quantity)
             .execute(&mut *connection)
             .await?;
-        if inserted.rows_affected() == 1 && !take(connection, told).await? {
-            bar(connection, told.order).await?;
+        if inserted.rows_affected() == 0 {
+            return answer_again(connection, told.order).await;
         }
-        let select = "select status = 'reserved' from stock.reservations where order_id = $1";
-        let is_reserved: bool = sqlx::query_scalar(select)
-            .bind(told.order)
-            .fetch_one(connection)
-            .await?;
-        Ok(if is_reserved {
-            Said::done()
-        } else {
-            Said::Refused("there is not enough in stock, or it was released already")
-        })
+        if take(connection, told).await? {
+            return Ok(Said::done());
+        }
+        bar(connection, told.order).await?;
+        Ok(Said::Refused("there is not enough in stock"))
     }
+}
+
+/// What is said to an order that is known.
+async fn answer_again(connection: &mut PgConnection, order: i64) -> Result<Said, sqlx::Error> {
+    let select = "select status = 'reserved' from stock.reservations where order_id = $1";
+    let is_reserved: bool = sqlx::query_scalar(select)
+        .bind(order)
+        .fetch_one(connection)
+        .await?;
+    Ok(if is_reserved {
+        Said::done()
+    } else {
+        Said::Refused("it was refused or released before")
+    })
 }
 
 /// False if there is not enough.

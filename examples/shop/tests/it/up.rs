@@ -8,6 +8,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::world::{PATIENT, World, until};
 
+const README: &str = include_str!("../../README.md");
+
 /// What `shop up` has said so far.
 type Said = Arc<Mutex<Vec<String>>>;
 
@@ -22,6 +24,19 @@ fn process_of(said: &Said, service: &str) -> Option<Pid> {
 
 fn has_said(said: &Said, words: &str) -> bool {
     said.lock().unwrap().iter().any(|line| line.contains(words))
+}
+
+/// What the README says that it prints, below this heading.
+async fn says_the_story(said: &Said, heading: &str) {
+    let (_, rest) = README.split_once(heading).expect("the heading is there");
+    let (_, rest) = rest.split_once("```text\n").expect("the block begins");
+    let (block, _) = rest.split_once("```").expect("the block ends");
+    for line in block.lines() {
+        until(line, || async {
+            said.lock().unwrap().iter().any(|said| said == line)
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,12 +56,16 @@ async fn one_command_starts_everything_restarts_what_dies_and_ends_it_all() {
             heard.lock().unwrap().push(line);
         }
     });
-    world.order(&[]).await;
-    until("the order is told of", || async {
-        has_said(&said, "customer told: order 1 is on its way")
+    until("the shop is open", || async {
+        has_said(&said, "the shop is open")
     })
     .await;
-    assert!(has_said(&said, "order 1     done         shipping"), "{said:?}");
+    world.order(&[]).await;
+    says_the_story(&said, "## All is well").await;
+    world.order(&["--card", "expired"]).await;
+    world.order(&["--item", "unicorn"]).await;
+    world.order(&["--address", "nowhere"]).await;
+    says_the_story(&said, "## A step refuses").await;
 
     // By the fault switch, and by hand.
     world.run(&["fault", "stock", "crash"]).await;

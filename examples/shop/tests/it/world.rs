@@ -11,6 +11,7 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, PgPool};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Everybody.
 pub(crate) const SERVICES: [&str; 6] = [
@@ -44,8 +45,12 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl Fn
     }
 }
 
+/// How many shops there are at once: each has six processes with some connections to the database.
+static ROOM: Semaphore = Semaphore::const_new(4);
+
 /// A shop.
 pub(crate) struct World {
+    _room: SemaphorePermit<'static>,
     pub(crate) pool: PgPool,
     /// The name of its database, and what its queues begin with.
     pub(crate) name: String,
@@ -59,12 +64,14 @@ impl World {
 
     /// With RabbitMQ at another address than the usual one.
     pub(crate) async fn open_at(amqp: &str, patience: &str) -> Self {
+        let room = ROOM.acquire().await.unwrap();
         let server = variable("PILLARBOX_TEST_POSTGRES_URL");
         let name = format!("shop_{}", uuid::Uuid::new_v4().simple());
         administer(&server, format!("create database {name} template template0")).await;
         let (base, _) = server.rsplit_once('/').expect("a database in the URL");
         let database = format!("{base}/{name}");
         let world = Self {
+            _room: room,
             pool: PgPoolOptions::new()
                 .max_connections(3)
                 .connect_lazy(&database)
