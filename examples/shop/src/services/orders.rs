@@ -53,13 +53,11 @@ async fn ended(
     event: &Received<Bytes>,
     status: Status,
 ) -> Result<(), Failed> {
-    if !status.has_ended() {
-        return Ok(());
-    }
     let order: i64 = event.headers.get(ID).map_or("", String::as_str).parse()?;
     match status {
+        Status::Running | Status::Compensating => Ok(()),
         Status::Completed => close(transaction, order, "confirmed", &OrderConfirmed { order }).await,
-        Status::Compensated | Status::Running | Status::Compensating => {
+        Status::Compensated => {
             let why = reason(transaction, order).await?;
             close(transaction, order, "cancelled", &OrderCancelled { order, why }).await
         }
@@ -81,12 +79,15 @@ async fn close(
     Ok(())
 }
 
-/// What went wrong last.
+/// Why the saga was given up: what the last command came to. Nothing if a person wanted it so.
 async fn reason(transaction: &mut PgTransaction<'static>, order: i64) -> Result<Option<String>, sqlx::Error> {
-    let select = "select last_error from pillarbox.sagas where name = $1 and id = $2";
+    let select = "select l.step || ': ' || coalesce(l.detail, l.what)
+         from pillarbox.saga_log l join pillarbox.sagas s on s.seq = l.saga
+         where s.name = $1 and s.id = $2 and l.action = 'command' and l.what in ('refused', 'failed', 'timed out')
+         order by l.seq desc limit 1";
     sqlx::query_scalar(select)
         .bind(NAME)
         .bind(order.to_string())
-        .fetch_one(&mut **transaction)
+        .fetch_optional(&mut **transaction)
         .await
 }
