@@ -1,8 +1,9 @@
 //! What a table says of its rows afterwards, in the words of its own document.
 
-use pillarbox::{Payload, Verdict};
+use pillarbox::{Operate, Payload, Verdict};
 use serde_json::{Value, json};
 
+use super::agreeing::assert_agree;
 use super::harness::{Adopted, dead, retry};
 use super::seeds::{ALL, ARAP, DEBEZIUM, FAMILY_HUB, MODKIT, ORDER_SERVICE, REDIVER};
 
@@ -170,6 +171,23 @@ async fn debezium_rows_are_gone_when_they_are_sent() {
     assert_eq!(adopted.row(sent).await, Value::Null);
     assert_ne!(adopted.row(failed).await, Value::Null);
     assert_eq!(adopted.import().await.rows, 0, "it is not taken again");
+    adopted.clean_up().await;
+}
+
+/// Only what is noted of it tells that: its row says nothing but that it is there.
+#[tokio::test]
+async fn debezium_rows_that_a_person_retries_are_on_their_way_again() {
+    let adopted = Adopted::new(DEBEZIUM).await;
+    let id = adopted.produce().await;
+    let delivery = adopted.take().await;
+    adopted.settle(&delivery, dead()).await;
+    assert_agree(&adopted, None).await;
+    let retried = adopted.outbox.store.retry(&[id]).await;
+    retried.expect("it is there");
+    assert_agree(&adopted, None).await;
+    let delivery = adopted.take().await;
+    adopted.settle(&delivery, Verdict::Delivered).await;
+    assert_eq!(adopted.row(id).await, Value::Null);
     adopted.clean_up().await;
 }
 

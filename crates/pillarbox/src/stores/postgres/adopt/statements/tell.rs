@@ -48,8 +48,7 @@ where a.event_id = any($1) and a.behind and (select true from {table} s where {i
   delete from pillarbox.adopted a using told t where t.status = 'delivered' and a.event_id = t.event_id
 ), left_alone as (
   update pillarbox.adopted a
-  set behind = f.place is null or coalesce(f.is_due, false),
-    ended = a.ended or (f.place is not null and coalesce({is_over}, false))
+  set behind = f.place is null or coalesce(f.is_due, false), ended = {ended}
   from family f where a.event_id = f.event_id and f.event_id not in (select event_id from told)
 )
 select count(*) from told",
@@ -67,9 +66,14 @@ select count(*) from told",
                 Status::Processed | Status::Code { .. } =>
                     "m.status <> 'processing' and (n.mark = s.says or m.status = 'delivered')",
             },
-            is_over = match &self.layout.status {
-                Status::Presence => "f.members = 0 or f.status = 'dead'",
-                Status::Processed | Status::Code { .. } => "f.members = 0",
+            ended = match &self.layout.status {
+                // Its row is there or it is not, and says no more: only the note tells that it is given up on, or no longer.
+                Status::Presence => {
+                    "case when f.place is null then a.ended
+      else f.members = 0 or coalesce(f.status = 'dead', false) end"
+                }
+                Status::Processed | Status::Code { .. } =>
+                    "a.ended or (f.place is not null and f.members = 0)",
             },
         )
     }
