@@ -3,7 +3,8 @@
 //! A connection that is lost makes everything that came on it void: the broker gives it to whoever is next, and an
 //! acknowledgement of ours would be of another message by then. The receipts know by the channel that they came on.
 //!
-//! The client's own recovery stays off, because it would hide exactly that.
+//! The client's own recovery stays off, because it would hide exactly that. And what is asked of a connection that is lost
+//! meanwhile may stay unanswered for ever: so nobody waits for it longer than the connection lasts.
 //!
 //! **If we die here** the broker gives everything that was not acknowledged to the next consumer, in its order.
 
@@ -88,6 +89,7 @@ impl RabbitMq {
             connection,
             channel,
             deliveries,
+            gone: CancellationToken::new(),
         })
     }
 }
@@ -137,11 +139,14 @@ struct Link {
     /// earlier ones are still held here.
     deliveries: lapin::Consumer,
     graves: Arc<Graves>,
+    /// Cancelled when the link is over, for everybody who waits for an answer on it.
+    gone: CancellationToken,
 }
 
 impl Link {
     /// Hands messages on until the connection ends, and says why; or until the end.
     async fn receive(mut self, inlet: &Inlet, end: &CancellationToken) -> Option<String> {
+        let _over = self.gone.clone().drop_guard();
         loop {
             let delivery = tokio::select! {
                 biased;
@@ -152,7 +157,7 @@ impl Link {
                 delivery = self.deliveries.next() => delivery,
             };
             match delivery {
-                Some(Ok(delivery)) => inlet.put(message(delivery, &self.graves)),
+                Some(Ok(delivery)) => inlet.put(message(delivery, &self.graves, &self.gone)),
                 Some(Err(error)) => return Some(self.lost(error.to_string()).await),
                 None => {
                     let reason = "the broker cancelled the consumer; is the queue deleted?";
@@ -164,6 +169,7 @@ impl Link {
 
     /// Whatever is left of the connection goes, and with it everything that came on it.
     async fn lost(self, reason: String) -> String {
+        self.gone.cancel();
         self.goodbye().await;
         reason
     }
@@ -180,7 +186,7 @@ impl Link {
     }
 }
 
-fn message(delivery: Delivery, graves: &Arc<Graves>) -> Message {
+fn message(delivery: Delivery, graves: &Arc<Graves>, gone: &CancellationToken) -> Message {
     let body = Bytes::from(delivery.data);
     let event = read::event(&delivery.properties, body.clone(), delivery.routing_key.as_str());
     Message {
@@ -191,6 +197,7 @@ fn message(delivery: Delivery, graves: &Arc<Graves>) -> Message {
             properties: delivery.properties,
             body,
             graves: graves.clone(),
+            gone: gone.clone(),
         }),
         _room: None,
     }
@@ -202,25 +209,30 @@ struct Held {
     properties: BasicProperties,
     body: Bytes,
     graves: Arc<Graves>,
+    /// The connection that it came on is lost.
+    gone: CancellationToken,
 }
 
 #[async_trait]
 impl Receipt for Held {
     fn begin(&self) -> bool {
-        self.acker.usable()
+        self.acker.usable() && !self.gone.is_cancelled()
     }
 
     async fn acknowledge(&self) {
-        match self.acker.ack(BasicAckOptions::default()).await {
-            Ok(true) => {}
-            Ok(false) => {
+        let acked = self.acker.ack(BasicAckOptions::default());
+        match self.gone.run_until_cancelled(acked).await {
+            Some(Ok(true)) => {}
+            Some(Ok(false)) | None => {
                 tracing::debug!("the connection ended before the acknowledgement; the message comes again")
             }
-            Err(error) => tracing::debug!(%error, "not acknowledged; the message comes again"),
+            Some(Err(error)) => tracing::debug!(%error, "not acknowledged; the message comes again"),
         }
     }
 
     async fn bury(&self, letter: &DeadLetter) -> Result<(), String> {
-        self.graves.bury(&self.properties, &self.body, letter).await
+        let buried = self.graves.bury(&self.properties, &self.body, letter);
+        let lost = || Err("the connection ended before the confirmation".to_owned());
+        self.gone.run_until_cancelled(buried).await.unwrap_or_else(lost)
     }
 }
