@@ -53,17 +53,6 @@ impl Private {
         self.run(&["start", self.name]);
     }
 
-    /// `kill -9`, then the same again.
-    pub fn kill_and_start(&self) {
-        self.kill();
-        self.start_again();
-    }
-
-    /// PostgreSQL's own word for a crash: no checkpoint, every connection cut.
-    pub fn restart_immediately(&self) {
-        self.run(&["restart", self.name, "--mode", "immediate"]);
-    }
-
     fn run(&self, arguments: &[&str]) -> String {
         let output = self.script().args(arguments).output().expect("the script runs");
         let errors = String::from_utf8_lossy(&output.stderr);
