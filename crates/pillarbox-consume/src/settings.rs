@@ -66,6 +66,11 @@ impl Redelivered {
     }
 }
 
+/// How tries are spaced at what is away, a database or a broker: it is back soon, or it takes a while.
+pub(crate) fn outage() -> RetryPolicy {
+    RetryPolicy::exponential(Duration::from_millis(200), Duration::from_secs(15))
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pillarbox::outcome::decide;
-use pillarbox::{Clock, Outcome, RetryPolicy, StoreError, Verdict, failpoint};
+use pillarbox::{Clock, Outcome, StoreError, Verdict, failpoint};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +33,7 @@ use crate::counters::Counters;
 use crate::database::Database;
 use crate::dead::DeadLetter;
 use crate::received::Received;
+use crate::settings::outage;
 use crate::source::{AtWork, Message};
 
 /// What all messages of a consumer share.
@@ -60,11 +61,6 @@ enum Next {
 enum Counted {
     Yes,
     No,
-}
-
-/// How attempts that do not count are spaced: a database is back soon, or it takes a while.
-fn outage() -> RetryPolicy {
-    RetryPolicy::exponential(Duration::from_millis(200), Duration::from_secs(15))
 }
 
 impl<D: Database> Work<D> {

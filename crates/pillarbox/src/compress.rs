@@ -20,6 +20,9 @@ use crate::event::Event;
 /// The encoding's name in `content_encoding`, as in HTTP.
 pub const ZSTD: &str = "zstd";
 
+/// How large a payload may get when it is decompressed, unless said otherwise.
+pub const MAX_DECOMPRESSED: usize = 64 * 1024 * 1024;
+
 /// Payloads up to this many bytes stay as they are, unless said otherwise.
 pub const THRESHOLD: usize = 1024 * 1024;
 

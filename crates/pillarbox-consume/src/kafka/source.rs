@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use pillarbox::RetryPolicy;
 use pillarbox_sinks::kafka::refused;
 use pillarbox_sinks::registry::ConfigError;
 use rdkafka::TopicPartitionList;
@@ -33,6 +32,7 @@ use super::dead::{self, Graves};
 use super::partition::Partition;
 use super::read::Record;
 use crate::dead::DeadLetter;
+use crate::settings::outage;
 use crate::source::sealed::Listen;
 use crate::source::{Inlet, Message, Receipt};
 
@@ -109,7 +109,7 @@ impl Listen for Kafka {
             () = end.cancelled() => return,
             () = self.declare(consumer) => {}
         }
-        let patience = RetryPolicy::exponential(Duration::from_millis(200), Duration::from_secs(15));
+        let patience = outage();
         let mut in_vain = 0;
         while !end.is_cancelled() {
             let reason = match self.join() {

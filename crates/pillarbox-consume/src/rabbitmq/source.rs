@@ -18,7 +18,6 @@ use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use lapin::{Acker, BasicProperties, Channel, Connection};
-use pillarbox::RetryPolicy;
 use pillarbox_sinks::rabbitmq::Dial;
 use pillarbox_sinks::registry::ConfigError;
 use tokio::time::{sleep, timeout};
@@ -28,6 +27,7 @@ use super::config::Config;
 use super::dead::Graves;
 use super::{read, topology};
 use crate::dead::DeadLetter;
+use crate::settings::outage;
 use crate::source::sealed::Listen;
 use crate::source::{Inlet, Lane, Message, Receipt};
 
@@ -97,7 +97,7 @@ impl RabbitMq {
 #[async_trait]
 impl Listen for RabbitMq {
     async fn listen(self: Box<Self>, consumer: &str, inlet: Inlet, end: CancellationToken) {
-        let patience = RetryPolicy::exponential(Duration::from_millis(200), Duration::from_secs(15));
+        let patience = outage();
         let mut in_vain = 0;
         while !end.is_cancelled() {
             let opened = tokio::select! {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use pillarbox::{Delivery, Event, Outcome, RetryPolicy, Sink};
-use pillarbox_consume::kafka::{Config, Kafka};
-use pillarbox_consume::{Consumer, Failed, Handler, Received, Snapshot};
+use pillarbox_consume::kafka::Config;
+use pillarbox_consume::{Consumer, Failed, Handler, Received};
 use pillarbox_sinks::SinkConfig;
 use pillarbox_sinks::Template;
 use pillarbox_sinks::kafka::Config as SinkOfKafka;
@@ -22,11 +22,10 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::{Offset, TopicPartitionList};
 use sqlx::{PgPool, PgTransaction};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use crate::books::{Books, Entry, Keeper, entry};
 use crate::environment::{fresh_name, until, variable};
+use crate::running::{Held, Running};
 
 const PARTITIONS: i32 = 4;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -153,34 +152,6 @@ async fn deliver(sink: &dyn Sink, events: &[Event]) {
     }
 }
 
-/// A consumer that runs.
-pub(crate) struct Running {
-    stop: CancellationToken,
-    task: JoinSet<Snapshot>,
-}
-
-impl Running {
-    pub(crate) fn start(consumer: Consumer<PgPool>, config: Config) -> Self {
-        let stop = CancellationToken::new();
-        let shutdown = stop.clone();
-        let mut task = JoinSet::new();
-        let source = Kafka::new(config).unwrap();
-        task.spawn(async move { consumer.run(source, shutdown).await.unwrap() });
-        Self { stop, task }
-    }
-
-    /// Runs until the process is killed.
-    pub(crate) async fn forever(mut self) {
-        let ended = self.task.join_next().await;
-        panic!("the consumer ended: {ended:?}");
-    }
-
-    pub(crate) async fn stop(mut self) -> Snapshot {
-        self.stop.cancel();
-        self.task.join_next().await.unwrap().unwrap()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_handled_once_in_every_format_and_the_group_remembers() {
     let (books, broker) = (Books::open().await, Broker::fresh().await);
@@ -303,25 +274,6 @@ async fn partitions_go_from_member_to_member_in_order_and_nothing_is_done_twice(
     }
     books.close().await;
     broker.clean_up().await;
-}
-
-/// Waits inside of the handler until it is let go.
-struct Held {
-    inside: Arc<AtomicUsize>,
-    gate: Arc<Semaphore>,
-    keeper: Keeper,
-}
-
-impl Handler<PgTransaction<'static>, Entry> for Held {
-    async fn handle(
-        &self,
-        transaction: &mut PgTransaction<'static>,
-        event: Received<Entry>,
-    ) -> Result<(), Failed> {
-        self.inside.fetch_add(1, Ordering::SeqCst);
-        self.gate.acquire().await?.forget();
-        self.keeper.handle(transaction, event).await
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -93,7 +93,8 @@ mod rabbitmq {
     use crate::books::Books;
     use crate::children::place;
     use crate::environment::until;
-    use crate::rabbitmq::{Broker, Running};
+    use crate::rabbitmq::Broker;
+    use crate::running::Running;
 
     /// Not a test of its own: the consumer that is killed.
     #[tokio::test(flavor = "multi_thread")]
@@ -143,7 +144,8 @@ mod kafka {
     use crate::books::Books;
     use crate::children::place;
     use crate::environment::until;
-    use crate::kafka::{Broker, Running};
+    use crate::kafka::Broker;
+    use crate::running::Running;
     use pillarbox_consume::kafka::Config;
 
     /// Always the same member, so that the group does not wait for one that is dead.

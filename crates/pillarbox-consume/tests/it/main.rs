@@ -13,6 +13,7 @@ mod outage;
 mod proof;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+mod running;
 #[cfg(all(feature = "rabbitmq", feature = "sqlite"))]
 mod sqlite;
 mod swallowed;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::books::{Books, entry};
 use crate::environment::{until, variable};
-use crate::rabbitmq::{Broker, Running};
+use crate::rabbitmq::Broker;
+use crate::running::Running;
 
 /// A pool that reaches the database through the proxy, and does not wait long.
 fn through(proxy: &Proxy, options: PgConnectOptions) -> PgPool {

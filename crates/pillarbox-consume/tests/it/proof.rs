@@ -87,7 +87,8 @@ mod on_rabbitmq {
     use super::{assert_exact, consume_and_kill, published, take_turns};
     use crate::books::Books;
     use crate::children::{Consuming, place};
-    use crate::rabbitmq::{Broker, Running};
+    use crate::rabbitmq::Broker;
+    use crate::running::Running;
 
     /// Not a test of its own: a consumer that is killed.
     #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +132,8 @@ mod on_kafka {
     use super::{assert_exact, consume_and_kill, published, take_turns};
     use crate::books::Books;
     use crate::children::{Consuming, place};
-    use crate::kafka::{Broker, Running};
+    use crate::kafka::Broker;
+    use crate::running::Running;
 
     /// Not a test of its own: a consumer that is killed.
     #[tokio::test(flavor = "multi_thread")]

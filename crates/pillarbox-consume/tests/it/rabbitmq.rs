@@ -11,19 +11,18 @@ use lapin::uri::AMQPUri;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use pillarbox::{Delivery, Event, Outcome, RetryPolicy, Sink};
 use pillarbox_consume::rabbitmq::{Config, RabbitMq};
-use pillarbox_consume::{Consumer, Failed, Handler, Received, Snapshot};
+use pillarbox_consume::{Consumer, Failed, Handler, Received};
 use pillarbox_sinks::SinkConfig;
 use pillarbox_sinks::message::{self, Format};
 use pillarbox_sinks::rabbitmq::Config as SinkOfRabbitMq;
 use pillarbox_testkit::Proxy;
 use pillarbox_testkit::sink_suite::delivery;
-use sqlx::{PgPool, PgTransaction};
+use sqlx::PgTransaction;
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use crate::books::{Books, Entry, entry};
 use crate::environment::{fresh_name, until, variable};
+use crate::running::{Held, Running};
 
 /// An exchange, a queue on it, and a way to look into both.
 pub(crate) struct Broker {
@@ -159,37 +158,11 @@ fn header(message: &lapin::message::Delivery, name: &str) -> Option<String> {
     }
 }
 
-/// A consumer that runs.
-pub(crate) struct Running {
-    stop: CancellationToken,
-    task: JoinSet<Snapshot>,
-}
-
 impl Running {
-    pub(crate) fn start(consumer: Consumer<PgPool>, config: Config) -> Self {
-        let stop = CancellationToken::new();
-        let shutdown = stop.clone();
-        let mut task = JoinSet::new();
-        let source = RabbitMq::new(config).unwrap();
-        task.spawn(async move { consumer.run(source, shutdown).await.unwrap() });
-        Self { stop, task }
-    }
-
     /// Waits until everything is declared, and stops.
     pub(crate) async fn declare(self, broker: &Broker) {
         broker.until_consumed().await;
         self.stop().await;
-    }
-
-    /// Runs until the process is killed.
-    pub(crate) async fn forever(mut self) {
-        let ended = self.task.join_next().await;
-        panic!("the consumer ended: {ended:?}");
-    }
-
-    pub(crate) async fn stop(mut self) -> Snapshot {
-        self.stop.cancel();
-        self.task.join_next().await.unwrap().unwrap()
     }
 }
 
@@ -360,25 +333,6 @@ async fn a_message_of_somebody_else_is_handled_if_it_can_be_known_again() {
     assert_eq!(books.account("a").await, [1]);
     books.close().await;
     broker.clean_up().await;
-}
-
-/// Waits inside of the handler until it is let go.
-struct Held {
-    inside: Arc<AtomicUsize>,
-    gate: Arc<Semaphore>,
-    keeper: crate::books::Keeper,
-}
-
-impl Handler<PgTransaction<'static>, Entry> for Held {
-    async fn handle(
-        &self,
-        transaction: &mut PgTransaction<'static>,
-        event: Received<Entry>,
-    ) -> Result<(), Failed> {
-        self.inside.fetch_add(1, Ordering::SeqCst);
-        self.gate.acquire().await?.forget();
-        self.keeper.handle(transaction, event).await
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

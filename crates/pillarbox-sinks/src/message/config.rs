@@ -1,6 +1,7 @@
 //! What every destination can say of its messages.
 
 use percent_encoding::utf8_percent_encode;
+pub use pillarbox::compress::MAX_DECOMPRESSED;
 use pillarbox::{Delivery, Outcome};
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +9,6 @@ use crate::percent;
 use crate::registry::ConfigError;
 use crate::size::Size;
 use crate::template::Template;
-
-/// How large a payload may get when it is decompressed, unless said otherwise.
-pub const MAX_DECOMPRESSED: usize = 64 * 1024 * 1024;
 
 /// The keys that every destination has for its messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -6,14 +6,12 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 
 use super::{Upcast, Upcasters};
-use crate::compress::{decompress, is_compressed};
+use crate::compress::MAX_DECOMPRESSED;
 use crate::event::Delivery;
+use crate::outbox::enqueued::restored;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::sink::Sink;
-
-/// How large a compressed payload may become, as at every other destination unless said otherwise there.
-const MAX_DECOMPRESSED: usize = 64 << 20;
 
 /// A sink that delivers events in the version that its receivers understand.
 ///
@@ -71,29 +69,23 @@ impl<S> Upcasting<S> {
         if event.event_version >= version {
             return Ok(Cow::Borrowed(delivery));
         }
-        let compressed = is_compressed(event);
-        let content = if compressed {
-            let content = decompress(event.payload.as_bytes(), MAX_DECOMPRESSED);
-            content.map_err(|error| Outcome::reject(error.to_string()))?
-        } else {
-            event.payload.as_bytes().clone()
-        };
+        let restored =
+            restored(event.clone(), MAX_DECOMPRESSED).map_err(|error| Outcome::reject(error.to_string()))?;
+        let content = restored.payload.as_bytes();
         let upcast = self
             .upcasters
-            .upcast(&name, event.event_version, version, &content);
-        let payload = match upcast.map_err(|error| Outcome::reject(error.to_string()))? {
+            .upcast(&name, event.event_version, version, content);
+        let content = match upcast.map_err(|error| Outcome::reject(error.to_string()))? {
             Upcast::Same => return Ok(Cow::Borrowed(delivery)),
-            Upcast::Changed(payload) => payload,
+            Upcast::Changed(content) => content,
         };
         let mut newer = delivery.clone();
+        newer.event = restored;
         newer.event.event_version = version;
-        newer.event.payload = match &event.payload {
-            Payload::Bytes(_) if !compressed => Payload::Bytes(payload),
-            Payload::Bytes(_) | Payload::Json(_) => Payload::Json(payload),
+        newer.event.payload = match newer.event.payload {
+            Payload::Json(_) => Payload::Json(content),
+            Payload::Bytes(_) => Payload::Bytes(content),
         };
-        if compressed {
-            newer.event.content_encoding = None;
-        }
         Ok(Cow::Owned(newer))
     }
 }
