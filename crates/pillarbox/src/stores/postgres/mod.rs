@@ -16,6 +16,7 @@ mod lanes;
 mod list;
 mod look;
 mod migrate;
+mod nodelay;
 mod operate;
 mod route;
 mod sagas;
@@ -182,6 +183,7 @@ fn open_with(connections: u32, connect: &PgConnectOptions, options: &Options) ->
     PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(options.timeout.min(Duration::from_secs(10)))
+        .after_connect(nodelay::to_port(connect.get_port()))
         .connect_lazy_with(connect.clone())
 }
 
