@@ -16,30 +16,12 @@ use crate::stores::postgres::{Inner, Transaction, store_error};
 /// How many rows that are behind are told in one round.
 const BEHIND: i64 = 1000;
 
-/// Events of one source that are about to change, and what is noted of them. Nobody else changes that until the end of the
+/// Events of one source that are about to change. What is noted of them nobody else changes until the end of the
 /// transaction.
 #[derive(Debug)]
 pub(in crate::stores::postgres) struct Touched {
     source: String,
-    notes: Vec<Note>,
-}
-
-/// What is noted of one event: its row in the table, and what that said when we last read or wrote it.
-#[derive(Debug)]
-struct Note {
-    event_id: Uuid,
-    source_id: String,
-    mark: String,
-}
-
-impl Note {
-    fn new((event_id, source_id, mark): (Uuid, String, String)) -> Self {
-        Self {
-            event_id,
-            source_id,
-            mark,
-        }
-    }
+    events: Vec<Uuid>,
 }
 
 /// Locks what is noted of the rows of adopted tables that these native rows came from.
@@ -63,8 +45,7 @@ pub(in crate::stores::postgres) async fn lock_for_a_person(
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let noted = lock_adopted(transaction, &inner.sql.lock_adopted, ids).await?;
-    Ok(by_source(noted))
+    lock_adopted(transaction, &inner.sql.lock_adopted, ids).await
 }
 
 /// The same for whoever holds the native rows already: `None` if somebody is at one of them, who may be waiting for us.
@@ -76,50 +57,33 @@ pub(in crate::stores::postgres) async fn try_lock(
     if !inner.adopts() || ids.is_empty() {
         return Ok(Some(Vec::new()));
     }
-    let noted = lock_adopted(transaction, &inner.sql.lock_adopted_at_once(), ids).await?;
+    let touched = lock_adopted(transaction, &inner.sql.lock_adopted_at_once(), ids).await?;
     let all: i64 = sqlx::query_scalar(inner.sql.count_adopted.safe())
         .bind(ids)
         .persistent(false)
         .fetch_one(&mut **transaction)
         .await
         .map_err(store_error)?;
-    if i64::try_from(noted.len()).is_ok_and(|locked| locked < all) {
+    let locked: usize = touched.iter().map(|one| one.events.len()).sum();
+    if i64::try_from(locked).is_ok_and(|locked| locked < all) {
         return Ok(None);
     }
-    Ok(Some(by_source(noted)))
+    Ok(Some(touched))
 }
-
-/// A source, and a note of it.
-type Noted = (String, Note);
 
 async fn lock_adopted(
     transaction: &mut Transaction,
     statement: &Statement,
     ids: &[Uuid],
-) -> Result<Vec<Noted>, StoreError> {
-    let rows: Vec<(String, Uuid, String, String)> = sqlx::query_as(statement.safe())
+) -> Result<Vec<Touched>, StoreError> {
+    let rows: Vec<(String, Vec<Uuid>)> = sqlx::query_as(statement.safe())
         .bind(ids)
         .persistent(false)
         .fetch_all(&mut **transaction)
         .await
         .map_err(store_error)?;
-    let noted = |(source, event_id, source_id, mark)| (source, Note::new((event_id, source_id, mark)));
-    Ok(rows.into_iter().map(noted).collect())
-}
-
-/// They come sorted by source.
-fn by_source(noted: Vec<Noted>) -> Vec<Touched> {
-    let mut touched: Vec<Touched> = Vec::new();
-    for (source, note) in noted {
-        match touched.last_mut().filter(|last| last.source == source) {
-            Some(last) => last.notes.push(note),
-            None => touched.push(Touched {
-                source,
-                notes: vec![note],
-            }),
-        }
-    }
-    touched
+    let touched = |(source, events)| Touched { source, events };
+    Ok(rows.into_iter().map(touched).collect())
 }
 
 /// Leaves out those of which nothing was written, because their rows were no longer ours: what a table was told by
@@ -142,7 +106,7 @@ pub(in crate::stores::postgres) async fn settled(
         .await
         .map_err(store_error)?;
     for one in &mut touched {
-        one.notes.retain(|note| !unchanged.contains(&note.event_id));
+        one.events.retain(|event| !unchanged.contains(event));
     }
     Ok(touched)
 }
@@ -153,10 +117,10 @@ pub(in crate::stores::postgres) async fn tell(
     transaction: &mut Transaction,
     touched: Vec<Touched>,
 ) -> Result<(), StoreError> {
-    for Touched { source, notes } in touched {
+    for Touched { source, events } in touched {
         match inner.adoption(&source) {
-            Some(adoption) => tell_rows(transaction, &adoption, notes).await?,
-            None => set_behind(inner, transaction, notes).await?,
+            Some(adoption) => tell_rows(transaction, &adoption, &events).await?,
+            None => set_behind(inner, transaction, &events).await?,
         }
     }
     Ok(())
@@ -165,21 +129,13 @@ pub(in crate::stores::postgres) async fn tell(
 async fn tell_rows(
     transaction: &mut Transaction,
     adoption: &Adoption,
-    notes: Vec<Note>,
+    events: &[Uuid],
 ) -> Result<(), StoreError> {
-    if notes.is_empty() {
+    if events.is_empty() {
         return Ok(());
-    }
-    let (mut events, mut rows, mut marks) = (Vec::new(), Vec::new(), Vec::new());
-    for note in notes {
-        events.push(note.event_id);
-        rows.push(note.source_id);
-        marks.push(note.mark);
     }
     sqlx::query(AssertSqlSafe(adoption.tell.clone()))
         .bind(events)
-        .bind(rows)
-        .bind(marks)
         .persistent(false)
         .execute(&mut **transaction)
         .await
@@ -187,12 +143,7 @@ async fn tell_rows(
     Ok(())
 }
 
-async fn set_behind(
-    inner: &Inner,
-    transaction: &mut Transaction,
-    notes: Vec<Note>,
-) -> Result<(), StoreError> {
-    let events: Vec<Uuid> = notes.into_iter().map(|note| note.event_id).collect();
+async fn set_behind(inner: &Inner, transaction: &mut Transaction, events: &[Uuid]) -> Result<(), StoreError> {
     sqlx::query(inner.sql.set_behind.safe())
         .bind(events)
         .persistent(false)
@@ -208,7 +159,7 @@ pub(super) async fn catch_up(
     transaction: &mut Transaction,
     adoption: &Adoption,
 ) -> Result<(), StoreError> {
-    let behind: Vec<(Uuid, String, String)> = sqlx::query_as(inner.sql.are_behind.safe())
+    let behind: Vec<Uuid> = sqlx::query_scalar(inner.sql.are_behind.safe())
         .bind(&adoption.source)
         .bind(BEHIND)
         .persistent(false)
@@ -218,12 +169,10 @@ pub(super) async fn catch_up(
     if behind.is_empty() {
         return Ok(());
     }
-    let behind: Vec<Note> = behind.into_iter().map(Note::new).collect();
-    let events: Vec<Uuid> = behind.iter().map(|note| note.event_id).collect();
-    tell_rows(transaction, adoption, behind).await?;
+    tell_rows(transaction, adoption, &behind).await?;
     // Who is gone need not be told, and must not keep others from being told.
     sqlx::query(AssertSqlSafe(adoption.forgo.clone()))
-        .bind(events)
+        .bind(behind)
         .persistent(false)
         .execute(&mut **transaction)
         .await

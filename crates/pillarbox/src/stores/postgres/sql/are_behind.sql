@@ -2,4 +2,4 @@
 -- $1 source   $2 how many
 -- Locks: what is noted of them; what others hold is skipped.
 -- Index: adopted_behind.
-select event_id, source_id, mark from pillarbox.adopted where source = $1 and behind limit $2 for update skip locked
+select event_id from pillarbox.adopted where source = $1 and behind limit $2 for update skip locked

@@ -26,9 +26,11 @@ where a.event_id = any($1) and a.behind and (select true from {table} s where {i
             "with family as materialized (
   select n.event_id, n.source_id, s.place, m.members, m.status, m.attempts, m.due_at,
     case when m.members > 1 then {error} else m.error end as error, {is_due} as is_due
-  from unnest((select $1::uuid[]), (select $2::text[]), (select $3::text[])) as n (event_id, source_id, mark)
+  from unnest((select $1::uuid[])) as given (event_id) cross join lateral (
+    select a.event_id, a.source_id, a.mark from pillarbox.adopted a where a.event_id = given.event_id
+  ) as n
   left join lateral (
-    select s.ctid as place, {mark} as says from {table} s where {is_its_row} for update skip locked
+    select s.ctid as place, {mark} as says from {table} s where {is_its_row} for no key update skip locked
   ) as s on true cross join lateral (
     select count(*) as members,
       case when bool_or(status not in ('pending', 'dead', 'delivered')) then 'processing'
