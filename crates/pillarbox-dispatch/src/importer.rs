@@ -18,6 +18,8 @@ use crate::worker::Worker;
 const MOST: usize = 10_000;
 /// How often what people did to a table is heeded.
 const HEED: Duration = Duration::from_secs(2);
+/// How often old rows are deleted and notes forgotten: without an index on it, that reads everything that was delivered.
+const TIDY: Duration = Duration::from_secs(60);
 /// When to ask again while as many rows are on their way as may be.
 const SOON: Duration = Duration::from_millis(100);
 
@@ -28,6 +30,8 @@ pub(crate) struct Importer {
     wake: Wake,
     /// When people were heeded last.
     heeded: Option<Duration>,
+    /// When the table was tidied last, unless there was more to do.
+    tidied: Option<Duration>,
     strange: usize,
     backoff: Backoff,
 }
@@ -39,6 +43,7 @@ impl Importer {
             from,
             wake,
             heeded: None,
+            tidied: None,
             strange: 0,
             backoff: Backoff::for_store(),
         }
@@ -46,10 +51,8 @@ impl Importer {
 
     fn request(&mut self) -> ImportRequest {
         let now = self.worker.now();
-        let heed = self.heeded.is_none_or(|then| now.saturating_sub(then) >= HEED);
-        if heed {
-            self.heeded = Some(now);
-        }
+        let heed = is_time(&mut self.heeded, now, HEED);
+        let tidy = is_time(&mut self.tidied, now, TIDY);
         ImportRequest {
             source: self.from.source.clone(),
             worker: self.worker.id,
@@ -58,6 +61,7 @@ impl Importer {
             batch: self.from.batch,
             most: MOST,
             heed,
+            tidy,
         }
     }
 
@@ -88,6 +92,15 @@ impl Importer {
     }
 }
 
+/// Has it been so long? Then it begins anew.
+fn is_time(last: &mut Option<Duration>, now: Duration, every: Duration) -> bool {
+    let is_time = last.is_none_or(|then| now.saturating_sub(then) >= every);
+    if is_time {
+        *last = Some(now);
+    }
+    is_time
+}
+
 impl Task for Importer {
     async fn tick(&mut self) -> Next {
         let request = self.request();
@@ -100,8 +113,11 @@ impl Task for Importer {
                 if imported.rows > 0 {
                     self.wake.ring();
                 }
+                if imported.untidy {
+                    self.tidied = None;
+                }
                 match imported {
-                    Imported { more: true, .. } => Next::Again,
+                    Imported { more: true, .. } | Imported { untidy: true, .. } => Next::Again,
                     Imported { full: true, .. } => Next::Wait(SOON),
                     _ => Next::Wait(self.from.poll),
                 }

@@ -359,6 +359,8 @@ pub struct ImportRequest {
     pub most: usize,
     /// Heed what people did to the table meanwhile, too: dearer, and once in a while is enough.
     pub heed: bool,
+    /// Delete what is old enough, too, and forget what is noted of rows that are gone: dearer still, and nobody waits for it.
+    pub tidy: bool,
 }
 
 /// What a round of an importer did.
@@ -376,6 +378,8 @@ pub struct Imported {
     pub dropped: usize,
     /// Delivered rows that were deleted, because the configuration says so.
     pub pruned: usize,
+    /// There may be more of those.
+    pub untidy: bool,
     /// Rows whose status is none that we know, up to a bound; they are left alone. Counted when people are heeded.
     pub strange: Option<usize>,
 }

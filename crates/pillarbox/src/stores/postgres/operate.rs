@@ -7,6 +7,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+use super::adopt::End;
 use super::{Inner, Postgres, adopt, list, sagas, store_error, workers};
 use crate::operate::{
     BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Paused, Record, SKIPPED,
@@ -39,9 +40,7 @@ impl Operate for Postgres {
     }
 
     async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        let (inner, ids) = (self.inner.clone(), ids.to_vec());
-        self.run(async move { inner.change(inner.sql.delete.safe(), ids).await })
-            .await
+        self.run(delete(self.inner.clone(), ids.to_vec())).await
     }
 
     async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
@@ -137,6 +136,26 @@ async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
     }
     transaction.commit().await.map_err(store_error)?;
     Ok(stats)
+}
+
+async fn delete(inner: Arc<Inner>, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let touched = adopt::lock_for_a_person(&inner, &mut transaction, &ids).await?;
+    let deleted: Vec<(Uuid, Uuid, bool)> = sqlx::query_as(inner.sql.delete.safe())
+        .bind(ids)
+        .persistent(false)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    if !touched.is_empty() {
+        // What was delivered is that, also for a table that has not been told yet.
+        let given_up = deleted.iter().filter(|(_, _, delivered)| !delivered);
+        let given_up: Vec<Uuid> = given_up.map(|(_, event, _)| *event).collect();
+        adopt::note_end(&inner, &mut transaction, &given_up, End::GivenUp).await?;
+    }
+    adopt::tell(&inner, &mut transaction, touched).await?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(deleted.into_iter().map(|(id, _, _)| id).collect())
 }
 
 async fn skip(inner: Arc<Inner>, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
+use super::adopt::End;
 use super::{Inner, Transaction, adopt, attempts, interval, store_error};
 use crate::failpoint;
 use crate::outcome::Verdict;
@@ -131,7 +132,13 @@ pub(super) async fn settle(
         lost.extend(other.write(&inner, &mut transaction, worker).await?);
     }
     if !discarded.ids.is_empty() {
-        lost.extend(discarded.write(&inner, &mut transaction, worker).await?);
+        let mut unwanted = discarded.ids.clone();
+        let kept = discarded.write(&inner, &mut transaction, worker).await?;
+        if !touched.is_empty() {
+            unwanted.retain(|id| !kept.contains(id));
+            adopt::note_end(&inner, &mut transaction, &unwanted, End::Unwanted).await?;
+        }
+        lost.extend(kept);
     }
     let touched = adopt::settled(&inner, &mut transaction, touched, &ids, &lost).await?;
     adopt::tell(&inner, &mut transaction, touched).await?;

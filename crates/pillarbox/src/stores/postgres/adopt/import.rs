@@ -5,7 +5,9 @@
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use sqlx::{AssertSqlSafe, Row};
+use uuid::Uuid;
 
+use super::rights;
 use super::statements::Adoption;
 use super::tell::catch_up;
 use crate::operate::MOST_UNKNOWN;
@@ -13,7 +15,9 @@ use crate::store::{ImportRequest, Imported, StoreError};
 use crate::stores::postgres::{Inner, Transaction, interval, store_error};
 
 /// How many delivered rows are deleted at once.
-const PRUNED: i64 = 5000;
+const PRUNED: usize = 5000;
+/// How many notes are looked at in a round that tidies. They take a few bytes each, so nobody hurries.
+const LOOKED_AT: i64 = 1000;
 
 /// Where the importer stands between two rounds. A round that fails, and one that is not ours, forget it.
 #[derive(Debug, Default)]
@@ -23,6 +27,10 @@ pub(super) struct Pace {
     floor: Option<Vec<String>>,
     /// So many rows may be taken before they are counted again: only an importer adds to those on their way.
     room: usize,
+    /// Up to here notes were looked at for rows that are gone; then it goes on from the first one.
+    looked_to: Option<Uuid>,
+    /// The role was found to have the rights that it needs.
+    is_allowed: bool,
 }
 
 /// One round: what a person changed, what could not be told before, then new rows, if we are the importer.
@@ -35,12 +43,21 @@ pub(in crate::stores::postgres) async fn import(
     let mut transaction = inner.begin().await?;
     let mut imported = Imported::default();
     if is_ours(&inner, &mut transaction, &adoption, &request).await? {
+        if !pace.is_allowed {
+            rights::check(&inner, &mut transaction, &adoption).await?;
+            pace.is_allowed = true;
+        }
         if request.heed {
-            pace = Pace::default();
+            pace.floor = None;
+            pace.room = 0;
             (imported.dropped, imported.reset) = heed(&mut transaction, &adoption).await?;
             imported.strange = strangers(&mut transaction, &adoption).await?;
-            imported.pruned = prune(&mut transaction, &adoption).await?;
             catch_up(&inner, &mut transaction, &adoption).await?;
+        }
+        if request.tidy {
+            imported.pruned = prune(&mut transaction, &adoption).await?;
+            imported.untidy = imported.pruned == PRUNED;
+            pace.looked_to = forget(&mut transaction, &adoption, pace.looked_to).await?;
         }
         if pace.room < request.batch {
             let open = on_their_way(&inner, &mut transaction, &adoption, request.most).await?;
@@ -195,10 +212,27 @@ async fn prune(transaction: &mut Transaction, adoption: &Adoption) -> Result<usi
     };
     let count: i64 = sqlx::query_scalar(AssertSqlSafe(statement.clone()))
         .bind(&adoption.source)
-        .bind(PRUNED)
+        .bind(i64::try_from(PRUNED).unwrap_or(i64::MAX))
         .persistent(false)
         .fetch_one(&mut **transaction)
         .await
         .map_err(store_error)?;
     Ok(usize::try_from(count).unwrap_or_default())
+}
+
+/// What was given up on stays noted, until its row is gone. Where to go on; nowhere if that was the last.
+async fn forget(
+    transaction: &mut Transaction,
+    adoption: &Adoption,
+    after: Option<Uuid>,
+) -> Result<Option<Uuid>, StoreError> {
+    let (looked_at, last): (i64, Option<Uuid>) = sqlx::query_as(AssertSqlSafe(adoption.forget.clone()))
+        .bind(&adoption.source)
+        .bind(after.unwrap_or(Uuid::nil()))
+        .bind(LOOKED_AT)
+        .persistent(false)
+        .fetch_one(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    Ok(last.filter(|_| looked_at == LOOKED_AT))
 }

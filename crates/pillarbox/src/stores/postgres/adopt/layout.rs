@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::validate::MAX_NAME;
+
 /// A table that holds an outbox: which column is what, and how its state is told. Everything that is not there is left
 /// out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +17,9 @@ pub struct Layout {
     pub id: String,
     /// The column with the payload, or several that make it up as one JSON object.
     pub payload: Payload,
+    /// What the payload is, as a media type. Without it text is taken for JSON, and bytes are bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
     /// In which order rows are taken: columns, the first one first. Equal rows follow their id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub order: Vec<String>,
@@ -224,6 +229,7 @@ impl Layout {
             table: table.into(),
             id: id.into(),
             payload,
+            content_type: None,
             order: Vec::new(),
             status: Status::default(),
             event_type: None,
@@ -332,6 +338,11 @@ impl Layout {
                 if !self.delays.is_empty() && (self.updated_at.is_none() || self.attempts.is_none()) {
                     return impossible("`delays` count from `updated_at` by `attempts`: name both columns");
                 }
+                if self.content_type.as_deref().is_some_and(|it| !is_media_type(it)) {
+                    return impossible(
+                        "`content_type` is no media type; say one such as \"text/plain; charset=utf-8\"",
+                    );
+                }
                 if self.max_retries.is_some() && self.namespace.is_some() {
                     return impossible(
                         "`max_retries` and `namespace` cannot both be columns: rows with limits of their own are known by \
@@ -342,6 +353,14 @@ impl Layout {
             }
         }
     }
+}
+
+/// Can it stand in a header?
+fn is_media_type(text: &str) -> bool {
+    let is_plain = |c: char| c == ' ' || c.is_ascii_graphic();
+    let (kind, rest) = text.split_once('/').unwrap_or_default();
+    let is_word = |text: &str| text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    text.len() <= MAX_NAME && text.chars().all(is_plain) && is_word(kind) && is_word(rest) && !kind.contains(' ')
 }
 
 pub(super) fn names(table: &str) -> (Option<&str>, &str) {
@@ -373,6 +392,25 @@ mod seconds {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_payload_is_called_by_a_media_type_or_not_at_all() {
+        let mut layout = Layout::new("outbox", "id", Payload::Column("payload".to_owned()));
+        layout.processed_at = Some("sent_at".to_owned());
+        for good in [
+            "text/plain; charset=utf-8",
+            "application/vnd.shop+json",
+            "application/x-protobuf",
+        ] {
+            layout.content_type = Some(good.to_owned());
+            assert_eq!(layout.check(), Ok(()), "{good}");
+        }
+        for bad in ["", "text", "/plain", "text/", "text /plain", "text/plain\r\nx: y", "text/pläin"] {
+            layout.content_type = Some(bad.to_owned());
+            let refused = layout.check().expect_err(bad).to_string();
+            assert!(refused.starts_with("`content_type` is no media type"), "{refused}");
+        }
+    }
 
     #[test]
     fn rows_with_limits_of_their_own_cannot_have_namespaces_of_their_own() {

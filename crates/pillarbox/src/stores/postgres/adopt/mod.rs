@@ -17,6 +17,7 @@ mod builtin;
 mod import;
 mod inspect;
 mod layout;
+mod rights;
 mod sources;
 mod statements;
 mod tell;
@@ -30,7 +31,7 @@ pub use self::inspect::{Column, columns, quoted, quoted_table};
 pub use self::layout::{Counts, Delays, Layout, LayoutError, Payload, Status, Zone};
 pub(super) use self::sources::sources;
 pub(crate) use self::statements::Adoption;
-pub(super) use self::tell::{lock, lock_for_a_person, settled, tell, try_lock};
+pub(super) use self::tell::{End, lock, lock_for_a_person, note_end, settled, tell, try_lock};
 use super::{Inner, store_error};
 use crate::store::StoreError;
 
@@ -73,7 +74,10 @@ pub(super) async fn prepare(inner: &Inner, sources: &[Source]) -> Result<Vec<Arc
     let mut connection = inner.pool().acquire().await.map_err(store_error)?;
     let mut adoptions = Vec::new();
     for source in sources {
-        let columns = columns(&mut connection, &source.layout).await?;
+        let columns = match columns(&mut connection, &source.layout).await {
+            Ok(columns) => columns,
+            Err(error) => return Err(rights::explain(&mut connection, &source.layout, error).await.into()),
+        };
         let adoption = Adoption::new(source, &columns, &inner.sql.schema);
         let adoption = adoption.map_err(|error| AdoptError::Layout {
             source_name: source.name.clone(),

@@ -17,8 +17,8 @@ use std::time::Duration;
 use self::table::Table;
 use super::Source;
 use super::import::Pace;
-use super::inspect::{Column, fits};
-use super::layout::LayoutError;
+use super::inspect::{Column, fits, quoted_table};
+use super::layout::{LayoutError, Status};
 use crate::schema::in_schema;
 use crate::store::Importing;
 use crate::stores::postgres::sql::literal;
@@ -28,6 +28,10 @@ use crate::stores::postgres::sql::literal;
 pub(crate) struct Adoption {
     /// What rows know it by.
     pub(crate) source: String,
+    /// The table, between quotes.
+    pub(super) table: String,
+    /// Are rows deleted from it?
+    pub(super) deletes: bool,
     /// Takes rows over. $1 source   $2 how many
     pub(super) import: String,
     /// The same after the place of the last one. $3 the place
@@ -40,6 +44,8 @@ pub(crate) struct Adoption {
     pub(super) tell: String,
     /// Of these events, those whose rows are gone need not be told. $1 events
     pub(super) forgo: String,
+    /// Forgets what is noted of rows that were given up on and are gone. $1 source   $2 after which event   $3 how many
+    pub(super) forget: String,
     /// Counts rows whose status is none of the layout's. $1 how many at the most
     pub(super) strangers: Option<String>,
     /// Deletes delivered rows that are old enough. $1 source   $2 how many at the most
@@ -63,12 +69,15 @@ impl Adoption {
         let ours = |text: String| in_schema(&text, schema);
         Ok(Self {
             source: from.name.clone(),
+            table: quoted_table(&layout.table),
+            deletes: from.prune.is_some() || layout.status == Status::Presence,
             import: ours(table.import(&[])),
             import_after: ours(table.import(&table.floor())),
             pace: Mutex::default(),
             heed: ours(table.heed()),
             tell: ours(table.tell()),
             forgo: ours(table.forgo()),
+            forget: ours(table.forget()),
             strangers: table.strangers(),
             prune: from.prune.map(|age| table.prune(age)).transpose()?.map(ours),
             poll: from.poll,

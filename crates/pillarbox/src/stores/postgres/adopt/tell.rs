@@ -111,6 +111,35 @@ pub(in crate::stores::postgres) async fn settled(
     Ok(touched)
 }
 
+/// How an event ends that has no rows left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::stores::postgres) enum End {
+    /// A person deleted it: its table says that it is given up on, and a reset there brings it back.
+    GivenUp,
+    /// No route leads anywhere: it is done.
+    Unwanted,
+}
+
+/// Notes how those of these events ended that have no rows left, so that their table can be told also if it has to wait.
+pub(in crate::stores::postgres) async fn note_end(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    events: &[Uuid],
+    end: End,
+) -> Result<(), StoreError> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(inner.sql.note_end.safe())
+        .bind(events)
+        .bind(end == End::GivenUp)
+        .persistent(false)
+        .execute(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    Ok(())
+}
+
 /// Writes what became of the events. A table that only another worker knows is told by that one.
 pub(in crate::stores::postgres) async fn tell(
     inner: &Inner,

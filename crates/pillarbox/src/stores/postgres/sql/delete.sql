@@ -1,4 +1,4 @@
--- Deletes rows that nobody is working on.
+-- Deletes rows that nobody is working on, and returns them with their events and whether they were delivered.
 -- $1 ids
 -- Locks: the rows, in the order of their ids; waits for a claim that is under way.
 with chosen as materialized (
@@ -10,4 +10,4 @@ with chosen as materialized (
 delete from pillarbox.outbox_events e
 using chosen c
 where e.id = c.id and (e.status <> 'processing' or coalesce(e.locked_until, '-infinity') < now())
-returning e.id
+returning e.id, coalesce(e.parent_id, e.id), e.status = 'delivered'

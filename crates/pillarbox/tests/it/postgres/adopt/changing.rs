@@ -200,6 +200,7 @@ async fn one_worker_imports_at_a_time() {
         batch: 10,
         most: 100,
         heed: true,
+        tidy: true,
     };
     let store = &adopted.outbox.store;
     assert_eq!(
@@ -227,6 +228,7 @@ async fn a_worker_that_leaves_lets_the_next_one_import_at_once() {
             batch: 10,
             most: 100,
             heed: true,
+            tidy: true,
         });
     adopted.produce().await;
     assert_eq!(store.import(&first).await.expect("imports").rows, 1);

@@ -109,6 +109,7 @@ impl Adopted {
             batch: 100,
             most: 1000,
             heed: true,
+            tidy: true,
         };
         self.outbox.store.import(&request).await.expect("imports")
     }

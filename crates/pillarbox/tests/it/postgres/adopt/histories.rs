@@ -266,6 +266,7 @@ impl World {
             batch: 3,
             most: 12,
             heed: true,
+            tidy: true,
         };
         self.adopted.outbox.store.import(&request).await.expect("imports");
     }

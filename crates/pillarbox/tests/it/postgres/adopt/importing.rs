@@ -29,6 +29,7 @@ impl Importing {
                 batch: 100_000,
                 most: 100_000,
                 heed: true,
+                tidy: true,
             },
         }
     }

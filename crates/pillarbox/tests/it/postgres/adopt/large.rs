@@ -21,6 +21,7 @@ fn request(seed: Seed, batch: usize, most: usize) -> ImportRequest {
         batch,
         most,
         heed: true,
+        tidy: false,
     }
 }
 
@@ -246,6 +247,7 @@ async fn an_import_that_was_full_goes_on_where_it_was() {
     let import = async || {
         let request = ImportRequest {
             heed: false,
+            tidy: false,
             ..request(ORDER_SERVICE, 40, 100)
         };
         adopted.outbox.store.import(&request).await.expect("imports")

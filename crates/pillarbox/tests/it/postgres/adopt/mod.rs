@@ -2,6 +2,7 @@
 
 mod agreeing;
 mod changing;
+mod ending;
 mod families;
 mod harness;
 mod histories;

@@ -73,6 +73,30 @@ select count(*) from gone",
         ))
     }
 
+    /// Goes through the notes of all tables by their primary key, for there is no index on those that ended: it would cost
+    /// every row that is told. Only then are the table's rows looked up, one by one: another table's ids may be no ids here.
+    pub(super) fn forget(&self) -> String {
+        format!(
+            "with looked as materialized (
+  select a.event_id, a.source, a.source_id, a.ended and not a.behind as is_over
+  from pillarbox.adopted a where a.event_id > $2 order by a.event_id limit $3
+), ours as materialized (
+  select event_id, source_id from looked where source = $1 and is_over
+), gone as materialized (
+  select event_id from ours o where (select true from {table} s where {is_its_row} limit 1) is null
+), free as materialized (
+  select a.event_id from pillarbox.adopted a
+  where a.event_id = any(array(select event_id from gone)) and a.ended and not a.behind
+  for update skip locked
+), forgotten as (
+  delete from pillarbox.adopted a where a.event_id = any(array(select event_id from free))
+)
+select (select count(*) from looked), (select event_id from looked order by event_id desc limit 1)",
+            table = quoted_table(&self.layout.table),
+            is_its_row = self.is_its_row("o"),
+        )
+    }
+
     pub(super) fn strangers(&self) -> Option<String> {
         let Status::Code {
             column,

@@ -219,6 +219,10 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
 
     /// JSON, bytes, media type.
     fn content(&self) -> [String; 3] {
+        let media_type = |otherwise: &str| match &self.layout.content_type {
+            Some(said) => format!("{}::text", literal(said)),
+            None => otherwise.to_owned(),
+        };
         match &self.layout.payload {
             Payload::Columns(columns) => {
                 let members: Vec<String> = columns
@@ -226,7 +230,7 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
                     .map(|column| format!("{}, s.{}", literal(column), quoted(column)))
                     .collect();
                 let object = format!("jsonb_build_object({})", members.join(", "));
-                [object, "null::bytea".to_owned(), "null::text".to_owned()]
+                [object, "null::bytea".to_owned(), media_type("null::text")]
             }
             Payload::Column(column) => {
                 let name = quoted(column);
@@ -234,18 +238,18 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
                     "jsonb" => [
                         format!("coalesce(s.{name}, 'null')"),
                         "null::bytea".to_owned(),
-                        "null::text".to_owned(),
+                        media_type("null::text"),
                     ],
                     "bytea" => [
                         "'null'::jsonb".to_owned(),
                         format!("coalesce(s.{name}, '')"),
-                        "null::text".to_owned(),
+                        media_type("null::text"),
                     ],
                     // Text arrives as it was written, to the last blank.
                     _ => [
                         "'null'::jsonb".to_owned(),
                         format!("convert_to(coalesce(s.{name}::text, ''), 'UTF8')"),
-                        "'application/json'::text".to_owned(),
+                        media_type("'application/json'::text"),
                     ],
                 }
             }

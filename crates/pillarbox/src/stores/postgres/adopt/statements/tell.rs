@@ -5,6 +5,9 @@ use super::table::Table;
 use crate::stores::postgres::adopt::inspect::{quoted, quoted_table};
 use crate::stores::postgres::adopt::layout::{Counts, Status};
 
+/// The error of a row that a person deleted here before anything else was wrong with it.
+const DELETED: &str = "deleted by a person";
+
 impl Table<'_> {
     pub(super) fn forgo(&self) -> String {
         format!(
@@ -19,6 +22,9 @@ where a.event_id = any($1) and a.behind and (select true from {table} s where {i
     /// would read all of a table rather than look for a thousand rows of it. `(select $1)` keeps the number from it, so
     /// that notes are looked up too.
     ///
+    /// An event that has no rows left was given up on if its note says that it ended, and otherwise nobody wanted it: then
+    /// it is done.
+    ///
     /// The place of a row leads from its lock to its update. A row that was changed between being seen and being locked
     /// has another place than this statement can see: it is told later, as one that somebody holds.
     pub(super) fn tell(&self) -> String {
@@ -27,7 +33,7 @@ where a.event_id = any($1) and a.behind and (select true from {table} s where {i
   select n.event_id, n.source_id, s.place, m.members, m.status, m.attempts, m.due_at,
     case when m.members > 1 then {error} else m.error end as error, {is_due} as is_due
   from unnest((select $1::uuid[])) as given (event_id) cross join lateral (
-    select a.event_id, a.source_id, a.mark from pillarbox.adopted a where a.event_id = given.event_id
+    select a.event_id, a.source_id, a.mark, a.ended from pillarbox.adopted a where a.event_id = given.event_id
   ) as n
   left join lateral (
     select s.ctid as place, {mark} as says from {table} s where {is_its_row} for no key update skip locked
@@ -35,7 +41,7 @@ where a.event_id = any($1) and a.behind and (select true from {table} s where {i
     select count(*) as members,
       case when bool_or(status not in ('pending', 'dead', 'delivered')) then 'processing'
         when bool_or(status = 'pending') then 'pending' when bool_or(status = 'dead') then 'dead'
-        when count(*) > 0 then 'delivered' end as status,
+        when count(*) = 0 and n.ended then 'dead' else 'delivered' end as status,
       max(attempts) as attempts, min(next_attempt_at) filter (where status = 'pending') as due_at,
       max(last_error) as error
     from ({members}) as member
@@ -70,12 +76,8 @@ select count(*) from told",
             },
             ended = match &self.layout.status {
                 // Its row is there or it is not, and says no more: only the note tells that it is given up on, or no longer.
-                Status::Presence => {
-                    "case when f.place is null then a.ended
-      else f.members = 0 or coalesce(f.status = 'dead', false) end"
-                }
-                Status::Processed | Status::Code { .. } =>
-                    "a.ended or (f.place is not null and f.members = 0)",
+                Status::Presence => "case when f.place is null then a.ended else f.status = 'dead' end",
+                Status::Processed | Status::Code { .. } => "a.ended",
             },
         )
     }
@@ -134,14 +136,18 @@ select count(*) from told",
             );
         }
         if let Some(column) = &layout.attempts {
-            put(column, self.counter());
+            put(column, self.counter(&format!("s.{}", quoted(column))));
         }
         if let Some(column) = &layout.error {
             let own = format!("s.{}", quoted(column));
             let cleared = if layout.clears_error { "null" } else { &own };
+            let deleted = literal(DELETED);
             put(
                 column,
-                format!("case f.status when 'delivered' then {cleared} else coalesce(f.error, {own}) end"),
+                format!(
+                    "case when f.status = 'delivered' then {cleared} when f.members = 0 then coalesce({own}, {deleted}) \
+                     else coalesce(f.error, {own}) end"
+                ),
             );
         }
         if let Some(column) = &layout.due_at {
@@ -166,14 +172,15 @@ select count(*) from told",
         set.join(", ")
     }
 
-    fn counter(&self) -> String {
+    /// Where no row is left to count, it stays what it was.
+    fn counter(&self, own: &str) -> String {
         let counted = match self.layout.counts {
-            Counts::Claims => "f.attempts".to_owned(),
+            Counts::Claims => "f.attempts",
             Counts::Failures => {
                 "greatest(case f.status when 'delivered' then f.attempts - 1 else f.attempts end, 0)"
-                    .to_owned()
             }
         };
+        let counted = format!("case when f.members = 0 then {own} else {counted} end");
         match (
             &self.layout.max_retries,
             &self.layout.status,
