@@ -28,10 +28,7 @@ pub(crate) struct Importer {
     worker: Arc<Worker>,
     from: Importing,
     wake: Wake,
-    /// When people were heeded last.
-    heeded: Option<Duration>,
-    /// When the table was tidied last, unless there was more to do.
-    tidied: Option<Duration>,
+    rounds: Rounds,
     strange: usize,
     backoff: Backoff,
 }
@@ -42,8 +39,7 @@ impl Importer {
             worker,
             from,
             wake,
-            heeded: None,
-            tidied: None,
+            rounds: Rounds::default(),
             strange: 0,
             backoff: Backoff::for_store(),
         }
@@ -51,8 +47,8 @@ impl Importer {
 
     fn request(&mut self) -> ImportRequest {
         let now = self.worker.now();
-        let heed = is_time(&mut self.heeded, now, HEED);
-        let tidy = is_time(&mut self.tidied, now, TIDY);
+        let heed = is_time(&mut self.rounds.heeded, now, HEED);
+        let tidy = is_time(&mut self.rounds.tidied, now, TIDY);
         ImportRequest {
             source: self.from.source.clone(),
             worker: self.worker.id,
@@ -92,6 +88,28 @@ impl Importer {
     }
 }
 
+/// What is done in some rounds only: when it was done last.
+#[derive(Debug, Default)]
+struct Rounds {
+    heeded: Option<Duration>,
+    tidied: Option<Duration>,
+}
+
+impl Rounds {
+    fn after(&mut self, imported: &Imported, poll: Duration) -> Next {
+        if imported.untidy {
+            self.tidied = None;
+        }
+        if imported.more || imported.untidy {
+            Next::Again
+        } else if imported.full {
+            Next::Wait(SOON)
+        } else {
+            Next::Wait(poll)
+        }
+    }
+}
+
 /// Has it been so long? Then it begins anew.
 fn is_time(last: &mut Option<Duration>, now: Duration, every: Duration) -> bool {
     let is_time = last.is_none_or(|then| now.saturating_sub(then) >= every);
@@ -113,19 +131,43 @@ impl Task for Importer {
                 if imported.rows > 0 {
                     self.wake.ring();
                 }
-                if imported.untidy {
-                    self.tidied = None;
-                }
-                match imported {
-                    Imported { more: true, .. } | Imported { untidy: true, .. } => Next::Again,
-                    Imported { full: true, .. } => Next::Wait(SOON),
-                    _ => Next::Wait(self.from.poll),
-                }
+                self.rounds.after(&imported, self.from.poll)
             }
             Err(error) => {
                 self.worker.store_failed("importer", &error);
                 Next::Wait(self.backoff.failed(fastrand::f64()))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_tidied_once_a_minute_and_at_once_again_while_there_is_more() {
+        let mut rounds = Rounds::default();
+        let poll = Duration::from_secs(5);
+        let untidy = Imported {
+            untidy: true,
+            ..Imported::default()
+        };
+        let mut tidied = Vec::new();
+        for second in 0..200 {
+            let now = Duration::from_secs(second);
+            if !is_time(&mut rounds.tidied, now, TIDY) {
+                continue;
+            }
+            tidied.push(second);
+            // The first two leave something over.
+            let next = if tidied.len() <= 2 {
+                rounds.after(&untidy, poll)
+            } else {
+                rounds.after(&Imported::default(), poll)
+            };
+            assert_eq!(next == Next::Again, tidied.len() <= 2, "{next:?}");
+        }
+        assert_eq!(tidied, [0, 1, 2, 62, 122, 182]);
     }
 }

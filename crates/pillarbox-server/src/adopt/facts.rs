@@ -7,12 +7,15 @@ use pillarbox::StoreError;
 use pillarbox::stores::postgres::adopt::{Layout, Payload, Status, columns, quoted, quoted_table};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::propose::Facts;
-use super::roles;
+use super::propose::{Facts, Sample};
+use super::roles::{self, Kind};
 
 /// How many rows are looked at for the codes in use, and how many codes are too many.
 const LOOKED_AT: i64 = 10_000;
 const MOST_CODES: i64 = 50;
+/// How many payloads are read to see whether they are JSON, and how long one may be.
+const SAMPLED: i64 = 100;
+const LONGEST: i64 = 65_536;
 /// How many rows in somebody's hands are counted.
 const MOST_HELD: i64 = 1000;
 
@@ -71,11 +74,36 @@ pub(crate) async fn read(connection: &mut PgConnection, table: &str) -> Result<F
         let name = column.name.clone();
         codes.insert(name.clone(), codes_of(connection, &at, &name).await?);
     }
+    let sample = match roles::payload(&columns) {
+        Some((column, _)) if roles::kind(column) == Kind::Text => {
+            Some(sampled(connection, &at, &column.name).await?)
+        }
+        Some(_) | None => None,
+    };
     Ok(Facts {
         table,
         columns,
         keys,
         codes,
+        sample,
+    })
+}
+
+/// Are these texts JSON?
+async fn sampled(connection: &mut PgConnection, at: &str, column: &str) -> Result<Sample, Trouble> {
+    let name = quoted(column);
+    let texts = format!(
+        "select {name}::text from {at} where octet_length({name}::text) <= {LONGEST} limit {SAMPLED}"
+    );
+    let texts: Vec<String> = sqlx::query_scalar(AssertSqlSafe(texts))
+        .persistent(false)
+        .fetch_all(connection)
+        .await?;
+    let is_other = |text: &&String| serde_json::from_str::<serde::de::IgnoredAny>(text).is_err();
+    Ok(Sample {
+        column: column.to_owned(),
+        rows: texts.len(),
+        not_json: texts.iter().filter(is_other).count(),
     })
 }
 

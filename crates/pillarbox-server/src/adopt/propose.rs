@@ -14,6 +14,9 @@ const STALE: Duration = Duration::from_secs(600);
 /// After how many failures a row is given up on if nothing says so.
 const MAX_ATTEMPTS: u32 = 5;
 
+/// What text is that is nothing else.
+const TEXT: &str = "text/plain; charset=utf-8";
+
 /// What the database says about a table.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
@@ -24,6 +27,18 @@ pub(crate) struct Facts {
     pub(crate) keys: Vec<String>,
     /// The values that a column can have or has, where there are few.
     pub(crate) codes: BTreeMap<String, Vec<String>>,
+    /// What was seen of the payload, where it is text.
+    pub(crate) sample: Option<Sample>,
+}
+
+/// A few texts of a column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) column: String,
+    /// How many were looked at.
+    pub(crate) rows: usize,
+    /// How many of them are no JSON.
+    pub(crate) not_json: usize,
 }
 
 /// A layout, and why.
@@ -61,9 +76,29 @@ pub(crate) fn propose(facts: &Facts) -> Result<Proposal, Vec<String>> {
         .filter_map(|name| Some((*name, built_in(name)?)))
         .filter(|(_, layout)| fits(layout, facts))
         .max_by_key(|(_, layout)| layout.named().len());
-    match best {
-        Some((name, layout)) => Ok(known(name, layout, facts)),
-        None => described(facts),
+    let mut proposal = match best {
+        Some((name, layout)) => known(name, layout, facts),
+        None => described(facts)?,
+    };
+    proposal.call_payload(facts);
+    Ok(proposal)
+}
+
+impl Proposal {
+    /// Text is taken for JSON, unless rows say otherwise.
+    fn call_payload(&mut self, facts: &Facts) {
+        let Some(sample) = facts.sample.as_ref().filter(|sample| sample.not_json > 0) else {
+            return;
+        };
+        if self.layout.payload != Payload::Column(sample.column.clone()) {
+            return;
+        }
+        self.layout.content_type = Some(TEXT.to_owned());
+        self.warnings.push(format!(
+            "`{}` is sent as {TEXT}: {} of {} rows that were looked at are no JSON; say another `content_type` if they are \
+             something else",
+            sample.column, sample.not_json, sample.rows
+        ));
     }
 }
 

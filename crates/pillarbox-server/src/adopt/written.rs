@@ -19,6 +19,9 @@ pub(crate) fn toml(proposal: &Proposal, database: Option<&str>) -> String {
         }
         None => describe(layout, &mut put),
     }
+    if let Some(content_type) = &layout.content_type {
+        put("content_type", text(content_type));
+    }
     if let Some(database) = database {
         put("database", text(database));
     }
@@ -181,9 +184,25 @@ mod tests {
                     .map(str::to_owned)
                     .to_vec(),
             )]),
+            sample: None,
         };
         let proposal = propose(&facts).expect("a proposal");
         assert_eq!(read_back(&toml(&proposal, None)), proposal.layout);
+    }
+
+    #[test]
+    fn what_a_payload_is_called_is_written_beside_either_kind_of_layout() {
+        let mut layout = built_in("order-service").expect("a layout");
+        layout.content_type = Some("text/plain; charset=utf-8".to_owned());
+        for built_in in [Some("order-service"), None] {
+            let proposal = Proposal {
+                built_in,
+                layout: layout.clone(),
+                reasons: Vec::new(),
+                warnings: Vec::new(),
+            };
+            assert_eq!(read_back(&toml(&proposal, None)), layout);
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ fn table(name: &str, columns: &[(&str, &str)]) -> Facts {
             .into_iter()
             .collect(),
         codes: BTreeMap::new(),
+        sample: None,
     }
 }
 
@@ -250,4 +251,40 @@ fn the_nearest_built_in_layout_is_named_with_what_is_there_of_it() {
     let (name, found, of) = nearest(&facts).expect("a near one");
     assert_eq!((name, of - found), ("order-service", 1));
     assert_eq!(nearest(&table("a.b", &[("x", "text")])), None);
+}
+
+#[test]
+fn text_that_is_no_json_is_not_called_so() {
+    let sampled = |facts: Facts, not_json| {
+        let sample = Sample {
+            column: "payload".to_owned(),
+            rows: 9,
+            not_json,
+        };
+        let facts = Facts {
+            sample: Some(sample),
+            ..facts
+        };
+        propose(&facts).expect("a proposal")
+    };
+    let own = table(
+        "shop.mails",
+        &[
+            ("id", "uuid"),
+            ("payload", "text"),
+            ("sent_at", "timestamp with time zone"),
+        ],
+    );
+    for facts in [made_for("order-service"), own] {
+        let other = sampled(facts.clone(), 2);
+        assert_eq!(
+            other.layout.content_type.as_deref(),
+            Some("text/plain; charset=utf-8")
+        );
+        let said = |it: &String| it.contains("2 of 9 rows that were looked at are no JSON");
+        assert!(other.warnings.iter().any(said), "{:?}", other.warnings);
+        let json = sampled(facts, 0);
+        assert_eq!(json.layout.content_type, None);
+        assert!(json.warnings.iter().all(|it| !it.contains("JSON")));
+    }
 }

@@ -61,7 +61,7 @@ fn a_system_keeps_its_habits() {
 fn what_is_written_beside_a_layout_holds_instead() {
     let config = good(&with(
         "[[adopt]]\nlayout = \"arap\"\nname = \"papers\"\ntable = \"public.messages\"\nid = \"key\"\nerror = \"\"\n\
-         time_zone = \"Europe/Berlin\"\npoll = \"2s\"\nbatch = 7\nprune = \"30 days\"\n\
+         time_zone = \"Europe/Berlin\"\ncontent_type = \"application/vnd.arap+json\"\npoll = \"2s\"\nbatch = 7\nprune = \"30 days\"\n\
          [adopt.retry]\nmax_attempts = 5",
     ));
     let source = &config.adopt[0].source;
@@ -74,6 +74,10 @@ fn what_is_written_beside_a_layout_holds_instead() {
         "an empty name: there is no such column"
     );
     assert_eq!(source.layout.time_zone.0, "Europe/Berlin");
+    assert_eq!(
+        source.layout.content_type.as_deref(),
+        Some("application/vnd.arap+json")
+    );
     assert_eq!(source.layout.max_attempts, Some(5), "table and engine agree");
     assert_eq!((source.poll.as_secs(), source.batch), (2, 7));
     assert_eq!(source.prune, Some(Duration::from_secs(30 * 86_400)));
@@ -162,6 +166,10 @@ fn every_mistake_in_an_adopted_table_is_said_with_its_line() {
         (
             adopt("table = \"t\"\nid = \"id\"\npayload = \"p\""),
             "p.toml:2: nothing tells what became of a row",
+        ),
+        (
+            adopt("layout = \"order-service\"\ncontent_type = \"text\""),
+            "p.toml:2: `content_type` is no media type; say one such as",
         ),
         (
             adopt("layout = \"arap\"\nid = 5"),

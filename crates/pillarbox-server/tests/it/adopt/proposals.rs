@@ -89,6 +89,27 @@ fn what_is_proposed_for_a_renamed_table_can_be_run() {
 }
 
 #[test]
+fn text_that_is_no_json_is_called_what_it_is() {
+    let place = with_table(ORDER_SERVICE, LOG);
+    produce(&place, ORDER_SERVICE);
+    let label = "content_type = \"text/plain; charset=utf-8\"";
+    let toml = |said: &Value| said["toml"].as_str().expect("a text").to_owned();
+    let table = name_of(&place, ORDER_SERVICE);
+    let said = proposal(&place, &table);
+    assert!(!toml(&said).contains("content_type"), "{said}");
+    produce(&place, ORDER_SERVICE);
+    place.sql("update SCHEMA.outbox set payload = 'OrderCreated;1;2' where id = (select id from SCHEMA.outbox limit 1)");
+    let said = proposal(&place, &table);
+    assert_eq!(said["layout"], "order-service", "it is the same layout otherwise");
+    assert!(toml(&said).contains(label), "{said}");
+    let warnings = said["warnings"].to_string();
+    assert!(
+        warnings.contains("1 of 2 rows that were looked at are no JSON"),
+        "{warnings}"
+    );
+}
+
+#[test]
 fn a_schema_may_be_named_apart_and_a_missing_table_gets_a_hint() {
     let place = with_table(ORDER_SERVICE, LOG);
     let url = url();

@@ -3,9 +3,9 @@
 use pillarbox::saga::{Saga, SagaError, Step};
 use pillarbox::store::{Heartbeat, LaneRequest, Settlement, SweepRequest};
 use pillarbox::stores::postgres::{Duty, Options, Postgres};
-use pillarbox::{EnqueueError, Event, Inbox, Operate, Recorded, Scope, Store, StoreError, Verdict};
+use pillarbox::{EnqueueError, Event, Inbox, Operate, Outbox, Recorded, Scope, Store, StoreError, Verdict};
 use pillarbox_testkit::store_suite::Harness;
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, PgConnection};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -30,17 +30,32 @@ pub(super) async fn as_role(harness: &PostgresHarness, grants: &str) -> (String,
 }
 
 /// A role of its own that is there for this, and the store as that role sees it.
-async fn on_duty(harness: &PostgresHarness, duty: Duty) -> (String, Postgres) {
+pub(super) async fn on_duty(harness: &PostgresHarness, duty: Duty) -> (String, Postgres) {
     let (role, store) = as_role(harness, "").await;
     let created = harness.store.grant(duty, &role, true).await;
     assert!(!created.expect("grants"), "it was there");
     (role, store)
 }
 
-async fn drop_role(harness: &PostgresHarness, role: &str) {
+pub(super) async fn drop_role(harness: &PostgresHarness, role: &str) {
     harness
         .execute(&format!("drop owned by {role}; drop role {role}"))
         .await;
+}
+
+/// Everything goes, the role too.
+async fn clean_up(harness: PostgresHarness, role: &str, store: Postgres) {
+    store.close().await;
+    drop_role(&harness, role).await;
+    harness.clean_up().await;
+}
+
+async fn assert_cannot_enqueue(outbox: &Outbox, connection: &mut PgConnection) {
+    let refused = outbox.enqueue(connection, &Event::new("shop", "orders")).await;
+    assert!(
+        matches!(refused, Err(EnqueueError::Store(StoreError::Denied(_)))),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]
@@ -94,9 +109,7 @@ async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
     assert_eq!(store.stats(&Scope::All).await.expect("may count").delivered, 1);
     let refused = store.delete(&[claimed[0].id]).await.expect_err("may not delete");
     assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
-    store.close().await;
-    drop_role(&harness, &role).await;
-    harness.clean_up().await;
+    clean_up(harness, &role, store).await;
 }
 
 /// Everything that a dispatcher says and asks beside its rows.
@@ -160,9 +173,7 @@ async fn a_producer_enqueues_by_both_functions_by_the_library_and_by_hand() {
         }
     }
     assert_eq!(harness.store.stats(&Scope::All).await.expect("counts").pending, 2);
-    store.close().await;
-    drop_role(&harness, &role).await;
-    harness.clean_up().await;
+    clean_up(harness, &role, store).await;
 }
 
 #[tokio::test]
@@ -182,9 +193,7 @@ async fn a_producer_may_look_up_what_it_committed_unheard() {
         transaction.commit().await.expect("commits"); // and nothing is cleared
     }
     assert_eq!(fates, [true, false]);
-    store.close().await;
-    drop_role(&harness, &role).await;
-    harness.clean_up().await;
+    clean_up(harness, &role, store).await;
 }
 
 #[tokio::test]
@@ -224,9 +233,7 @@ async fn a_producer_sees_no_content_and_changes_nothing_that_is_there() {
         let code = refused.as_database_error().and_then(|error| error.code());
         assert_eq!(code.as_deref(), Some("42501"), "{beyond}: {refused}");
     }
-    store.close().await;
-    drop_role(&harness, &role).await;
-    harness.clean_up().await;
+    clean_up(harness, &role, store).await;
 }
 
 /// The functions run with the rights of the owner; what the caller puts in their way must not.
@@ -269,10 +276,8 @@ async fn a_producer_cannot_slip_its_own_functions_and_tables_under_ours() {
     }
     drop(connection);
     assert_eq!(harness.store.stats(&Scope::All).await.expect("counts").pending, 2);
-    store.close().await;
     harness.execute(&format!("drop schema {evil} cascade")).await;
-    drop_role(&harness, &role).await;
-    harness.clean_up().await;
+    clean_up(harness, &role, store).await;
 }
 
 #[tokio::test]
@@ -301,9 +306,7 @@ async fn a_dispatcher_is_no_producer_and_only_the_owner_gives_rights() {
             .to_string()
             .contains("does not exist")
     );
-    store.close().await;
-    drop_role(&harness, &role).await;
-    harness.clean_up().await;
+    clean_up(harness, &role, store).await;
 }
 
 #[tokio::test]
@@ -323,18 +326,9 @@ async fn a_role_without_rights_cannot_enqueue() {
     let harness = PostgresHarness::direct().await;
     let (role, store) = as_role(&harness, "").await;
     let mut connection = store.pool().acquire().await.expect("connects");
-    let refused = store
-        .outbox()
-        .enqueue(&mut connection, &Event::new("shop", "orders"))
-        .await;
-    assert!(
-        matches!(refused, Err(EnqueueError::Store(StoreError::Denied(_)))),
-        "{refused:?}"
-    );
+    assert_cannot_enqueue(&store.outbox(), &mut connection).await;
     drop(connection);
-    store.close().await;
-    drop_role(&harness, &role).await;
-    harness.clean_up().await;
+    clean_up(harness, &role, store).await;
 }
 
 #[tokio::test]
@@ -368,9 +362,7 @@ async fn an_orchestrator_that_is_a_producer_too_needs_nothing_more_to_run_sagas(
         .await
         .expect("may go on, and note it");
     transaction.commit().await.expect("commits");
-    store.close().await;
-    drop_role(&harness, &role).await;
-    harness.clean_up().await;
+    clean_up(harness, &role, store).await;
 }
 
 #[tokio::test]
@@ -386,18 +378,9 @@ async fn a_consumer_needs_what_the_manual_says_and_sees_no_event() {
         .await
         .expect("may take it back");
     assert_eq!(inbox.prune(&mut connection, "c").await.expect("may forget"), 0);
-    let refused = harness
-        .outbox()
-        .enqueue(&mut connection, &Event::new("shop", "orders"))
-        .await;
-    assert!(
-        matches!(refused, Err(EnqueueError::Store(StoreError::Denied(_)))),
-        "{refused:?}"
-    );
+    assert_cannot_enqueue(&harness.outbox(), &mut connection).await;
     drop(connection);
-    store.close().await;
-    drop_role(&harness, &role).await;
-    harness.clean_up().await;
+    clean_up(harness, &role, store).await;
 }
 
 #[tokio::test]
@@ -406,9 +389,7 @@ async fn a_role_without_rights_is_told_so() {
     let (role, store) = as_role(&harness, "").await;
     let refused = store.claim(&request(10)).await.expect_err("may not even look");
     assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
-    store.close().await;
-    drop_role(&harness, &role).await;
-    harness.clean_up().await;
+    clean_up(harness, &role, store).await;
 }
 
 #[tokio::test]

@@ -360,7 +360,11 @@ fn is_media_type(text: &str) -> bool {
     let is_plain = |c: char| c == ' ' || c.is_ascii_graphic();
     let (kind, rest) = text.split_once('/').unwrap_or_default();
     let is_word = |text: &str| text.starts_with(|c: char| c.is_ascii_alphanumeric());
-    text.len() <= MAX_NAME && text.chars().all(is_plain) && is_word(kind) && is_word(rest) && !kind.contains(' ')
+    text.len() <= MAX_NAME
+        && text.chars().all(is_plain)
+        && is_word(kind)
+        && is_word(rest)
+        && !kind.contains(' ')
 }
 
 pub(super) fn names(table: &str) -> (Option<&str>, &str) {
@@ -405,10 +409,21 @@ mod tests {
             layout.content_type = Some(good.to_owned());
             assert_eq!(layout.check(), Ok(()), "{good}");
         }
-        for bad in ["", "text", "/plain", "text/", "text /plain", "text/plain\r\nx: y", "text/pläin"] {
+        for bad in [
+            "",
+            "text",
+            "/plain",
+            "text/",
+            "text /plain",
+            "text/plain\r\nx: y",
+            "text/pläin",
+        ] {
             layout.content_type = Some(bad.to_owned());
             let refused = layout.check().expect_err(bad).to_string();
-            assert!(refused.starts_with("`content_type` is no media type"), "{refused}");
+            assert!(
+                refused.starts_with("`content_type` is no media type"),
+                "{refused}"
+            );
         }
     }
 

@@ -76,7 +76,11 @@ pub(super) async fn prepare(inner: &Inner, sources: &[Source]) -> Result<Vec<Arc
     for source in sources {
         let columns = match columns(&mut connection, &source.layout).await {
             Ok(columns) => columns,
-            Err(error) => return Err(rights::explain(&mut connection, &source.layout, error).await.into()),
+            Err(error) => {
+                return Err(rights::explain(&mut connection, &source.layout, error)
+                    .await
+                    .into());
+            }
         };
         let adoption = Adoption::new(source, &columns, &inner.sql.schema);
         let adoption = adoption.map_err(|error| AdoptError::Layout {

@@ -64,11 +64,12 @@ pub(super) async fn explain(connection: &mut PgConnection, layout: &Layout, erro
     let (StoreError::Denied(said), (Some(schema), _)) = (&error, layout.names()) else {
         return error;
     };
-    let grant = sqlx::query_scalar::<_, String>("select format('grant usage on schema %I to %I;', $1, current_user)")
-        .bind(schema)
-        .persistent(false)
-        .fetch_one(connection)
-        .await;
+    let grant =
+        sqlx::query_scalar::<_, String>("select format('grant usage on schema %I to %I;', $1, current_user)")
+            .bind(schema)
+            .persistent(false)
+            .fetch_one(connection)
+            .await;
     match grant {
         Ok(grant) => StoreError::Denied(format!("{said}; let its owner run: {grant}")),
         Err(_) => error,

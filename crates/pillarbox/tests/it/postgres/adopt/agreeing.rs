@@ -132,14 +132,15 @@ pub(super) async fn assert_agree(adopted: &Adopted, limit: Option<u32>) {
             (false, false) => Told::Delivered,
         };
         assert_eq!(ended, expected != Told::Pending, "{event}: {statuses:?}");
-        let is_noted = row.get::<Option<bool>, _>(1).is_some();
-        assert!(is_noted || expected == Told::Delivered, "{event}: {statuses:?}");
         let attempts = i64::from(row.get::<i32, _>(5));
         let seed = adopted.seed.name;
         let Some(said) = said else {
             assert!(ended, "{event}: its row is gone, and it goes on");
             continue;
         };
+        // Where its row is gone, what is noted of a dead one goes too.
+        let is_noted = row.get::<Option<bool>, _>(1).is_some();
+        assert!(is_noted || expected == Told::Delivered, "{event}: {statuses:?}");
         let (is, count) = told(seed, &said, limit);
         // A counter at its limit may be that of a row which has more attempts here, or is to be swept.
         let is_used_up = limit.is_some_and(|limit| attempts >= i64::from(limit));

@@ -305,13 +305,8 @@ async fn a_table_is_tidied_only_when_that_is_asked_for_and_says_when_there_is_mo
         .await;
     let import = async |tidy| -> Imported {
         let request = ImportRequest {
-            source: adopted.seed.name.to_owned(),
-            worker: adopted.worker(),
-            lease: Duration::from_secs(60),
-            batch: 100,
-            most: 1000,
-            heed: true,
             tidy,
+            ..adopted.request()
         };
         adopted.outbox.store.import(&request).await.expect("imports")
     };

@@ -101,8 +101,8 @@ impl Adopted {
         format!("select 1 from {place} where {key} = '{id}' for update")
     }
 
-    pub(super) async fn import(&self) -> Imported {
-        let request = ImportRequest {
+    pub(super) fn request(&self) -> ImportRequest {
+        ImportRequest {
             source: self.seed.name.to_owned(),
             worker: self.worker,
             lease: Duration::from_secs(60),
@@ -110,8 +110,12 @@ impl Adopted {
             most: 1000,
             heed: true,
             tidy: true,
-        };
-        self.outbox.store.import(&request).await.expect("imports")
+        }
+    }
+
+    pub(super) async fn import(&self) -> Imported {
+        let imported = self.outbox.store.import(&self.request()).await;
+        imported.expect("imports")
     }
 
     pub(super) async fn claim(&self) -> Vec<Delivery> {

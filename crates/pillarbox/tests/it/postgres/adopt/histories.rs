@@ -51,6 +51,8 @@ enum Step {
     Sweep,
     Retry(usize),
     Skip(usize),
+    /// A person deletes the event, and leaves its row where it is.
+    Forget(usize),
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -71,6 +73,7 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => Just(Step::Sweep),
         2 => row().prop_map(Step::Retry),
         1 => row().prop_map(Step::Skip),
+        1 => row().prop_map(Step::Forget),
     ]
 }
 
@@ -91,6 +94,7 @@ fn verdicts() -> impl Strategy<Value = Verdict> {
         1 => Just(release(Some("the broker is away"))),
         2 => Just(dead()),
         1 => Just(suspect),
+        1 => Just(Verdict::Discard),
     ]
 }
 
@@ -101,6 +105,8 @@ struct Known {
     /// Resets, retries by a person, and settles that came too late: each may send the row once more.
     excuses: u32,
     deleted: bool,
+    /// Nobody wanted it.
+    discarded: bool,
 }
 
 struct World {
@@ -209,6 +215,11 @@ impl World {
                     self.adopted.outbox.store.skip(&[id]).await.expect("skips");
                 }
             }
+            Step::Forget(number) => {
+                if let Some(id) = self.free(number) {
+                    self.adopted.outbox.store.delete(&[id]).await.expect("deletes");
+                }
+            }
         }
     }
 
@@ -310,6 +321,7 @@ impl World {
         let store = &self.adopted.outbox.store;
         let lost = store.settle(worker, &[settlement]).await.expect("settles");
         let known = self.known(delivery.event.id);
+        known.discarded |= verdict == Verdict::Discard && lost.is_empty();
         if verdict == Verdict::Delivered {
             known.sent += 1;
             known.excuses += u32::from(!lost.is_empty());
@@ -373,7 +385,7 @@ impl World {
                 continue;
             }
             let delivered = told(self.adopted.seed.name, &row, self.limit).0 == Told::Delivered;
-            if delivered && known.sent == 0 {
+            if delivered && known.sent == 0 && !known.discarded {
                 return Err(format!("{id} was never sent, and its table says so: {row}"));
             }
         }

@@ -340,3 +340,41 @@ async fn a_row_that_another_source_has_under_way_waits_for_it() {
     assert_eq!(adopted.row(id).await["status"], "SENT");
     adopted.clean_up().await;
 }
+
+#[tokio::test]
+async fn a_payload_is_called_what_the_layout_says_it_is() {
+    let text = Some("text/plain; charset=utf-8");
+    for (kind, value, said, called) in [
+        ("text", "'it''s late'", text, "text/plain; charset=utf-8"),
+        ("text", "'{\"a\": 1}'", None, "application/json"),
+        (
+            "bytea",
+            "'\\x0a01'",
+            Some("application/x-protobuf"),
+            "application/x-protobuf",
+        ),
+        ("bytea", "'\\x0a01'", None, "application/octet-stream"),
+        (
+            "jsonb",
+            "'{}'",
+            Some("application/vnd.shop+json"),
+            "application/vnd.shop+json",
+        ),
+        ("jsonb", "'{}'", None, "application/json"),
+    ] {
+        let table =
+            "create table {schema}.outbox (id uuid primary key default gen_random_uuid(), payload KIND,
+            status text not null default 'new', error text)";
+        let layout = Layout {
+            content_type: said.map(str::to_owned),
+            ..plain("{schema}.outbox")
+        };
+        let table = String::leak(table.replace("KIND", kind));
+        let adopted = adopt(&url(), "{schema}.outbox", table, layout).await;
+        let insert = format!("insert into {{schema}}.outbox (payload) values ({value})");
+        adopted.run(&insert).await;
+        let delivery = adopted.take().await;
+        assert_eq!(delivery.event.media_type(), called, "{kind} {value}");
+        adopted.clean_up().await;
+    }
+}
