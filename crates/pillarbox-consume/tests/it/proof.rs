@@ -14,8 +14,8 @@ const ACCOUNTS: i64 = 100;
 
 /// How many processes are killed at the most; then the rest is consumed in peace.
 const KILLS: usize = 15;
-/// How long all of it may take, on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long all of it may take; only a failing proof takes that long.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// One proof at a time: each of them wants the whole machine. Given up when the file is closed.
 fn take_turns() -> File {

@@ -26,7 +26,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::environment::{build, fresh_name, variable};
+use crate::environment::{build, fresh_name, until_it_answers, variable};
 
 /// A stream of our own, read past the proxy.
 pub(crate) struct NatsHarness {
@@ -436,6 +436,7 @@ async fn the_next_server_is_tried_if_one_is_away() {
         ..harness.config_at(format!("nats://{address},nats://{there}"))
     };
     let sink = harness.nats(&config);
+    until_it_answers(&sink).await;
     assert_eq!(sink.deliver(&delivery(order())).await, Outcome::Delivered);
 }
 
@@ -447,12 +448,12 @@ async fn a_server_that_says_nothing_does_not_hold_up_a_check() {
         ..harness.config()
     };
     let sink = harness.nats(&config);
-    assert_eq!(sink.check().await, Ok(()));
+    until_it_answers(&sink).await;
     harness.proxy.black_hole();
     let said = sink.check().await.unwrap_err();
     assert!(said.contains("did not answer within 500ms"), "{said}");
     harness.proxy.restore().await;
-    assert_eq!(sink.check().await, Ok(()));
+    until_it_answers(&sink).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

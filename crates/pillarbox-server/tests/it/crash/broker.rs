@@ -100,7 +100,7 @@ impl Queue {
             .await
             .expect("a consumer");
         while left > 0 {
-            let next = tokio::time::timeout(Duration::from_secs(10), consumer.next()).await;
+            let next = tokio::time::timeout(Duration::from_secs(60), consumer.next()).await;
             let delivery = next.expect("the queue says that there is more");
             let delivery = delivery
                 .expect("the consumer is not cancelled")

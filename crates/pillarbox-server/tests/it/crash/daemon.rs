@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use uuid::Uuid;
 
 /// Long enough for a debug build on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A daemon. Killed when it is dropped.
 pub(crate) struct Daemon {

@@ -44,7 +44,7 @@ async fn a_worker_that_slept_through_its_lease_changes_nothing() {
     let before = rows(&world).await;
     let sent = world.queue.len().await;
     sleeper.signal(Signal::CONT);
-    eventually("the sleeper notices", Duration::from_secs(30), || async {
+    eventually("the sleeper notices", Duration::from_secs(60), || async {
         sleeper.said().contains("no longer ours").then_some(())
     })
     .await;

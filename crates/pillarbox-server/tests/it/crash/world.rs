@@ -208,7 +208,7 @@ impl World {
         let look = || async { (self.count(status).await > rows).then_some(()) };
         eventually(
             &format!("more than {rows} rows are {status}"),
-            Duration::from_secs(30),
+            Duration::from_secs(60),
             look,
         )
         .await;
@@ -222,7 +222,7 @@ impl World {
     /// Waits until all rows are delivered or dead.
     pub(super) async fn done(&self) {
         let look = || async { self.is_done().await.then_some(()) };
-        eventually("every row is delivered or dead", Duration::from_secs(60), look).await;
+        eventually("every row is delivered or dead", Duration::from_secs(120), look).await;
     }
 
     /// Holds what the consumer got against what was committed, and leaves nothing behind. Everything is
@@ -295,7 +295,7 @@ impl World {
         };
         eventually(
             &format!("{test}: no transaction is left open"),
-            Duration::from_secs(10),
+            Duration::from_secs(60),
             look,
         )
         .await;
