@@ -3,6 +3,7 @@
 //!
 //! The case lists live here, so that no backend can forget a case.
 
+mod cases;
 pub mod clock;
 pub mod fakes;
 #[cfg(feature = "kafka")]
@@ -12,6 +13,7 @@ pub mod services;
 pub mod sink_suite;
 pub mod store_suite;
 
+pub use cases::cases;
 pub use clock::ManualClock;
 pub use proxy::Proxy;
 pub use services::Private;

@@ -19,13 +19,14 @@ use pillarbox::store::{
 use pillarbox::stores::memory::Memory;
 use pillarbox::{Clock, Delivery, Event, Operate, Outcome, Scope, Sink, Store, StoreError};
 use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings};
+use pillarbox_testkit::cases;
 use pillarbox_testkit::fakes::{Fault, FlakyStore, JumpingClock};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::world::{EPOCH, ms, retries, s};
 
-const SEEDS: u64 = 30;
+const SEEDS: u32 = 30;
 const LIMIT: u32 = 6;
 const LEASE: Duration = Duration::from_secs(12);
 /// Everything goes here; a dead row blocks its key until a person skips it.
@@ -641,7 +642,7 @@ fn seeds() -> Vec<u64> {
         Ok(seed) => vec![seed.parse().expect("a number")],
         Err(_) => {
             let first = Rng::new().u64(..1 << 40);
-            (first..first + SEEDS).collect()
+            (first..first + u64::from(cases(SEEDS))).collect()
         }
     }
 }
@@ -664,10 +665,10 @@ fn run(seed: u64, weather: Weather) -> Run {
     })
 }
 
-#[test]
-fn whatever_happens_every_event_is_delivered_in_its_keys_order_or_dead_with_a_reason() {
-    for seed in seeds() {
-        let workers = usize::try_from(seed % 3).expect("small") + 1;
+/// Whatever happens, every event is delivered in its key's order, or dead with a reason.
+fn everything_ends(workers: usize) {
+    let ours = |seed: &u64| seed % 3 + 1 == u64::try_from(workers).expect("small");
+    for seed in seeds().into_iter().filter(ours) {
         run(
             seed,
             Weather {
@@ -676,6 +677,23 @@ fn whatever_happens_every_event_is_delivered_in_its_keys_order_or_dead_with_a_re
             },
         );
     }
+}
+
+// Several tests, so that they run at once: together they are the longest of this crate.
+
+#[test]
+fn whatever_happens_to_one_worker_every_event_is_delivered_in_its_keys_order_or_dead_with_a_reason() {
+    everything_ends(1);
+}
+
+#[test]
+fn whatever_happens_to_two_workers_every_event_is_delivered_in_its_keys_order_or_dead_with_a_reason() {
+    everything_ends(2);
+}
+
+#[test]
+fn whatever_happens_to_three_workers_every_event_is_delivered_in_its_keys_order_or_dead_with_a_reason() {
+    everything_ends(3);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use super::harness::Harness;
 use super::memory::MemoryHarness;
+use crate::cases;
 
 const CASES: u32 = 40;
 const STEPS: usize = 40;
@@ -35,7 +36,7 @@ const DESTINATIONS: [&str; 3] = ["broker", "chat", "unrouted"];
 pub fn histories<H: Harness, F: Future<Output = H>>(fresh: impl Fn() -> F) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let config = Config {
-        cases: CASES,
+        cases: cases(CASES),
         failure_persistence: None,
         max_shrink_iters: 500,
         ..Config::default()

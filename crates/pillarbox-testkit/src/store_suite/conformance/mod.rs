@@ -19,28 +19,35 @@ use self::history::{Has, LIMIT, Op, gaps, ops};
 use super::harness::{Capability, Harness};
 use super::memory::MemoryHarness;
 use super::say;
+use crate::cases;
 
 const CASES: u32 = 40;
+/// Where the rows are imported from a table of somebody else: what follows the import is the same store, and there are
+/// many such tables.
+const CASES_OF_A_LAYOUT: u32 = 10;
 const STEPS: usize = 40;
 
-/// Compares a store with the reference. `PILLARBOX_CONFORMANCE_CASES` asks for more histories than usual.
+/// Compares a store with the reference; [`cases()`] says how to ask for more histories than usual.
 ///
 /// # Panics
 /// With the shortest sequence of operations on which the two differ.
 pub fn conformance<H: Harness, F: Future<Output = H>>(fresh: impl Fn() -> F) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let comparable = runtime.block_on(async {
+    let (comparable, usual) = runtime.block_on(async {
         let harness = Box::pin(fresh()).await;
         let can = harness.can(Capability::OpenLimit);
+        let usual = match harness.can(Capability::OwnTable) {
+            Ok(()) => CASES,
+            Err(_) => CASES_OF_A_LAYOUT,
+        };
         harness.clean_up().await;
-        can
+        (can, usual)
     });
     if let Err(skipped) = comparable {
         return say("random_operations_agree_with_the_reference", skipped);
     }
-    let asked = std::env::var("PILLARBOX_CONFORMANCE_CASES").ok();
     let config = Config {
-        cases: asked.and_then(|cases| cases.parse().ok()).unwrap_or(CASES),
+        cases: cases(usual),
         failure_persistence: None,
         max_shrink_iters: 300,
         ..Config::default()
