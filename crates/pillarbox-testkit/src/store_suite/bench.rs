@@ -29,19 +29,23 @@ pub(super) const NOBODY: [Uuid; 0] = [];
 #[derive(Clone)]
 pub struct Bench {
     pub(super) harness: Arc<dyn Harness>,
-    pub(super) store: Arc<dyn Store>,
-    pub(super) operate: Arc<dyn Operate>,
     pub(super) worker: Uuid,
 }
 
 impl Bench {
     pub(super) fn new(harness: Arc<dyn Harness>) -> Self {
         Self {
-            store: harness.store(),
-            operate: harness.operate(),
             harness,
             worker: Uuid::new_v4(),
         }
+    }
+
+    pub(super) fn store(&self) -> Arc<dyn Store> {
+        self.harness.store()
+    }
+
+    pub(super) fn operate(&self) -> Arc<dyn Operate> {
+        self.harness.operate()
     }
 
     /// The same outbox in another worker's hands.
@@ -88,7 +92,7 @@ impl Bench {
     }
 
     pub(super) async fn claim_as(&self, request: ClaimRequest) -> Vec<Delivery> {
-        self.store.claim(&request).await.expect("a claim")
+        self.store().claim(&request).await.expect("a claim")
     }
 
     /// Rows without a lane, as a dispatcher takes them: looks, takes from each source that it sees, and then
@@ -152,7 +156,7 @@ impl Bench {
             delivered: 2,
             failed: 1,
         };
-        self.store.beat(&heartbeat).await.expect("a heartbeat");
+        self.store().beat(&heartbeat).await.expect("a heartbeat");
     }
 
     pub(super) fn lane_request<S: Into<String>>(
@@ -170,7 +174,7 @@ impl Bench {
 
     /// Asks for lanes.
     pub(super) async fn share_lanes_as(&self, request: LaneRequest) -> Vec<Range> {
-        self.store.share_lanes(&request).await.expect("lanes")
+        self.store().share_lanes(&request).await.expect("lanes")
     }
 
     pub(super) async fn share_lanes<S: Into<String>>(
@@ -197,7 +201,7 @@ impl Bench {
 
     /// Settles all of these, and says which rows were lost.
     pub(super) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Uuid> {
-        self.store
+        self.store()
             .settle(self.worker, settlements)
             .await
             .expect("a settle")
@@ -205,7 +209,7 @@ impl Bench {
 
     /// Renews, and says which rows were lost.
     pub(super) async fn renew(&self, held: &[(Uuid, Uuid)], lease: Duration) -> Vec<Uuid> {
-        self.store
+        self.store()
             .renew(self.worker, held, lease)
             .await
             .expect("a renewal")
@@ -236,7 +240,7 @@ impl Bench {
     }
 
     pub(super) async fn sweep_as(&self, request: SweepRequest) -> Swept {
-        self.store.sweep(&request).await.expect("a sweep")
+        self.store().sweep(&request).await.expect("a sweep")
     }
 
     pub(super) async fn sweep(&self) -> Swept {
@@ -244,7 +248,7 @@ impl Bench {
     }
 
     pub(super) async fn look_in(&self, scope: &Scope) -> Look {
-        self.store.look(scope, None, 1_000).await.expect("a look")
+        self.store().look(scope, None, 1_000).await.expect("a look")
     }
 
     pub(super) async fn look(&self) -> Look {
@@ -257,7 +261,7 @@ impl Bench {
     }
 
     pub(super) async fn show(&self, id: Uuid) -> Record {
-        self.operate
+        self.operate()
             .show(id)
             .await
             .expect("a look")
@@ -265,7 +269,7 @@ impl Bench {
     }
 
     pub(super) async fn list(&self, filter: Filter) -> Vec<Record> {
-        self.operate.list(&filter).await.expect("a list")
+        self.operate().list(&filter).await.expect("a list")
     }
 
     pub(super) async fn rows(&self) -> Vec<Record> {

@@ -78,7 +78,10 @@ pub async fn a_suspect_row_belongs_to_nobody(bench: Bench) -> Ran {
         [delivery.id]
     );
     let held = [(delivery.id, delivery.claim)];
-    let lost = bench.store.renew(bench.worker, &held, super::bench::LEASE).await;
+    let lost = bench
+        .store()
+        .renew(bench.worker, &held, super::bench::LEASE)
+        .await;
     assert_eq!(lost.expect("a renewal"), [delivery.id]);
     assert_eq!(bench.show(delivery.id).await, row);
     Ok(())

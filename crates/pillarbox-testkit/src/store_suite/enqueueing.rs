@@ -214,7 +214,7 @@ pub async fn a_dedupe_key_holds_as_long_as_its_row(bench: Bench) -> Ran {
         .expect("accepted");
     assert_eq!(again, [Enqueued::Already(first)]);
 
-    assert_eq!(bench.operate.delete(&[first]).await.expect("a delete"), [first]);
+    assert_eq!(bench.operate().delete(&[first]).await.expect("a delete"), [first]);
     let again = bench
         .harness
         .enqueue(&[event().dedupe_key("k")])

@@ -30,12 +30,16 @@ pub async fn an_unknown_status_is_left_alone_counted_and_shown(bench: Bench) -> 
     assert_eq!(bench.sweep_as(sweep).await.dead, NOBODY);
     assert_eq!(bench.try_settle(&held, Verdict::Delivered).await, [held.id]);
     assert_eq!(
-        bench.operate.retry(&[id, held.id]).await.expect("a retry"),
+        bench.operate().retry(&[id, held.id]).await.expect("a retry"),
         NOBODY
     );
     assert_eq!(bench.rows().await, before);
 
-    let stats = bench.operate.stats(&pillarbox::Scope::All).await.expect("stats");
+    let stats = bench
+        .operate()
+        .stats(&pillarbox::Scope::All)
+        .await
+        .expect("stats");
     assert_eq!((stats.unknown, stats.pending, stats.processing), (2, 0, 0));
     let shown = bench
         .list(Filter {
@@ -48,7 +52,7 @@ pub async fn an_unknown_status_is_left_alone_counted_and_shown(bench: Bench) -> 
         ["NEW", "NEW"]
     );
     assert_eq!(
-        bench.operate.delete(&[id]).await.expect("a delete"),
+        bench.operate().delete(&[id]).await.expect("a delete"),
         [id],
         "a person may delete it"
     );

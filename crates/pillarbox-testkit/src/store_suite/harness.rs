@@ -119,7 +119,7 @@ pub trait Tx: Send {
 }
 
 /// What not every backend can do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Capability {
     /// Two transactions can have written at the same time.
     ConcurrentTransactions,
@@ -146,7 +146,7 @@ pub enum Capability {
 }
 
 /// What an event may say of itself; a table that somebody else designed may have no column for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Field {
     /// One of several namespaces.
     Namespace,
@@ -171,7 +171,7 @@ pub enum Field {
 }
 
 /// What another client of the database might write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Corruption {
     /// `status` becomes this.
     Status(&'static str),

@@ -164,7 +164,7 @@ pub async fn lanes_are_free_when_their_owner_is_no_more(bench: Bench) -> Ran {
     bench.age(100).await;
     assert_eq!(lanes(&heir.share_lanes(["shop"]).await).len(), usize::from(LANES));
 
-    heir.store.leave(heir.worker).await.expect("leaves");
+    heir.store().leave(heir.worker).await.expect("leaves");
     assert_eq!(
         lanes(&bench.share_lanes(["shop"]).await).len(),
         usize::from(LANES)
@@ -216,14 +216,14 @@ pub async fn a_namespace_is_for_those_who_take_care_of_it(bench: Bench) -> Ran {
         delivered: 0,
         failed: 0,
     };
-    stranger.store.beat(&heartbeat).await.expect("a heartbeat");
+    stranger.store().beat(&heartbeat).await.expect("a heartbeat");
     let mine = bench.share_lanes(["shop"]).await;
     assert_eq!(lanes(&mine).len(), usize::from(LANES));
     assert!(
         mine.iter()
             .all(|range| range.namespace == "shop" && !range.leaving)
     );
-    bench.store.leave(bench.worker).await.expect("leaves");
+    bench.store().leave(bench.worker).await.expect("leaves");
     let theirs = stranger.share_lanes(["till"]).await;
     assert_eq!(lanes(&theirs).len(), usize::from(LANES));
     assert!(theirs.iter().all(|range| range.namespace == "till"));
@@ -237,7 +237,7 @@ pub async fn workers_are_listed(bench: Bench) -> Ran {
     bench.age(30).await;
     let late = bench.rival();
     late.beat().await;
-    let workers = bench.operate.workers().await.expect("workers");
+    let workers = bench.operate().workers().await.expect("workers");
     let ids: Vec<_> = workers.iter().map(|worker| worker.id).collect();
     assert_eq!(ids, [late.worker, bench.worker], "the latest start first");
     let first = &workers[1];
@@ -248,11 +248,11 @@ pub async fn workers_are_listed(bench: Bench) -> Ran {
 
     bench.age(50).await;
     late.beat().await;
-    let workers = bench.operate.workers().await.expect("workers");
+    let workers = bench.operate().workers().await.expect("workers");
     assert_eq!((workers[0].alive, workers[1].alive), (true, false));
     assert_eq!(workers[1].lanes, 0, "their lease is over");
-    late.store.leave(late.worker).await.expect("leaves");
-    let workers = bench.operate.workers().await.expect("workers");
+    late.store().leave(late.worker).await.expect("leaves");
+    let workers = bench.operate().workers().await.expect("workers");
     assert_eq!(workers.len(), 1);
     Ok(())
 }

@@ -99,7 +99,7 @@ pub async fn a_lease_of_another_worker_cannot_be_renewed(bench: Bench) -> Ran {
     let held = bench.put_and_claim().await;
     let rival = bench.rival();
     let lost = rival
-        .store
+        .store()
         .renew(rival.worker, &[(held.id, held.claim)], LEASE * 10)
         .await;
     assert_eq!(lost.expect("a renewal"), [held.id]);

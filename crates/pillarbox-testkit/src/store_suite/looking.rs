@@ -53,7 +53,7 @@ pub async fn a_look_goes_on_where_the_last_one_ended(bench: Bench) -> Ran {
     let mut seen = Vec::new();
     for expected in [3, 3, 1] {
         let look = bench
-            .store
+            .store()
             .look(&Scope::All, after.as_ref(), 3)
             .await
             .expect("a look");
@@ -134,13 +134,13 @@ pub async fn a_pause_is_seen_by_every_look(bench: Bench) -> Ran {
     bench.put(event().destination("chat")).await;
     let paused = async || bench.look().await.paused;
     assert!(paused().await.is_empty());
-    bench.operate.pause("chat", "too loud").await.expect("pauses");
-    bench.store.disable("chat", "410 Gone").await.expect("pauses");
-    bench.store.disable("mail", "410 Gone").await.expect("pauses");
+    bench.operate().pause("chat", "too loud").await.expect("pauses");
+    bench.store().disable("chat", "410 Gone").await.expect("pauses");
+    bench.store().disable("mail", "410 Gone").await.expect("pauses");
     assert_eq!(paused().await, ["chat", "mail"]);
 
     let records = bench
-        .operate
+        .operate()
         .destinations(&Scope::All)
         .await
         .expect("destinations");
@@ -155,8 +155,8 @@ pub async fn a_pause_is_seen_by_every_look(bench: Bench) -> Ran {
         seen,
         [("chat", 1, Some("too loud")), ("mail", 0, Some("410 Gone"))]
     );
-    assert!(bench.operate.resume("chat").await.expect("resumes"));
-    assert!(!bench.operate.resume("chat").await.expect("resumes"));
+    assert!(bench.operate().resume("chat").await.expect("resumes"));
+    assert!(!bench.operate().resume("chat").await.expect("resumes"));
     assert_eq!(paused().await, ["mail"]);
     Ok(())
 }

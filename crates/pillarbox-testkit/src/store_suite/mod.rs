@@ -21,6 +21,7 @@ pub mod foreign;
 mod harness;
 mod histories;
 pub mod lanes;
+mod lazy;
 pub mod leases;
 pub mod looking;
 pub mod marking;
@@ -41,6 +42,7 @@ pub use bench::Bench;
 pub use conformance::conformance;
 pub use harness::{Capability, Corruption, Field, Harness, Skipped, Tx};
 pub use histories::histories;
+pub use lazy::Lazy;
 pub use memory::MemoryHarness;
 
 /// What a case ends in, if it does not panic.
@@ -175,8 +177,9 @@ macro_rules! store_suite {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
+                let outbox = $crate::store_suite::Lazy::new(module_path!(), $fresh);
                 let run = $crate::store_suite::run(
-                    stringify!($case), $fresh().await, $crate::store_suite::$topic::$case,
+                    stringify!($case), outbox, $crate::store_suite::$topic::$case,
                 );
                 // On the heap: a case's future is large.
                 Box::pin(run).await;

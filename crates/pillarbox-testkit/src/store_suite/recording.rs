@@ -84,7 +84,11 @@ pub async fn a_family_is_seen_as_one_event(bench: Bench) -> Ran {
         claim: delivery.claim,
         members: vec![member(id, "mail"), member(Uuid::now_v7(), "chat")],
     };
-    let routed = bench.store.route(bench.worker, &[routing]).await.expect("routes");
+    let routed = bench
+        .store()
+        .route(bench.worker, &[routing])
+        .await
+        .expect("routes");
     assert_eq!(routed.lost, NOBODY);
     assert_eq!(bench.rows().await.len(), 2);
 

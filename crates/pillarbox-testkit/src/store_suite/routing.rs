@@ -24,7 +24,7 @@ fn to(delivery: &Delivery, destinations: &[&str]) -> Routing {
 }
 
 async fn route(bench: &Bench, routings: &[Routing]) -> Routed {
-    bench.store.route(bench.worker, routings).await.expect("routes")
+    bench.store().route(bench.worker, routings).await.expect("routes")
 }
 
 /// One write less for every event that goes to one place.
@@ -209,11 +209,11 @@ pub async fn what_leads_nowhere_is_held_and_let_go(bench: Bench) -> Ran {
     };
     assert_eq!(bench.settle_all(&[hold]).await, NOBODY);
     assert!(!bench.is_due().await);
-    let stats = bench.operate.stats(&Scope::All).await.expect("stats");
+    let stats = bench.operate().stats(&Scope::All).await.expect("stats");
     assert_eq!((stats.pending, stats.unrouted), (1, 1));
 
     let aside = async |after| {
-        let look = bench.store.aside(Aside::Unrouted, &Scope::All, after, 10).await;
+        let look = bench.store().aside(Aside::Unrouted, &Scope::All, after, 10).await;
         look.expect("a look")
     };
     let stubs = aside(None).await;
@@ -225,14 +225,14 @@ pub async fn what_leads_nowhere_is_held_and_let_go(bench: Bench) -> Ran {
     assert_eq!((stubs[0].id, stubs[0].event.clone()), (held, expected));
     assert_eq!(aside(Some(stubs[0].seq)).await, []);
     let other = bench
-        .store
+        .store()
         .aside(Aside::Unrouted, &Scope::of(["till"]), None, 10)
         .await;
     assert_eq!(other.expect("a look"), []);
 
     let let_go = async || {
         bench
-            .store
+            .store()
             .let_go(Aside::Unrouted, &[held])
             .await
             .expect("lets go")

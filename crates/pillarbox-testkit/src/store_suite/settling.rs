@@ -214,13 +214,13 @@ pub async fn an_unknown_id_is_reported_as_lost(bench: Bench) -> Ran {
         unordered: false,
     };
     let lost = bench
-        .store
+        .store()
         .settle(bench.worker, std::slice::from_ref(&nobody))
         .await
         .expect("a settle");
     assert_eq!(lost, [nobody.id]);
     assert_eq!(
-        bench.store.settle(bench.worker, &[]).await.expect("a settle"),
+        bench.store().settle(bench.worker, &[]).await.expect("a settle"),
         NOBODY
     );
     Ok(())
@@ -241,7 +241,7 @@ pub async fn updated_at_moves_with_each_transition(bench: Bench) -> Ran {
                 assert_eq!(bench.renew(&[held], LEASE).await, NOBODY);
             }
             "retry" => bench.settle(&held(), retry(0)).await,
-            "revive" => assert_eq!(bench.operate.retry(&[id]).await.expect("a retry"), [id]),
+            "revive" => assert_eq!(bench.operate().retry(&[id]).await.expect("a retry"), [id]),
             _ => bench.settle(&held(), dead()).await,
         }
         let after = bench.show(id).await;
