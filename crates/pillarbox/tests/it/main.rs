@@ -1,6 +1,8 @@
 //! The stores, each held to the same suite, and what an application sees of the crate.
 
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
+mod application;
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
 mod domain;
 mod memory;
 #[cfg(feature = "postgres")]

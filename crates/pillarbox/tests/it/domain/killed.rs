@@ -25,7 +25,7 @@ async fn application() {
         ("postgres", schema) => invite_everybody(&OnPostgres::existing(schema)).await,
         ("sqlite", path) => {
             let pool = pool(path.as_ref()).await;
-            invite_everybody(&OnSqlite { pool }).await;
+            invite_everybody(&OnSqlite { pool, prefix: "" }).await;
         }
         (other, _) => panic!("{other} is no database"),
     }

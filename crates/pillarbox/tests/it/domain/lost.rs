@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use pillarbox::StoreError;
 use pillarbox_testkit::proxy::Proxy;
-use sqlx::{Connection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::*;
 

@@ -4,13 +4,12 @@ mod killed;
 mod lost;
 mod saving;
 
-use pillarbox::outbox::Transaction;
-use pillarbox::stores::postgres::{Options, Postgres};
-use pillarbox::{Aggregate, CommitError, Enqueued, Event, Outbox, Recorded, UnitOfWork};
+use pillarbox::{Aggregate, CommitError, Enqueued, Event, Recorded, UnitOfWork};
 use pillarbox_testkit::store_suite::Harness;
 use serde::Serialize;
-use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+use sqlx::PgPool;
 
+use crate::application::{Application, OnPostgres, OnSqlite};
 use crate::postgres::{PostgresHarness, service};
 use crate::sqlite::{SqliteHarness, pool};
 
@@ -53,11 +52,7 @@ const TABLES: &str = "create table pillarbox.families (id int primary key);
     );";
 
 /// What both databases do for the application, each with its own types.
-trait Database {
-    type Transaction: Transaction;
-
-    fn outbox(&self) -> Outbox;
-    async fn begin(&self) -> Self::Transaction;
+trait Database: Application {
     /// Runs SQL that is written for the schema `pillarbox`.
     async fn run(&self, sql: &str);
     /// The repository: is there such an invitation?
@@ -107,24 +102,7 @@ trait Database {
     }
 }
 
-struct OnPostgres {
-    store: Postgres,
-    pool: PgPool,
-}
-
 impl OnPostgres {
-    /// What is in this schema already.
-    fn existing(schema: &str) -> Self {
-        let url = service("PILLARBOX_TEST_POSTGRES_URL");
-        let options = Options {
-            schema: schema.to_owned(),
-            ..Options::default()
-        };
-        let store = Postgres::new(&url, options).expect("a URL");
-        let pool = PgPool::connect_lazy(&url).expect("a URL");
-        Self { store, pool }
-    }
-
     /// The same by way of another address.
     fn through(&self, url: &str) -> Self {
         Self {
@@ -132,35 +110,11 @@ impl OnPostgres {
             pool: PgPool::connect_lazy(url).expect("a URL"),
         }
     }
-
-    fn sql(&self, sql: &str) -> AssertSqlSafe<String> {
-        AssertSqlSafe(sql.replace("pillarbox.", &format!("{}.", self.store.schema())))
-    }
-}
-
-struct OnSqlite {
-    pool: SqlitePool,
-}
-
-impl OnSqlite {
-    fn sql(&self, sql: &str) -> AssertSqlSafe<String> {
-        AssertSqlSafe(sql.replace("pillarbox.", ""))
-    }
 }
 
 macro_rules! database {
-    ($type:ty, $database:ty, $outbox:expr, $begin:expr) => {
+    ($type:ty) => {
         impl Database for $type {
-            type Transaction = sqlx::Transaction<'static, $database>;
-
-            fn outbox(&self) -> Outbox {
-                $outbox(self)
-            }
-
-            async fn begin(&self) -> Self::Transaction {
-                $begin(&self.pool).await.expect("begins")
-            }
-
             async fn run(&self, sql: &str) {
                 let done = sqlx::raw_sql(self.sql(sql)).execute(&self.pool).await;
                 done.expect("the statement runs");
@@ -197,18 +151,8 @@ macro_rules! database {
     };
 }
 
-database!(
-    OnPostgres,
-    sqlx::Postgres,
-    |this: &Self| this.store.outbox(),
-    PgPool::begin
-);
-database!(
-    OnSqlite,
-    sqlx::Sqlite,
-    |_: &Self| Outbox::default(),
-    pillarbox::stores::sqlite::begin
-);
+database!(OnPostgres);
+database!(OnSqlite);
 
 /// An outbox and the application's tables in a schema of their own, with a family.
 async fn on_postgres() -> (PostgresHarness, OnPostgres) {
@@ -224,6 +168,7 @@ async fn on_sqlite() -> (SqliteHarness, OnSqlite) {
     let harness = SqliteHarness::fresh().await;
     let database = OnSqlite {
         pool: pool(&harness.path()).await,
+        prefix: "",
     };
     database.run(TABLES).await;
     database.run("insert into pillarbox.families values (1)").await;

@@ -9,18 +9,19 @@ use std::collections::BTreeSet;
 use std::process::{Command as Process, Output};
 use std::time::Duration;
 
-use pillarbox::outbox::Transaction;
 use pillarbox::saga::{Action, Answer, Command, Handled, Message, Saga, Step};
-use pillarbox::stores::postgres::{Options, Postgres};
 use pillarbox::{Event, Outbox, RetryPolicy, UnitOfWork};
-use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 use uuid::Uuid;
 
-use crate::postgres::{PostgresHarness, service};
+use crate::application::{Application, OnPostgres, OnSqlite};
+use crate::postgres::PostgresHarness;
 use crate::sqlite::{SqliteHarness, pool};
 
 const DATABASE: &str = "PILLARBOX_TEST_DATABASE";
 const SAGA: &str = "PILLARBOX_TEST_SAGA";
+
+/// As the tables of the outbox itself are called in a file.
+const PREFIX: &str = "pillarbox_";
 
 const STEPS: [&str; 3] = ["payment", "stock", "shipping"];
 
@@ -64,11 +65,7 @@ fn saga(outbox: &Outbox, id: &str) -> Saga<u32> {
 }
 
 /// What both databases do for the world, each with its own types.
-trait World {
-    type Transaction: Transaction;
-
-    fn outbox(&self) -> Outbox;
-    async fn begin(&self) -> Self::Transaction;
+trait World: Application {
     /// What a service has done for a step of a saga: `did`, `undid`.
     async fn effects(&self, transaction: &mut Self::Transaction, saga: &str, step: &str) -> Vec<String>;
     async fn have_effect(&self, transaction: &mut Self::Transaction, saga: &str, step: &str, effect: &str);
@@ -183,52 +180,9 @@ trait World {
     }
 }
 
-struct OnPostgres {
-    store: Postgres,
-    pool: PgPool,
-}
-
-impl OnPostgres {
-    fn existing(schema: &str) -> Self {
-        let url = service("PILLARBOX_TEST_POSTGRES_URL");
-        let options = Options {
-            schema: schema.to_owned(),
-            ..Options::default()
-        };
-        Self {
-            store: Postgres::new(&url, options).expect("a URL"),
-            pool: PgPool::connect_lazy(&url).expect("a URL"),
-        }
-    }
-
-    fn sql(&self, sql: &str) -> AssertSqlSafe<String> {
-        AssertSqlSafe(sql.replace("pillarbox.", &format!("{}.", self.store.schema())))
-    }
-}
-
-struct OnSqlite {
-    pool: SqlitePool,
-}
-
-impl OnSqlite {
-    fn sql(&self, sql: &str) -> AssertSqlSafe<String> {
-        AssertSqlSafe(sql.replace("pillarbox.", "pillarbox_"))
-    }
-}
-
 macro_rules! world {
-    ($type:ty, $database:ty, $outbox:expr, $begin:expr) => {
+    ($type:ty) => {
         impl World for $type {
-            type Transaction = sqlx::Transaction<'static, $database>;
-
-            fn outbox(&self) -> Outbox {
-                $outbox(self)
-            }
-
-            async fn begin(&self) -> Self::Transaction {
-                $begin(&self.pool).await.expect("begins")
-            }
-
             async fn effects(
                 &self,
                 transaction: &mut Self::Transaction,
@@ -279,18 +233,8 @@ macro_rules! world {
     };
 }
 
-world!(
-    OnPostgres,
-    sqlx::Postgres,
-    |this: &Self| this.store.outbox(),
-    PgPool::begin
-);
-world!(
-    OnSqlite,
-    sqlx::Sqlite,
-    |_: &Self| Outbox::default(),
-    pillarbox::stores::sqlite::begin
-);
+world!(OnPostgres);
+world!(OnSqlite);
 
 /// Not a test of its own: the world, which those below run and kill.
 #[tokio::test]
@@ -302,7 +246,8 @@ async fn application() {
         ("postgres", schema) => OnPostgres::existing(schema).run(&saga).await,
         ("sqlite", path) => {
             let pool = pool(path.as_ref()).await;
-            OnSqlite { pool }.run(&saga).await;
+            let world = OnSqlite { pool, prefix: PREFIX };
+            world.run(&saga).await;
         }
         (other, _) => panic!("{other} is no database"),
     }
@@ -391,6 +336,7 @@ async fn on_sqlite() -> (SqliteHarness, OnSqlite, String) {
     let harness = SqliteHarness::fresh().await;
     let world = OnSqlite {
         pool: pool(&harness.path()).await,
+        prefix: PREFIX,
     };
     let made = sqlx::raw_sql(world.sql(TABLES)).execute(&world.pool).await;
     made.expect("the tables are made");
