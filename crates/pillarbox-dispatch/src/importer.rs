@@ -18,7 +18,8 @@ use crate::worker::Worker;
 const MOST: usize = 10_000;
 /// How often what people did to a table is heeded.
 const HEED: Duration = Duration::from_secs(2);
-/// How often old rows are deleted and notes forgotten: without an index on it, that reads everything that was delivered.
+/// How often old rows are deleted, notes forgotten, and ends noticed that nobody told: without an index the first reads
+/// everything that was delivered.
 const TIDY: Duration = Duration::from_secs(60);
 /// When to ask again while as many rows are on their way as may be.
 const SOON: Duration = Duration::from_millis(100);

@@ -359,7 +359,8 @@ pub struct ImportRequest {
     pub most: usize,
     /// Heed what people did to the table meanwhile, too: dearer, and once in a while is enough.
     pub heed: bool,
-    /// Delete what is old enough, too, and forget what is noted of rows that are gone: dearer still, and nobody waits for it.
+    /// Delete what is old enough, too, forget what is noted of rows that are gone, and notice what ended without the table
+    /// being told: dearer still, and once a minute is enough.
     pub tidy: bool,
 }
 

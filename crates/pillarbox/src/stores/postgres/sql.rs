@@ -73,9 +73,9 @@ macro_rules! statements {
 statements! {
     are_behind aside be_importer beat blocked claim_expired claim_fair claim_free claim_keyed count_adopted
     create_lanes delete destinations divide_lanes fair_index family is_abandoned is_expired lanes leave
-    let_go_blocking let_go_unrouted lock_adopted look note_end on_their_way pause pending record renew resume retry route
-    saga_log saga_record set_behind settle_delivered settle_discard settle_other share_lanes skip source sources stats stats_large sweep
-    unchanged workers
+    let_go_blocking let_go_unrouted lock_adopted look note_end notice_ended on_their_way pause pending record renew
+    resume retry route saga_log saga_record set_behind settle_delivered settle_discard settle_other share_lanes skip
+    source sources stats stats_large sweep unchanged workers
 }
 
 /// The statement with its fragments in it.

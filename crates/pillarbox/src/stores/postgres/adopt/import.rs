@@ -47,6 +47,9 @@ pub(in crate::stores::postgres) async fn import(
             rights::check(&inner, &mut transaction, &adoption).await?;
             pace.is_allowed = true;
         }
+        if request.tidy {
+            notice_ended(&inner, &mut transaction, &adoption).await?;
+        }
         if request.heed {
             pace.floor = None;
             pace.room = 0;
@@ -136,6 +139,21 @@ async fn heed(transaction: &mut Transaction, adoption: &Adoption) -> Result<(usi
         Ok(usize::try_from(count).unwrap_or_default())
     };
     Ok((count(0)?, count(1)?))
+}
+
+/// A worker that knows of no adopted table tells none, such as one that runs with the configuration of yesterday.
+async fn notice_ended(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    adoption: &Adoption,
+) -> Result<(), StoreError> {
+    sqlx::query(inner.sql.notice_ended.safe())
+        .bind(&adoption.source)
+        .persistent(false)
+        .execute(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    Ok(())
 }
 
 async fn on_their_way(

@@ -20,6 +20,15 @@ impl Adopted {
         assert_eq!(deleted.expect("deletes"), [id]);
     }
 
+    /// The outbox as somebody has it who knows of no layout.
+    fn stranger(&self) -> Postgres {
+        let options = Options {
+            schema: self.outbox.store.schema().to_owned(),
+            ..Options::default()
+        };
+        Postgres::new(&service("PILLARBOX_TEST_POSTGRES_URL"), options).expect("a URL")
+    }
+
     async fn notes(&self) -> i64 {
         let sql = self.outbox.sql("select count(*) from pillarbox.adopted");
         let count = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.outbox.pool);
@@ -192,11 +201,7 @@ async fn a_command_that_knows_no_layout_is_heard_by_the_table_later() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     adopted.import().await;
-    let options = Options {
-        schema: adopted.outbox.store.schema().to_owned(),
-        ..Options::default()
-    };
-    let command = Postgres::new(&service("PILLARBOX_TEST_POSTGRES_URL"), options).expect("a URL");
+    let command = adopted.stranger();
     assert_eq!(command.delete(&[id]).await.expect("deletes"), [id]);
     command.close().await;
     assert_eq!(adopted.row(id).await["status"], "NEW", "nobody has told it");
@@ -317,4 +322,29 @@ async fn a_table_is_tidied_only_when_that_is_asked_for_and_says_when_there_is_mo
     }
     assert_eq!(seen, [(0, false), (5000, true), (1, false)]);
     adopted.clean_up().await;
+}
+
+/// Such as one that still runs with the configuration of yesterday.
+#[tokio::test]
+async fn what_a_worker_ended_that_knows_of_no_adopted_table_is_told_by_one_that_does() {
+    for seed in [ORDER_SERVICE, ARAP, DEBEZIUM] {
+        let adopted = Adopted::new(seed).await;
+        let stranger = adopted.stranger();
+        let mut ids = Vec::new();
+        for verdict in [Verdict::Delivered, Verdict::Discard, dead(), retry(600)] {
+            ids.push(adopted.produce().await);
+            let delivery = adopted.take().await;
+            let lost = adopted.settle_by(&stranger, &delivery, verdict).await;
+            assert!(lost.is_empty(), "{}: {lost:?}", seed.name);
+        }
+        adopted.import().await;
+        adopted.assert_done(ids[0]).await;
+        adopted.assert_done(ids[1]).await;
+        adopted.assert_given_up(ids[2]).await;
+        let sources = adopted.outbox.store.sources().await.expect("counts");
+        let (on_their_way, behind) = (sources[0].on_their_way, sources[0].behind);
+        assert_eq!((on_their_way, behind), (1, 0), "{}: it comes again", seed.name);
+        stranger.close().await;
+        adopted.clean_up().await;
+    }
 }

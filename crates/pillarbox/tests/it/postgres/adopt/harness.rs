@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::store::{ClaimRequest, Due, ImportRequest, Imported, Settlement, Share, Take};
+use pillarbox::stores::postgres::Postgres;
 use pillarbox::stores::postgres::adopt::{Source, built_in};
 use pillarbox::{Delivery, Scope, Store, Verdict};
 use serde_json::Value;
@@ -154,6 +155,16 @@ impl Adopted {
 
     /// The same by somebody who may have lost the row: which rows were lost.
     pub(super) async fn settle_late(&self, delivery: &Delivery, verdict: Verdict) -> Vec<Uuid> {
+        self.settle_by(&self.outbox.store, delivery, verdict).await
+    }
+
+    /// The same by the store of another process.
+    pub(super) async fn settle_by(
+        &self,
+        store: &Postgres,
+        delivery: &Delivery,
+        verdict: Verdict,
+    ) -> Vec<Uuid> {
         let settlement = Settlement {
             id: delivery.id,
             claim: delivery.claim,
@@ -162,7 +173,7 @@ impl Adopted {
             max_attempts: None,
             unordered: false,
         };
-        let settled = self.outbox.store.settle(self.worker, &[settlement]).await;
+        let settled = store.settle(self.worker, &[settlement]).await;
         settled.expect("settles")
     }
 
