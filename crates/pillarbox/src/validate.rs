@@ -86,7 +86,7 @@ pub enum InvalidEvent {
     )]
     ScheduledWithKey,
     /// The time to deliver is out of reach.
-    #[error("`deliver_at` is {0}; the latest is {MAX_DAYS_AHEAD} days from now")]
+    #[error("`deliver_at` is {}; the latest is {MAX_DAYS_AHEAD} days from now", in_utc(*.0))]
     TooFarAhead(time::OffsetDateTime),
     /// Versions count from 1.
     #[error("`event_version` is {0}; versions count from 1")]
@@ -159,6 +159,18 @@ fn schedule(event: &Event) -> Result<(), InvalidEvent> {
         return Err(InvalidEvent::TooFarAhead(at));
     }
     Ok(())
+}
+
+/// As the database prints it, which says the same of events that are enqueued there.
+fn in_utc(at: time::OffsetDateTime) -> String {
+    let at = at.to_offset(time::UtcOffset::UTC);
+    let (hour, minute, second, microsecond) = at.to_hms_micro();
+    let fraction = format!(".{microsecond:06}");
+    let fraction = fraction.trim_end_matches(['0', '.']);
+    format!(
+        "{} {hour:02}:{minute:02}:{second:02}{fraction} +00:00:00",
+        at.date()
+    )
 }
 
 fn headers(event: &Event) -> Result<(), InvalidEvent> {

@@ -5,7 +5,8 @@ use pillarbox::{Clock, Event, Limits, SystemClock};
 use pillarbox_testkit::store_suite::Harness;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
-use time::{Duration, OffsetDateTime};
+use time::macros::time;
+use time::{Duration, OffsetDateTime, Time};
 use uuid::Uuid;
 
 use super::super::harness::PostgresHarness;
@@ -40,10 +41,14 @@ fn each_text(text: &str) -> Vec<Event> {
     ]
 }
 
-/// So many days from now, at a time that both print alike.
+/// So many days from now.
 fn days(days: i64) -> OffsetDateTime {
-    let soon = SystemClock.wall() + Duration::days(days);
-    soon.replace_microsecond(123_456).expect("a time")
+    SystemClock.wall() + Duration::days(days)
+}
+
+/// Too far ahead, at this time of the day.
+fn too_late(time: Time) -> Event {
+    event().deliver_at(days(402).replace_time(time))
 }
 
 fn refused_by_the_library() -> Vec<Event> {
@@ -55,7 +60,10 @@ fn refused_by_the_library() -> Vec<Event> {
         event().version(-7),
         event().destination("unrouted"),
         event().deliver_at(days(1)).ordering_key("k"),
-        event().deliver_at(days(401)),
+        too_late(time!(00:03:29.12)),
+        too_late(time!(09:00:00)),
+        too_late(time!(23:59:59.123456)),
+        too_late(time!(12:30:00.000001)),
         event()
             .header("a", "x".repeat(60_000))
             .header("b", "x".repeat(5_536)),
