@@ -48,7 +48,11 @@ pub(in crate::stores::postgres) async fn import(
             pace.is_allowed = true;
         }
         if request.tidy {
+            // First: what is noticed here is told below.
             notice_ended(&inner, &mut transaction, &adoption).await?;
+            imported.pruned = prune(&mut transaction, &adoption).await?;
+            imported.untidy = imported.pruned == PRUNED;
+            pace.looked_to = forget(&mut transaction, &adoption, pace.looked_to).await?;
         }
         if request.heed {
             pace.floor = None;
@@ -56,11 +60,6 @@ pub(in crate::stores::postgres) async fn import(
             (imported.dropped, imported.reset) = heed(&mut transaction, &adoption).await?;
             imported.strange = strangers(&mut transaction, &adoption).await?;
             catch_up(&inner, &mut transaction, &adoption).await?;
-        }
-        if request.tidy {
-            imported.pruned = prune(&mut transaction, &adoption).await?;
-            imported.untidy = imported.pruned == PRUNED;
-            pace.looked_to = forget(&mut transaction, &adoption, pace.looked_to).await?;
         }
         if pace.room < request.batch {
             let open = on_their_way(&inner, &mut transaction, &adoption, request.most).await?;

@@ -145,12 +145,7 @@ async fn a_row_that_somebody_holds_locked_stalls_nobody_and_is_told_later() {
     let (held, free) = (adopted.produce().await, adopted.produce().await);
     adopted.import().await;
     let claimed = adopted.claim().await;
-    let mut somebody = adopted.outbox.pool.begin().await.expect("begins");
-    let lock = adopted.lock_sql(held);
-    sqlx::raw_sql(sqlx::AssertSqlSafe(lock))
-        .execute(&mut *somebody)
-        .await
-        .expect("locks");
+    let somebody = adopted.hold(held).await;
     let settled = async {
         for delivery in &claimed {
             adopted.settle(delivery, Verdict::Delivered).await;

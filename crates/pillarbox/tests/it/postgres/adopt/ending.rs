@@ -109,9 +109,7 @@ async fn what_nobody_wants_is_told_later_if_somebody_holds_its_row() {
         let adopted = Adopted::new(seed).await;
         let id = adopted.produce().await;
         let delivery = adopted.take().await;
-        let mut somebody = adopted.outbox.pool.begin().await.expect("begins");
-        let lock = sqlx::raw_sql(AssertSqlSafe(adopted.lock_sql(id)));
-        lock.execute(&mut *somebody).await.expect("locks");
+        let somebody = adopted.hold(id).await;
         adopted.settle(&delivery, Verdict::Discard).await;
         assert_eq!(adopted.import().await.rows, 0, "{}", seed.name);
         somebody.rollback().await.expect("lets go");
@@ -129,9 +127,7 @@ async fn what_was_given_up_on_and_retried_and_then_nobody_wants_is_done() {
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
     adopted.settle(&delivery, dead()).await;
-    let mut somebody = adopted.outbox.pool.begin().await.expect("begins");
-    let lock = sqlx::raw_sql(AssertSqlSafe(adopted.lock_sql(id)));
-    lock.execute(&mut *somebody).await.expect("locks");
+    let somebody = adopted.hold(id).await;
     adopted.outbox.store.retry(&[id]).await.expect("retries");
     let delivery = adopted.claim().await.remove(0);
     adopted.settle(&delivery, Verdict::Discard).await;
@@ -216,9 +212,7 @@ async fn what_was_delivered_stays_so_if_a_person_deletes_it_before_its_table_is_
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
-    let mut somebody = adopted.outbox.pool.begin().await.expect("begins");
-    let lock = sqlx::raw_sql(AssertSqlSafe(adopted.lock_sql(id)));
-    lock.execute(&mut *somebody).await.expect("locks");
+    let somebody = adopted.hold(id).await;
     adopted.settle(&delivery, Verdict::Delivered).await;
     adopted.delete_here(id).await;
     somebody.rollback().await.expect("lets go");

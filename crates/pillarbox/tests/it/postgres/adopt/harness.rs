@@ -7,7 +7,7 @@ use pillarbox::stores::postgres::Postgres;
 use pillarbox::stores::postgres::adopt::{Source, built_in};
 use pillarbox::{Delivery, Scope, Store, Verdict};
 use serde_json::Value;
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, PgTransaction};
 use uuid::Uuid;
 
 use super::super::harness::{PostgresHarness, service};
@@ -42,18 +42,22 @@ impl Adopted {
         };
         adopted.run(&format!("create schema {}", adopted.schema)).await;
         adopted.run(seed.table).await;
-        let mut layout = built_in(seed.name).expect("a layout of that name");
-        layout.table = seed.place.replace("{schema}", &adopted.schema);
-        let source = Source {
-            name: seed.name.to_owned(),
+        let source = change(adopted.source());
+        adopted.outbox.store.adopt(&[source]).await.expect("it fits");
+        adopted
+    }
+
+    /// The table as its built-in layout has it.
+    pub(super) fn source(&self) -> Source {
+        let mut layout = built_in(self.seed.name).expect("a layout of that name");
+        layout.table = self.place();
+        Source {
+            name: self.seed.name.to_owned(),
             layout,
             poll: Duration::from_secs(5),
             batch: 100,
             prune: None,
-        };
-        let source = change(source);
-        adopted.outbox.store.adopt(&[source]).await.expect("it fits");
-        adopted
+        }
     }
 
     pub(super) async fn run(&self, sql: &str) -> u64 {
@@ -80,8 +84,7 @@ impl Adopted {
 
     /// The row as JSON; null if it is gone.
     pub(super) async fn row(&self, id: Uuid) -> Value {
-        let Seed { place, id: key, .. } = self.seed;
-        let place = place.replace("{schema}", &self.schema);
+        let (place, key) = (self.place(), self.seed.id);
         let sql = format!("select to_jsonb(s) from {place} s where {key} = '{id}'");
         let row: Option<Value> = sqlx::query_scalar(AssertSqlSafe(sql))
             .fetch_optional(&self.outbox.pool)
@@ -95,11 +98,17 @@ impl Adopted {
         self.seed.place.replace("{schema}", &self.schema)
     }
 
-    /// Locks the row as somebody's own tool might.
-    pub(super) fn lock_sql(&self, id: Uuid) -> String {
-        let Seed { place, id: key, .. } = self.seed;
-        let place = place.replace("{schema}", &self.schema);
-        format!("select 1 from {place} where {key} = '{id}' for update")
+    /// Locks the row as somebody's own tool might, until the transaction ends.
+    pub(super) async fn hold(&self, id: Uuid) -> PgTransaction<'static> {
+        let lock = format!(
+            "select 1 from {} where {} = '{id}' for update",
+            self.place(),
+            self.seed.id
+        );
+        let mut somebody = self.outbox.pool.begin().await.expect("begins");
+        let lock = sqlx::raw_sql(AssertSqlSafe(lock));
+        lock.execute(&mut *somebody).await.expect("locks");
+        somebody
     }
 
     pub(super) fn request(&self) -> ImportRequest {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pillarbox::store::{ClaimRequest, Due, ImportRequest, Settlement, Share, SweepRequest, Take};
 use pillarbox::{Delivery, Operate, Scope, Store, Verdict};
+use pillarbox_testkit::cases;
 use pillarbox_testkit::store_suite::Harness;
 use proptest::prelude::{Just, Strategy, any};
 use proptest::prop_oneof;
@@ -249,12 +250,7 @@ impl World {
         let Some(id) = self.worked_on(number).or_else(|| self.free(number)) else {
             return;
         };
-        let mut transaction = self.adopted.outbox.pool.begin().await.expect("begins");
-        sqlx::raw_sql(AssertSqlSafe(self.adopted.lock_sql(id)))
-            .execute(&mut *transaction)
-            .await
-            .expect("locks");
-        self.lock = Some((id, transaction));
+        self.lock = Some((id, self.adopted.hold(id).await));
     }
 
     async fn unlock(&mut self) {
@@ -402,7 +398,7 @@ const START: Step = Step::Import {
 fn run(seed: Seed, reset: &'static str, limit: Option<u32>) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let config = Config {
-        cases: CASES,
+        cases: cases(CASES),
         failure_persistence: None,
         max_shrink_iters: 100,
         ..Config::default()

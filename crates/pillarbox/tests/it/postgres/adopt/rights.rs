@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::stores::postgres::adopt::{Source, built_in};
+use pillarbox::stores::postgres::adopt::Source;
 use pillarbox::stores::postgres::{Duty, Postgres};
 use pillarbox::{Operate, Scope, Store, StoreError, Verdict};
 use serde_json::Value;
@@ -45,15 +45,7 @@ impl Allowed {
 
     /// As the role sees it.
     async fn adopt(&self) -> Result<(), String> {
-        let mut layout = built_in(self.adopted.seed.name).expect("a layout of that name");
-        layout.table = self.adopted.place();
-        let source = pruned(Source {
-            name: self.adopted.seed.name.to_owned(),
-            layout,
-            poll: Duration::from_secs(5),
-            batch: 100,
-            prune: None,
-        });
+        let source = pruned(self.adopted.source());
         let adopted = self.store.adopt(&[source]).await;
         adopted.map_err(|error| error.to_string())
     }
