@@ -41,6 +41,7 @@
 //! | `consume_handled` | the handler has done its work | the commit |
 //! | `consume_committed` | mark and effects are committed | the acknowledgement |
 //! | `consume_acked` | the message is acknowledged | this process doing anything else |
+//! | `consume_handed_over` | a partition is let go | the group sharing it out anew |
 //! | `consume_dead` | a copy is among the dead letters | the acknowledgement |
 //!
 //! The state behind this is the process's own, because ending the process is.
@@ -48,7 +49,7 @@
 //! **If we die here** somebody asked for it.
 
 /// Every failpoint there is, in the order of an event's path.
-pub const ALL: [&str; 29] = [
+pub const ALL: [&str; 30] = [
     "before_save",
     "after_save",
     "after_enqueue",
@@ -77,6 +78,7 @@ pub const ALL: [&str; 29] = [
     "consume_handled",
     "consume_committed",
     "consume_acked",
+    "consume_handed_over",
     "consume_dead",
 ];
 

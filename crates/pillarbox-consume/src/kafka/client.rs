@@ -156,10 +156,15 @@ fn take<C: ConsumerContext>(client: &BaseConsumer<C>, list: &TopicPartitionList)
 }
 
 /// Lets partitions go. What is done is written down before by the client itself.
+///
+/// The client remembers which ones are paused even if they are not ours any more: they would come back paused.
 pub(super) fn let_go<C: ConsumerContext>(
     client: &impl Consumer<C>,
     list: &TopicPartitionList,
 ) -> KafkaResult<()> {
+    if let Err(error) = client.resume(list) {
+        tracing::debug!(%error, "partitions that go were not resumed");
+    }
     match client.rebalance_protocol() {
         RebalanceProtocol::Cooperative => client.incremental_unassign(list),
         RebalanceProtocol::Eager | RebalanceProtocol::None => client.unassign(),

@@ -57,6 +57,14 @@ const RESERVED: [(&str, &str); 9] = [
 ];
 const PROMISE: &str = "cannot be changed: an event would not be safe any more";
 
+/// The name that a member keeps over restarts.
+const NAME: &str = "group.instance.id";
+const STRATEGY: &str = "partition.assignment.strategy";
+/// Partitions that stay with a member are not taken away and given back.
+const BY_AND_BY: &str = "cooperative-sticky";
+/// All partitions are given back, and shared out anew.
+const AT_ONCE: &str = "roundrobin";
+
 impl Config {
     /// A member of this group, at these brokers (`host:port`, several divided by commas). The members of a group share
     /// the partitions of their topics among each other.
@@ -161,13 +169,29 @@ impl Config {
             .set("enable.auto.commit", "true")
             .set("auto.commit.interval.ms", "1000")
             .set("isolation.level", "read_committed")
-            // Partitions that stay with us are not taken away and given back.
-            .set("partition.assignment.strategy", "cooperative-sticky")
+            .set(STRATEGY, if self.has_name() { AT_ONCE } else { BY_AND_BY })
             // What librdkafka fetches ahead: enough to be quick, 16 MiB for each partition at the most.
             .set("queued.min.messages", "1000")
             .set("queued.max.messages.kbytes", "16384");
         self.set_options(&mut client)?;
+        if self.has_name()
+            && client
+                .get(STRATEGY)
+                .is_some_and(|set| set.contains("cooperative"))
+        {
+            let problem = format!(
+                "`{STRATEGY}` cannot be cooperative together with `{NAME}`: nobody would consume the partitions of a member \
+                 that dies while they are shared out; leave it out, or set it to `{AT_ONCE}` or `range`"
+            );
+            return Err(ConfigError::at("option", problem));
+        }
         Ok(client)
+    }
+
+    /// Does the member keep a name over restarts? Then partitions cannot be shared out by and by, which takes two rounds: one
+    /// that dies between them comes back into the first, and the group, which sees nothing new, never begins the second.
+    fn has_name(&self) -> bool {
+        self.options.contains_key(NAME)
     }
 
     /// What librdkafka is told by those who send dead letters: the same brokers, and confirmed by all of them.
@@ -248,6 +272,25 @@ mod tests {
             assert!(error.problem.starts_with(&format!("`{option}` ")), "{error}");
         }
         assert!(config().option("fetch.wait.max.ms", "50").receiving().is_ok());
+    }
+
+    #[test]
+    fn members_with_a_name_share_out_at_once() {
+        let strategy = |config: &Config| {
+            config
+                .receiving()
+                .map(|client| client.get(STRATEGY).map(str::to_owned))
+        };
+        assert_eq!(
+            strategy(&config()).unwrap().as_deref(),
+            Some("cooperative-sticky")
+        );
+        let named = config().option(NAME, "a");
+        assert_eq!(strategy(&named).unwrap().as_deref(), Some("roundrobin"));
+        let named = named.option(STRATEGY, "range");
+        assert_eq!(strategy(&named).unwrap().as_deref(), Some("range"));
+        let error = strategy(&named.option(STRATEGY, "cooperative-sticky")).unwrap_err();
+        assert!(error.problem.contains("leave it out"), "{error}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use pillarbox::failpoint;
 use pillarbox_sinks::kafka::refused;
 use pillarbox_sinks::registry::ConfigError;
 use rdkafka::TopicPartitionList;
@@ -276,24 +277,35 @@ impl Membership {
         if let Err(error) = let_go(&self.client, list) {
             tracing::warn!(%error, "the partitions were not let go");
         }
+        failpoint::hit("consume_handed_over");
         self.resume(); // those that waited for room may all have been theirs
     }
 
     /// Leaves the group, on a thread of its own: the client blocks until it is out.
     async fn close(self) {
         self.tell();
-        self.closing.store(true, Ordering::SeqCst);
         let (out, is_out) = oneshot::channel();
-        let Self { client, leaving, .. } = self;
-        drop(leaving);
         let ending = std::thread::Builder::new().name("pillarbox-kafka-end".to_owned());
         let spawned = ending.spawn(move || {
-            drop(client);
+            drop(self);
             out.send(()).ok();
         });
         match spawned {
             Ok(_) => drop(is_out.await),
             Err(error) => tracing::warn!(%error, "the Kafka client was ended on a thread of the runtime"),
+        }
+    }
+}
+
+impl Drop for Membership {
+    /// The client, which is dropped next, waits until all partitions are let go: those it has asked for already, and those it
+    /// will ask for.
+    fn drop(&mut self) {
+        self.closing.store(true, Ordering::SeqCst);
+        while let Ok(list) = self.leaving.try_recv() {
+            if let Err(error) = let_go(&self.client, &list) {
+                tracing::debug!(%error, "the partitions were not let go at the end");
+            }
         }
     }
 }

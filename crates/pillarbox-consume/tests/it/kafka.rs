@@ -311,6 +311,50 @@ async fn a_consumer_without_room_stays_in_its_group_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_went_while_there_was_no_room_is_consumed_when_it_comes_back() {
+    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    const EVENTS: i64 = 200;
+    let events: Vec<Event> = (0..EVENTS)
+        .map(|number| entry(&number.to_string(), number))
+        .collect();
+    broker.publish(&events).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let start = || {
+        let held = Held {
+            inside: Arc::default(),
+            gate: gate.clone(),
+            keeper: books.keeper(),
+        };
+        let consumer = Consumer::new("books", books.pool.clone())
+            .inbox(books.inbox())
+            .on("EntryMade", 1, held);
+        let counters = consumer.counters();
+        let config = broker.config().held(1).hand_over(Duration::from_millis(10));
+        (Running::start(consumer, config), counters)
+    };
+    let (first, counters) = start();
+    until("the first one has all it has room for", || async {
+        counters.snapshot().received == 1
+    })
+    .await;
+    // Longer than it waits for room before it pauses its partitions.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let (second, counters) = start();
+    until("the second one has some partitions", || async {
+        counters.snapshot().received == 1
+    })
+    .await;
+    second.stop.cancel();
+    gate.add_permits(usize::try_from(EVENTS).unwrap());
+    second.stop().await;
+    until("all are handled", || async { books.len().await == EVENTS }).await;
+    until("all are done", || async { broker.behind().await == 0 }).await;
+    first.stop().await;
+    books.close().await;
+    broker.clean_up().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_record_of_somebody_else_is_known_by_its_place() {
     let (books, broker) = (Books::open().await, Broker::fresh().await);
     let keeper = books.keeper();

@@ -41,14 +41,17 @@ const EXPECTED: [i64; 5] = [1, 3, 4, 5, 6];
 
 /// Lets a process consume until it is killed at the failpoint, and looks at what it has left.
 async fn killed_at(child: &str, place: &str, failpoint: &str, left: &[i64], books: &Books) {
-    let mut process = Consuming::start(child, place, Some(failpoint));
+    dies_at(failpoint, Consuming::start(child, place, Some(failpoint))).await;
+    assert_eq!(books.account("a").await, left);
+}
+
+async fn dies_at(failpoint: &str, mut process: Consuming) {
     let ended = std::thread::spawn(move || process.ended());
     crate::environment::until("the process is killed", || async { ended.is_finished() }).await;
     let (status, said) = ended.join().unwrap();
     let name = failpoint.split(':').next().unwrap();
     assert!(said.contains(&format!("failpoint {name}: ")), "{said}");
     assert!(!status.success());
-    assert_eq!(books.account("a").await, left);
 }
 
 /// The failpoints, and what is in the book when the process is killed there.
@@ -140,17 +143,23 @@ mod rabbitmq {
 
 #[cfg(feature = "kafka")]
 mod kafka {
-    use super::{EXPECTED, consumer, events, killed_at};
-    use crate::books::Books;
-    use crate::children::place;
+    use super::{EXPECTED, consumer, dies_at, events, killed_at};
+    use crate::books::{Books, entry};
+    use crate::children::{Consuming, place};
     use crate::environment::until;
     use crate::kafka::Broker;
     use crate::running::Running;
     use pillarbox_consume::kafka::Config;
 
-    /// Always the same member, so that the group does not wait for one that is dead.
-    fn config(broker: &Broker) -> Config {
-        broker.config().option("group.instance.id", "the-one")
+    const HANDED_OVER: &str = "consume_handed_over:1";
+
+    /// Always a member of the same name, so that the group does not wait for one that is dead.
+    fn config(broker: &Broker, name: &str) -> Config {
+        broker.config().option("group.instance.id", name)
+    }
+
+    fn start(books: &Books, broker: &Broker, name: &str) -> Running {
+        Running::start(consumer(books), config(broker, name))
     }
 
     /// Not a test of its own: the consumer that is killed.
@@ -161,8 +170,35 @@ mod kafka {
             panic!("said in three parts")
         };
         let broker = Broker::existing(topic, group);
-        let running = Running::start(consumer(&Books::existing(schema)), config(&broker));
-        running.forever().await;
+        start(&Books::existing(schema), &broker, "first").forever().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
+    async fn dying_while_partitions_change_hands_leaves_none_to_nobody() {
+        let (books, broker) = (Books::open().await, Broker::fresh().await);
+        let place = format!("{}|{}|{}", broker.topic, broker.group, books.schema);
+        let doomed = Consuming::start("killed::kafka::child", &place, Some(HANDED_OVER));
+        let round = |number| (0..40).map(move |account| entry(&account.to_string(), number));
+        broker.publish(&round(0).collect::<Vec<_>>()).await;
+        until("the first one has all partitions", || async {
+            books.len().await == 40
+        })
+        .await;
+
+        let second = start(&books, &broker, "second");
+        dies_at(HANDED_OVER, doomed).await;
+        let first = start(&books, &broker, "first");
+        broker.publish(&round(1).collect::<Vec<_>>()).await;
+        until("every partition is somebody's", || async {
+            books.len().await == 80
+        })
+        .await;
+        until("all are done", || async { broker.behind().await == 0 }).await;
+        first.stop().await;
+        second.stop().await;
+        books.close().await;
+        broker.clean_up().await;
     }
 
     pub(super) async fn killed(failpoint: &str, left: &[i64]) {
@@ -171,7 +207,7 @@ mod kafka {
         let place = format!("{}|{}|{}", broker.topic, broker.group, books.schema);
         killed_at("killed::kafka::child", &place, failpoint, left, &books).await;
 
-        let running = Running::start(consumer(&books), config(&broker));
+        let running = start(&books, &broker, "first");
         until("the rest is handled", || async { books.len().await >= 5 }).await;
         until("all are done", || async { broker.behind().await == 0 }).await;
         running.stop().await;
