@@ -49,7 +49,7 @@
 //! **If we die here** somebody asked for it.
 
 /// Every failpoint there is, in the order of an event's path.
-pub const ALL: [&str; 30] = [
+pub const ALL: &[&str] = &[
     "before_save",
     "after_save",
     "after_enqueue",

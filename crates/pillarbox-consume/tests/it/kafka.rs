@@ -355,6 +355,22 @@ async fn a_partition_that_went_while_there_was_no_room_is_consumed_when_it_comes
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_is_dropped_leaves_its_group() {
+    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let dropped = Running::start(books.consumer(), broker.config());
+    broker.publish(&[entry("a", 1)]).await;
+    until("it has its partitions", || async { books.len().await == 1 }).await;
+    drop(dropped);
+    let running = Running::start(books.consumer(), broker.config());
+    let events: Vec<Event> = (0..40).map(|account| entry(&account.to_string(), 2)).collect();
+    broker.publish(&events).await;
+    until("the next one has them all", || async { books.len().await == 41 }).await;
+    running.stop().await;
+    books.close().await;
+    broker.clean_up().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_record_of_somebody_else_is_known_by_its_place() {
     let (books, broker) = (Books::open().await, Broker::fresh().await);
     let keeper = books.keeper();
