@@ -149,35 +149,49 @@ mod kafka {
     use crate::environment::until;
     use crate::kafka::Broker;
     use crate::running::Running;
-    use pillarbox_consume::kafka::Config;
 
     const HANDED_OVER: &str = "consume_handed_over:1";
+    const NAMELESS: &str = "";
 
-    /// Always a member of the same name, so that the group does not wait for one that is dead.
-    fn config(broker: &Broker, name: &str) -> Config {
-        broker.config().option("group.instance.id", name)
+    /// A member, with a name that it keeps or without. The group does not wait for a dead one if it is back under its name.
+    fn start(books: &Books, broker: &Broker, name: &str) -> Running {
+        let config = match name {
+            NAMELESS => broker.config(),
+            _ => broker.config().option("group.instance.id", name),
+        };
+        Running::start(consumer(books), config)
     }
 
-    fn start(books: &Books, broker: &Broker, name: &str) -> Running {
-        Running::start(consumer(books), config(broker, name))
+    fn place_for(name: &str, books: &Books, broker: &Broker) -> String {
+        format!("{}|{}|{}|{name}", broker.topic, broker.group, books.schema)
     }
 
     /// Not a test of its own: the consumer that is killed.
     #[tokio::test(flavor = "multi_thread")]
     #[ignore = "run by the tests of this file"]
     async fn child() {
-        let [topic, group, schema] = &place()[..] else {
-            panic!("said in three parts")
+        let [topic, group, schema, name] = &place()[..] else {
+            panic!("said in four parts")
         };
         let broker = Broker::existing(topic, group);
-        start(&Books::existing(schema), &broker, "first").forever().await;
+        start(&Books::existing(schema), &broker, name).forever().await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
     async fn dying_while_partitions_change_hands_leaves_none_to_nobody() {
+        dies_while_partitions_change_hands("first", "second").await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
+    async fn dying_without_a_name_while_partitions_change_hands_leaves_none_to_nobody() {
+        dies_while_partitions_change_hands(NAMELESS, NAMELESS).await;
+    }
+
+    async fn dies_while_partitions_change_hands(first: &str, second: &str) {
         let (books, broker) = (Books::open().await, Broker::fresh().await);
-        let place = format!("{}|{}|{}", broker.topic, broker.group, books.schema);
+        let place = place_for(first, &books, &broker);
         let doomed = Consuming::start("killed::kafka::child", &place, Some(HANDED_OVER));
         let round = |number| (0..40).map(move |account| entry(&account.to_string(), number));
         broker.publish(&round(0).collect::<Vec<_>>()).await;
@@ -186,9 +200,9 @@ mod kafka {
         })
         .await;
 
-        let second = start(&books, &broker, "second");
+        let second = start(&books, &broker, second);
         dies_at(HANDED_OVER, doomed).await;
-        let first = start(&books, &broker, "first");
+        let first = start(&books, &broker, first);
         broker.publish(&round(1).collect::<Vec<_>>()).await;
         until("every partition is somebody's", || async {
             books.len().await == 80
@@ -204,7 +218,7 @@ mod kafka {
     pub(super) async fn killed(failpoint: &str, left: &[i64]) {
         let (books, broker) = (Books::open().await, Broker::fresh().await);
         broker.publish(&events()).await;
-        let place = format!("{}|{}|{}", broker.topic, broker.group, books.schema);
+        let place = place_for("first", &books, &broker);
         killed_at("killed::kafka::child", &place, failpoint, left, &books).await;
 
         let running = start(&books, &broker, "first");

@@ -48,8 +48,6 @@ pub(in crate::stores::postgres) async fn import(
             pace.is_allowed = true;
         }
         if request.tidy {
-            // First: what is noticed here is told below.
-            notice_ended(&inner, &mut transaction, &adoption).await?;
             imported.pruned = prune(&mut transaction, &adoption).await?;
             imported.untidy = imported.pruned == PRUNED;
             pace.looked_to = forget(&mut transaction, &adoption, pace.looked_to).await?;
@@ -59,6 +57,12 @@ pub(in crate::stores::postgres) async fn import(
             pace.room = 0;
             (imported.dropped, imported.reset) = heed(&mut transaction, &adoption).await?;
             imported.strange = strangers(&mut transaction, &adoption).await?;
+        }
+        if request.tidy {
+            // After people were heeded, who may have begun anew what ended; before what is noticed here is told.
+            notice_ended(&inner, &mut transaction, &adoption).await?;
+        }
+        if request.heed {
             catch_up(&inner, &mut transaction, &adoption).await?;
         }
         if pace.room < request.batch {
