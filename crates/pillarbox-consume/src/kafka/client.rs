@@ -5,7 +5,6 @@
 //! then. The group waits for us meanwhile. One that is lost (we were silent for too long) is somebody else's already.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pillarbox_sinks::kafka::log;
@@ -103,10 +102,9 @@ fn keys(list: &TopicPartitionList) -> Vec<(String, i32)> {
 /// What the client calls back.
 pub(super) struct Member {
     pub(super) partitions: Arc<Partitions>,
-    /// Partitions that are to go, when nobody works on them any more.
+    /// Partitions that are to go, when nobody works on them any more. Closed when nobody works on anything any more: whatever
+    /// is to go, goes at once.
     pub(super) leaving: mpsc::UnboundedSender<TopicPartitionList>,
-    /// Nobody works on anything any more: whatever is to go, goes at once.
-    pub(super) closing: Arc<AtomicBool>,
 }
 
 impl ClientContext for Member {
@@ -124,17 +122,14 @@ impl ConsumerContext for Member {
         let done = if what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
             self.partitions.add(list);
             take(client, list)
-        } else if client.assignment_lost() || self.closing.load(Ordering::SeqCst) {
+        } else if client.assignment_lost() || self.leaving.send(list.clone()).is_err() {
             self.partitions.remove(list);
             let_go(client, list)
         } else {
             for partition in self.partitions.of(list) {
                 partition.leave();
             }
-            match self.leaving.send(list.clone()) {
-                Ok(()) => Ok(()),
-                Err(_) => let_go(client, list), // nobody listens any more
-            }
+            Ok(())
         };
         if let Err(error) = done {
             tracing::warn!(%error, "the partitions could not be shared out anew");

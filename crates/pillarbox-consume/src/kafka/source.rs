@@ -11,7 +11,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -67,11 +66,9 @@ impl Kafka {
     fn join(&self) -> Result<Membership, String> {
         let partitions = Arc::new(Partitions::default());
         let (sender, leaving) = mpsc::unbounded_channel();
-        let closing = Arc::new(AtomicBool::new(false));
         let member = Member {
             partitions: partitions.clone(),
             leaving: sender,
-            closing: closing.clone(),
         };
         let client: StreamConsumer<Member> = self
             .client
@@ -83,7 +80,6 @@ impl Kafka {
             client,
             partitions,
             leaving,
-            closing,
             graves: self.graves.clone(),
             room: Arc::new(Semaphore::new(self.config.held)),
             waiting: VecDeque::new(),
@@ -135,7 +131,6 @@ struct Membership {
     client: StreamConsumer<Member>,
     partitions: Arc<Partitions>,
     leaving: mpsc::UnboundedReceiver<TopicPartitionList>,
-    closing: Arc<AtomicBool>,
     graves: Arc<Graves>,
     room: Arc<Semaphore>,
     /// Records that came and for which there is no room, since when.
@@ -301,7 +296,7 @@ impl Drop for Membership {
     /// The client, which is dropped next, waits until all partitions are let go: those it has asked for already, and those it
     /// will ask for.
     fn drop(&mut self) {
-        self.closing.store(true, Ordering::SeqCst);
+        self.leaving.close();
         while let Ok(list) = self.leaving.try_recv() {
             if let Err(error) = let_go(&self.client, &list) {
                 tracing::debug!(%error, "the partitions were not let go at the end");

@@ -1,7 +1,7 @@
 //! Consumers of a real Kafka.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -279,15 +279,8 @@ async fn partitions_go_from_member_to_member_in_order_and_nothing_is_done_twice(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_without_room_stays_in_its_group_and_goes_on() {
     let (books, broker) = (Books::open().await, Broker::fresh().await);
-    let (inside, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
-    let held = Held {
-        inside: inside.clone(),
-        gate: gate.clone(),
-        keeper: books.keeper(),
-    };
-    let consumer = Consumer::new("books", books.pool.clone())
-        .inbox(books.inbox())
-        .on("EntryMade", 1, held);
+    let gate = Arc::new(Semaphore::new(0));
+    let (consumer, inside) = Held::consumer(&books, &gate);
     let counters = consumer.counters();
     let config = broker.config().held(5).option("max.poll.interval.ms", "6500");
     let running = Running::start(consumer, config);
@@ -320,14 +313,7 @@ async fn a_partition_that_went_while_there_was_no_room_is_consumed_when_it_comes
     broker.publish(&events).await;
     let gate = Arc::new(Semaphore::new(0));
     let start = || {
-        let held = Held {
-            inside: Arc::default(),
-            gate: gate.clone(),
-            keeper: books.keeper(),
-        };
-        let consumer = Consumer::new("books", books.pool.clone())
-            .inbox(books.inbox())
-            .on("EntryMade", 1, held);
+        let (consumer, _) = Held::consumer(&books, &gate);
         let counters = consumer.counters();
         let config = broker.config().held(1).hand_over(Duration::from_millis(10));
         (Running::start(consumer, config), counters)

@@ -1,7 +1,7 @@
 //! Consumers of a real RabbitMQ, behind a proxy that can be cut.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -338,15 +338,8 @@ async fn a_message_of_somebody_else_is_handled_if_it_can_be_known_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_gives_the_rest_back_in_order_and_the_next_process_goes_on() {
     let (books, broker) = (Books::open().await, Broker::fresh().await);
-    let (inside, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
-    let held = Held {
-        inside: inside.clone(),
-        gate: gate.clone(),
-        keeper: books.keeper(),
-    };
-    let consumer = Consumer::new("books", books.pool.clone())
-        .inbox(books.inbox())
-        .on("EntryMade", 1, held);
+    let gate = Arc::new(Semaphore::new(0));
+    let (consumer, inside) = Held::consumer(&books, &gate);
     let first = Running::start(consumer, broker.config());
     broker.until_consumed().await;
     // The second one waits: the queue has a single active consumer.
@@ -379,15 +372,8 @@ async fn a_message_that_the_broker_gives_up_on_is_not_lost() {
     let (books, broker) = (Books::open().await, Broker::fresh().await);
     let config = broker.config().delivery_limit(1);
     let hanging = || {
-        let handler = Held {
-            inside: Arc::default(),
-            gate: Arc::new(Semaphore::new(0)),
-            keeper: books.keeper(),
-        };
-        let consumer = Consumer::new("books", books.pool.clone())
-            .inbox(books.inbox())
-            .grace(Duration::ZERO);
-        (handler.inside.clone(), consumer.on("EntryMade", 1, handler))
+        let (consumer, inside) = Held::consumer(&books, &Arc::new(Semaphore::new(0)));
+        (inside, consumer.grace(Duration::ZERO))
     };
     let mut published = false;
     for _ in 0..2 {

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::books::{Entry, Keeper};
+use crate::books::{Books, Entry, Keeper};
 
 /// What is said of a broker.
 pub(crate) trait Listening {
@@ -60,9 +60,25 @@ impl Running {
 
 /// Waits inside of the handler until it is let go.
 pub(crate) struct Held {
-    pub(crate) inside: Arc<AtomicUsize>,
-    pub(crate) gate: Arc<Semaphore>,
-    pub(crate) keeper: Keeper,
+    inside: Arc<AtomicUsize>,
+    gate: Arc<Semaphore>,
+    keeper: Keeper,
+}
+
+impl Held {
+    /// A consumer whose handlers wait at this gate, and how many came to it.
+    pub(crate) fn consumer(books: &Books, gate: &Arc<Semaphore>) -> (Consumer<PgPool>, Arc<AtomicUsize>) {
+        let inside = Arc::new(AtomicUsize::new(0));
+        let held = Self {
+            inside: inside.clone(),
+            gate: gate.clone(),
+            keeper: books.keeper(),
+        };
+        let consumer = Consumer::new("books", books.pool.clone())
+            .inbox(books.inbox())
+            .on("EntryMade", 1, held);
+        (consumer, inside)
+    }
 }
 
 impl Handler<PgTransaction<'static>, Entry> for Held {

@@ -47,11 +47,6 @@ pub(in crate::stores::postgres) async fn import(
             rights::check(&inner, &mut transaction, &adoption).await?;
             pace.is_allowed = true;
         }
-        if request.tidy {
-            imported.pruned = prune(&mut transaction, &adoption).await?;
-            imported.untidy = imported.pruned == PRUNED;
-            pace.looked_to = forget(&mut transaction, &adoption, pace.looked_to).await?;
-        }
         if request.heed {
             pace.floor = None;
             pace.room = 0;
@@ -61,6 +56,9 @@ pub(in crate::stores::postgres) async fn import(
         if request.tidy {
             // After people were heeded, who may have begun anew what ended; before what is noticed here is told.
             notice_ended(&inner, &mut transaction, &adoption).await?;
+            imported.pruned = prune(&mut transaction, &adoption).await?;
+            imported.untidy = imported.pruned == PRUNED;
+            pace.looked_to = forget(&mut transaction, &adoption, pace.looked_to).await?;
         }
         if request.heed {
             catch_up(&inner, &mut transaction, &adoption).await?;
