@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::Value;
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use crate::event::Event;
 use crate::payload::Payload;
@@ -111,11 +111,9 @@ pub(super) fn whole(expected: &Event, found: &Event) -> Vec<Difference> {
         &Some(found.event_version),
     );
     all.field("tenant_id", &expected.tenant_id, &found.tenant_id);
-    all.field(
-        "deliver_at",
-        &moment(expected.deliver_at),
-        &moment(found.deliver_at),
-    );
+    if !same_moment(expected.deliver_at, found.deliver_at) {
+        all.field("deliver_at", &expected.deliver_at, &found.deliver_at);
+    }
     let (wanted, there) = (headers(expected), headers(found));
     for name in wanted
         .keys()
@@ -135,9 +133,12 @@ pub(super) fn whole(expected: &Event, found: &Event) -> Vec<Difference> {
     all.0
 }
 
-/// Stores keep times to the microsecond, some round up and some do not.
-fn moment(at: Option<OffsetDateTime>) -> Option<i128> {
-    at.map(|at| (at.unix_timestamp_nanos() + 500_000) / 1_000_000)
+/// Stores keep times to the microsecond; some round up, some to the nearest.
+fn same_moment(expected: Option<OffsetDateTime>, found: Option<OffsetDateTime>) -> bool {
+    match (expected, found) {
+        (Some(expected), Some(found)) => (expected - found).abs() < Duration::MICROSECOND,
+        (expected, found) => expected == found,
+    }
 }
 
 /// Headers without those of the trace, which come from where the event was enqueued.

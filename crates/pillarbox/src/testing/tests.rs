@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::json;
 use time::Duration;
+use time::macros::datetime;
 use uuid::Uuid;
 
 use super::*;
-use crate::clock::{Clock, SystemClock};
 
 fn order(number: u64) -> Event {
     Event::new("shop", "orders")
@@ -41,13 +41,22 @@ fn json_is_compared_as_json_and_a_default_media_type_is_none() {
 
 #[test]
 fn times_are_compared_as_far_as_stores_keep_them() {
-    let at = SystemClock.wall();
-    let enqueued = order(42).deliver_at(at + Duration::nanoseconds(999));
-    assert_enqueued([&enqueued], &order(42).deliver_at(at));
-    let said = complaint_of(|| {
-        assert_enqueued([&enqueued], &order(42).deliver_at(at + Duration::SECOND));
-    });
-    assert!(said.contains("deliver_at: expected"), "{said}");
+    let midnight = datetime!(2030-01-01 0:00 UTC);
+    let at = |nanoseconds| order(42).deliver_at(midnight + Duration::nanoseconds(nanoseconds));
+    // Also where a rounded second, millisecond or microsecond begins in between.
+    for begin in [-1, 0, 1, 499_500, 500_000, 999_999_500] {
+        assert_enqueued([&at(begin + 999)], &at(begin));
+        assert_enqueued([&at(begin)], &at(begin + 999));
+        let said = complaint_of(|| {
+            assert_enqueued([&at(begin)], &at(begin + 1_000));
+        });
+        assert!(said.contains("deliver_at: expected"), "{said}");
+    }
+    assert_eq!(
+        at(0).differences(&at(1_000_000))[0].to_string(),
+        "deliver_at: expected 2030-01-01 0:00:00.0 +00:00:00, found 2030-01-01 0:00:00.001 +00:00:00"
+    );
+    assert_eq!(order(42).differences(&at(0)).len(), 1);
 }
 
 #[test]
