@@ -193,6 +193,14 @@ impl Database {
         }
     }
 
+    /// May we work on the tables that were taken over?
+    pub(crate) async fn check_adopted(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Postgres(store) => store.check_adopted().await,
+            Self::Sqlite { .. } => Ok(()),
+        }
+    }
+
     /// Brings the schema up to date.
     pub(crate) async fn migrate(&self) -> Result<Migrated, StoreError> {
         match self {

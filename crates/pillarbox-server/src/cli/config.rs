@@ -105,7 +105,7 @@ async fn ask(config: &config::Config, destinations: Vec<Destination>, file: &str
     Err(Failure::failed(format!("not there: {}", missing.join(", "))))
 }
 
-/// Is the table as the layout says?
+/// Is the table as the layout says, and may we work on it?
 async fn table(config: &config::Database, adopt: &config::Adopt, file: &str) -> Result<(), String> {
     let database = Database::open(config, Missing::Refuse)
         .await
@@ -114,7 +114,8 @@ async fn table(config: &config::Database, adopt: &config::Adopt, file: &str) -> 
     fits.map_err(|error| match config::adopt_finding([adopt], &error) {
         Some(finding) => finding.line(file),
         None => error.to_string(),
-    })
+    })?;
+    database.check_adopted().await.map_err(|error| error.to_string())
 }
 
 async fn database(config: &config::Database) -> Result<(), String> {

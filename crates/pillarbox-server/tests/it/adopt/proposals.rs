@@ -365,3 +365,32 @@ fn a_wrong_column_ends_the_start_with_its_line_and_the_nearest_name() {
         "{checked:?}"
     );
 }
+
+#[test]
+fn a_role_that_may_not_work_on_a_table_hears_so_when_it_asks() {
+    let place = with_table(ORDER_SERVICE, LOG);
+    place.run(&["migrate"]).good();
+    let role = format!("dispatcher_{}", Uuid::new_v4().simple());
+    place.run(&["grant", "dispatcher", &role, "--create"]).good();
+    let table = name_of(&place, ORDER_SERVICE);
+    place.write(&format!(
+        "[database]\nurl = \"{}\"\nschema = \"{}\"\n{LOG}[[adopt]]\nlayout = \"order-service\"\ntable = \"{table}\"\n",
+        url().replacen("pillarbox@", &format!("{role}@"), 1),
+        place.schema(),
+    ));
+    let check = || place.run(&["config", "check", "--connect"]);
+
+    let refused = check();
+    assert_eq!(refused.code, 1, "{refused:?}");
+    let (_, grants) = refused
+        .stderr
+        .split_once("let the owners run: ")
+        .expect("what to do");
+    let (grants, _) = grants.split_once("; see docs").expect("where to read more");
+    assert!(grants.starts_with("grant select, update on "), "{grants}");
+
+    place.sql(grants);
+    let allowed = check();
+    assert_eq!(allowed.code, 0, "what it asked for is enough: {allowed:?}");
+    place.sql(&format!("drop owned by {role}; drop role {role}"));
+}

@@ -138,6 +138,14 @@ impl Postgres {
             .map_err(|_| adopt::AdoptError::Twice)
     }
 
+    /// May this role work on the tables that it adopted?
+    ///
+    /// # Errors
+    /// When it lacks a right, with the statement that gives it.
+    pub async fn check_adopted(&self) -> Result<(), StoreError> {
+        self.run(adopt::check_rights(self.inner.clone())).await
+    }
+
     /// The connections, for callers that want to share them.
     pub fn pool(&self) -> PgPool {
         self.inner.pool()

@@ -69,6 +69,15 @@ pub enum AdoptError {
     Store(#[from] StoreError),
 }
 
+/// May this role work on all of them?
+pub(super) async fn check_rights(inner: Arc<Inner>) -> Result<(), StoreError> {
+    let mut transaction = inner.begin().await?;
+    for adoption in inner.adoptions.get().into_iter().flatten() {
+        rights::check(&inner, &mut transaction, adoption).await?;
+    }
+    transaction.commit().await.map_err(store_error)
+}
+
 /// Reads what the tables are made of, and makes the statements.
 pub(super) async fn prepare(inner: &Inner, sources: &[Source]) -> Result<Vec<Arc<Adoption>>, AdoptError> {
     let mut connection = inner.pool().acquire().await.map_err(store_error)?;

@@ -93,6 +93,7 @@ async fn a_dispatcher_of_an_adopted_table_needs_what_the_manual_says() {
     allowed.adopt().await.expect("may see the table");
     let allowed = allowed.be().await;
     let adopted = &allowed.adopted;
+    adopted.outbox.store.check_adopted().await.expect("is content");
     let mut ids: Vec<Uuid> = Vec::new();
     for _ in 0..5 {
         ids.push(adopted.produce().await);
@@ -177,6 +178,8 @@ async fn assert_refused(grants: &[String], expected: &str) {
     let refused = match allowed.adopt().await {
         Err(refused) => refused,
         Ok(()) => {
+            let checked = allowed.store.check_adopted().await.expect_err("not all rights");
+            assert!(checked.to_string().contains(&expected), "{expected}: {checked}");
             allowed.adopted.produce().await;
             let request = allowed.adopted.request();
             let refused = allowed.store.import(&request).await.expect_err("may not begin");
