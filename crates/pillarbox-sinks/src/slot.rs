@@ -212,7 +212,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&wire, &other));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn whoever_asks_right_after_a_failure_hears_the_same() {
         let slot = Slot::<Wire>::new();
         assert!(slot.get_soon(|| async { Err("away".to_owned()) }).await.is_err());

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pillarbox::{Event, Operate, Outcome, Scope};
-use pillarbox_dispatch::OnDead;
+use pillarbox_dispatch::{Destination, OnDead};
 use pillarbox_testkit::fakes::{FakeSink, Fault};
 use uuid::Uuid;
 
-use crate::world::{World, destination, event, keyed, ms, s, until};
+use crate::world::{World, destination, event, keyed, ms, policy, s, until};
 
 /// Refuses what has the header `bad`: for good, or this time.
 fn picky(refusal: Outcome) -> FakeSink {
@@ -329,7 +329,12 @@ async fn four_workers_keep_the_order_of_every_key() {
             _ => Outcome::Delivered,
         }
     });
-    let workers: Vec<_> = (0..4).map(|_| world.start(&sink)).collect();
+    // So many attempts that none of two thousand uses them up by chance.
+    let there = || Destination {
+        policy: policy(25),
+        ..destination("there", &sink)
+    };
+    let workers: Vec<_> = (0..4).map(|_| world.start_with(vec![there()], vec![])).collect();
     for n in 0..2_000 {
         world.enqueue(keyed(&format!("key-{}", n % 64)));
     }

@@ -155,7 +155,9 @@ async fn an_sdk_of_another_language_reads_what_arrives_by_kafka() {
         };
         crate::kafka::create_topic(&brokers, &topic, 1_000_000).await;
         let sent = events();
-        deliver(&build(SinkConfig::Kafka(config), mode).await, &sent).await;
+        let sink = build(SinkConfig::Kafka(config), mode).await;
+        crate::environment::until_it_answers(sink.as_ref()).await;
+        deliver(&sink, &sent).await;
         both_are_read(&mut Reader::start(&["kafka", &brokers, &topic, "2"]), &sent).await;
     }
 }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{self, DiscardPolicy};
-use async_nats::jetstream::{self, Context};
-use async_nats::{ServerAddr, jetstream::message::StreamMessage};
+use async_nats::jetstream::{Context, ContextBuilder};
+use async_nats::{ConnectOptions, ServerAddr};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -28,6 +29,9 @@ use uuid::Uuid;
 
 use crate::environment::{build, fresh_name, until_it_answers, variable};
 
+/// Its own five seconds to connect and ten for an answer are not enough on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A stream of our own, read past the proxy.
 pub(crate) struct NatsHarness {
     stream: String,
@@ -42,7 +46,7 @@ impl NatsHarness {
     }
 
     async fn at(url: &str) -> Self {
-        let jetstream = jetstream::new(async_nats::connect(url).await.unwrap());
+        let jetstream = connect(url).await;
         let stream = fresh_name("orders");
         create(&jetstream, &stream, &format!("{stream}.>")).await;
         let server: ServerAddr = url.parse().unwrap();
@@ -68,6 +72,12 @@ impl NatsHarness {
     fn nats(&self, config: &Config) -> Nats {
         Nats::new("stream", config).unwrap()
     }
+}
+
+async fn connect(url: &str) -> Context {
+    let options = ConnectOptions::new().connection_timeout(PATIENCE);
+    let client = options.connect(url).await.unwrap();
+    ContextBuilder::new().timeout(PATIENCE).build(client)
 }
 
 async fn create(jetstream: &Context, name: &str, subject: &str) {
@@ -519,7 +529,7 @@ async fn a_server_killed_mid_flight_loses_nothing_that_was_confirmed() {
         "nobody is there"
     );
     tokio::task::block_in_place(|| server.start_again());
-    let jetstream = jetstream::new(async_nats::connect(&url).await.unwrap());
+    let jetstream = connect(&url).await;
     let there: BTreeSet<Uuid> = ids(&jetstream, &harness.stream).await.into_iter().collect();
     let mut expected = there.clone();
     for (sent, outcome) in &ended {

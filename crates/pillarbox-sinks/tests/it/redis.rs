@@ -66,8 +66,10 @@ impl RedisHarness {
 
 async fn connect(url: &str) -> MultiplexedConnection {
     let client = Client::open(url).unwrap();
-    // Its own half second is not enough on a machine that is busy.
-    let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+    // Its own second to connect and half a second for an answer are not enough on a machine that is busy.
+    let patient = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
     let connection = client.get_multiplexed_async_connection_with_config(&patient);
     connection.await.unwrap()
 }
