@@ -29,7 +29,7 @@ const DISPATCHER: [&str; 7] = [
 
 /// For each of the failpoints, at each of the hits: a process dies there in the middle of an order, and another takes over.
 async fn dies_at_each(victim: &'static str, failpoints: &[&str], hits: &[u32]) {
-    let world = World::open(PATIENT).await;
+    let world = World::open_to_kill(PATIENT).await;
     let mut services = world.start_all();
     let mut orders = 0;
     for failpoint in failpoints {

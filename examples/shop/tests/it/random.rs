@@ -12,7 +12,7 @@ async fn whoever_is_killed_whenever_every_order_ends_whole() {
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     // Short enough that steps time out while a service is away: retries and commands in doubt are part of it.
-    let world = World::open("3s").await;
+    let world = World::open_to_kill("3s").await;
     let mut services = world.start_all();
     let mut kills = 0;
     for _ in 0..ROUNDS {

@@ -70,12 +70,19 @@ async fn the_fault_switch_lets_each_service_refuse_in_turn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_fails_at_first_is_tried_again_and_done() {
-    let world = World::open("3s").await;
+    let world = World::open(PATIENT).await;
     let services = world.start_all();
     for service in ["payment", "stock", "shipping"] {
         world.run(&["fault", service, "flaky"]).await;
     }
     world.order(&[]).await;
+    for (command, step) in [
+        ("ChargeCard", "payment"),
+        ("ReserveStock", "stock"),
+        ("BookParcel", "shipping"),
+    ] {
+        world.bring_forward(command, step, 2).await;
+    }
     let reckoning = world.reckon(services).await;
     assert_eq!(reckoning.confirmed, 1);
     assert_eq!(
@@ -88,28 +95,48 @@ async fn a_step_that_fails_at_first_is_tried_again_and_done() {
 /// Nobody knows whether the parcel is booked. It is: so it is cancelled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_is_answered_too_late_is_undone_as_well() {
-    let world = World::open("1s").await;
+    let world = World::open(PATIENT).await;
     let services = world.start_all();
     world.run(&["fault", "shipping", "slow"]).await;
     world.order(&[]).await;
+    shipping_is_late(&world, 1).await;
+    world.bring_forward("BookParcel", "shipping", 2).await;
+    shipping_is_late(&world, 2).await;
+    world.bring_forward("BookParcel", "shipping", 3).await;
+    shipping_is_late(&world, 3).await;
     let reckoning = world.reckon(services).await;
     assert_eq!(reckoning.cancelled, 1);
-    let sent = world.sent(1).await;
     assert_eq!(
-        sent[sent.len() - 6..],
+        world.sent(1).await,
         [
+            "payment",
+            "stock",
             "shipping",
             "shipping",
             "shipping",
             "-shipping",
             "-stock",
             "-payment"
-        ],
-        "{sent:?}"
+        ]
     );
     assert_eq!(world.status().await["parcels"]["cancelled"], 1);
     nothing_is_left(&world).await;
     world.close().await;
+}
+
+/// The parcel is booked, the saga's patience ends, and only then it gets the answer to this attempt.
+async fn shipping_is_late(world: &World, attempt: u32) {
+    let handled = "select count(*) from pillarbox.inbox where consumer = 'shipping'";
+    until("the parcel is booked", || async {
+        world.count(handled).await == i64::from(attempt)
+    })
+    .await;
+    for (event_type, what) in [("SagaTimeout", "timed out"), ("CommandAnswered", "ignored")] {
+        world.bring_forward(event_type, "shipping", attempt).await;
+        let line =
+            format!("select count(*) from pillarbox.saga_log where what = '{what}' and attempt = {attempt}");
+        until(what, || async { world.count(&line).await == 1 }).await;
+    }
 }
 
 /// Compensations are tried for ever; a person who has mended the cause does not wait for the next try.
@@ -125,7 +152,7 @@ async fn a_compensation_that_fails_waits_for_a_person_who_resumes_it() {
     .await;
     world.run(&["fault", "payment", "fail"]).await;
     services.insert("shipping", world.start("shipping"));
-    // Ten minutes of patience: the wait before the second try is longer than the test.
+    // So patient that the wait before the second try is longer than the test.
     let is_stuck =
         "select count(*) from pillarbox.sagas where status = 'compensating' and path = '[\"payment\"]'
          and attempt = 2";
@@ -145,13 +172,7 @@ async fn a_compensation_that_fails_waits_for_a_person_who_resumes_it() {
     })
     .await;
     // The try that waits for its time is answered when nobody asks any more.
-    sqlx::query(
-        "update pillarbox.outbox_events set next_attempt_at = now()
-         where event_type = 'RefundCard' and status = 'pending'",
-    )
-    .execute(&world.pool)
-    .await
-    .unwrap();
+    world.bring_forward("RefundCard", "payment", 2).await;
     let reckoning = world.reckon(services).await;
     assert_eq!(reckoning.cancelled, 1);
     nothing_is_left(&world).await;

@@ -84,7 +84,10 @@ async fn one_command_starts_everything_restarts_what_dies_and_ends_it_all() {
             == 3
     })
     .await;
-    assert!(has_said(&said, "(signal 9); starting it again"));
+    until("payment is started again", || async {
+        has_said(&said, "(signal 9); starting it again")
+    })
+    .await;
 
     kill_process(
         Pid::from_raw(i32::try_from(up.id().unwrap()).unwrap()).unwrap(),

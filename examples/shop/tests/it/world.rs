@@ -23,11 +23,18 @@ pub(crate) const SERVICES: [&str; 6] = [
     "dispatcher",
 ];
 
-/// Longer than any test: what ends in time does so without a timeout's help.
-pub(crate) const PATIENT: &str = "10m";
+/// Longer than any test: what ends in time does so without a timeout's help. So is a twentieth of it, the shortest wait before
+/// a second try.
+pub(crate) const PATIENT: &str = "1h";
 
-/// Long enough for anything on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(90);
+/// An attempt may take half of a lease: more than the longest stall of a busy machine, so that nothing is sent twice by chance.
+const LEASE: &str = "1m";
+
+/// Where dispatchers are killed, each of their successors waits for a lease to end.
+const SHORT_LEASE: &str = "2s";
+
+/// Long enough for anything on a busy machine: it costs time only where something is broken.
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The value of a variable that `scripts/services env` prints.
 pub(crate) fn variable(name: &str) -> String {
@@ -64,6 +71,15 @@ impl World {
 
     /// With RabbitMQ at another address than the usual one.
     pub(crate) async fn open_at(amqp: &str, patience: &str) -> Self {
+        Self::open_with(amqp, patience, LEASE).await
+    }
+
+    /// Where a dispatcher that is killed is soon missed.
+    pub(crate) async fn open_to_kill(patience: &str) -> Self {
+        Self::open_with(&variable("PILLARBOX_TEST_AMQP_URL"), patience, SHORT_LEASE).await
+    }
+
+    async fn open_with(amqp: &str, patience: &str, lease: &str) -> Self {
         let room = ROOM.acquire().await.unwrap();
         let server = variable("PILLARBOX_TEST_POSTGRES_URL");
         let name = format!("shop_{}", uuid::Uuid::new_v4().simple());
@@ -81,7 +97,7 @@ impl World {
                 ("AMQP_URL", amqp.to_owned()),
                 ("SHOP_PREFIX", name.clone()),
                 ("SHOP_PATIENCE", patience.to_owned()),
-                ("SHOP_LEASE", "2s".to_owned()),
+                ("SHOP_LEASE", lease.to_owned()),
             ],
             name,
         };
@@ -208,6 +224,23 @@ impl World {
             .unwrap()
     }
 
+    /// Lets the time come that a message of the order's saga waits for, as soon as there is such a message.
+    pub(crate) async fn bring_forward(&self, event_type: &str, step: &str, attempt: u32) {
+        let update = "update pillarbox.outbox_events set next_attempt_at = now()
+             where event_type = $1 and headers ->> 'saga-step' = $2 and headers ->> 'saga-attempt' = $3
+             and status = 'pending' and next_attempt_at > now()";
+        let what = format!("{event_type} of {step}, attempt {attempt}, waits for its time");
+        until(&what, || async {
+            let updated = sqlx::query(update)
+                .bind(event_type)
+                .bind(step)
+                .bind(attempt.to_string())
+                .execute(&self.pool);
+            updated.await.unwrap().rows_affected() > 0
+        })
+        .await;
+    }
+
     /// Leaves nothing behind.
     pub(crate) async fn close(self) {
         let (connection, channel) = channel().await;
@@ -283,15 +316,29 @@ pub(crate) async fn channel() -> (Connection, Channel) {
     (connection, channel)
 }
 
+/// Runs a statement about a whole database. PostgreSQL waits five seconds for others to leave it, and then refuses: asked again.
 async fn administer(server: &str, statement: String) {
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .connect(server)
         .await
         .unwrap();
-    sqlx::raw_sql(AssertSqlSafe(statement))
-        .execute(&pool)
-        .await
-        .unwrap();
+    until(&statement, || async {
+        let done = sqlx::raw_sql(AssertSqlSafe(statement.clone()))
+            .execute(&pool)
+            .await;
+        match done {
+            Ok(_) => true,
+            Err(error) if is_in_use(&error) => false,
+            Err(error) => panic!("{statement}: {error}"),
+        }
+    })
+    .await;
     pool.close().await;
+}
+
+/// Are others still in the database?
+fn is_in_use(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.as_deref() == Some("55006")
 }
