@@ -156,8 +156,8 @@ mod kafka {
     /// A member, with a name that it keeps or without. The group does not wait for a dead one if it is back under its name.
     fn start(books: &Books, broker: &Broker, name: &str) -> Running {
         let config = match name {
-            NAMELESS => broker.config(),
-            _ => broker.config().option("group.instance.id", name),
+            NAMELESS => broker.mortal(),
+            _ => broker.mortal().option("group.instance.id", name),
         };
         Running::start(consumer(books), config)
     }

@@ -146,7 +146,7 @@ mod on_kafka {
         // One that comes back under its name gets its partitions at once; the group would wait for a dead one.
         // And one that was killed while the group was being shared out is not waited for for long.
         let config = broker
-            .config()
+            .mortal()
             .option("group.instance.id", member.as_str())
             .option("max.poll.interval.ms", "10000");
         let running = Running::start(Books::existing(schema).consumer(), config);
