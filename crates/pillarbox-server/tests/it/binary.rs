@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes, shorter than a person's patience.
@@ -85,15 +86,22 @@ pub(crate) struct Daemon {
     child: Child,
     said: Arc<Mutex<String>>,
     printed: Arc<Mutex<String>>,
+    /// Those who read what it says and prints, until it has ended.
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Daemon {
     pub(crate) fn start(mut command: Command) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");
-        let said = collect(child.stderr.take().expect("piped"));
-        let printed = collect(child.stdout.take().expect("piped"));
-        Self { child, said, printed }
+        let (said, of_stderr) = collect(child.stderr.take().expect("piped"));
+        let (printed, of_stdout) = collect(child.stdout.take().expect("piped"));
+        Self {
+            child,
+            said,
+            printed,
+            readers: vec![of_stderr, of_stdout],
+        }
     }
 
     /// All of standard error so far.
@@ -112,6 +120,15 @@ impl Daemon {
             let said = self.said();
             if said.contains(text) { Ok(()) } else { Err(said) }
         });
+    }
+
+    /// Waits until it has printed an event, and returns the first.
+    pub(crate) fn wait_for_printed(&self) -> serde_json::Value {
+        let first = eventually("it prints an event", || {
+            let first = self.printed().lines().next().map(str::to_owned);
+            first.ok_or_else(|| self.said())
+        });
+        serde_json::from_str(&first).expect("one JSON object per line")
     }
 
     /// Where it listens, as it says itself.
@@ -166,13 +183,17 @@ impl Daemon {
         );
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and until all that it said and printed has been read.
     pub(crate) fn end(&mut self) -> ExitStatus {
         let child = &mut self.child;
-        eventually("it ends", || match child.try_wait().expect("it is our child") {
+        let status = eventually("it ends", || match child.try_wait().expect("it is our child") {
             Some(status) => Ok(status),
             None => Err("still running".to_owned()),
-        })
+        });
+        for reader in self.readers.drain(..) {
+            reader.join().expect("it only reads");
+        }
+        status
     }
 
     /// Asks it to stop, and expects that it does so in order.
@@ -193,17 +214,18 @@ impl Drop for Daemon {
     }
 }
 
-fn collect(stream: impl Read + Send + 'static) -> Arc<Mutex<String>> {
+/// What comes of a stream, and the thread that reads it until its end.
+fn collect(stream: impl Read + Send + 'static) -> (Arc<Mutex<String>>, JoinHandle<()>) {
     let text = Arc::new(Mutex::new(String::new()));
     let shared = Arc::clone(&text);
-    std::thread::spawn(move || {
+    let reader = std::thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
             let mut text = shared.lock().unwrap();
             text.push_str(&line);
             text.push('\n');
         }
     });
-    text
+    (text, reader)
 }
 
 /// Looks again and again until it is so; then gives what it saw. Panics with the last look.

@@ -9,7 +9,15 @@ fn a_newcomer_sees_orders_delivered_retried_dead_and_rolled_back() {
     let folder = tempfile::tempdir().unwrap();
     let command = pillarbox(
         folder.path(),
-        &["dev", "--listen", "127.0.0.1:0", "--file", "shop.db"],
+        &[
+            "dev",
+            "--listen",
+            "127.0.0.1:0",
+            "--file",
+            "shop.db",
+            "--orders",
+            "10",
+        ],
     );
     let daemon = Daemon::start(command);
     // Ten orders: the fourth rolls back, the fifth is dead. Every third one writes a second event.
@@ -18,7 +26,7 @@ fn a_newcomer_sees_orders_delivered_retried_dead_and_rolled_back() {
     });
     assert_eq!(stats["worker"]["retried"], 2, "{stats}");
     assert_eq!(stats["exact"], true, "{stats}");
-    daemon.wait_for("Try in another terminal:");
+    daemon.wait_for("writes a configuration for your own"); // the last line
     let said = daemon.said();
     for line in [
         "order 1 committed",
@@ -39,9 +47,7 @@ fn a_newcomer_sees_orders_delivered_retried_dead_and_rolled_back() {
         "what rolled back is never sent: {said}"
     );
 
-    let printed = daemon.printed();
-    let first = printed.lines().next().expect("the log destination prints");
-    let logged: serde_json::Value = serde_json::from_str(first).expect("one JSON object per line");
+    let logged = daemon.wait_for_printed();
     assert_eq!(logged["payload"]["order"], 1, "{logged}");
 
     let dead = run(

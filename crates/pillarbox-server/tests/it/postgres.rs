@@ -48,8 +48,8 @@ fn routes_choose_the_destination_and_what_matches_none_is_held() {
         stats["delivered"] == 2 && stats["pending"] == 1 && stats["unrouted"] == 1
     });
     assert_eq!(receiver.bodies(), ["1"]);
-    let logged: serde_json::Value = serde_json::from_str(&daemon.printed()).expect("one line");
-    assert_eq!(logged["payload"], 2);
+    assert_eq!(daemon.wait_for_printed()["payload"], 2);
+    assert_eq!(daemon.printed().lines().count(), 1);
     daemon.stop();
     let held = place.run(&["events", "ls", "--status", "pending"]).good();
     assert!(held.contains("no route matches"), "{held}");

@@ -72,7 +72,7 @@ async fn arap_counts_a_failure_keeps_its_error_and_delivers_later() {
     let id = system
         .produce_like(ARAP, 1, &[("ProposalCreated", "ProposalApproved")])
         .await[0];
-    let daemon = system.start(&config(&system, &amqp, "3s"));
+    let daemon = system.start(&config(&system, &amqp, "1h"));
     let failed = system
         .until(ARAP, id, "has failed", |row| row["RetryCount"] == 1)
         .await;
@@ -84,6 +84,7 @@ async fn arap_counts_a_failure_keeps_its_error_and_delivers_later() {
         "{failed}"
     );
     queue.bind("arap.ProposalApproved").await;
+    system.hurry().await;
     let row = system.until(ARAP, id, "is processed", is_processed).await;
     assert_eq!(
         (&row["RetryCount"], &row["Error"]),

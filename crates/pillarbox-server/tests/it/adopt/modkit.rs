@@ -1,5 +1,8 @@
 //! modkit: attempts are counted when they begin, and a row has a namespace of its own.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -114,7 +117,15 @@ async fn a_modkit_row_waits_in_pending_with_its_next_attempt_written_down() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_says_not_now_costs_a_modkit_row_no_attempt() {
-    let hook = Hook::start(|call| if call.turn == 1 { 429 } else { 200 });
+    let seen = Arc::new(AtomicBool::new(false));
+    let is_ready = Arc::clone(&seen);
+    let hook = Hook::start(move |_| {
+        if is_ready.load(Ordering::Relaxed) {
+            200
+        } else {
+            429
+        }
+    });
     let system = System::new(Weight::Light, &[MODKIT]).await;
     let id = system.produce(MODKIT, 1).await[0];
     let daemon = system.start(&config(&hook, "100ms"));
@@ -126,6 +137,7 @@ async fn a_receiver_that_says_not_now_costs_a_modkit_row_no_attempt() {
         (&json!("pending"), &json!(0)),
         "{row}"
     );
+    seen.store(true, Ordering::Relaxed);
     let row = system
         .until(MODKIT, id, "is delivered", |row| row["status"] == "delivered")
         .await;

@@ -5,8 +5,8 @@ use uuid::Uuid;
 
 use super::hook::Hook;
 use super::seeds::REDIVER;
-use super::system::System;
-use crate::crash::patience::Weight;
+use super::system::{PATIENCE, System};
+use crate::crash::patience::{Weight, eventually};
 
 pub(super) fn config(hook: &Hook, waits: &str) -> String {
     format!(
@@ -204,7 +204,7 @@ async fn an_entry_that_goes_to_two_places_is_completed_when_both_have_it() {
     let system = System::new(Weight::Light, &[REDIVER]).await;
     let config = format!(
         "{}{}[[adopt]]\nlayout = \"rediver\"\nto = [\"mail\", \"chat\"]\npoll = \"100ms\"\n\
-         retry = {{ steps = [\"200ms\"] }}\n",
+         retry = {{ steps = [\"1h\"] }}\n",
         mail.destination("mail"),
         chat.destination("chat")
     );
@@ -217,10 +217,14 @@ async fn an_entry_that_goes_to_two_places_is_completed_when_both_have_it() {
         .until(REDIVER, id, "has failed", |row| row["status"] == "failed")
         .await;
     assert_eq!(row["processed_at"], Value::Null, "one of two is not all");
-    let row = system.until(REDIVER, id, "is completed", is_completed).await;
-    assert_eq!(row["retry_count"], 2, "{row}");
-    let row = system.until(REDIVER, down, "is dead", is_dead).await;
-    assert_eq!(row["retry_count"], 3, "{row}");
+    let rows = eventually("both are over", PATIENCE, || async {
+        system.hurry().await;
+        let rows = system.rows(REDIVER).await;
+        (is_completed(&rows[&id]) && is_dead(&rows[&down])).then_some(rows)
+    })
+    .await;
+    assert_eq!(rows[&id]["retry_count"], 2, "{rows:?}");
+    assert_eq!(rows[&down]["retry_count"], 3, "{rows:?}");
     daemon.stop().await;
     for id in [id, down] {
         assert_eq!(

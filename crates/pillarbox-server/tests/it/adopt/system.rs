@@ -24,7 +24,7 @@ use crate::crash::patience::{Turn, Weight, eventually};
 use crate::crash::services::variable;
 
 /// Long enough for a debug build on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// One in so many transactions is rolled back.
 const ROLLED_BACK: usize = 5;
 /// How many rows are in flight at the most.
@@ -77,7 +77,7 @@ impl System {
             name,
             pool,
             url,
-            lease: Duration::from_secs(30),
+            lease: Duration::from_secs(60),
             began: began.expect("the database answers"),
             dir: tempfile::tempdir().expect("a folder"),
             daemons: AtomicUsize::new(0),
@@ -135,9 +135,10 @@ impl System {
     pub(super) fn start_with(&self, config: &str, variables: &[(&str, &str)]) -> Daemon {
         let number = self.daemons.fetch_add(1, Ordering::Relaxed);
         let file = self.dir.path().join("pillarbox.toml");
+        // Swept often: what a dead daemon held is found soon, however long the leases of the living are.
         let general = format!(
             "[database]\nurl = \"{}\"\n[dispatch]\nlease = \"{}ms\"\ntimeout = \"{}ms\"\npoll_interval = \"100ms\"\n\
-             max_in_flight = {IN_FLIGHT}\nbatch = {IN_FLIGHT}\n[http]\nlisten = \"127.0.0.1:0\"\n",
+             sweep_interval = \"500ms\"\nmax_in_flight = {IN_FLIGHT}\nbatch = {IN_FLIGHT}\n[http]\nlisten = \"127.0.0.1:0\"\n",
             self.url,
             self.lease.as_millis(),
             self.lease.as_millis() / 3,
@@ -201,6 +202,13 @@ impl System {
             rows.values().all(&is_so).then_some(rows)
         };
         eventually(&format!("all rows of {} {what}", seed.name), PATIENCE, look).await
+    }
+
+    /// What waits for its next attempt is due at once.
+    pub(super) async fn hurry(&self) {
+        let sql = "update pillarbox.outbox_events set next_attempt_at = now() where status = 'pending'";
+        let hurried = sqlx::query(sql).execute(&self.pool).await;
+        hurried.expect("the statement runs");
     }
 
     /// Waits until a statement says yes.

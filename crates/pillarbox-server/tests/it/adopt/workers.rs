@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::faults::HASTY;
 use super::hook::Hook;
 use super::rediver::{config, is_completed};
 use super::seeds::REDIVER;
-use super::system::System;
+use super::system::{PATIENCE, System};
+use crate::binary::request;
+use crate::crash::daemon::Daemon;
 use crate::crash::patience::{Weight, eventually};
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_workers_never_deliver_the_same_row_at_once() {
@@ -36,13 +37,18 @@ async fn two_workers_never_deliver_the_same_row_at_once() {
     for _ in 0..4 {
         system.produce(REDIVER, 60).await;
     }
+    // On a busy machine one of them may have had all of it.
+    eventually("both had something to do", PATIENCE, || async {
+        if daemons.iter().all(has_delivered) {
+            return Some(());
+        }
+        system.produce(REDIVER, 60).await;
+        None
+    })
+    .await;
     let rows = system.until_all(REDIVER, "are completed", is_completed).await;
     for daemon in daemons {
-        let said = daemon.stop().await;
-        assert!(
-            said.contains(" delivered=") && !said.contains(" delivered=0 "),
-            "it had nothing to do: {said}"
-        );
+        daemon.stop().await;
     }
     assert_eq!(hook.overlapping(), [] as [Uuid; 0]);
     let mut accepted = hook.accepted();
@@ -60,22 +66,38 @@ async fn two_workers_never_deliver_the_same_row_at_once() {
     system.remove().await;
 }
 
+/// Has it delivered anything, as it says itself?
+fn has_delivered(daemon: &Daemon) -> bool {
+    let said = daemon.said();
+    let (_, rest) = said
+        .split_once("listening on http://")
+        .expect("it listens before it works");
+    let address = rest.split_whitespace().next().expect("an address");
+    let stats = request(address, "GET", "/api/v1/stats").body;
+    let stats: Value = serde_json::from_str(&stats).expect("JSON");
+    stats["worker"]["delivered"].as_u64() > Some(0)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_the_worker_that_imports_is_killed_the_other_one_takes_over() {
     let hook = Hook::start(|_| 200);
     let mut system = System::new(Weight::Heavy, &[REDIVER]).await;
-    system.lease = HASTY;
+    let patient = std::mem::replace(&mut system.lease, HASTY);
     let config = config(&hook, "\"100ms\"");
     let first = system.start(&config);
     system.produce(REDIVER, 10).await;
     system.until_all(REDIVER, "are completed", is_completed).await;
+    // With its short lease it may have sent some of them twice on a busy machine.
+    let before = hook.accepted().len();
+    system.lease = patient;
     let second = system.start(&config);
     first.kill().await;
     system.produce(REDIVER, 10).await;
     let rows = system.until_all(REDIVER, "are completed", is_completed).await;
     assert_eq!(rows.len(), 20);
     second.stop().await;
-    assert_eq!(hook.accepted().len(), 20, "nothing was in anybody's hands");
+    let after = hook.accepted().len() - before;
+    assert_eq!(after, 10, "nothing was in anybody's hands");
     system.remove().await;
 }
 
@@ -92,8 +114,7 @@ async fn a_worker_that_slept_through_its_lease_changes_nothing_in_the_table() {
         }
         if call.turn == 1 { 500 } else { 200 }
     });
-    let mut system = System::new(Weight::Heavy, &[REDIVER]).await;
-    system.lease = 2 * HASTY; // an attempt has a third of it: time enough to fall asleep
+    let system = System::new(Weight::Heavy, &[REDIVER]).await;
     let config = config(&hook, "\"100ms\"");
     let id = system.produce(REDIVER, 1).await[0];
     let sleeper = system.start(&config);
@@ -102,6 +123,13 @@ async fn a_worker_that_slept_through_its_lease_changes_nothing_in_the_table() {
     })
     .await;
     sleeper.signal(Signal::STOP);
+    // The lease is over as everybody sees it but the sleeper, who really tries to write when it wakes.
+    for over in [
+        "outbox_events set locked_until = now() where status = 'processing'",
+        "importers set until = now()",
+    ] {
+        system.psql(&format!("update pillarbox.{over}")).await;
+    }
     let other = system.start(&config);
     let row = system.until(REDIVER, id, "is completed", is_completed).await;
     assert_eq!(row["retry_count"], 1, "the attempt of the sleeper counts: {row}");

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// What the door does.
@@ -23,6 +24,7 @@ pub(super) struct Manners {
 pub(super) struct Door {
     address: SocketAddr,
     slammed: Arc<AtomicUsize>,
+    withholds: watch::Sender<bool>,
     _doorkeeper: JoinSet<()>,
 }
 
@@ -35,15 +37,18 @@ impl Door {
         let slammed = Arc::new(AtomicUsize::new(0));
         let mut doorkeeper = JoinSet::new();
         let count = Arc::clone(&slammed);
+        let (withholds, withheld) = watch::channel(false);
         doorkeeper.spawn(async move {
             let mut guests = JoinSet::new();
             while let Ok((guest, _)) = listener.accept().await {
-                guests.spawn(serve(guest, broker.clone(), manners.clone(), Arc::clone(&count)));
+                let (manners, count) = (manners.clone(), Arc::clone(&count));
+                guests.spawn(serve(guest, broker.clone(), manners, withheld.clone(), count));
             }
         });
         Self {
             address,
             slammed,
+            withholds,
             _doorkeeper: doorkeeper,
         }
     }
@@ -51,6 +56,11 @@ impl Door {
     /// The same URL, through the door.
     pub(super) fn url(&self, amqp: &str) -> String {
         amqp.replace(authority(amqp), &self.address.to_string())
+    }
+
+    /// Are the broker's answers kept back from now on? Those that were come when it ends.
+    pub(super) fn withholds(&self, answers: bool) {
+        self.withholds.send_replace(answers);
     }
 
     /// How often it has slammed.
@@ -65,7 +75,13 @@ fn authority(url: &str) -> &str {
     rest.split('/').next().expect("the URL names a host")
 }
 
-async fn serve(guest: TcpStream, broker: String, manners: Manners, slammed: Arc<AtomicUsize>) {
+async fn serve(
+    guest: TcpStream,
+    broker: String,
+    manners: Manners,
+    withheld: watch::Receiver<bool>,
+    slammed: Arc<AtomicUsize>,
+) {
     let Ok(broker) = TcpStream::connect(broker).await else {
         return;
     };
@@ -76,7 +92,7 @@ async fn serve(guest: TcpStream, broker: String, manners: Manners, slammed: Arc<
         was_slammed = carry_in(guest_reads, broker_writes, manners.slams_at) => {
             slammed.fetch_add(usize::from(was_slammed), Ordering::Relaxed);
         }
-        () = carry_out(broker_reads, guest_writes, manners.delay) => {}
+        () = carry_out(broker_reads, guest_writes, manners.delay, withheld) => {}
     }
 }
 
@@ -104,11 +120,17 @@ async fn carry_in(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, dislikes: Opt
     false
 }
 
-async fn carry_out(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
+async fn carry_out(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    delay: Duration,
+    mut withheld: watch::Receiver<bool>,
+) {
     let mut chunk = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut chunk).await {
         tokio::time::sleep(delay).await;
-        if to.write_all(&chunk[..length]).await.is_err() {
+        let is_open = withheld.wait_for(|withheld| !withheld).await.is_ok();
+        if !is_open || to.write_all(&chunk[..length]).await.is_err() {
             return;
         }
     }

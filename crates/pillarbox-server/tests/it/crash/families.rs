@@ -17,12 +17,13 @@ async fn dies_at(failpoint: &str) {
     let world = World::new(Weight::Light).await;
     let hook = Receiver::start(Mood::Answers);
     let books = books::Postgres::open(world.pool.clone()).await;
-    let tuning = Tuning {
+    let with_families = |tuning: Tuning| Tuning {
         more: format!("{}{}", hook.destination(HOOK), shop::routes("broker")),
-        ..Tuning::hasty()
+        ..tuning
     };
     shop::commit(&books, EVENTS).await;
-    let daemon = world.start_with(&tuning, &[("PILLARBOX_ABORT_AT", failpoint)]);
+    let doomed = with_families(Tuning::hasty());
+    let daemon = world.start_with(&doomed, &[("PILLARBOX_ABORT_AT", failpoint)]);
     daemon.aborts_at(failpoint).await;
     let siblings = siblings(&world).await;
     assert_eq!(
@@ -32,7 +33,7 @@ async fn dies_at(failpoint: &str) {
     );
 
     shop::commit(&books, EVENTS / 5).await;
-    let daemon = world.start(&tuning);
+    let daemon = world.start(&with_families(Tuning::calm()));
     shop::done(&books, Duration::from_secs(60)).await;
     daemon.stop().await;
     let broker: Vec<Uuid> = world

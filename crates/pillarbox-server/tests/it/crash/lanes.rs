@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -80,24 +81,34 @@ async fn every_key_goes_on(books: &books::Postgres, since: Instant, limit: Durat
 async fn the_keys_of_a_worker_that_was_killed_go_on_after_a_lease() {
     let world = World::new(Weight::Heavy).await;
     let books = books::Postgres::open(world.pool.clone()).await;
-    let manners = Manners {
-        delay: Duration::from_millis(100),
-        ..Manners::default()
-    };
-    let door = Door::open(world.amqp(), manners).await;
-    let slow = Tuning {
+    let door = Door::open(world.amqp(), Manners::default()).await;
+    let tuning = Tuning {
         amqp: Some(door.url(world.amqp())),
         ..tuning(Tuning::hasty().lease)
     };
-    let [victim, other] = two_at_rest(&world, &books, &slow).await;
+    let [victim, other] = two_at_rest(&world, &books, &tuning).await;
     let worker = victim.worker().expect("it has lanes");
+    door.withholds(true);
     shop::commit_each_key(&books).await;
-    let look = || async { (books.held_by(worker).await > 0).then_some(()) };
-    eventually("the victim has its hands full", Duration::from_secs(60), look).await;
+    eventually(
+        "the victim has its hands full",
+        Duration::from_secs(60),
+        || async {
+            // Frozen, it lets nothing go between this look and its death.
+            victim.signal(Signal::STOP);
+            let is_full = books.held_by(worker).await > 0;
+            if !is_full {
+                victim.signal(Signal::CONT);
+            }
+            is_full.then_some(())
+        },
+    )
+    .await;
     let killed = Instant::now();
     victim.kill().await;
     assert!(books.held_by(worker).await > 0, "nothing had to be taken over");
-    every_key_goes_on(&books, killed, slow.lease + A_WHILE).await;
+    door.withholds(false);
+    every_key_goes_on(&books, killed, tuning.lease + A_WHILE).await;
     other.stop().await;
     world.remove().await;
 }

@@ -33,6 +33,8 @@ async fn a_worker_that_slept_through_its_lease_changes_nothing() {
         ..Tuning::hasty()
     };
     world.producer.commit(200).await;
+    // Enough for ten seconds: on a busy machine it may take long until it is told to sleep.
+    world.producer.transaction(600).await.expect("commits");
     let sleeper = world.start(&slow);
     world.more_than(0, "delivered").await;
     sleeper.signal(Signal::STOP);

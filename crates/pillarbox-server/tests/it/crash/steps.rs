@@ -23,19 +23,18 @@ fn at_least(fewest: usize) -> RangeInclusive<usize> {
 /// A daemon dies at the failpoint and another one takes over.
 async fn dies_at(failpoint: &str, duplicates: RangeInclusive<usize>) {
     let world = World::new(Weight::Light).await;
-    let tuning = Tuning::hasty();
     world.producer.commit(EVENTS).await;
     let name = failpoint.split(':').next().unwrap_or(failpoint);
-    let daemon = world.start_with(&tuning, &[("PILLARBOX_ABORT_AT", failpoint)]);
+    let daemon = world.start_with(&Tuning::hasty(), &[("PILLARBOX_ABORT_AT", failpoint)]);
     daemon.aborts_at(name).await;
     world.producer.commit(20).await;
-    finish(world, &tuning, failpoint, duplicates).await;
+    finish(world, failpoint, duplicates).await;
 }
 
-/// A daemon without a fault ends what the first began.
-async fn finish(world: World, tuning: &Tuning, failpoint: &str, duplicates: RangeInclusive<usize>) {
+/// A daemon without a fault ends what the first began, and repeats nothing of its own.
+async fn finish(world: World, failpoint: &str, duplicates: RangeInclusive<usize>) {
     let written = world.ids("delivered").await;
-    let daemon = world.start(tuning);
+    let daemon = world.start(&Tuning::calm());
     world.done().await;
     daemon.stop().await;
     let report = world.reckon(failpoint, &[]).await;
@@ -105,7 +104,7 @@ async fn dying_while_leases_are_renewed_loses_nothing() {
     world.producer.commit(EVENTS).await;
     let daemon = world.start_with(&slow, &[("PILLARBOX_ABORT_AT", "after_renew")]);
     daemon.aborts_at("after_renew").await;
-    finish(world, &Tuning::hasty(), "after_renew", at_least(0)).await;
+    finish(world, "after_renew", at_least(0)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -118,7 +117,7 @@ async fn dying_while_a_shutdown_gives_rows_back_loses_nothing() {
     world.more_than(5, "delivered").await;
     daemon.signal(Signal::TERM);
     daemon.aborts_at("on_release").await;
-    finish(world, &Tuning::hasty(), "on_release", at_least(0)).await;
+    finish(world, "on_release", at_least(0)).await;
 }
 
 /// What a crash leaves behind is what the design says: leased rows with their attempt counted.
@@ -126,13 +125,12 @@ async fn dying_while_a_shutdown_gives_rows_back_loses_nothing() {
 #[cfg_attr(not(feature = "failpoints"), ignore = "needs --features failpoints")]
 async fn a_claim_counts_its_attempt_when_it_commits_and_not_before() {
     let world = World::new(Weight::Light).await;
-    let tuning = Tuning::hasty();
     world.producer.commit(EVENTS).await;
     for (failpoint, attempts) in [("in_claim", 0), ("after_claim", 1)] {
-        let daemon = world.start_with(&tuning, &[("PILLARBOX_ABORT_AT", failpoint)]);
+        let daemon = world.start_with(&Tuning::hasty(), &[("PILLARBOX_ABORT_AT", failpoint)]);
         daemon.aborts_at(failpoint).await;
         assert_eq!(world.most_attempts().await, attempts, "{failpoint}");
         assert_eq!(world.count("processing").await > 0, attempts > 0, "{failpoint}");
     }
-    finish(world, &tuning, "in_claim, then after_claim", NONE).await;
+    finish(world, "in_claim, then after_claim", NONE).await;
 }

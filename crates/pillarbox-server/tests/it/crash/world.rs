@@ -138,6 +138,7 @@ impl World {
     }
 
     fn config(&self, tuning: &Tuning) -> String {
+        // Swept often: what a dead daemon held is found soon, however long the leases of the living are.
         format!(
             r#"
             [database]
@@ -146,6 +147,7 @@ impl World {
             lease = "{lease}ms"
             timeout = "{timeout}ms"
             poll_interval = "100ms"
+            sweep_interval = "500ms"
             batch = {batch}
             max_in_flight = {in_flight}
             max_bytes = "64MiB"
