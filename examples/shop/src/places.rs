@@ -73,7 +73,12 @@ impl Places {
 
     /// The outbox with its inbox and sagas, and the tables of the services.
     pub(crate) async fn migrate(&self) -> Result<()> {
-        let store = self.store()?;
+        // As patient as the pool is: here nobody asks again, as a dispatcher does, if the database is slow to answer.
+        let options = Options {
+            timeout: Duration::from_secs(90),
+            ..Options::default()
+        };
+        let store = Postgres::new(&self.database, options)?;
         store.migrate().await?;
         store.close().await;
         let pool = self.pool()?;
