@@ -5,6 +5,8 @@ mod application;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 mod domain;
 mod memory;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod patience;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]

@@ -55,7 +55,8 @@ pub struct Options {
     /// How many connections at the most. A dispatcher keeps about four busy, and has one more for its heartbeat and its
     /// leases.
     pub max_connections: u32,
-    /// How long to wait for a connection, and for the answer to anything asked.
+    /// How long to wait for the answer to anything asked. A third of it for a connection, and for rows that somebody
+    /// holds locked. The server gives up a little earlier; also on us, if we fall silent in the middle of a transaction.
     pub timeout: Duration,
 }
 
@@ -82,6 +83,8 @@ struct Inner {
     pool: RwLock<PgPool>,
     /// One connection apart, for what must not wait behind the rest: saying that we live, and keeping leases.
     apart: RwLock<PgPool>,
+    /// What every transaction begins with.
+    begin: Arc<str>,
     sql: Sql,
     /// The tables that are worked on as they are.
     adoptions: OnceLock<Vec<Arc<adopt::Adoption>>>,
@@ -103,12 +106,14 @@ impl Postgres {
         let sql = Sql::new(&options.schema)?;
         let pool = RwLock::new(open(&connect, &options));
         let apart = RwLock::new(open_apart(&connect, &options));
+        let begin = begin(options.timeout).into();
         Ok(Self {
             inner: Arc::new(Inner {
                 connect,
                 options,
                 pool,
                 apart,
+                begin,
                 sql,
                 adoptions: OnceLock::new(),
             }),
@@ -190,9 +195,27 @@ fn open_apart(connect: &PgConnectOptions, options: &Options) -> PgPool {
 fn open_with(connections: u32, connect: &PgConnectOptions, options: &Options) -> PgPool {
     PgPoolOptions::new()
         .max_connections(connections)
-        .acquire_timeout(options.timeout.min(Duration::from_secs(10)))
+        .acquire_timeout(options.timeout / 3)
         .after_connect(nodelay::to_port(connect.get_port()))
         .connect_lazy_with(connect.clone())
+}
+
+/// Begins a transaction whose plans do not depend on what the statistics believe: a table that was empty at the last look
+/// must not be read from end to end.
+///
+/// The server lets go of the rows of a worker that is no more, or that sleeps, though nobody told it: connections without
+/// an end last for hours.
+fn begin(timeout: Duration) -> String {
+    let silence = (timeout * 5 / 6).as_millis().max(1);
+    let lock = (timeout / 3).as_millis().max(1);
+    // One statement for all settings: an idle worker is judged by the number of its queries too.
+    format!(
+        "begin isolation level read committed; \
+         select set_config(name, value, true) from (values \
+         ('statement_timeout', '{silence}ms'), ('idle_in_transaction_session_timeout', '{silence}ms'), \
+         ('lock_timeout', '{lock}ms'), ('jit', 'off'), ('enable_seqscan', 'off'), \
+         ('enable_bitmapscan', 'off'), ('enable_mergejoin', 'off')) as setting (name, value)"
+    )
 }
 
 impl Inner {
@@ -210,8 +233,6 @@ impl Inner {
             open_apart(&self.connect, &self.options);
     }
 
-    /// Begins a transaction whose plans do not depend on what the statistics believe: a table that was
-    /// empty at the last look must not be read from end to end.
     async fn begin(&self) -> Result<Transaction, StoreError> {
         self.begin_on(self.pool()).await
     }
@@ -222,12 +243,8 @@ impl Inner {
     }
 
     async fn begin_on(&self, pool: PgPool) -> Result<Transaction, StoreError> {
-        // One statement for all settings: an idle worker is judged by the number of its queries too.
-        const BEGIN: &str = "begin isolation level read committed; \
-             select set_config(name, value, true) from (values \
-             ('statement_timeout', '25s'), ('lock_timeout', '10s'), ('jit', 'off'), ('enable_seqscan', 'off'), \
-             ('enable_bitmapscan', 'off'), ('enable_mergejoin', 'off')) as setting (name, value)";
-        pool.begin_with(BEGIN).await.map_err(store_error)
+        let begin = AssertSqlSafe(self.begin.clone());
+        pool.begin_with(begin).await.map_err(store_error)
     }
 
     /// Are there tables that want to be told?

@@ -68,7 +68,8 @@ pub(super) fn unmigrated(url: &str) -> Postgres {
         Options {
             schema,
             max_connections: 6,
-            ..Options::default()
+            // A machine that stands still for a while proves nothing.
+            timeout: Duration::from_secs(120),
         },
     )
     .expect("a sound URL")

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use pillarbox::store::Heartbeat;
+use pillarbox::store::{Heartbeat, Settlement};
 use pillarbox::stores::postgres::{Options, Postgres};
-use pillarbox::{Event, Scope, Store, StoreError};
+use pillarbox::{Event, Scope, Store, StoreError, Verdict};
+use pillarbox_testkit::proxy::Proxy;
 use pillarbox_testkit::store_suite::Harness;
 use uuid::Uuid;
 
-use super::harness::PostgresHarness;
+use super::harness::{PostgresHarness, service};
 use super::producer::request;
-
-/// How long a fact may take to show itself on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::patience::{PATIENCE, eventually};
 
 #[tokio::test]
 async fn a_database_that_is_away_is_unavailable_and_the_error_holds_no_password() {
@@ -42,8 +41,7 @@ async fn a_caller_that_gives_up_leaves_no_transaction_open() {
         let given_up = tokio::time::timeout(Duration::from_micros(microseconds), claim).await;
         drop(given_up);
     }
-    let deadline = std::time::Instant::now() + PATIENCE;
-    loop {
+    eventually("no transaction is open", async || {
         let open: i64 = sqlx::query_scalar(
             "select count(*) from pg_stat_activity where state like 'idle in transaction%' and query like $1",
         )
@@ -51,15 +49,9 @@ async fn a_caller_that_gives_up_leaves_no_transaction_open() {
         .fetch_one(&harness.pool)
         .await
         .expect("counts");
-        if open == 0 {
-            break;
-        }
-        assert!(
-            std::time::Instant::now() < deadline,
-            "{open} transactions are open"
-        );
-        tokio::task::yield_now().await;
-    }
+        (open == 0).then_some(())
+    })
+    .await;
     harness.clean_up().await;
 }
 
@@ -114,4 +106,81 @@ async fn a_heartbeat_and_a_renewal_do_not_wait_for_connections_that_are_all_in_u
     assert_eq!(lost.expect("no wait").expect("asked"), [held[0].0]);
     drop(busy);
     harness.clean_up().await;
+}
+
+/// A host that lost its power, or a machine that was paused: its connection stays as it was, in the middle of a settle.
+#[tokio::test]
+async fn the_rows_of_a_worker_that_fell_silent_in_a_transaction_are_let_go() {
+    let harness = PostgresHarness::direct().await;
+    harness
+        .enqueue(&[Event::new("shop", "orders")])
+        .await
+        .expect("enqueues");
+    // Settling takes until the gate is open.
+    harness
+        .execute(
+            "create table pillarbox.gate (); insert into pillarbox.gate default values;
+             create function pillarbox.wait() returns trigger language plpgsql as $$ begin
+               while exists (select from pillarbox.gate) loop perform pg_sleep(0.01); end loop; return new; end $$;
+             create trigger wait before update on pillarbox.outbox_events for each row
+               when (new.status = 'delivered') execute function pillarbox.wait()",
+        )
+        .await;
+    let url = service("PILLARBOX_TEST_POSTGRES_URL");
+    let (_, rest) = url.split_once('@').expect("a user in the URL");
+    let (address, _) = rest.split_once('/').expect("a database in the URL");
+    let network = Proxy::start(address).await;
+    let options = Options {
+        schema: harness.store.schema().to_owned(),
+        timeout: Duration::from_secs(18),
+        ..Options::default()
+    };
+    let far = url.replace(address, &network.address().to_string());
+    let silent = Postgres::new(&far, options).expect("a URL");
+    let request = request(1);
+    let held = silent.claim(&request).await.expect("claims").remove(0);
+    let settlement = Settlement {
+        id: held.id,
+        claim: held.claim,
+        verdict: Verdict::Delivered,
+        destination: Some("d".into()),
+        max_attempts: None,
+        unordered: false,
+    };
+    let settling = tokio::spawn(async move { silent.settle(request.worker, &[settlement]).await });
+
+    settle_is(&harness, Some("waiting")).await;
+    network.black_hole();
+    harness.execute("delete from pillarbox.gate").await;
+    settle_is(&harness, Some("idle in transaction")).await;
+    assert_eq!(free(&harness).await, None, "it holds its row");
+    settle_is(&harness, None).await;
+    assert_eq!(free(&harness).await.as_deref(), Some("processing"), "as it was");
+    let answer = settling.await.expect("ends");
+    assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+    harness.clean_up().await;
+}
+
+/// Waits until the server says this of whoever settles.
+async fn settle_is(harness: &PostgresHarness, expected: Option<&str>) {
+    let what = format!("the settle is {expected:?}");
+    eventually(&what, async || {
+        let found: Option<String> = sqlx::query_scalar(
+            "select case wait_event when 'PgSleep' then 'waiting' else state end from pg_stat_activity
+             where application_name = 'pillarbox' and state <> 'idle' and query like $1",
+        )
+        .bind(format!("%{}%", harness.store.schema()))
+        .fetch_optional(&harness.pool)
+        .await
+        .expect("looks");
+        (found.as_deref() == expected).then_some(())
+    })
+    .await;
+}
+
+/// The state of the row, if nobody holds it.
+async fn free(harness: &PostgresHarness) -> Option<String> {
+    let select = harness.sql("select status from pillarbox.outbox_events for update skip locked");
+    let status = sqlx::query_scalar(sqlx::AssertSqlSafe(select)).fetch_optional(&harness.pool);
+    status.await.expect("looks")
 }
