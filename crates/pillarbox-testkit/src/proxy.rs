@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -48,8 +48,8 @@ pub struct Proxy {
 impl Proxy {
     /// A proxy on a free port of 127.0.0.1 in front of `target` (`host:port`).
     pub async fn start(target: impl Into<String>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("a bound listener has an address");
+        let port = bound(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let address = port.local_addr().expect("a bound socket has an address");
         let (weather, _) = watch::channel(Weather {
             mode: Mode::Open,
             era: 0,
@@ -59,7 +59,8 @@ impl Proxy {
         let accepted = Arc::new(AtomicUsize::new(0));
         let mut tasks = JoinSet::new();
         tasks.spawn(listen(
-            listener,
+            port,
+            listener(address),
             target.into(),
             weather.clone(),
             listens,
@@ -121,14 +122,27 @@ impl Proxy {
     }
 }
 
+/// A socket at this address, beside others of ours: who does not listen keeps the port from strangers.
+fn bound(address: SocketAddr) -> TcpSocket {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseport(true).expect("an option of every socket");
+    socket.bind(address).expect("the port is free, or ours");
+    socket
+}
+
+fn listener(address: SocketAddr) -> TcpListener {
+    bound(address).listen(1024).expect("nobody else listens")
+}
+
 async fn listen(
+    port: TcpSocket,
     mut listener: TcpListener,
     target: String,
     weather: Arc<watch::Sender<Weather>>,
     listens: watch::Sender<bool>,
     number: Arc<AtomicUsize>,
 ) {
-    let address = listener.local_addr().expect("a bound listener has an address");
+    let address = port.local_addr().expect("a bound socket has an address");
     let mut connections = JoinSet::new();
     let mut changes = weather.subscribe();
     loop {
@@ -147,7 +161,7 @@ async fn listen(
                 if weather.subscribe().wait_for(|now| now.mode != Mode::Refuse).await.is_err() {
                     return;
                 }
-                listener = TcpListener::bind(address).await.expect("the port is still free");
+                listener = self::listener(address);
                 listens.send_replace(true);
             }
         }
@@ -165,17 +179,18 @@ async fn connection(client: TcpStream, target: String, weather: watch::Receiver<
     let (server_read, server_write) = server.into_split();
     let mut over = weather.clone();
     tokio::select! {
-        () = pump(client_read, server_write, weather.clone(), &[Mode::Open, Mode::Mute]) => {}
-        () = pump(server_read, client_write, weather, &[Mode::Open]) => {}
+        () = pump(client_read, server_write, weather.clone(), era, &[Mode::Open, Mode::Mute]) => {}
+        () = pump(server_read, client_write, weather, era, &[Mode::Open]) => {}
         _ = over.wait_for(|now| now.era != era) => {}
     }
 }
 
-/// Copies while the weather allows; waits while it does not.
+/// Copies while the weather allows; waits while it does not. What was cut passes nothing on, however soon all is well again.
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut weather: watch::Receiver<Weather>,
+    era: u64,
     passes: &[Mode],
 ) {
     let mut buffer = vec![0; 64 * 1024];
@@ -183,7 +198,8 @@ async fn pump(
         let Ok(read) = from.read(&mut buffer).await else {
             return;
         };
-        if weather.wait_for(|now| passes.contains(&now.mode)).await.is_err() {
+        let allowed = weather.wait_for(|now| now.era != era || passes.contains(&now.mode));
+        if !allowed.await.is_ok_and(|now| now.era == era) {
             return;
         }
         if read == 0 || to.write_all(&buffer[..read]).await.is_err() {
@@ -231,6 +247,8 @@ mod tests {
         assert_eq!(say(&mut stream).await.unwrap(), *b"x");
         proxy.refuse().await;
         assert!(TcpStream::connect(proxy.address()).await.is_err());
+        let stranger = TcpListener::bind(proxy.address()).await;
+        assert!(stranger.is_err(), "the port stays the proxy's");
         proxy.restore().await;
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         assert_eq!(say(&mut stream).await.unwrap(), *b"x");
@@ -248,5 +266,20 @@ mod tests {
         assert!((&mut answer).now_or_never().is_none());
         proxy.restore().await;
         assert_eq!(answer.await.unwrap(), *b"x");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_cut_passes_nothing_on_however_soon_all_is_well_again() {
+        let (_server, address) = echo().await;
+        let proxy = Proxy::start(address.to_string()).await;
+        for _ in 0..200 {
+            let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+            assert_eq!(say(&mut stream).await.unwrap(), *b"x");
+            proxy.black_hole();
+            stream.write_all(&[b'y'; 1000]).await.unwrap();
+            proxy.cut();
+            proxy.restore().await;
+            assert!(stream.read_exact(&mut [0]).await.is_err());
+        }
     }
 }

@@ -1,9 +1,12 @@
 //! The README's examples run as they stand there.
 
+use std::time::Duration;
+
 use pillarbox::Store;
 use pillarbox::stores::postgres::{Options, Postgres};
 use sqlx::AssertSqlSafe;
 
+use crate::patience::eventually;
 use crate::postgres::{request, service};
 
 const README: &str = include_str!("../../../../README.md");
@@ -69,9 +72,14 @@ impl Shop {
         let server = service("PILLARBOX_TEST_POSTGRES_URL");
         let name = format!("readme_{}", uuid::Uuid::new_v4().simple());
         let admin = sqlx::PgPool::connect_lazy(&server).expect("a URL");
-        execute(&admin, &format!("create database {name}")).await;
+        execute(&admin, &format!("create database {name} template template0")).await;
         let (place, _) = server.rsplit_once('/').expect("a URL with a database");
-        let store = Postgres::new(&format!("{place}/{name}"), Options::default()).expect("a URL");
+        let options = Options {
+            // A machine that stands still for a while proves nothing.
+            timeout: Duration::from_secs(120),
+            ..Options::default()
+        };
+        let store = Postgres::new(&format!("{place}/{name}"), options).expect("a URL");
         store.migrate().await.expect("migrates");
         execute(&store.pool(), "create table orders (id bigint primary key)").await;
         Self { admin, name, store }
@@ -84,7 +92,18 @@ impl Shop {
 
     async fn close(self) {
         self.store.close().await;
-        execute(&self.admin, &format!("drop database {} with (force)", self.name)).await;
+        let drop = format!("drop database {} with (force)", self.name);
+        eventually("nobody is in the database", async || {
+            let done = sqlx::raw_sql(AssertSqlSafe(drop.clone()))
+                .execute(&self.admin)
+                .await;
+            match done {
+                // PostgreSQL has waited five seconds for those whom it told to leave.
+                Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("55006") => None,
+                done => Some(done.expect("the database goes")),
+            }
+        })
+        .await;
     }
 }
 

@@ -1,12 +1,11 @@
 //! Commits whose answer is lost on the way: by a network that breaks while PostgreSQL commits.
 
-use std::time::{Duration, Instant};
-
 use pillarbox::StoreError;
 use pillarbox_testkit::proxy::Proxy;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::*;
+use crate::patience::eventually;
 
 const EMAIL: &str = "ada@example.com";
 
@@ -107,17 +106,6 @@ impl OnPostgres {
             store: self.store.clone(),
             pool: self.pool.clone(),
         }
-    }
-}
-
-async fn eventually<T>(what: &str, fact: impl AsyncFn() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        if let Some(known) = fact().await {
-            return known;
-        }
-        assert!(Instant::now() < deadline, "{what}: not so far");
-        tokio::task::yield_now().await;
     }
 }
 

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::harness::PostgresHarness;
 use super::producer::{request, share};
 use super::rights::as_role;
+use crate::patience::eventually;
 
 const ME: Uuid = Uuid::from_u128(1);
 
@@ -49,8 +50,7 @@ async fn holding(harness: &PostgresHarness, lock: &str) -> sqlx::Transaction<'st
 
 /// Waits until somebody waits for a lock in such a statement.
 pub(super) async fn until_waiting(harness: &PostgresHarness, statement: &str) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    loop {
+    eventually("somebody waits", async || {
         let waiting: i64 = sqlx::query_scalar(
             "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like $1",
         )
@@ -58,12 +58,9 @@ pub(super) async fn until_waiting(harness: &PostgresHarness, statement: &str) {
         .fetch_one(&harness.pool)
         .await
         .expect("looks");
-        if waiting > 0 {
-            return;
-        }
-        assert!(std::time::Instant::now() < deadline, "nobody waits");
-        tokio::task::yield_now().await;
-    }
+        (waiting > 0).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

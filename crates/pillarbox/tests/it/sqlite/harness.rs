@@ -108,7 +108,7 @@ const OLDER: &str = "begin immediate;
   commit";
 
 /// A machine that runs many tests at once may be slow to give everyone a turn.
-fn patient() -> Options {
+pub(super) fn patient() -> Options {
     Options {
         busy_timeout: Duration::from_secs(60),
         ..Options::default()

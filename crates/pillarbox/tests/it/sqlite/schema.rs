@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use pillarbox::stores::migration::Migrated;
-use pillarbox::stores::sqlite::{Options, Sqlite, migrations};
+use pillarbox::stores::sqlite::{Sqlite, migrations};
 use pillarbox::{Operate, Scope, Store, StoreError};
 use sqlx::AssertSqlSafe;
 
 use super::SqliteHarness;
+use super::harness::patient;
 
 fn newest() -> i32 {
     migrations().last().expect("there is one").version
@@ -38,7 +39,7 @@ async fn many_who_migrate_at_once_migrate_once() {
     let outbox = SqliteHarness::empty().await;
     let path = outbox.path().to_string_lossy().into_owned();
     let migrate = |path: String| async move {
-        let store = Sqlite::open(&path, Options::default()).await.expect("it opens");
+        let store = Sqlite::open(&path, patient()).await.expect("it opens");
         store.migrate().await.expect("a migration").from
     };
     let rivals: Vec<_> = (0..6).map(|_| tokio::spawn(migrate(path.clone()))).collect();

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::super::harness::{service, unmigrated};
 use super::harness::{Adopted, dead, retry};
 use super::seeds::{ARAP, FAMILY_HUB, ORDER_SERVICE, REDIVER};
+use crate::patience::PATIENCE;
 
 #[tokio::test]
 async fn a_dead_row_that_a_person_resets_is_imported_anew() {
@@ -151,7 +152,7 @@ async fn a_row_that_somebody_holds_locked_stalls_nobody_and_is_told_later() {
             adopted.settle(delivery, Verdict::Delivered).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), settled)
+    tokio::time::timeout(PATIENCE, settled)
         .await
         .expect("nobody waits");
     assert_eq!(adopted.row(free).await["status"], "SENT");

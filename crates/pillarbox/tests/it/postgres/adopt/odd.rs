@@ -84,7 +84,8 @@ async fn times_without_a_zone_are_those_of_the_layout_whatever_the_server_says()
         processed_at: column("done"),
         attempts: column("tries"),
         order: vec!["created".to_owned()],
-        time_zone: Zone("Europe/Berlin".to_owned()),
+        // One without summer time: an hour that comes twice cannot be read back.
+        time_zone: Zone("Asia/Tokyo".to_owned()),
         ..plain("{schema}.outbox")
     };
     let url = format!("{}?options=-c%20TimeZone%3DAsia%2FKathmandu", url());
@@ -104,8 +105,8 @@ async fn times_without_a_zone_are_those_of_the_layout_whatever_the_server_says()
     adopted
         .run(
             "insert into {schema}.outbox (payload, due, created)
-             select to_jsonb(n), (now() + make_interval(mins => n)) at time zone 'Europe/Berlin',
-               (now() - interval '10 minutes') at time zone 'Europe/Berlin'
+             select to_jsonb(n), (now() + make_interval(mins => n)) at time zone 'Asia/Tokyo',
+               (now() - interval '10 minutes') at time zone 'Asia/Tokyo'
              from unnest(array[-5, 20]) as n",
         )
         .await;
@@ -120,7 +121,7 @@ async fn times_without_a_zone_are_those_of_the_layout_whatever_the_server_says()
     adopted.settle(&claimed[0], retry(600)).await;
     let since = |time: &str, what: &str| {
         format!(
-            "select extract(epoch from (({time}) at time zone 'Europe/Berlin') - now()) from {{schema}}.outbox where {what}"
+            "select extract(epoch from (({time}) at time zone 'Asia/Tokyo') - now()) from {{schema}}.outbox where {what}"
         )
     };
     let wait = ask(&adopted, &since("due", "tries = 1")).await.as_f64();
