@@ -21,13 +21,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let store = Sqlite::create(&file).await?;
     store.migrate().await?;
 
-    // The application's own connections and its own table, in the same file. The dispatcher writes to it as well:
-    // on a disk that stalls, its turn may take longer than the usual five seconds.
-    let options = Options {
-        busy_timeout: Duration::from_secs(60),
-        ..Options::default()
-    };
-    let pool = SqlitePool::connect_with(connect_options(&file, &options)?).await?;
+    // The application's own connections and its own table, in the same file.
+    let pool = SqlitePool::connect_with(connect_options(&file, &Options::default())?).await?;
     sqlx::raw_sql("create table orders (id integer primary key)")
         .execute(&pool)
         .await?;

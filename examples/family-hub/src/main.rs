@@ -14,7 +14,6 @@ mod publisher;
 mod repository;
 
 use std::error::Error;
-use std::time::Duration;
 
 use pillarbox::stores::sqlite::{Options, Sqlite, connect_options};
 use pillarbox::{Outbox, Wake};
@@ -30,12 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let file = folder.path().join("family-hub.db").to_string_lossy().into_owned();
     let store = Sqlite::create(&file).await?;
     store.migrate().await?;
-    // The dispatcher writes to the same file: on a disk that stalls, its turn may take longer than the usual five seconds.
-    let options = Options {
-        busy_timeout: Duration::from_secs(60),
-        ..Options::default()
-    };
-    let pool = SqlitePool::connect_with(connect_options(&file, &options)?).await?;
+    let pool = SqlitePool::connect_with(connect_options(&file, &Options::default())?).await?;
     repository::create_tables(&pool).await?;
 
     let wake = Wake::default();

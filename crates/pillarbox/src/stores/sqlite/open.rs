@@ -18,8 +18,8 @@ use crate::store::StoreError;
 pub struct Options {
     /// Make the file if there is none.
     pub create_if_missing: bool,
-    /// How long a writer waits for its turn. At least five seconds is wise: another process may be
-    /// committing a large transaction.
+    /// How long a writer waits for its turn: another process may be committing a large transaction, or the disk may
+    /// stall. Half a minute unless said otherwise.
     pub busy_timeout: Duration,
     /// How many connections read.
     pub readers: u32,
@@ -29,7 +29,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             create_if_missing: false,
-            busy_timeout: Duration::from_secs(5),
+            busy_timeout: Duration::from_secs(30),
             readers: 3,
         }
     }
