@@ -13,6 +13,6 @@ pub(crate) async fn eventually<T>(what: &str, fact: impl AsyncFn() -> Option<T>)
             return known;
         }
         assert!(Instant::now() < deadline, "{what}: not so far");
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
