@@ -17,6 +17,11 @@ use crate::binary::request;
 use crate::crash::daemon::Daemon;
 use crate::crash::patience::{Weight, eventually};
 
+/// Nobody has locks that others would wait for.
+const NO_TRANSACTION: &str = "select not exists (
+    select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
+      and backend_type = 'client backend' and xact_start is not null)";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_workers_never_deliver_the_same_row_at_once() {
     // One in four is refused at first, and all are slow: a row that two had would be seen twice at once.
@@ -122,7 +127,15 @@ async fn a_worker_that_slept_through_its_lease_changes_nothing_in_the_table() {
         (began.load(Ordering::Relaxed) > 0).then_some(())
     })
     .await;
-    sleeper.signal(Signal::STOP);
+    eventually("it sleeps outside of a transaction", PATIENCE, || async {
+        sleeper.signal(Signal::STOP);
+        let holds_nothing = system.is_true(NO_TRANSACTION).await;
+        if !holds_nothing {
+            sleeper.signal(Signal::CONT);
+        }
+        holds_nothing.then_some(())
+    })
+    .await;
     // The lease is over as everybody sees it but the sleeper, who really tries to write when it wakes.
     for over in [
         "outbox_events set locked_until = now() where status = 'processing'",
