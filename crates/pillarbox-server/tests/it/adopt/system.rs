@@ -21,7 +21,7 @@ use super::seeds::Seed;
 use crate::binary::{Ended, run};
 use crate::crash::daemon::{Daemon, print_ends};
 use crate::crash::patience::{Turn, Weight, eventually};
-use crate::crash::services::variable;
+use crate::crash::services::{create_database, drop_database, variable};
 
 /// Long enough for a debug build on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -56,15 +56,12 @@ impl System {
             let (server, _) = server.rsplit_once('/').expect("the URL names a database");
             format!("{server}/{name}")
         };
-        let mut admin = PgConnection::connect(&server).await.expect("PostgreSQL answers");
+        create_database(&server, &name).await;
         // Whoever takes the server's zone for that of the columns is hours off.
-        for sql in [
-            format!("create database {name}"),
-            format!("alter database {name} set timezone to 'America/New_York'"),
-        ] {
-            let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut admin).await;
-            done.expect("a database");
-        }
+        let mut admin = PgConnection::connect(&server).await.expect("PostgreSQL answers");
+        let zone = format!("alter database {name} set timezone to 'America/New_York'");
+        let done = sqlx::raw_sql(AssertSqlSafe(zone)).execute(&mut admin).await;
+        done.expect("a zone");
         let store = Postgres::new(&url, Options::default()).expect("a URL");
         store.migrate().await.expect("migrates");
         store.close().await;
@@ -254,10 +251,7 @@ impl System {
         }
         self.pool.close().await;
         let server = variable("PILLARBOX_TEST_POSTGRES_URL");
-        let mut admin = PgConnection::connect(&server).await.expect("PostgreSQL answers");
-        let sql = format!("drop database {} with (force)", self.name);
-        let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut admin).await;
-        done.expect("the database goes");
+        drop_database(&server, &self.name).await;
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pillarbox::stores::postgres::{Options, Postgres};
 use serde_json::Value;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ use super::broker::Queue;
 use super::daemon::{Daemon, print_ends};
 use super::patience::{Turn, Weight, eventually};
 use super::producer::Producer;
-use super::services::Services;
+use super::services::{Services, create_database, drop_database};
 
 /// How a daemon of the test is set up.
 #[derive(Debug, Clone)]
@@ -83,10 +83,7 @@ impl World {
     pub(super) async fn on(services: Services, turn: Turn) -> Self {
         rustls::crypto::ring::default_provider().install_default().ok(); // another test may have been first
         let name = format!("crash_{}", Uuid::new_v4().simple());
-        let mut admin = PgConnection::connect(&services.postgres)
-            .await
-            .expect("PostgreSQL answers");
-        execute(&mut admin, format!("create database {name}")).await;
+        create_database(&services.postgres, &name).await;
         let database = on_database(&services.postgres, &name);
         let store = Postgres::new(&database, Options::default()).expect("a URL");
         store.migrate().await.expect("migrates");
@@ -307,14 +304,7 @@ impl World {
     pub(super) async fn remove(self) {
         self.queue.delete().await;
         self.pool.close().await;
-        let mut admin = PgConnection::connect(&self.services.postgres)
-            .await
-            .expect("PostgreSQL answers");
-        execute(
-            &mut admin,
-            format!("drop database {} with (force)", self.queue.name),
-        )
-        .await;
+        drop_database(&self.services.postgres, &self.queue.name).await;
     }
 }
 
