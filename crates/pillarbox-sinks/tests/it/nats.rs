@@ -75,9 +75,15 @@ impl NatsHarness {
 }
 
 async fn connect(url: &str) -> Context {
-    let options = ConnectOptions::new().connection_timeout(PATIENCE);
-    let client = options.connect(url).await.unwrap();
-    ContextBuilder::new().timeout(PATIENCE).build(client)
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let options = ConnectOptions::new().connection_timeout(PATIENCE);
+        match options.connect(url).await {
+            Ok(client) => return ContextBuilder::new().timeout(PATIENCE).build(client),
+            // The server itself waits two seconds at the most for somebody to say who they are.
+            Err(error) => assert!(tokio::time::Instant::now() < deadline, "still: {error}"),
+        }
+    }
 }
 
 async fn create(jetstream: &Context, name: &str, subject: &str) {
