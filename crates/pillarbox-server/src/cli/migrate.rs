@@ -1,6 +1,11 @@
 //! `pillarbox migrate`
 
+use std::pin::pin;
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
+use pillarbox::StoreError;
+use pillarbox::stores::migration::Migrated;
 use pillarbox::stores::{postgres, sqlite};
 
 use super::target;
@@ -17,6 +22,9 @@ Examples:
   pillarbox migrate --database postgres://owner@localhost/shop
   pillarbox migrate --database outbox.db
   pillarbox migrate --print --dialect postgres --schema shop_outbox > outbox.sql";
+
+/// How often a migration that takes long says that it goes on.
+const NEWS: Duration = Duration::from_secs(5);
 
 /// Brings the schema up to date.
 #[derive(Debug, Args)]
@@ -69,7 +77,7 @@ impl Migrate {
 
     async fn migrate(&self, config: &config::Database) -> Result<(), Failure> {
         let database = Database::open(config, Missing::Create).await?;
-        let done = database.migrate().await?;
+        let done = migrate(&database, &config.target.to_string()).await?;
         if self.wal {
             use_wal(&database).await?;
         }
@@ -109,6 +117,18 @@ impl Migrate {
             Target::Postgres(_) => Dialect::Postgres,
             Target::Sqlite(_) => Dialect::Sqlite,
         })
+    }
+}
+
+async fn migrate(database: &Database, name: &str) -> Result<Migrated, StoreError> {
+    let mut migrating = pin!(database.migrate());
+    loop {
+        if let Ok(done) = tokio::time::timeout(NEWS, &mut migrating).await {
+            return done;
+        }
+        eprintln!(
+            "{name}: still migrating; a large table takes its time, and so do transactions of others that must end first"
+        );
     }
 }
 

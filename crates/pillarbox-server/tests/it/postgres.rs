@@ -1,6 +1,9 @@
 //! The binary on a real PostgreSQL, each test in a schema of its own.
 
-use crate::place::Place;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use crate::binary::{Daemon, pillarbox};
+use crate::place::{Place, url};
 use crate::receiver::{Mood, Receiver};
 
 const LOG: &str = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
@@ -142,4 +145,30 @@ fn a_destination_that_is_fair_gets_its_index_when_the_daemon_starts() {
     let plain = Place::postgres(LOG);
     plain.ready().stop();
     plain.sql("select 1 / (to_regclass('SCHEMA.outbox_events_fair') is null)::int");
+}
+
+#[test]
+fn a_migration_that_has_to_wait_says_so_and_goes_on() {
+    let place = Place::postgres(LOG);
+    place.run(&["migrate"]).good();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let lock = format!(
+        "begin; lock table {}.migrations in access exclusive mode",
+        place.schema()
+    );
+    let somebody = runtime.block_on(async {
+        let mut connection = PgConnection::connect(&url()).await.expect("PostgreSQL is there");
+        let locked = sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut connection);
+        locked.await.expect("locks");
+        connection
+    });
+    let mut migration = Daemon::start(pillarbox(place.path(), &["migrate"]));
+    migration.wait_for("still migrating");
+    runtime.block_on(somebody.close()).expect("lets go");
+    assert!(migration.end().success(), "{}", migration.said());
+    assert!(
+        migration.printed().contains("up to date"),
+        "{}",
+        migration.printed()
+    );
 }

@@ -6,8 +6,7 @@ use pillarbox::Store;
 use pillarbox::stores::postgres::{Options, Postgres};
 use sqlx::AssertSqlSafe;
 
-use crate::patience::eventually;
-use crate::postgres::{request, service};
+use crate::postgres::{OwnDatabase, request};
 
 const README: &str = include_str!("../../../../README.md");
 const THIS: &str = include_str!("readme.rs");
@@ -62,27 +61,22 @@ fn every_block_of_sql(text: &str) -> Vec<&str> {
 
 /// A database of its own, with an outbox in the schema of the examples and orders beside it.
 struct Shop {
-    admin: sqlx::PgPool,
-    name: String,
+    database: OwnDatabase,
     store: Postgres,
 }
 
 impl Shop {
     async fn open() -> Self {
-        let server = service("PILLARBOX_TEST_POSTGRES_URL");
-        let name = format!("readme_{}", uuid::Uuid::new_v4().simple());
-        let admin = sqlx::PgPool::connect_lazy(&server).expect("a URL");
-        execute(&admin, &format!("create database {name} template template0")).await;
-        let (place, _) = server.rsplit_once('/').expect("a URL with a database");
+        let database = OwnDatabase::create("readme").await;
         let options = Options {
             // A machine that stands still for a while proves nothing.
             timeout: Duration::from_secs(120),
             ..Options::default()
         };
-        let store = Postgres::new(&format!("{place}/{name}"), options).expect("a URL");
+        let store = Postgres::new(&database.url, options).expect("a URL");
         store.migrate().await.expect("migrates");
         execute(&store.pool(), "create table orders (id bigint primary key)").await;
-        Self { admin, name, store }
+        Self { database, store }
     }
 
     async fn orders(&self) -> Vec<i64> {
@@ -92,18 +86,7 @@ impl Shop {
 
     async fn close(self) {
         self.store.close().await;
-        let drop = format!("drop database {} with (force)", self.name);
-        eventually("nobody is in the database", async || {
-            let done = sqlx::raw_sql(AssertSqlSafe(drop.clone()))
-                .execute(&self.admin)
-                .await;
-            match done {
-                // PostgreSQL has waited five seconds for those whom it told to leave.
-                Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("55006") => None,
-                done => Some(done.expect("the database goes")),
-            }
-        })
-        .await;
+        self.database.remove().await;
     }
 }
 

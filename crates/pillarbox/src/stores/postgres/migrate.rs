@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{Inner, Postgres, Transaction, store_error};
+use super::{Inner, Postgres, Transaction, silence, store_error};
 use crate::schema::{check_name, in_schema};
 use crate::store::StoreError;
 use crate::stores::migration::{Migrated, Migration};
@@ -93,7 +93,7 @@ impl Postgres {
     /// # Errors
     /// When the schema is newer than this program, or the role may not change it.
     pub async fn migrate(&self) -> Result<Migrated, StoreError> {
-        self.run(migrate(self.inner.clone())).await
+        self.run_long(migrate(self.inner.clone())).await
     }
 }
 
@@ -105,7 +105,7 @@ impl Postgres {
     /// # Errors
     /// When the role may not; the error holds the statement to run.
     pub async fn ensure_fair_index(&self) -> Result<(), StoreError> {
-        self.run(ensure_fair_index(self.inner.clone())).await
+        self.run_long(ensure_fair_index(self.inner.clone())).await
     }
 }
 
@@ -137,7 +137,11 @@ async fn ensure_fair_index(inner: Arc<Inner>) -> Result<(), StoreError> {
 
 async fn migrate(inner: Arc<Inner>) -> Result<Migrated, StoreError> {
     let schema = &inner.sql.schema;
-    let mut transaction = inner.pool().begin().await.map_err(store_error)?;
+    // Each statement may take its time; whoever is no more must not stop everybody by its locks.
+    let silence = silence(inner.options.timeout);
+    let begin = format!("begin; set local idle_in_transaction_session_timeout = '{silence}ms'");
+    let begun = inner.pool().begin_with(AssertSqlSafe(begin)).await;
+    let mut transaction = begun.map_err(store_error)?;
     sqlx::query("select pg_advisory_xact_lock($1)")
         .bind(LOCK)
         .persistent(false)

@@ -26,6 +26,7 @@ mod sweep;
 mod workers;
 
 use std::future::Future;
+use std::pin::pin;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -162,25 +163,55 @@ impl Postgres {
         self.inner.apart().close().await;
     }
 
-    /// Runs an operation to its end even if the caller is dropped: a connection that is dropped in the
-    /// middle of a transaction may carry it on to its next user.
-    ///
-    /// A connection that no longer answers would hold its place in the pool for as long as TCP hopes,
-    /// so after the timeout the pool is replaced.
+    /// Runs an operation that answers within the timeout, or never: a connection that no longer does would hold its place
+    /// in the pool for as long as TCP hopes, so the pool is replaced.
     async fn run<T, F>(&self, operation: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
         let limit = self.inner.options.timeout;
-        match tokio::time::timeout(limit, tokio::spawn(operation)).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(panic)) => Err(StoreError::Other(panic.to_string())),
-            Err(_) => {
-                self.inner.replace_pool();
-                Err(StoreError::Unavailable(format!("no answer within {limit:?}")))
+        match tokio::time::timeout(limit, to_its_end(operation)).await {
+            Ok(result) => result,
+            Err(_) => Err(self.given_up(limit)),
+        }
+    }
+
+    /// Runs an operation that may take longer, such as an index on a large table: for as long as the database answers
+    /// somebody else.
+    async fn run_long<T, F>(&self, operation: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        let limit = self.inner.options.timeout;
+        let mut operation = pin!(to_its_end(operation));
+        loop {
+            if let Ok(result) = tokio::time::timeout(limit, &mut operation).await {
+                return result;
+            }
+            if tokio::time::timeout(limit, self.inner.answers()).await.is_err() {
+                return Err(self.given_up(limit));
             }
         }
+    }
+
+    fn given_up(&self, limit: Duration) -> StoreError {
+        self.inner.replace_pool();
+        StoreError::Unavailable(format!("no answer within {limit:?}"))
+    }
+}
+
+/// Runs an operation to its end even if the caller is dropped: a connection that is dropped in the middle of a transaction
+/// may carry it on to its next user.
+async fn to_its_end<T, F>(operation: F) -> Result<T, StoreError>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, StoreError>> + Send + 'static,
+{
+    match tokio::spawn(operation).await {
+        Ok(result) => result,
+        Err(panic) => Err(StoreError::Other(panic.to_string())),
     }
 }
 
@@ -206,7 +237,7 @@ fn open_with(connections: u32, connect: &PgConnectOptions, options: &Options) ->
 /// The server lets go of the rows of a worker that is no more, or that sleeps, though nobody told it: connections without
 /// an end last for hours.
 fn begin(timeout: Duration) -> String {
-    let silence = (timeout * 5 / 6).as_millis().max(1);
+    let silence = silence(timeout);
     let lock = (timeout / 3).as_millis().max(1);
     // One statement for all settings: an idle worker is judged by the number of its queries too.
     format!(
@@ -218,6 +249,11 @@ fn begin(timeout: Duration) -> String {
     )
 }
 
+/// For so many milliseconds the server waits for one statement, and for the next one.
+fn silence(timeout: Duration) -> u128 {
+    (timeout * 5 / 6).as_millis().max(1)
+}
+
 impl Inner {
     fn pool(&self) -> PgPool {
         self.pool.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -225,6 +261,13 @@ impl Inner {
 
     fn apart(&self) -> PgPool {
         self.apart.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks until there is an answer.
+    async fn answers(&self) {
+        while sqlx::raw_sql("select 1").execute(&self.apart()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     fn replace_pool(&self) {

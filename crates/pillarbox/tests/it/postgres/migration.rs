@@ -1,15 +1,19 @@
 //! Migrations: twice, at once, by hand, and what is older or newer.
 
 use std::process::Command;
+use std::time::Duration;
 
+use pillarbox::Store;
 use pillarbox::StoreError;
 use pillarbox::stores::migration::Migrated;
-use pillarbox::stores::postgres::{migrations, script};
-use pillarbox::{Store, stores::postgres::Postgres};
+use pillarbox::stores::postgres::{Options, Postgres, migrations, script};
+use pillarbox_testkit::proxy::Proxy;
 use pillarbox_testkit::store_suite::Harness;
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
+use super::database::OwnDatabase;
 use super::harness::{PostgresHarness, service, unmigrated};
+use crate::patience::eventually;
 
 fn newest() -> i32 {
     migrations().last().expect("there is one").version
@@ -48,6 +52,62 @@ async fn eight_that_migrate_at_once_do_it_once() {
         first += i32::from(run.await.expect("does not panic").from == 0);
     }
     assert_eq!(first, 1);
+}
+
+/// Whoever migrates waits for an index, or for somebody's locks; and one whose network is gone lets the next one go on.
+#[tokio::test]
+async fn a_migration_takes_as_long_as_the_database_answers() {
+    let database = OwnDatabase::create("migration").await;
+    let network = Proxy::start(database.address()).await;
+    let store = |url: &str| {
+        let options = Options {
+            timeout: Duration::from_secs(6),
+            ..Options::default()
+        };
+        Postgres::new(url, options).expect("a URL")
+    };
+    let near = store(&database.url);
+    let far = store(
+        &database
+            .url
+            .replace(database.address(), &network.address().to_string()),
+    );
+    near.migrate().await.expect("migrates");
+    let mut holder = PgConnection::connect(&database.url).await.expect("connects");
+    let lock = "begin; lock table pillarbox.migrations in access exclusive mode";
+    sqlx::raw_sql(lock).execute(&mut holder).await.expect("locks");
+    let waiting = async |number| {
+        let count = "select count(*) from pg_stat_activity
+             where datname = $1 and application_name = 'pillarbox' and wait_event_type = 'Lock'";
+        eventually("they wait", async || {
+            let waiting: i64 = sqlx::query_scalar(count)
+                .bind(&database.name)
+                .fetch_one(&database.admin)
+                .await
+                .expect("looks");
+            (waiting == number).then_some(())
+        })
+        .await;
+    };
+    let far = tokio::spawn(async move { far.migrate().await });
+    waiting(1).await;
+    let near = tokio::spawn(async move { near.migrate().await });
+    waiting(2).await;
+    // Longer than an answer may take: what is waited for is that nothing happens.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert!(!far.is_finished() && !near.is_finished(), "they are patient");
+
+    network.black_hole();
+    let far = far.await.expect("does not panic");
+    assert!(matches!(far, Err(StoreError::Unavailable(_))), "{far:?}");
+    sqlx::raw_sql("rollback")
+        .execute(&mut holder)
+        .await
+        .expect("lets go");
+    let near = near.await.expect("does not panic").expect("goes on");
+    assert_eq!(near.from, newest());
+    drop(holder);
+    database.remove().await;
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The PostgreSQL store: the suite straight and through PgBouncer, and what only PostgreSQL has.
 
 mod adopt;
+mod database;
 mod functions;
 mod harness;
 mod inbox;
@@ -12,6 +13,7 @@ mod producer;
 mod rights;
 mod trouble;
 
+pub(crate) use database::OwnDatabase;
 pub(crate) use harness::{PostgresHarness, service};
 pub(crate) use producer::request;
 
