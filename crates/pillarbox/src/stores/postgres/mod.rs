@@ -171,10 +171,13 @@ impl Postgres {
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
         let limit = self.inner.options.timeout;
-        match tokio::time::timeout(limit, to_its_end(operation)).await {
-            Ok(result) => result,
-            Err(_) => Err(self.given_up(limit)),
+        let result = tokio::time::timeout(limit, to_its_end(operation)).await;
+        let result = result.unwrap_or_else(|_| Err(self.given_up(limit)));
+        if result.as_ref().is_err_and(is_read_only) {
+            // It was the primary once, and would keep our connections for half an hour.
+            self.inner.replace_pool();
         }
+        result
     }
 
     /// Runs an operation that may take longer, such as an index on a large table: for as long as the database answers
@@ -446,6 +449,11 @@ fn store_error(error: sqlx::Error) -> StoreError {
         | sqlx::Error::BeginFailed => StoreError::Unavailable(error.to_string()),
         _ => StoreError::Other(error.to_string()),
     }
+}
+
+/// Was it said by a server that only reads, such as one that another took the place of?
+fn is_read_only(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unavailable(reason) if reason.ends_with("(25006)"))
 }
 
 /// A duration as PostgreSQL's interval. What is longer than it can hold is as long as it can hold.

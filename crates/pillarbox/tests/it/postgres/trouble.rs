@@ -9,6 +9,7 @@ use pillarbox_testkit::proxy::Proxy;
 use pillarbox_testkit::store_suite::Harness;
 use uuid::Uuid;
 
+use super::database::OwnDatabase;
 use super::harness::{PostgresHarness, service};
 use super::producer::request;
 use crate::patience::{PATIENCE, eventually};
@@ -106,6 +107,31 @@ async fn a_heartbeat_and_a_renewal_do_not_wait_for_connections_that_are_all_in_u
     assert_eq!(lost.expect("no wait").expect("asked"), [held[0].0]);
     drop(busy);
     harness.clean_up().await;
+}
+
+/// After a failover a name may lead to the old primary for a while, which only reads by then.
+#[tokio::test]
+async fn connections_to_a_server_that_only_reads_are_left_for_new_ones() {
+    let database = OwnDatabase::create("failover").await;
+    let store = Postgres::new(&database.url, Options::default()).expect("a URL");
+    store.migrate().await.expect("migrates");
+    store.close().await;
+    let alter = async |change: &str| {
+        let statement = format!("alter database {} {change}", database.name);
+        let altered = sqlx::raw_sql(sqlx::AssertSqlSafe(statement))
+            .execute(&database.admin)
+            .await;
+        altered.expect("alters");
+    };
+    alter("set default_transaction_read_only = on").await;
+    let store = Postgres::new(&database.url, Options::default()).expect("a URL");
+    let refused = store.claim(&request(1)).await.expect_err("it only reads");
+    assert!(matches!(refused, StoreError::Unavailable(_)), "{refused}");
+    alter("reset default_transaction_read_only").await;
+    let claimed = store.claim(&request(1)).await.expect("a new connection writes");
+    assert_eq!(claimed.len(), 0);
+    store.close().await;
+    database.remove().await;
 }
 
 /// A host that lost its power, or a machine that was paused: its connection stays as it was, in the middle of a settle.

@@ -51,17 +51,18 @@ pub(in crate::stores::postgres) async fn import(
             pace.floor = None;
             pace.room = 0;
             (imported.dropped, imported.reset) = heed(&mut transaction, &adoption).await?;
-            imported.strange = strangers(&mut transaction, &adoption).await?;
         }
         if request.tidy {
             // After people were heeded, who may have begun anew what ended; before what is noticed here is told.
             notice_ended(&inner, &mut transaction, &adoption).await?;
-            imported.pruned = prune(&mut transaction, &adoption).await?;
-            imported.untidy = imported.pruned == PRUNED;
             pace.looked_to = forget(&mut transaction, &adoption, pace.looked_to).await?;
         }
         if request.heed {
-            catch_up(&inner, &mut transaction, &adoption).await?;
+            let refused = catch_up(&inner, &mut transaction, &adoption).await?;
+            if refused > 0 && request.tidy {
+                let source = adoption.source.as_str();
+                tracing::warn!(source, rows = refused, "rows cannot be told what became of them");
+            }
         }
         if pace.room < request.batch {
             let open = on_their_way(&inner, &mut transaction, &adoption, request.most).await?;
@@ -79,8 +80,48 @@ pub(in crate::stores::postgres) async fn import(
         pace = Pace::default();
     }
     transaction.commit().await.map_err(store_error)?;
+    if request.tidy && pace.is_allowed {
+        look_after(&inner, &adoption, &mut imported).await;
+    }
     *pace_of(&adoption) = pace;
     Ok(imported)
+}
+
+/// What may read all of the table where an index is missing: apart, for a while only, and without it nothing stands still.
+async fn look_after(inner: &Inner, adoption: &Adoption, imported: &mut Imported) {
+    let source = adoption.source.as_str();
+    match prune(inner, adoption).await {
+        Ok(pruned) => {
+            imported.pruned = pruned;
+            imported.untidy = pruned == PRUNED;
+        }
+        Err(error) => tracing::warn!(
+            source,
+            %error,
+            "delivered rows cannot be deleted; with an index on the time of their delivery it is quick"
+        ),
+    }
+    match strangers(inner, adoption).await {
+        Ok(strange) => imported.strange = strange,
+        Err(error) => tracing::warn!(
+            source,
+            %error,
+            "rows with an unknown status cannot be counted; with an index on the status it is quick"
+        ),
+    }
+}
+
+/// A transaction whose statements end before anybody waits for them.
+async fn begin_brief(inner: &Inner) -> Result<Transaction, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let limit = (inner.options.timeout / 3).as_millis().max(1);
+    sqlx::raw_sql(AssertSqlSafe(format!(
+        "set local statement_timeout = '{limit}ms'"
+    )))
+    .execute(&mut *transaction)
+    .await
+    .map_err(store_error)?;
+    Ok(transaction)
 }
 
 fn pace_of(adoption: &Adoption) -> MutexGuard<'_, Pace> {
@@ -209,33 +250,34 @@ async fn take(
 }
 
 /// Rows that are not ours to judge.
-pub(super) async fn strangers(
-    transaction: &mut Transaction,
-    adoption: &Adoption,
-) -> Result<Option<usize>, StoreError> {
+pub(super) async fn strangers(inner: &Inner, adoption: &Adoption) -> Result<Option<usize>, StoreError> {
     let Some(statement) = &adoption.strangers else {
         return Ok(None);
     };
+    let mut transaction = begin_brief(inner).await?;
     let count: i64 = sqlx::query_scalar(AssertSqlSafe(statement.clone()))
         .bind(i64::try_from(MOST_UNKNOWN).unwrap_or(i64::MAX))
         .persistent(false)
-        .fetch_one(&mut **transaction)
+        .fetch_one(&mut *transaction)
         .await
         .map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
     Ok(usize::try_from(count).ok())
 }
 
-async fn prune(transaction: &mut Transaction, adoption: &Adoption) -> Result<usize, StoreError> {
+async fn prune(inner: &Inner, adoption: &Adoption) -> Result<usize, StoreError> {
     let Some(statement) = &adoption.prune else {
         return Ok(0);
     };
+    let mut transaction = begin_brief(inner).await?;
     let count: i64 = sqlx::query_scalar(AssertSqlSafe(statement.clone()))
         .bind(&adoption.source)
         .bind(i64::try_from(PRUNED).unwrap_or(i64::MAX))
         .persistent(false)
-        .fetch_one(&mut **transaction)
+        .fetch_one(&mut *transaction)
         .await
         .map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
     Ok(usize::try_from(count).unwrap_or_default())
 }
 

@@ -27,6 +27,13 @@ pub(in crate::stores::postgres) async fn sources(inner: Arc<Inner>) -> Result<Ve
         sources.push(source(&inner, &mut transaction, name).await?);
     }
     transaction.commit().await.map_err(store_error)?;
+    for record in &mut sources {
+        if let Some(adoption) = inner.adoption(&record.name) {
+            // Where it takes too long to count them, nobody knows.
+            let unknown = strangers(&inner, &adoption).await.unwrap_or_default();
+            record.unknown = unknown.and_then(|rows| u64::try_from(rows).ok());
+        }
+    }
     Ok(sources)
 }
 
@@ -46,14 +53,10 @@ async fn source(
         let count: i64 = row.try_get(column).map_err(store_error)?;
         Ok(count.unsigned_abs())
     };
-    let unknown = match inner.adoption(&name) {
-        Some(adoption) => strangers(transaction, &adoption).await?,
-        None => None,
-    };
     Ok(SourceRecord {
         on_their_way: count(0)?,
         behind: count(1)?,
-        unknown: unknown.and_then(|rows| u64::try_from(rows).ok()),
+        unknown: None,
         importer: row.try_get::<Option<Uuid>, _>(2).map_err(store_error)?,
         name,
     })

@@ -12,7 +12,7 @@ mod take;
 mod tell;
 
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use self::table::Table;
 use super::Source;
@@ -38,6 +38,8 @@ pub(crate) struct Adoption {
     pub(super) import_after: String,
     /// Where the importer stands.
     pub(super) pace: Mutex<Pace>,
+    /// Until when nobody tries to tell it, because it refused to be told.
+    pub(super) refuses_until: Mutex<Option<Instant>>,
     /// Finds rows that a person changed, and rows that are gone. $1 source
     pub(super) heed: String,
     /// Writes what became of these events. $1 events   $2 the ids of their rows   $3 their marks
@@ -74,6 +76,7 @@ impl Adoption {
             import: ours(table.import(&[])),
             import_after: ours(table.import(&table.floor())),
             pace: Mutex::default(),
+            refuses_until: Mutex::default(),
             heed: ours(table.heed()),
             tell: ours(table.tell()),
             forgo: ours(table.forgo()),

@@ -5,7 +5,10 @@
 //! table's own rows are locked without waiting, by the statement that writes them: one that somebody else holds is told
 //! later, by the importer.
 
-use sqlx::AssertSqlSafe;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
 
 use super::statements::Adoption;
@@ -15,6 +18,8 @@ use crate::stores::postgres::{Inner, Transaction, store_error};
 
 /// How many rows that are behind are told in one round.
 const BEHIND: i64 = 1000;
+/// How long a table that refused to be told is left to its importer.
+const REFUSED: Duration = Duration::from_secs(60);
 
 /// Events of one source that are about to change. What is noted of them nobody else changes until the end of the
 /// transaction.
@@ -141,22 +146,48 @@ pub(in crate::stores::postgres) async fn note_end(
 }
 
 /// Writes what became of the events. A table that only another worker knows is told by that one.
+///
+/// A table that refuses what it is told (by a trigger, a check, a right that was taken away) fails the transaction. For a
+/// while after that its rows are noted as behind instead, and the importer finds out which can be told.
 pub(in crate::stores::postgres) async fn tell(
     inner: &Inner,
     transaction: &mut Transaction,
     touched: Vec<Touched>,
 ) -> Result<(), StoreError> {
     for Touched { source, events } in touched {
-        match inner.adoption(&source) {
-            Some(adoption) => tell_rows(transaction, &adoption, &events).await?,
+        match inner.adoption(&source).filter(|adoption| !refuses(adoption)) {
+            Some(adoption) => {
+                let told = tell_rows(transaction, &adoption, &events).await;
+                told.inspect_err(|error| heed_refusal(&adoption, error))?;
+            }
             None => set_behind(inner, transaction, &events).await?,
         }
     }
     Ok(())
 }
 
+fn refuses(adoption: &Adoption) -> bool {
+    let until = adoption.refuses_until.lock();
+    let until = *until.unwrap_or_else(PoisonError::into_inner);
+    until.is_some_and(|until| Instant::now() < until)
+}
+
+fn heed_refusal(adoption: &Adoption, error: &StoreError) {
+    if is_refusal(error) {
+        let source = adoption.source.as_str();
+        tracing::warn!(source, %error, "the table refuses what it is told; its rows wait to be told");
+        let until = adoption.refuses_until.lock();
+        *until.unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + REFUSED);
+    }
+}
+
+/// Will it be no better when it is tried again?
+fn is_refusal(error: &StoreError) -> bool {
+    matches!(error, StoreError::Other(_) | StoreError::Denied(_))
+}
+
 async fn tell_rows(
-    transaction: &mut Transaction,
+    connection: &mut PgConnection,
     adoption: &Adoption,
     events: &[Uuid],
 ) -> Result<(), StoreError> {
@@ -166,10 +197,36 @@ async fn tell_rows(
     sqlx::query(AssertSqlSafe(adoption.tell.clone()))
         .bind(events)
         .persistent(false)
-        .execute(&mut **transaction)
+        .execute(connection)
         .await
         .map_err(store_error)?;
     Ok(())
+}
+
+/// Tells each event that can be told, and returns how many cannot. Halves those among which one is refused.
+async fn tell_what_can_be_told(
+    transaction: &mut Transaction,
+    adoption: &Adoption,
+    events: &[Uuid],
+) -> Result<usize, StoreError> {
+    let mut refused = 0;
+    let mut groups = vec![events];
+    while let Some(group) = groups.pop() {
+        let mut attempt = transaction.begin().await.map_err(store_error)?;
+        match tell_rows(&mut attempt, adoption, group).await {
+            Ok(()) => attempt.commit().await.map_err(store_error)?,
+            Err(error) if is_refusal(&error) => {
+                attempt.rollback().await.map_err(store_error)?;
+                if group.len() == 1 {
+                    refused += 1;
+                } else {
+                    groups.extend(<[_; 2]>::from(group.split_at(group.len() / 2)));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(refused)
 }
 
 async fn set_behind(inner: &Inner, transaction: &mut Transaction, events: &[Uuid]) -> Result<(), StoreError> {
@@ -182,12 +239,12 @@ async fn set_behind(inner: &Inner, transaction: &mut Transaction, events: &[Uuid
     Ok(())
 }
 
-/// Tells what could not be told before.
+/// Tells what could not be told before, and returns how much of it still cannot.
 pub(super) async fn catch_up(
     inner: &Inner,
     transaction: &mut Transaction,
     adoption: &Adoption,
-) -> Result<(), StoreError> {
+) -> Result<usize, StoreError> {
     let behind: Vec<Uuid> = sqlx::query_scalar(inner.sql.are_behind.safe())
         .bind(&adoption.source)
         .bind(BEHIND)
@@ -196,9 +253,9 @@ pub(super) async fn catch_up(
         .await
         .map_err(store_error)?;
     if behind.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
-    tell_rows(transaction, adoption, &behind).await?;
+    let refused = tell_what_can_be_told(transaction, adoption, &behind).await?;
     // Who is gone need not be told, and must not keep others from being told.
     sqlx::query(AssertSqlSafe(adoption.forgo.clone()))
         .bind(behind)
@@ -206,5 +263,5 @@ pub(super) async fn catch_up(
         .execute(&mut **transaction)
         .await
         .map_err(store_error)?;
-    Ok(())
+    Ok(refused)
 }

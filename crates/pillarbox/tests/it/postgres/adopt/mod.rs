@@ -9,6 +9,7 @@ mod histories;
 mod importing;
 mod large;
 mod odd;
+mod refusing;
 mod rights;
 mod seeds;
 mod suite;

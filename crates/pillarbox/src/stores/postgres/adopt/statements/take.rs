@@ -53,7 +53,7 @@ impl Table<'_> {
   limit $2
 ), numbered as materialized (
   select l.*, nextval('pillarbox.outbox_seq') as seq, {dedupe_key} as dedupe_key,
-    case when due_at > now() then due_at else created_at end as next_attempt_at,
+    case when due_at > now() and isfinite(due_at) then due_at else created_at end as next_attempt_at,
     (select true from pillarbox.outbox_events e where e.id = l.id) as was_here
   from live l
 ), born as (
@@ -275,7 +275,7 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
 
     fn max_attempts(&self) -> String {
         match (&self.layout.max_retries, self.layout.max_attempts) {
-            (Some(column), _) => format!("(s.{} + 1)::int", quoted(column)),
+            (Some(column), _) => format!("(least(s.{}, {}) + 1)::int", quoted(column), i32::MAX - 1),
             (None, Some(most)) => most.to_string(),
             (None, None) => "null::int".to_owned(),
         }
@@ -283,7 +283,11 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
 
     fn created_at(&self) -> String {
         match &self.layout.created_at {
-            Some(column) => format!("least(coalesce({}, now()), now())", self.read_time(column)),
+            // Some libraries write a date that was never set as the beginning of time.
+            Some(column) => {
+                let time = self.read_time(column);
+                format!("case when isfinite({time}) then least({time}, now()) else now() end")
+            }
             None => "now()".to_owned(),
         }
     }
