@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::store::{ImportRequest, Imported, Importing};
-use pillarbox::{Wake, failpoint};
+use pillarbox::{StoreError, Wake, failpoint};
 
 use crate::outage::Backoff;
 use crate::task::{Next, Task};
@@ -62,6 +62,18 @@ impl Importer {
         }
     }
 
+    /// What is wrong with one table is no outage, and is said again while it lasts.
+    fn failed(&mut self, error: &StoreError) {
+        if matches!(error, StoreError::Unavailable(_)) {
+            return self.worker.store_failed("importer", error);
+        }
+        self.worker.counters.store_error();
+        if is_time(&mut self.rounds.complained, self.worker.now(), TIDY) {
+            let source = self.from.source.as_str();
+            tracing::warn!(source, %error, "the table cannot be worked on; trying again until it can");
+        }
+    }
+
     fn tell(&mut self, imported: &Imported) {
         let source = self.from.source.as_str();
         if imported.reset > 0 {
@@ -94,6 +106,8 @@ impl Importer {
 struct Rounds {
     heeded: Option<Duration>,
     tidied: Option<Duration>,
+    /// Said that the table cannot be worked on.
+    complained: Option<Duration>,
 }
 
 impl Rounds {
@@ -128,6 +142,7 @@ impl Task for Importer {
                 failpoint::hit("after_import");
                 self.worker.outage.worked("importer");
                 self.backoff.worked();
+                self.rounds.complained = None;
                 self.tell(&imported);
                 if imported.rows > 0 {
                     self.wake.ring();
@@ -135,7 +150,7 @@ impl Task for Importer {
                 self.rounds.after(&imported, self.from.poll)
             }
             Err(error) => {
-                self.worker.store_failed("importer", &error);
+                self.failed(&error);
                 Next::Wait(self.backoff.failed(fastrand::f64()))
             }
         }

@@ -143,3 +143,35 @@ async fn rows_with_a_status_that_nobody_knows_are_left_alone_and_shown() {
     assert_eq!(sorted(hook.accepted()), sorted(good));
     system.remove().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_cannot_be_worked_on_is_named_and_the_other_goes_on() {
+    let hook = Hook::start(|_| 200);
+    let system = System::new(Weight::Light, &[ORDER_SERVICE, REDIVER]).await;
+    let adopt = |layout: &str| format!("[[adopt]]\nlayout = \"{layout}\"\npoll = \"100ms\"\n");
+    let config = [hook.destination("hook"), adopt("order-service"), adopt("rediver")].concat();
+    let daemon = system.start(&config);
+    system.produce(ORDER_SERVICE, 1).await;
+    system.until_all(ORDER_SERVICE, "are sent", is_over).await;
+
+    system.psql("alter table outbox rename to elsewhere").await;
+    eventually("it is said", PATIENCE, || async {
+        let said = daemon.said();
+        let line = said
+            .lines()
+            .find(|line| line.contains("the table cannot be worked on"))?;
+        assert!(line.contains("order-service"), "{line}");
+        Some(())
+    })
+    .await;
+    system.produce(REDIVER, 3).await;
+    system.until_all(REDIVER, "are completed", is_over).await;
+    let said = daemon.said();
+    assert!(!said.contains("the store does not answer"), "{said}");
+
+    system.psql("alter table elsewhere rename to outbox").await;
+    system.produce(ORDER_SERVICE, 2).await;
+    system.until_all(ORDER_SERVICE, "are sent", is_over).await;
+    daemon.stop().await;
+    system.remove().await;
+}
