@@ -62,13 +62,13 @@ impl<D: Database> Attempts<D> {
         };
         let mut transaction = match self.database.begin().await {
             Ok(transaction) => transaction,
-            Err(error) => return Ended::Store(error),
+            Err(error) => return Ended::Store(not_its_fault(error)),
         };
         let key = event.inbox_key(self.settings.by_dedupe_key);
         match self.inbox.mark(&mut transaction, &self.consumer, key).await {
             Ok(true) => failpoint::hit("consume_marked"),
             Ok(false) => return Ended::Already,
-            Err(error) => return Ended::Store(error),
+            Err(error) => return Ended::Store(not_its_fault(error)),
         }
         if let Err(failed) = self.handle(&mut transaction, entry, event).await {
             return Ended::Not(failed.outcome());
@@ -144,6 +144,19 @@ impl<D: Database> Attempts<D> {
             }
             Err(error) => Ended::Store(error),
         }
+    }
+}
+
+/// Before the handler nothing of the event was looked at but its id. Whatever the database says then is about itself: a
+/// password that was changed, a database that is being restored.
+fn not_its_fault(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Other(text) => StoreError::Unavailable(text),
+        known @ (StoreError::Unavailable(_)
+        | StoreError::Missing(_)
+        | StoreError::Outdated { .. }
+        | StoreError::Newer { .. }
+        | StoreError::Denied(_)) => known,
     }
 }
 

@@ -46,12 +46,22 @@ impl Database for Memory {
     }
 }
 
+/// Begins a transaction that PostgreSQL ends when nobody says anything in it for five minutes.
+///
+/// Of a process whose host vanished PostgreSQL hears nothing, and would keep its marks locked until TCP gives up, after two
+/// hours: whoever takes over waits for them. Five minutes, because a handler may be silent in its transaction while it
+/// waits for somebody else. What the role, the database or the pool's own options say counts instead, be it more or less.
+#[cfg(feature = "postgres")]
+const BEGIN: &str = "begin; \
+    select pg_catalog.set_config('idle_in_transaction_session_timeout', '5min', true) \
+    where pg_catalog.current_setting('idle_in_transaction_session_timeout') = '0'";
+
 #[cfg(feature = "postgres")]
 impl Database for sqlx::PgPool {
     type Transaction = sqlx::PgTransaction<'static>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        self.begin().await.map_err(store_error)
+        self.begin_with(BEGIN).await.map_err(store_error)
     }
 
     async fn check(&self, transaction: &mut Self::Transaction) -> Result<(), StoreError> {
@@ -112,13 +122,22 @@ pub(crate) fn is_away(error: &sqlx::Error) -> bool {
     }
 }
 
-/// The classes and codes of PostgreSQL that are about the server and not about what was asked: connections, resources,
-/// starting and stopping. And of SQLite: busy and locked, with their variants.
+/// The classes and codes of PostgreSQL that are about the server, or about others, and not about what was asked:
+/// connections (08), credentials and databases that a person is changing (28, 3D000), deadlocks and serialisation failures
+/// (40), a lock that took too long (55P03), a server that only reads or lost its disk (25006, 58), resources (53), starting
+/// and stopping (57). And of SQLite: busy and locked, with their variants.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 fn is_later(code: &str) -> bool {
     let is_sqlite = |number: i32| matches!(number & 0xff, 5 | 6);
     match code.len() {
-        5 => matches!(&code[..2], "08" | "53" | "57" | "58") && code != "57014",
+        // A statement that was cancelled may be too slow for ever.
+        5 if code == "57014" => false,
+        5 => {
+            matches!(code, "3D000" | "55P03" | "25006")
+                || ["08", "28", "40", "53", "57", "58"]
+                    .iter()
+                    .any(|class| code.starts_with(class))
+        }
         _ => code.parse().is_ok_and(is_sqlite),
     }
 }
@@ -129,11 +148,15 @@ mod tests {
 
     #[test]
     fn codes_tell_a_server_that_is_away_from_a_statement_that_is_wrong() {
-        for code in ["08006", "53300", "57P01", "57P03", "5", "6", "261", "517"] {
+        let passing = [
+            "08006", "28P01", "28000", "3D000", "40001", "40P01", "53300", "55P03", "25006", "57P01", "57P03",
+        ];
+        for code in passing.into_iter().chain(["5", "6", "261", "517"]) {
             assert!(is_later(code), "{code}");
         }
-        // 57014 is a statement that was cancelled, for instance because it took too long.
-        for code in ["23505", "40001", "57014", "25P02", "1", "19", "2067", ""] {
+        // 57014 is a statement that was cancelled, for instance because it took too long. 55000 is what a handler asked of
+        // something that is not ready for it.
+        for code in ["23505", "57014", "55000", "25P02", "1", "19", "2067", ""] {
             assert!(!is_later(code), "{code}");
         }
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use pillarbox::inbox::Inbox;
 use pillarbox::stores::memory::{Memory, Transaction};
 use pillarbox::versions::Upcasters;
-use pillarbox::{Event, Outbox, RetryPolicy, SystemClock};
+use pillarbox::{Event, Outbox, RetryPolicy, StoreError, SystemClock};
 use pillarbox_sinks::message::{Incoming, Protocol, read};
 use serde::Deserialize;
 use tokio::sync::mpsc::UnboundedSender;
@@ -133,7 +133,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(consumer: Consumer<Memory>) -> Self {
+    fn start<D: Database>(consumer: Consumer<D>) -> Self {
         let (sender, messages) = mpsc::unbounded_channel();
         let seen = Arc::new(Seen::default());
         let broker = Broker {
@@ -672,4 +672,67 @@ mod at_the_start {
         assert!(matches!(start(gap).await, StartError::Upcasters(_)));
         assert_eq!(start(consumer(" ").on("a", 1, handler)).await, StartError::NoName);
     }
+}
+
+/// A database that is troubled when a transaction is begun, as often as it says.
+struct Troubled {
+    memory: Memory,
+    trouble: Trouble,
+}
+
+enum Trouble {
+    Refuses(AtomicUsize),
+    IsSilent,
+}
+
+impl Database for Troubled {
+    type Transaction = Transaction;
+
+    async fn begin(&self) -> Result<Transaction, StoreError> {
+        match &self.trouble {
+            Trouble::IsSilent => std::future::pending().await,
+            Trouble::Refuses(times) => {
+                let refuse = |left: usize| left.checked_sub(1);
+                match times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuse) {
+                    Ok(_) => Err(StoreError::Other("who are you?".to_owned())),
+                    Err(_) => Ok(self.memory.begin()),
+                }
+            }
+        }
+    }
+
+    async fn check(&self, _: &mut Transaction) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+fn troubled(trouble: Trouble) -> Consumer<Troubled> {
+    let handler = Scripted {
+        seen: Asked::default(),
+        script: fine,
+    };
+    let database = Troubled {
+        memory: Memory::default(),
+        trouble,
+    };
+    Consumer::new("letters", database)
+        .on("OrderCreated", 1, handler)
+        .retry(RetryPolicy::steps(Vec::new()).max_attempts(1))
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_a_database_says_before_the_handler_is_not_the_events_fault() {
+    let mut running = Running::start(troubled(Trouble::Refuses(AtomicUsize::new(30))));
+    running.deliver(&order(1));
+    running.until_acknowledged(1).await;
+    assert_eq!(running.dead(), []);
+    let counts = running.stop().await;
+    assert_eq!((counts.handled, counts.retried, counts.store_errors), (1, 0, 30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_an_inbox_that_is_pruned_in_silence() {
+    let running = Running::start(troubled(Trouble::IsSilent));
+    let stopped = tokio::time::timeout(Duration::from_secs(3600), running.stop()).await;
+    assert!(stopped.is_ok());
 }

@@ -14,6 +14,7 @@ mod proof;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod running;
+mod silence;
 #[cfg(all(feature = "rabbitmq", feature = "sqlite"))]
 mod sqlite;
 mod swallowed;

@@ -1,9 +1,9 @@
 //! The database goes away while events are handled, and comes back.
 
-use pillarbox::RetryPolicy;
+use pillarbox::{Event, RetryPolicy};
 use pillarbox_testkit::Proxy;
-use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, PgPool};
 use std::time::Duration;
 
 use crate::books::{Books, entry};
@@ -21,6 +21,21 @@ fn through(proxy: &Proxy, options: PgConnectOptions) -> PgPool {
         .connect_lazy_with(options)
 }
 
+/// Three hundred events of five accounts.
+fn events() -> Vec<Event> {
+    (0..300)
+        .map(|number| entry(&format!("{}", number % 5), number))
+        .collect()
+}
+
+async fn assert_once_and_in_order(books: &Books) {
+    for (account, numbers) in books.accounts().await {
+        let first: i64 = account.parse().unwrap();
+        let expected: Vec<i64> = (0..300).filter(|number| number % 5 == first).collect();
+        assert_eq!(numbers, expected, "once and in order");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_goes_away_costs_no_attempt_and_no_event() {
     let (books, broker) = (Books::open().await, Broker::fresh().await);
@@ -34,10 +49,7 @@ async fn a_database_that_goes_away_costs_no_attempt_and_no_event() {
     let counters = consumer.counters();
     let running = Running::start(consumer, broker.config());
     broker.until_consumed().await;
-    let events: Vec<_> = (0..300)
-        .map(|number| entry(&format!("{}", number % 5), number))
-        .collect();
-    broker.publish(&events).await;
+    broker.publish(&events()).await;
     until("some are handled", || async { books.len().await > 20 }).await;
     proxy.refuse().await;
     until("it is noticed", || async { counters.snapshot().store_errors > 5 }).await;
@@ -49,12 +61,86 @@ async fn a_database_that_goes_away_costs_no_attempt_and_no_event() {
     .await;
     running.stop().await;
     assert_eq!(counters.snapshot().dead, 0);
-    for (account, numbers) in books.accounts().await {
-        let first: i64 = account.parse().unwrap();
-        let expected: Vec<i64> = (0..300).filter(|number| number % 5 == first).collect();
-        assert_eq!(numbers, expected, "once and in order");
-    }
+    assert_once_and_in_order(&books).await;
     assert_eq!(broker.reasons().await, Vec::<String>::new());
+    books.close().await;
+    broker.clean_up().await;
+}
+
+/// A role that may do all that the consumer does, until it may not even log in.
+struct Role<'a> {
+    name: String,
+    books: &'a Books,
+}
+
+impl<'a> Role<'a> {
+    async fn create(books: &'a Books) -> Self {
+        let name = books.schema.clone();
+        let role = Self { name, books };
+        role.run(
+            "create role ROLE login; \
+             grant usage on schema ROLE to ROLE; \
+             grant all on all tables in schema ROLE to ROLE; \
+             grant all on all sequences in schema ROLE to ROLE",
+        )
+        .await;
+        role
+    }
+
+    /// Its open connections end too.
+    async fn lock_out(&self) {
+        self.run("alter role ROLE nologin").await;
+        self.run("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'ROLE'")
+            .await;
+    }
+
+    async fn let_in(&self) {
+        self.run("alter role ROLE login").await;
+    }
+
+    async fn drop(self) {
+        self.run("drop owned by ROLE; drop role ROLE").await;
+    }
+
+    async fn run(&self, statements: &str) {
+        let statements = statements.replace("ROLE", &self.name);
+        sqlx::raw_sql(AssertSqlSafe(statements))
+            .execute(&self.books.pool)
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_may_not_log_in_for_a_while_costs_no_attempt_and_no_event() {
+    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let role = Role::create(&books).await;
+    let options: PgConnectOptions = variable("PILLARBOX_TEST_POSTGRES_URL").parse().unwrap();
+    let pool = PgPoolOptions::new()
+        .max_connections(10)
+        .connect_lazy_with(options.username(&role.name));
+    let consumer = books
+        .consumer_on(pool.clone())
+        .retry(RetryPolicy::steps(Vec::new()).max_attempts(1));
+    let counters = consumer.counters();
+    let running = Running::start(consumer, broker.config());
+    broker.until_consumed().await;
+    broker.publish(&events()).await;
+    until("some are handled", || async { books.len().await > 20 }).await;
+    role.lock_out().await;
+    until("it is noticed", || async { counters.snapshot().store_errors > 5 }).await;
+    role.let_in().await;
+    until("all are handled", || async { books.len().await >= 300 }).await;
+    until("all are acknowledged", || async {
+        broker.waiting(&broker.queue).await == Some(0)
+    })
+    .await;
+    running.stop().await;
+    assert_eq!(counters.snapshot().dead, 0);
+    assert_once_and_in_order(&books).await;
+    assert_eq!(broker.reasons().await, Vec::<String>::new());
+    pool.close().await;
+    role.drop().await;
     books.close().await;
     broker.clean_up().await;
 }
