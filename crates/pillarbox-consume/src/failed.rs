@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use pillarbox::saga::SagaError;
 use pillarbox::{EnqueueError, Outcome, StoreError};
 
 /// Why an event was not handled. Everything that the handler did is rolled back.
@@ -83,6 +84,19 @@ fn is_away(error: &(dyn Error + 'static)) -> bool {
             EnqueueError::Store(StoreError::Unavailable(_)) | EnqueueError::Busy
         );
     }
+    // It speaks as what it wraps does, and what it wraps is not among its causes.
+    if let Some(error) = error.downcast_ref::<SagaError>() {
+        return match error {
+            SagaError::Store(error) => is_away(error),
+            SagaError::Enqueue(error) => is_away(error),
+            SagaError::Message(_)
+            | SagaError::Reply { .. }
+            | SagaError::Data { .. }
+            | SagaError::Changed { .. }
+            | SagaError::NoJson(_)
+            | SagaError::Id(_) => false,
+        };
+    }
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     if let Some(error) = error.downcast_ref::<sqlx::Error>() {
         return crate::database::is_away(error);
@@ -122,6 +136,22 @@ mod tests {
             Failed::unavailable("the order could not be saved: the database is unavailable: no route")
         );
         assert_eq!(name(Outer(StoreError::Other("no".to_owned())).into()), "retry");
+    }
+
+    #[test]
+    fn a_database_that_is_away_is_no_failed_attempt_of_a_saga() {
+        let away = || StoreError::Unavailable("no route".to_owned());
+        assert_eq!(name(SagaError::Store(away()).into()), "unavailable");
+        assert_eq!(
+            name(SagaError::Enqueue(EnqueueError::Store(away())).into()),
+            "unavailable"
+        );
+        assert_eq!(name(SagaError::Enqueue(EnqueueError::Busy).into()), "unavailable");
+        assert_eq!(
+            name(SagaError::Store(StoreError::Other("no".to_owned())).into()),
+            "retry"
+        );
+        assert_eq!(name(SagaError::Id(String::new()).into()), "retry");
     }
 
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
