@@ -18,10 +18,14 @@ const EVERY: Duration = Duration::from_secs(300);
 /// Between two chunks, so that whoever handles events hardly notices.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Prunes until it is dropped or the consumer stops.
+/// Prunes until it is dropped or the consumer stops, which does not wait for a database that is silent: the transaction is
+/// rolled back, and what was not forgotten is the next one's.
 pub(crate) async fn keep<D: Database>(work: Arc<Work<D>>) {
     loop {
-        let wait = match prune(&work.attempts).await {
+        let Some(pruned) = work.stop.run_until_cancelled(prune(&work.attempts)).await else {
+            return;
+        };
+        let wait = match pruned {
             Ok(0) => EVERY,
             Ok(marks) => {
                 tracing::debug!(marks, "marks in the inbox were forgotten");
