@@ -39,12 +39,13 @@ pub enum Begin {
     /// At the oldest record that there is.
     #[default]
     Oldest,
-    /// At the first record that comes from now on.
+    /// At the first record that comes from now on. Also in every partition in which nothing was done so far, whenever a
+    /// member gets it: what was sent there while nobody had it is skipped.
     Newest,
 }
 
 /// Options that `option` may not set, and why.
-const RESERVED: [(&str, &str); 9] = [
+const RESERVED: [(&str, &str); 10] = [
     ("group.id", "has a name of its own: the group"),
     ("bootstrap.servers", "has a name of its own: the brokers"),
     ("metadata.broker.list", "has a name of its own: the brokers"),
@@ -54,6 +55,7 @@ const RESERVED: [(&str, &str); 9] = [
     ("enable.auto.offset.store", PROMISE),
     ("acks", PROMISE),
     ("enable.idempotence", PROMISE),
+    ("transactional.id", PROMISE),
 ];
 const PROMISE: &str = "cannot be changed: an event would not be safe any more";
 
@@ -64,6 +66,28 @@ const STRATEGY: &str = "partition.assignment.strategy";
 const BY_AND_BY: &str = "cooperative-sticky";
 /// All partitions are given back, and shared out anew.
 const AT_ONCE: &str = "roundrobin";
+
+/// What only those who receive know. Those who send would warn of each that it is ignored.
+const RECEIVING: [&str; 14] = [
+    "auto.commit.interval.ms",
+    "check.crcs",
+    "enable.partition.eof",
+    "fetch.error.backoff.ms",
+    "fetch.max.bytes",
+    "fetch.message.max.bytes",
+    "fetch.min.bytes",
+    "fetch.queue.backoff.ms",
+    "fetch.wait.max.ms",
+    "isolation.level",
+    "max.partition.fetch.bytes",
+    "max.poll.interval.ms",
+    "queued.max.messages.kbytes",
+    "queued.min.messages",
+];
+/// Topics that are not there for a member, as regular expressions divided by commas.
+const HIDDEN: &str = "topic.blacklist";
+/// The most that librdkafka takes. What was received can be sent on: the topic decides how large a record may be.
+const ANY_SIZE: &str = "1000000000";
 
 impl Config {
     /// A member of this group, at these brokers (`host:port`, several divided by commas). The members of a group share
@@ -87,7 +111,8 @@ impl Config {
         }
     }
 
-    /// Adds a topic. One that begins with `^` is a regular expression.
+    /// Adds a topic. One that begins with `^` is a regular expression; the topic for what is given up on is left out of
+    /// what it matches.
     #[must_use]
     pub fn topic(mut self, topic: impl Into<String>) -> Self {
         self.topics.push(topic.into());
@@ -145,7 +170,8 @@ impl Config {
         self
     }
 
-    /// Sets anything else that librdkafka knows, except what would break a promise.
+    /// Sets anything else that librdkafka knows, except what would break a promise: for those who receive, and for those
+    /// who send dead letters.
     #[must_use]
     pub fn option(mut self, name: impl Into<String>, value: impl Into<Secret>) -> Self {
         self.options.insert(name.into(), value.into());
@@ -185,7 +211,18 @@ impl Config {
             );
             return Err(ConfigError::at("option", problem));
         }
-        Ok(client)
+        self.hide_the_dead(&mut client);
+        checked(client)
+    }
+
+    /// A pattern may match the topic for what is given up on too, which would come again at once.
+    fn hide_the_dead(&self, client: &mut ClientConfig) {
+        let dead = format!("^{}$", self.dead_topic.replace('.', "[.]"));
+        let hidden = match client.get(HIDDEN) {
+            Some(others) => format!("{others},{dead}"),
+            None => dead,
+        };
+        client.set(HIDDEN, hidden);
     }
 
     /// Does the member keep a name over restarts? Then partitions cannot be shared out by and by, which takes two rounds: one
@@ -200,8 +237,13 @@ impl Config {
         client
             .set("acks", "all")
             .set("enable.idempotence", "true")
-            .set("message.timeout.ms", "20000");
-        Ok(client)
+            .set("message.timeout.ms", "20000")
+            .set("message.max.bytes", ANY_SIZE);
+        self.set_options(&mut client)?;
+        for option in RECEIVING {
+            client.remove(option);
+        }
+        checked(client)
     }
 
     fn client(&self) -> Result<ClientConfig, ConfigError> {
@@ -241,10 +283,14 @@ impl Config {
                 .map_err(|error| ConfigError::at("option", format!("`{option}` {error}")))?;
             client.set(option, value);
         }
-        // Asked now, so that a mistake is told at the start.
-        client.create_native_config().map_err(|error| refused(&error))?;
         Ok(())
     }
+}
+
+/// Asked now, so that a mistake is told at the start.
+fn checked(client: ClientConfig) -> Result<ClientConfig, ConfigError> {
+    client.create_native_config().map_err(|error| refused(&error))?;
+    Ok(client)
 }
 
 #[cfg(test)]
@@ -272,6 +318,27 @@ mod tests {
             assert!(error.problem.starts_with(&format!("`{option}` ")), "{error}");
         }
         assert!(config().option("fetch.wait.max.ms", "50").receiving().is_ok());
+    }
+
+    #[test]
+    fn options_reach_those_who_send_dead_letters_as_well() {
+        let config = config()
+            .option("compression.type", "gzip")
+            .option("fetch.min.bytes", "10");
+        let client = config.sending().unwrap();
+        assert_eq!(client.get("fetch.min.bytes"), None, "they would warn of it");
+        assert_eq!(client.get("compression.type"), Some("gzip"));
+        assert_eq!(client.get("message.max.bytes"), Some(ANY_SIZE));
+        let small = config.option("message.max.bytes", "2000").sending().unwrap();
+        assert_eq!(small.get("message.max.bytes"), Some("2000"));
+    }
+
+    #[test]
+    fn the_topic_for_dead_letters_is_hidden_beside_those_that_are_named() {
+        let hidden = |config: Config| config.receiving().unwrap().get(HIDDEN).map(str::to_owned);
+        assert_eq!(hidden(config()).as_deref(), Some("^letters[.]dead$"));
+        let own = config().option(HIDDEN, "^a,^b");
+        assert_eq!(hidden(own).as_deref(), Some("^a,^b,^letters[.]dead$"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use pillarbox::{Delivery, Event, Outcome, RetryPolicy, Sink};
 use pillarbox_consume::kafka::Config;
-use pillarbox_consume::{Consumer, Failed, Handler, Received};
+use pillarbox_consume::{Consumer, Failed, Handler, Received, Unknown};
 use pillarbox_sinks::SinkConfig;
 use pillarbox_sinks::Template;
 use pillarbox_sinks::kafka::Config as SinkOfKafka;
@@ -419,6 +419,52 @@ async fn a_user_and_a_password_are_shown_to_the_brokers() {
     broker.publish(&[entry("a", 1)]).await;
     until("it is handled", || async { books.len().await == 1 }).await;
     running.stop().await;
+    books.close().await;
+    broker.clean_up().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_is_larger_than_most_is_buried_too() {
+    let books = Books::open().await;
+    let broker = Broker::existing(&fresh_name("entries"), &fresh_name("books"));
+    let large = [("max.message.bytes", "2000000")];
+    let topic = Topic::create(&broker.brokers, &broker.topic, &large).await;
+    let graves = Topic::create(&broker.brokers, &broker.dead_topic(), &large).await;
+    let mut client = broker.client();
+    let producer: FutureProducer = client.set("message.max.bytes", "2000000").create().unwrap();
+    let body = "x".repeat(1_500_000);
+    let record: FutureRecord<'_, str, str> = FutureRecord::to(&broker.topic).payload(&body);
+    producer.send(record, PATIENCE).await.unwrap();
+    let consumer = books.consumer().unknown(Unknown::Reject);
+    let counters = consumer.counters();
+    let running = Running::start(consumer, broker.config());
+    until("it is buried", || async { counters.snapshot().dead == 1 }).await;
+    running.stop().await;
+    let dead = graves.read().await;
+    assert_eq!(dead.len(), 1);
+    assert_eq!(dead[0].payload, body.as_bytes());
+    topic.delete().await;
+    graves.delete().await;
+    books.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pattern_that_matches_the_topic_for_dead_letters_does_not_consume_it() {
+    let books = Books::open().await;
+    let name = fresh_name("books");
+    let broker = Broker::existing(&format!("{name}.entries"), &name);
+    broker.create(&broker.topic, PARTITIONS).await;
+    broker.create(&broker.dead_topic(), 1).await;
+    let buried = Broker::existing(&broker.dead_topic(), &name);
+    buried.publish(&[entry("z", 1)]).await;
+    let config = Config::new(broker.brokers.as_str(), name.as_str()).topic(format!("^{name}.*"));
+    let running = Running::start(failing(&books), config);
+    broker.publish(&[entry("z", 2), entry("a", 3)]).await;
+    until("all are done", || async { broker.behind().await == 0 }).await;
+    let counts = running.stop().await;
+    assert_eq!((counts.received, counts.handled, counts.dead), (2, 1, 1));
+    let reasons = broker.dead().await;
+    assert_eq!(reasons.len(), 2, "the one that was there, and one more");
     books.close().await;
     broker.clean_up().await;
 }
