@@ -64,6 +64,18 @@ impl RabbitMq {
 
     async fn open(&self, consumer: &str) -> Result<Link, String> {
         let connection = Arc::new(self.dial.connect().await?);
+        // A broker that let us in may still say nothing more.
+        let patience = self.config.broker.connect_timeout;
+        let silent = || {
+            Err(format!(
+                "RabbitMQ let us in and did not answer within {patience:?}"
+            ))
+        };
+        let attached = timeout(patience, self.attach(connection, consumer));
+        attached.await.unwrap_or_else(|_| silent())
+    }
+
+    async fn attach(&self, connection: Arc<Connection>, consumer: &str) -> Result<Link, String> {
         let words = |error: lapin::Error| error.to_string();
         if self.config.declare {
             let channel = connection.create_channel().await.map_err(words)?;

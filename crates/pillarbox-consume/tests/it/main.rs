@@ -15,6 +15,8 @@ mod proof;
 mod rabbitmq;
 mod running;
 mod silence;
+#[cfg(feature = "rabbitmq")]
+mod speechless;
 #[cfg(all(feature = "rabbitmq", feature = "sqlite"))]
 mod sqlite;
 mod swallowed;
