@@ -1,10 +1,10 @@
 //! A transaction of somebody who is no more does not hold its marks for ever.
 
-use pillarbox_consume::Database;
+use pillarbox_consume::{Database, Failed};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, PgTransaction};
 
-use crate::environment::variable;
+use crate::environment::{fresh_name, until, variable};
 
 const SETTING: &str = "idle_in_transaction_session_timeout";
 
@@ -42,4 +42,26 @@ async fn who_says_how_long_a_transaction_may_be_silent_is_heard() {
         drop(transaction);
         pool.close().await;
     }
+}
+
+#[tokio::test]
+async fn an_attempt_that_was_silent_for_too_long_has_failed() {
+    let name = fresh_name("silent");
+    let (silent, watcher) = (options().options([(SETTING, "10ms")]), pool(options()));
+    let pool = pool(silent.application_name(&name));
+    let mut transaction = Database::begin(&pool).await.unwrap();
+    until("the database has ended it", || async {
+        let open = "select count(*) from pg_stat_activity where application_name = $1";
+        let open = sqlx::query_scalar::<_, i64>(open).bind(&name);
+        open.fetch_one(&watcher).await.unwrap() == 0
+    })
+    .await;
+    let error = sqlx::query("select")
+        .execute(&mut *transaction)
+        .await
+        .unwrap_err();
+    assert_eq!(Failed::from(error).outcome().name(), "retry");
+    drop(transaction);
+    pool.close().await;
+    watcher.close().await;
 }
