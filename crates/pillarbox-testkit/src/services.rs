@@ -53,6 +53,11 @@ impl Private {
         self.run(&["start", self.name]);
     }
 
+    /// What another command of `scripts/services` prints, for instance `rabbitmqctl`.
+    pub fn ask(&self, arguments: &[&str]) -> String {
+        self.run(arguments)
+    }
+
     fn run(&self, arguments: &[&str]) -> String {
         let output = self.script().args(arguments).output().expect("the script runs");
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -3,14 +3,22 @@
 //! One at a time: the client hands a returned message to whichever confirmation comes next, and only of one that was alone
 //! on its channel is it known which it was.
 //!
+//! On a connection of their own: a broker that runs out of memory or disk blocks connections that publish, and nothing is
+//! written on such a one any more, acknowledgements included.
+//!
 //! **If we die here** the letter may be there and the message comes again: it may be there twice, never not at all.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, Error};
+use pillarbox_sinks::rabbitmq::Dial;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use super::config::Config;
 use super::topology;
@@ -18,20 +26,31 @@ use crate::dead::{DeadLetter, is_ours};
 
 /// To be written to disk by the broker.
 const PERSISTENT: u8 = 2;
+/// How long a broker that is not blocked may take to answer. A queue of many nodes writes to the disks of most of them.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often to look whether it is.
+const TICK: Duration = Duration::from_secs(1);
 
-/// Where dead letters are published, on one connection.
+/// Where dead letters are published.
 pub(super) struct Graves {
-    connection: Arc<Connection>,
+    dial: Arc<Dial>,
     config: Arc<Config>,
-    channel: Mutex<Option<Channel>>,
+    /// Made when it is first needed, and kept as long as it is of use.
+    way: Mutex<Option<Way>>,
+}
+
+/// The way there.
+struct Way {
+    connection: Connection,
+    channel: Channel,
 }
 
 impl Graves {
-    pub(super) fn new(connection: Arc<Connection>, config: Arc<Config>) -> Self {
+    pub(super) fn new(dial: Arc<Dial>, config: Arc<Config>) -> Self {
         Self {
-            connection,
+            dial,
             config,
-            channel: Mutex::new(None),
+            way: Mutex::new(None),
         }
     }
 
@@ -42,26 +61,24 @@ impl Graves {
         body: &[u8],
         letter: &DeadLetter,
     ) -> Result<(), String> {
-        let mut slot = self.channel.lock().await;
-        let channel = self
-            .channel(slot.take())
-            .await
-            .map_err(|error| error.to_string())?;
-        let confirmed = self
-            .publish(&channel, with_reason(properties, letter), body)
-            .await;
-        match confirmed {
+        let mut slot = self.way.lock().await;
+        let way = self.way(slot.take()).await?;
+        let publish = self.publish(&way.channel, with_reason(properties, letter), body);
+        match answer(&way.connection, publish).await? {
             Ok(Confirmation::Ack(None)) => {
-                *slot = Some(channel);
+                *slot = Some(way);
                 Ok(())
             }
             Ok(Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_))) => {
                 if self.config.declare {
-                    topology::declare_dead(&channel, &self.config).await?;
+                    let declare = topology::declare_dead(&way.channel, &self.config);
+                    answer(&way.connection, declare).await??;
                 }
+                *slot = Some(way);
                 Err(format!("there was no queue `{}`", self.config.dead_queue))
             }
             Ok(Confirmation::Nack(None)) => {
+                *slot = Some(way);
                 Err("the broker could not take the dead letter (nack)".to_owned())
             }
             Ok(Confirmation::NotRequested) => Err("the channel lost its confirm mode".to_owned()),
@@ -86,15 +103,46 @@ impl Graves {
         confirm.await
     }
 
-    /// The channel, or a new one if there is none of use.
-    async fn channel(&self, before: Option<Channel>) -> Result<Channel, Error> {
-        if let Some(channel) = before.filter(|channel| channel.status().connected()) {
-            return Ok(channel);
+    /// The way there, or a new one if that is of no use.
+    async fn way(&self, before: Option<Way>) -> Result<Way, String> {
+        if let Some(way) = before.filter(|way| way.channel.status().connected()) {
+            return Ok(way);
         }
-        let channel = self.connection.create_channel().await?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        Ok(channel)
+        let connection = self.dial.connect().await?;
+        let channel = answer(&connection, open(&connection)).await?;
+        Ok(Way {
+            channel: channel.map_err(|error| error.to_string())?,
+            connection,
+        })
     }
+
+    /// Says goodbye, if anybody was ever there.
+    pub(super) async fn close(&self) {
+        if let Some(way) = self.way.lock().await.take() {
+            way.connection.close(200, "goodbye".into()).await.ok();
+        }
+    }
+}
+
+async fn open(connection: &Connection) -> Result<Channel, Error> {
+    let channel = connection.create_channel().await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    Ok(channel)
+}
+
+/// What the broker answers, unless it is silent without a reason. One that is blocked answers when it is not any more: to
+/// ask it again would only leave another copy on the way.
+async fn answer<T>(connection: &Connection, answer: impl Future<Output = T>) -> Result<T, String> {
+    let mut answer = pin!(answer);
+    let mut silent = Duration::ZERO;
+    while silent < PATIENCE {
+        match timeout(TICK, &mut answer).await {
+            Ok(answer) => return Ok(answer),
+            Err(_) if connection.status().blocked() => silent = Duration::ZERO,
+            Err(_) => silent += TICK,
+        }
+    }
+    Err(format!("the broker did not answer within {PATIENCE:?}"))
 }
 
 /// The properties of the message, but for those that would make the letter expire, be refused (`user_id` has to be our

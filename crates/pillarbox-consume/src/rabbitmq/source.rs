@@ -37,6 +37,7 @@ const GOODBYE: Duration = Duration::from_secs(5);
 /// Messages from a queue of RabbitMQ.
 pub struct RabbitMq {
     dial: Dial,
+    to_graves: Arc<Dial>,
     config: Arc<Config>,
 }
 
@@ -58,12 +59,16 @@ impl RabbitMq {
         }
         Ok(Self {
             dial: Dial::new(&format!("consumer of {}", config.queue), &config.broker)?,
+            to_graves: Arc::new(Dial::new(
+                &format!("dead letters of {}", config.queue),
+                &config.broker,
+            )?),
             config: Arc::new(config),
         })
     }
 
     async fn open(&self, consumer: &str) -> Result<Link, String> {
-        let connection = Arc::new(self.dial.connect().await?);
+        let connection = self.dial.connect().await?;
         // A broker that let us in may still say nothing more.
         let patience = self.config.broker.connect_timeout;
         let silent = || {
@@ -75,7 +80,7 @@ impl RabbitMq {
         attached.await.unwrap_or_else(|_| silent())
     }
 
-    async fn attach(&self, connection: Arc<Connection>, consumer: &str) -> Result<Link, String> {
+    async fn attach(&self, connection: Connection, consumer: &str) -> Result<Link, String> {
         let words = |error: lapin::Error| error.to_string();
         if self.config.declare {
             let channel = connection.create_channel().await.map_err(words)?;
@@ -97,7 +102,7 @@ impl RabbitMq {
             .await
             .map_err(|error| format!("the queue `{}` cannot be consumed: {error}", self.config.queue))?;
         Ok(Link {
-            graves: Arc::new(Graves::new(connection.clone(), self.config.clone())),
+            graves: Arc::new(Graves::new(self.to_graves.clone(), self.config.clone())),
             connection,
             channel,
             deliveries,
@@ -145,7 +150,7 @@ impl Listen for RabbitMq {
 
 /// An open connection.
 struct Link {
-    connection: Arc<Connection>,
+    connection: Connection,
     channel: Channel,
     /// Dropped before the channel is closed, it would be cancelled: another process would be handed later messages while
     /// earlier ones are still held here.
@@ -191,6 +196,7 @@ impl Link {
         let said = timeout(GOODBYE, async {
             self.channel.close(200, "goodbye".into()).await.ok();
             self.connection.close(200, "goodbye".into()).await.ok();
+            self.graves.close().await;
         });
         if said.await.is_err() {
             tracing::warn!("RabbitMQ did not answer a goodbye within {GOODBYE:?}");

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+#[cfg(feature = "rabbitmq")]
+mod alarm;
 mod books;
 mod children;
 mod environment;

@@ -26,6 +26,7 @@ use crate::running::{Held, Running};
 
 /// An exchange, a queue on it, and a way to look into both.
 pub(crate) struct Broker {
+    url: String,
     pub(crate) exchange: String,
     pub(crate) queue: String,
     channel: Channel,
@@ -38,11 +39,16 @@ impl Broker {
     }
 
     pub(crate) async fn existing(exchange: &str, queue: &str) -> Self {
-        let url = variable("PILLARBOX_TEST_AMQP_URL");
-        let connection = Connection::connect(&url, ConnectionProperties::default())
+        Self::at(&variable("PILLARBOX_TEST_AMQP_URL"), exchange, queue).await
+    }
+
+    /// One at another server.
+    pub(crate) async fn at(url: &str, exchange: &str, queue: &str) -> Self {
+        let connection = Connection::connect(url, ConnectionProperties::default())
             .await
             .unwrap();
         Self {
+            url: url.to_owned(),
             exchange: exchange.to_owned(),
             queue: queue.to_owned(),
             channel: connection.create_channel().await.unwrap(),
@@ -51,7 +57,7 @@ impl Broker {
     }
 
     pub(crate) fn config(&self) -> Config {
-        self.config_at(&variable("PILLARBOX_TEST_AMQP_URL"))
+        self.config_at(&self.url)
     }
 
     fn config_at(&self, url: &str) -> Config {
@@ -60,8 +66,7 @@ impl Broker {
 
     /// A destination of Pillarbox that publishes to the exchange.
     pub(crate) async fn sink(&self, format: Format) -> Arc<dyn Sink> {
-        let url = variable("PILLARBOX_TEST_AMQP_URL");
-        let config = SinkConfig::RabbitMq(SinkOfRabbitMq::new(url, self.exchange.as_str()));
+        let config = SinkConfig::RabbitMq(SinkOfRabbitMq::new(self.url.as_str(), self.exchange.as_str()));
         let message = message::Config {
             format,
             ..message::Config::default()

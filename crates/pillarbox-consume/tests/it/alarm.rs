@@ -1,0 +1,124 @@
+//! RabbitMQ runs out of memory, and blocks whoever publishes.
+
+use std::sync::Arc;
+
+use pillarbox::Event;
+use pillarbox_consume::rabbitmq::QueueKind;
+use pillarbox_consume::{Consumer, Failed, Handler, Received};
+use pillarbox_testkit::Private;
+use sqlx::PgTransaction;
+use tokio::sync::Semaphore;
+
+use crate::books::{Books, Entry, Keeper, entry};
+use crate::environment::until;
+use crate::rabbitmq::Broker;
+use crate::running::Running;
+
+/// Rejects what is of account `z`, and makes an entry for everything else: each when its gate is open.
+struct Gated {
+    rejects: Arc<Semaphore>,
+    entries: Arc<Semaphore>,
+    keeper: Keeper,
+}
+
+impl Handler<PgTransaction<'static>, Entry> for Gated {
+    async fn handle(
+        &self,
+        transaction: &mut PgTransaction<'static>,
+        event: Received<Entry>,
+    ) -> Result<(), Failed> {
+        if event.body.account == "z" {
+            self.rejects.acquire().await?.forget();
+            return Err(Failed::reject("it is z"));
+        }
+        self.entries.acquire().await?.forget();
+        self.keeper.handle(transaction, event).await
+    }
+}
+
+/// How many messages the queue has, those that a consumer holds among them.
+fn messages(server: &Private, queue: &str) -> Option<u32> {
+    let list = server.ask(&[
+        "rabbitmqctl",
+        "-q",
+        "list_queues",
+        "--no-table-headers",
+        "name",
+        "messages",
+    ]);
+    let line = list
+        .lines()
+        .find_map(|line| line.strip_prefix(queue)?.strip_prefix('\t'));
+    line.and_then(|count| count.trim().parse().ok())
+}
+
+/// Is a connection of the consumer blocked? That of the sink may be, too.
+fn is_blocked(server: &Private) -> bool {
+    let list = server.ask(&[
+        "rabbitmqctl",
+        "-q",
+        "list_connections",
+        "state",
+        "client_properties",
+    ]);
+    list.lines()
+        .any(|line| line.starts_with("blocked\t") && line.contains(" of books"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_that_the_broker_does_not_take_holds_up_no_acknowledgement() {
+    let server = Private::start("rabbitmq");
+    let url = server.url("PILLARBOX_TEST_AMQP_URL");
+    let (books, broker) = (Books::open().await, Broker::at(&url, "events", "books").await);
+    let (rejects, entries) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let gated = Gated {
+        rejects: rejects.clone(),
+        entries: entries.clone(),
+        keeper: books.keeper(),
+    };
+    let consumer = Consumer::new("books", books.pool.clone())
+        .inbox(books.inbox())
+        .concurrency(8)
+        .on("EntryMade", 1, gated);
+    let counters = consumer.counters();
+    // A quorum queue counts only now and then.
+    let running = Running::start(consumer, broker.config().kind(QueueKind::Classic));
+    broker.until_consumed().await;
+    let mut events: Vec<Event> = (0..3).map(|number| entry("z", number)).collect();
+    events.extend((0..5).map(|number| entry(&number.to_string(), number)));
+    broker.publish(&events).await;
+    until("all have come", || async { counters.snapshot().received == 8 }).await;
+
+    server.ask(&["rabbitmqctl", "-q", "set_vm_memory_high_watermark", "0"]);
+    rejects.add_permits(3);
+    until("the consumer is blocked", || async { is_blocked(&server) }).await;
+    entries.add_permits(5);
+    until("the others are acknowledged", || async {
+        messages(&server, "books").is_some_and(|left| left <= 3)
+    })
+    .await;
+    assert_eq!(books.len().await, 5);
+
+    server.ask(&[
+        "rabbitmqctl",
+        "-q",
+        "set_vm_memory_high_watermark",
+        "absolute",
+        "1GB",
+    ]);
+    until("the dead letters are taken", || async {
+        counters.snapshot().dead == 3
+    })
+    .await;
+    running.stop().await;
+    until("nothing is left", || async {
+        messages(&server, "books") == Some(0)
+    })
+    .await;
+    let reasons = broker.reasons().await;
+    assert!(
+        reasons.len() >= 3 && reasons.iter().all(|reason| reason == "it is z"),
+        "{reasons:?}"
+    );
+    books.close().await;
+}
