@@ -1,6 +1,6 @@
 //! The database goes away while events are handled, and comes back.
 
-use pillarbox::{Event, RetryPolicy};
+use pillarbox::RetryPolicy;
 use pillarbox_testkit::Proxy;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgPool};
@@ -21,27 +21,14 @@ fn through(proxy: &Proxy, options: PgConnectOptions) -> PgPool {
         .connect_lazy_with(options)
 }
 
-/// Three hundred events of five accounts.
-fn events() -> Vec<Event> {
-    (0..300)
-        .map(|number| entry(&format!("{}", number % 5), number))
-        .collect()
-}
-
-async fn assert_once_and_in_order(books: &Books) {
-    for (account, numbers) in books.accounts().await {
-        let first: i64 = account.parse().unwrap();
-        let expected: Vec<i64> = (0..300).filter(|number| number % 5 == first).collect();
-        assert_eq!(numbers, expected, "once and in order");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_goes_away_costs_no_attempt_and_no_event() {
-    let (books, broker) = (Books::open().await, Broker::fresh().await);
-    let options: PgConnectOptions = variable("PILLARBOX_TEST_POSTGRES_URL").parse().unwrap();
-    let proxy = Proxy::start(format!("{}:{}", options.get_host(), options.get_port())).await;
-    let pool = through(&proxy, options);
+/// Handles three hundred events by this pool, which is away for a while in between: each is handled once, none is given up.
+async fn assert_costs_nothing(
+    books: &Books,
+    pool: PgPool,
+    go_away: impl Future<Output = ()>,
+    come_back: impl Future<Output = ()>,
+) {
+    let broker = Broker::fresh().await;
     // A single attempt: whatever counts as a failed one ends among the dead letters.
     let consumer = books
         .consumer_on(pool)
@@ -49,11 +36,14 @@ async fn a_database_that_goes_away_costs_no_attempt_and_no_event() {
     let counters = consumer.counters();
     let running = Running::start(consumer, broker.config());
     broker.until_consumed().await;
-    broker.publish(&events()).await;
+    let events: Vec<_> = (0..300)
+        .map(|number| entry(&format!("{}", number % 5), number))
+        .collect();
+    broker.publish(&events).await;
     until("some are handled", || async { books.len().await > 20 }).await;
-    proxy.refuse().await;
+    go_away.await;
     until("it is noticed", || async { counters.snapshot().store_errors > 5 }).await;
-    proxy.restore().await;
+    come_back.await;
     until("all are handled", || async { books.len().await >= 300 }).await;
     until("all are acknowledged", || async {
         broker.waiting(&broker.queue).await == Some(0)
@@ -61,10 +51,23 @@ async fn a_database_that_goes_away_costs_no_attempt_and_no_event() {
     .await;
     running.stop().await;
     assert_eq!(counters.snapshot().dead, 0);
-    assert_once_and_in_order(&books).await;
+    for (account, numbers) in books.accounts().await {
+        let first: i64 = account.parse().unwrap();
+        let expected: Vec<i64> = (0..300).filter(|number| number % 5 == first).collect();
+        assert_eq!(numbers, expected, "once and in order");
+    }
     assert_eq!(broker.reasons().await, Vec::<String>::new());
-    books.close().await;
     broker.clean_up().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_goes_away_costs_no_attempt_and_no_event() {
+    let books = Books::open().await;
+    let options: PgConnectOptions = variable("PILLARBOX_TEST_POSTGRES_URL").parse().unwrap();
+    let proxy = Proxy::start(format!("{}:{}", options.get_host(), options.get_port())).await;
+    let pool = through(&proxy, options);
+    assert_costs_nothing(&books, pool, proxy.refuse(), proxy.restore()).await;
+    books.close().await;
 }
 
 /// A role that may do all that the consumer does, until it may not even log in.
@@ -113,34 +116,14 @@ impl<'a> Role<'a> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_that_may_not_log_in_for_a_while_costs_no_attempt_and_no_event() {
-    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let books = Books::open().await;
     let role = Role::create(&books).await;
     let options: PgConnectOptions = variable("PILLARBOX_TEST_POSTGRES_URL").parse().unwrap();
     let pool = PgPoolOptions::new()
         .max_connections(10)
         .connect_lazy_with(options.username(&role.name));
-    let consumer = books
-        .consumer_on(pool.clone())
-        .retry(RetryPolicy::steps(Vec::new()).max_attempts(1));
-    let counters = consumer.counters();
-    let running = Running::start(consumer, broker.config());
-    broker.until_consumed().await;
-    broker.publish(&events()).await;
-    until("some are handled", || async { books.len().await > 20 }).await;
-    role.lock_out().await;
-    until("it is noticed", || async { counters.snapshot().store_errors > 5 }).await;
-    role.let_in().await;
-    until("all are handled", || async { books.len().await >= 300 }).await;
-    until("all are acknowledged", || async {
-        broker.waiting(&broker.queue).await == Some(0)
-    })
-    .await;
-    running.stop().await;
-    assert_eq!(counters.snapshot().dead, 0);
-    assert_once_and_in_order(&books).await;
-    assert_eq!(broker.reasons().await, Vec::<String>::new());
+    assert_costs_nothing(&books, pool.clone(), role.lock_out(), role.let_in()).await;
     pool.close().await;
     role.drop().await;
     books.close().await;
-    broker.clean_up().await;
 }

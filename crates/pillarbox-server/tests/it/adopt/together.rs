@@ -1,19 +1,16 @@
 //! Several tables in one daemon, and rows that are nobody's business.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::hook::Hook;
 use super::seeds::{ARAP, FAMILY_HUB, MODKIT, ORDER_SERVICE, REDIVER, Seed};
-use super::system::System;
+use super::system::{PATIENCE, System};
 use crate::crash::broker::Queue;
 use crate::crash::patience::{Weight, eventually};
 use crate::crash::services::variable;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const ALL: [Seed; 5] = [ARAP, MODKIT, REDIVER, FAMILY_HUB, ORDER_SERVICE];
 

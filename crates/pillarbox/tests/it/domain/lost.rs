@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::*;
 use crate::patience::eventually;
+use crate::postgres::address;
 
 const EMAIL: &str = "ada@example.com";
 
@@ -23,10 +24,8 @@ impl Far {
     async fn new() -> Self {
         let (harness, near) = on_postgres().await;
         let url = service("PILLARBOX_TEST_POSTGRES_URL");
-        let (before, rest) = url.split_once('@').expect("a URL with a user");
-        let (address, database) = rest.split_once('/').expect("a URL with a database");
-        let network = Proxy::start(address).await;
-        let far = near.through(&format!("{before}@{}/{database}", network.address()));
+        let network = Proxy::start(address(&url)).await;
+        let far = near.through(&url.replace(address(&url), &network.address().to_string()));
         let lock = i32::from_ne_bytes(*uuid::Uuid::new_v4().as_bytes().first_chunk().expect("16 bytes"));
         near.run(&format!(
             "create function pillarbox.wait() returns trigger language plpgsql

@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgPool};
 
-use super::harness::service;
+use super::harness::{address, service};
 use crate::patience::eventually;
 
 pub(crate) struct OwnDatabase {
@@ -28,9 +28,7 @@ impl OwnDatabase {
 
     /// Host and port of the server.
     pub(crate) fn address(&self) -> &str {
-        let (_, rest) = self.url.split_once('@').expect("a URL with a user");
-        let (address, _) = rest.split_once('/').expect("a URL with a database");
-        address
+        address(&self.url)
     }
 
     /// Whoever is in it is told to leave.

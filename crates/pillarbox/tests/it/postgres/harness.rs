@@ -25,6 +25,13 @@ pub(crate) fn service(variable: &str) -> String {
     })
 }
 
+/// Host and port of a URL.
+pub(crate) fn address(url: &str) -> &str {
+    let (_, rest) = url.split_once('@').expect("a URL with a user");
+    let (address, _) = rest.split_once('/').expect("a URL with a database");
+    address
+}
+
 impl PostgresHarness {
     pub(crate) async fn direct() -> Self {
         Self::at(&service("PILLARBOX_TEST_POSTGRES_URL")).await

@@ -14,7 +14,7 @@ mod rights;
 mod trouble;
 
 pub(crate) use database::OwnDatabase;
-pub(crate) use harness::{PostgresHarness, service};
+pub(crate) use harness::{PostgresHarness, address, service};
 pub(crate) use producer::request;
 
 mod direct {

@@ -10,7 +10,7 @@ use pillarbox_testkit::store_suite::Harness;
 use uuid::Uuid;
 
 use super::database::OwnDatabase;
-use super::harness::{PostgresHarness, service};
+use super::harness::{PostgresHarness, address, service};
 use super::producer::request;
 use crate::patience::{PATIENCE, eventually};
 
@@ -153,15 +153,13 @@ async fn the_rows_of_a_worker_that_fell_silent_in_a_transaction_are_let_go() {
         )
         .await;
     let url = service("PILLARBOX_TEST_POSTGRES_URL");
-    let (_, rest) = url.split_once('@').expect("a user in the URL");
-    let (address, _) = rest.split_once('/').expect("a database in the URL");
-    let network = Proxy::start(address).await;
+    let network = Proxy::start(address(&url)).await;
     let options = Options {
         schema: harness.store.schema().to_owned(),
         timeout: Duration::from_secs(18),
         ..Options::default()
     };
-    let far = url.replace(address, &network.address().to_string());
+    let far = url.replace(address(&url), &network.address().to_string());
     let silent = Postgres::new(&far, options).expect("a URL");
     let request = request(1);
     let held = silent.claim(&request).await.expect("claims").remove(0);

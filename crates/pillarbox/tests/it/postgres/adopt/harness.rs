@@ -174,15 +174,7 @@ impl Adopted {
         delivery: &Delivery,
         verdict: Verdict,
     ) -> Vec<Uuid> {
-        let settlement = Settlement {
-            id: delivery.id,
-            claim: delivery.claim,
-            verdict,
-            destination: Some("there".to_owned()),
-            max_attempts: None,
-            unordered: false,
-        };
-        let settled = store.settle(self.worker, &[settlement]).await;
+        let settled = store.settle(self.worker, &[settlement(delivery, verdict)]).await;
         settled.expect("settles")
     }
 
@@ -204,6 +196,17 @@ impl Adopted {
 
     pub(super) async fn clean_up(self) {
         self.drop_schemas().await;
+    }
+}
+
+pub(super) fn settlement(delivery: &Delivery, verdict: Verdict) -> Settlement {
+    Settlement {
+        id: delivery.id,
+        claim: delivery.claim,
+        verdict,
+        destination: Some("there".to_owned()),
+        max_attempts: None,
+        unordered: false,
     }
 }
 

@@ -7,7 +7,7 @@ use pillarbox::stores::postgres::adopt::Source;
 use pillarbox::{Delivery, Operate, Store, StoreError, Verdict};
 use uuid::Uuid;
 
-use super::harness::Adopted;
+use super::harness::{Adopted, settlement};
 use super::seeds::{ARAP, ORDER_SERVICE, REDIVER};
 use crate::patience::PATIENCE;
 
@@ -26,14 +26,7 @@ async fn refuse(adopted: &Adopted, when: &str, id: Uuid) {
 }
 
 async fn settle_all(adopted: &Adopted, claimed: &[Delivery]) -> Result<Vec<Uuid>, StoreError> {
-    let delivered = |delivery: &Delivery| Settlement {
-        id: delivery.id,
-        claim: delivery.claim,
-        verdict: Verdict::Delivered,
-        destination: Some("there".to_owned()),
-        max_attempts: None,
-        unordered: false,
-    };
+    let delivered = |delivery| settlement(delivery, Verdict::Delivered);
     let settlements: Vec<Settlement> = claimed.iter().map(delivered).collect();
     adopted.outbox.store.settle(adopted.worker(), &settlements).await
 }
