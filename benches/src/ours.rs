@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use pillarbox::stores::postgres::adopt::Source;
-use pillarbox::stores::postgres::{Options, Postgres};
-use pillarbox::{Delivery, Outcome, RetryPolicy, Sink, Store};
+use pillarbox::{Delivery, Outcome, RetryPolicy, Sink};
 use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings, Snapshot};
+use pillarbox_store::Store;
+use pillarbox_store::stores::postgres::adopt::Source;
+use pillarbox_store::stores::postgres::{Options, Postgres};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

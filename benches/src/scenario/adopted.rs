@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::stores::postgres::adopt::{Source, built_in};
+use pillarbox_store::stores::postgres::adopt::{Source, built_in};
 
 use super::{Context, rate, tell};
 use crate::database::Database;

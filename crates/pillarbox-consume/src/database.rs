@@ -5,8 +5,8 @@
 use std::future::Future;
 
 use pillarbox::outbox::Transaction;
-use pillarbox::stores::memory::{self, Memory};
 use pillarbox::{EnqueueError, StoreError};
+use pillarbox_store::stores::memory::{self, Memory};
 
 /// Begins the transactions in which events are handled.
 ///
@@ -14,7 +14,7 @@ use pillarbox::{EnqueueError, StoreError};
 /// |---|---|---|
 /// | `sqlx::PgPool` | `postgres` | `&mut sqlx::PgTransaction<'static>` |
 /// | `sqlx::SqlitePool` | `sqlite` | `&mut sqlx::SqliteTransaction<'static>`, begun so that it may write |
-/// | [`Memory`] | – | `&mut pillarbox::stores::memory::Transaction` |
+/// | [`Memory`] | – | `&mut pillarbox_store::stores::memory::Transaction` |
 ///
 /// A pool needs as many connections as the consumer handles events at once, and one more.
 pub trait Database: Send + Sync + 'static {
@@ -76,7 +76,7 @@ impl Database for sqlx::SqlitePool {
     type Transaction = sqlx::SqliteTransaction<'static>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        pillarbox::stores::sqlite::begin(self).await.map_err(begin_error)
+        pillarbox::sqlite::begin(self).await.map_err(begin_error)
     }
 
     /// A statement that fails takes nothing else with it here.

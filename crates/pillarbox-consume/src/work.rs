@@ -21,8 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use pillarbox::outcome::decide;
-use pillarbox::{Clock, Outcome, StoreError, Verdict, failpoint};
+use pillarbox::{Clock, Outcome, StoreError, failpoint};
+use pillarbox_store::Verdict;
+use pillarbox_store::verdict::decide;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

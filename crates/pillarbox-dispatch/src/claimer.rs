@@ -8,8 +8,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use pillarbox::store::{ClaimRequest, LANES, Share, Source, Take};
 use pillarbox::{Delivery, StoreError, failpoint};
+use pillarbox_store::store::{ClaimRequest, LANES, Share, Source, Take};
 use uuid::Uuid;
 
 use crate::entrance::{Entrance, closed};

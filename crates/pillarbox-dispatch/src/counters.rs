@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pillarbox::Verdict;
+use pillarbox_store::Verdict;
 use serde::Serialize;
 
 /// Counts that only grow. Read by anybody, at any time.

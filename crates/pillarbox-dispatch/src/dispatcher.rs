@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use pillarbox::store::UNROUTED;
-use pillarbox::{Clock, Sink, Store, SystemClock, Wake};
+use pillarbox::{Clock, Sink, SystemClock, Wake};
+use pillarbox_store::Store;
+use pillarbox_store::store::UNROUTED;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::store::Heartbeat;
+use pillarbox_store::store::Heartbeat;
 
 use crate::outage::Backoff;
 use crate::task::{Next, Task};

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pillarbox::Delivery;
-use pillarbox::store::Range;
+use pillarbox_store::store::Range;
 use tokio::sync::Notify;
 use uuid::Uuid;
 

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::store::{ImportRequest, Imported, Importing};
 use pillarbox::{StoreError, Wake, failpoint};
+use pillarbox_store::store::{ImportRequest, Imported, Importing};
 
 use crate::outage::Backoff;
 use crate::task::{Next, Task};

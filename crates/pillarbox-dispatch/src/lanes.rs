@@ -17,9 +17,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use pillarbox::outcome::decide;
-use pillarbox::store::Settlement;
-use pillarbox::{Outcome, Verdict, failpoint};
+use pillarbox::{Outcome, failpoint};
+use pillarbox_store::Verdict;
+use pillarbox_store::store::Settlement;
+use pillarbox_store::verdict::decide;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 

@@ -1,4 +1,4 @@
-//! The engine: claims events from a [store](pillarbox::Store), gets each to its
+//! The engine: claims events from a [store](pillarbox_store::Store), gets each to its
 //! [sink](pillarbox::Sink) and writes down what came of it. It knows no SQL, no HTTP and no broker.
 //!
 //! ```text

@@ -13,8 +13,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::store::Source;
 use pillarbox::{StoreError, Wake};
+use pillarbox_store::store::Source;
 
 use crate::entrance::Entrance;
 use crate::outage::Backoff;

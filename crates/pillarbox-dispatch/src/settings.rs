@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use pillarbox::Scope;
-use pillarbox::store::LANES;
+use pillarbox_store::Scope;
+use pillarbox_store::store::LANES;
 
 /// How a dispatcher works. The defaults suit most; [`validate`](Self::validate) refuses what cannot work.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,8 +15,9 @@ use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::store::Settlement;
-use pillarbox::{Verdict, failpoint};
+use pillarbox::failpoint;
+use pillarbox_store::Verdict;
+use pillarbox_store::store::Settlement;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use uuid::Uuid;
 

@@ -6,8 +6,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::store::{Member, Routing, Settlement, UNROUTED};
-use pillarbox::{Delivery, StoreError, Verdict, failpoint};
+use pillarbox::{Delivery, StoreError, failpoint};
+use pillarbox_store::Verdict;
+use pillarbox_store::store::{Member, Routing, Settlement, UNROUTED};
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
@@ -199,7 +200,7 @@ impl Sorter {
     }
 
     /// Tries a few times: a store that is gone for a moment should not cost these rows a lease.
-    async fn write(&self, routings: &[Routing]) -> Result<pillarbox::store::Routed, StoreError> {
+    async fn write(&self, routings: &[Routing]) -> Result<pillarbox_store::store::Routed, StoreError> {
         let mut backoff = Backoff::for_store();
         let mut tries = 0;
         loop {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pillarbox::store::{Due, Share, Source};
+use pillarbox_store::store::{Due, Share, Source};
 use tokio::sync::Notify;
 
 /// With or without a key: they are claimed in different ways.

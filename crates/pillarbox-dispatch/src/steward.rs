@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pillarbox::store::{LaneRequest, Range};
+use pillarbox_store::store::{LaneRequest, Range};
 use tokio::sync::Notify;
 
 use crate::outage::Backoff;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use pillarbox::failpoint;
-use pillarbox::store::SweepRequest;
+use pillarbox_store::store::SweepRequest;
 
 use crate::claimer::Signals;
 use crate::entrance::{Entrance, closed};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::StoreError;
-use pillarbox::store::{Aside, Stub};
+use pillarbox_store::store::{Aside, Stub};
 use uuid::Uuid;
 
 use crate::outage::Backoff;

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pillarbox::{Clock, Store};
+use pillarbox::Clock;
+use pillarbox_store::Store;
 use uuid::Uuid;
 
 use crate::counters::Counters;

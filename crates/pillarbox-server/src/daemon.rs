@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use pillarbox::store::Store;
 use pillarbox_dispatch::{Destination, Dispatcher, SettingsError};
+use pillarbox_store::store::Store;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

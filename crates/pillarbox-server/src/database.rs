@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use pillarbox::stores::migration::Migrated;
-use pillarbox::stores::postgres::adopt::{AdoptError, Source};
-use pillarbox::stores::{postgres, sqlite};
-use pillarbox::{EnqueueError, Enqueued, Event, Limits, Operate, Outbox, Store, StoreError};
+use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, StoreError};
+use pillarbox_store::stores::migration::Migrated;
+use pillarbox_store::stores::postgres::adopt::{AdoptError, Source};
+use pillarbox_store::stores::{postgres, sqlite};
+use pillarbox_store::{Operate, Store};
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqlitePoolOptions;
 

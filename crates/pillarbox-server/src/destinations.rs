@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use pillarbox::operate::{DestinationRecord, MOST_WAITING, Paused};
-use pillarbox::store::UNROUTED;
+use pillarbox_store::operate::{DestinationRecord, MOST_WAITING, Paused};
+use pillarbox_store::store::UNROUTED;
 use serde::Serialize;
 
 /// One destination.

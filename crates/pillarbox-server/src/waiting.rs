@@ -5,8 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::stores::postgres::adopt::AdoptError;
-use pillarbox::{Store, StoreError};
+use pillarbox::StoreError;
+use pillarbox_store::Store;
+use pillarbox_store::stores::postgres::adopt::AdoptError;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::store::StoreError;
+use crate::error::StoreError;
 use crate::validate::InvalidEvent;
 
 /// What became of an [`Event`](struct@crate::Event) that was handed to `enqueue`.
@@ -48,7 +48,7 @@ pub enum EnqueueError {
     /// SQLite: the transaction was begun without the right to write, and somebody wrote meanwhile.
     #[error(
         "the transaction cannot write, because it was begun by a plain BEGIN and another connection wrote since; \
-         begin it with BEGIN IMMEDIATE (`pillarbox::stores::sqlite::begin`)"
+         begin it with BEGIN IMMEDIATE (`pillarbox::sqlite::begin`)"
     )]
     NotImmediate,
     /// SQLite: somebody else is writing, for longer than the busy timeout.

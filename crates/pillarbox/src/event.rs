@@ -9,6 +9,9 @@ use uuid::Uuid;
 
 use crate::payload::Payload;
 
+/// The destination of rows that no route matches. They are held there until a route does.
+pub const UNROUTED: &str = "unrouted";
+
 /// Something that happened, to be told to others.
 ///
 /// ```
@@ -248,7 +251,7 @@ pub struct Delivery {
     /// Was the row claimed because an earlier lease ran out?
     pub recovered: bool,
     /// May an earlier row of its key be unfinished at a destination that this one may go to as well? Then where it
-    /// goes has to be [written down](crate::store::Store::route) first. A store that does not know says yes.
+    /// goes has to be [written down](crate::Sink) first. A store that does not know says yes.
     pub contested: bool,
 }
 

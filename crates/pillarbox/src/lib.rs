@@ -2,9 +2,8 @@
 //! transaction as its business change; a dispatcher gets it to a broker, a webhook or a function,
 //! at least once, and never loses one.
 //!
-//! This crate is what an application links: the event and how to enqueue it, the state machine,
-//! the [stores] that hold an outbox, and the two ports between which the engine works:
-//! [`Store`] and [`Sink`].
+//! This crate is what an application links: the event and how to enqueue it, the inbox of a consumer, aggregates, versions
+//! and sagas, and the port [`Sink`] to places where events go.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -12,12 +11,11 @@
 //! | [`typed`] | an application's own types as events, by `#[derive(Event)]` |
 //! | [`outbox`], [`enqueue`] | how it is enqueued in the caller's transaction, and what comes of it |
 //! | [`aggregate`], [`unit_of_work`] | what aggregates say while they change, committed with them |
-//! | [`state`], [`outcome`], [`retry`] | the four states, what an attempt can end in, when the next one is due |
+//! | [`sink`], [`outcome`], [`retry`] | where events go, how an attempt ends, when the next one is due |
 //! | [`saga`] | work of several services that is done by all of them or undone |
 //! | [`compress`], [`trace`] | large payloads made smaller; the trace that an event belongs to |
 //! | [`clock`] | where time comes from |
-//! | [`store`], [`operate`], [`sink`] | the ports |
-//! | [`stores`] | memory, PostgreSQL, SQLite |
+//! | [`inbox`] | each event handled once |
 //! | [`testing`] | for tests of the code that enqueues |
 //! | [`failpoint`] | where a test may end the process |
 
@@ -25,24 +23,21 @@ pub mod aggregate;
 pub mod clock;
 pub mod compress;
 pub mod enqueue;
+pub mod error;
 pub mod event;
 pub mod failpoint;
 pub mod inbox;
-pub mod operate;
+#[doc(hidden)]
+pub mod internal;
 pub mod outbox;
 pub mod outcome;
 pub mod payload;
 pub mod retry;
 pub mod saga;
-#[cfg_attr(
-    not(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel")),
-    allow(dead_code, reason = "only a library that talks to PostgreSQL sees its errors")
-)]
 mod schema;
 pub mod sink;
-pub mod state;
-pub mod store;
-pub mod stores;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 pub mod testing;
 pub mod text;
 pub mod trace;
@@ -57,11 +52,11 @@ pub mod webhook;
 pub use aggregate::{Aggregate, Recorded};
 pub use clock::{Clock, SystemClock};
 pub use enqueue::{EnqueueError, Enqueued};
+pub use error::StoreError;
 pub use event::{Delivery, Event, ToEvent};
 pub use inbox::Inbox;
-pub use operate::Operate;
 pub use outbox::Outbox;
-pub use outcome::{Outcome, Verdict};
+pub use outcome::Outcome;
 pub use payload::Payload;
 /// Makes a serde type an event: it implements [`ToEvent`], so that `outbox.enqueue(&mut transaction, &value)` takes it.
 ///
@@ -81,8 +76,6 @@ pub use pillarbox_macros::Event;
 pub use retry::RetryPolicy;
 pub use saga::Saga;
 pub use sink::Sink;
-pub use state::{Lease, State, Status};
-pub use store::{Scope, Store, StoreError};
 pub use unit_of_work::{CommitError, UnitOfWork};
 pub use validate::{InvalidEvent, Limits};
 pub use wake::Wake;

@@ -1,13 +1,13 @@
 //! The schema that holds an outbox in PostgreSQL, and what its database's error codes mean.
 
-use crate::store::StoreError;
+use crate::error::StoreError;
 
 /// The schema that holds the outbox unless another is named.
 pub const SCHEMA: &str = "pillarbox";
 
 /// The statement with another schema in it. Statements are written for `pillarbox` and are valid as they stand, so that
 /// they can be tried by hand.
-pub(crate) fn in_schema(text: &str, schema: &str) -> String {
+pub fn in_schema(text: &str, schema: &str) -> String {
     if schema == SCHEMA {
         text.to_owned()
     } else {
@@ -16,16 +16,15 @@ pub(crate) fn in_schema(text: &str, schema: &str) -> String {
 }
 
 /// A name between quotes, whatever it is.
-#[cfg_attr(
-    not(feature = "postgres"),
-    allow(unreachable_pub, reason = "the store of PostgreSQL is where others find it")
-)]
 pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// Only names that mean the same with and without quotes.
-pub(crate) fn check_name(schema: &str) -> Result<(), StoreError> {
+///
+/// # Errors
+/// For any other name.
+pub fn check_name(schema: &str) -> Result<(), StoreError> {
     let sound = !schema.is_empty()
         && schema.len() <= 63
         && !schema.starts_with(|c: char| c.is_ascii_digit())
@@ -41,7 +40,7 @@ pub(crate) fn check_name(schema: &str) -> Result<(), StoreError> {
 }
 
 /// What an error of the database means for us, by its SQLSTATE.
-pub(crate) fn error_of(code: &str, message: &str) -> StoreError {
+pub fn error_of(code: &str, message: &str) -> StoreError {
     let text = format!("{message} ({code})");
     match code {
         // The table or the schema is not there.

@@ -3,7 +3,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use pillarbox::stores::memory::Memory;
+//! use pillarbox_store::stores::memory::Memory;
 //! use pillarbox::testing::{Expected, assert_enqueued};
 //! use pillarbox::{Event, Outbox};
 //! use serde_json::json;
@@ -37,7 +37,7 @@
 //! ```
 //!
 //! The events are those of [`Outbox::enqueued`](crate::Outbox::enqueued), which sees what a transaction of any library
-//! has enqueued so far; of [`Memory::events`](crate::stores::memory::Memory::events); or of
+//! has enqueued so far; of `Memory::events` of the memory store; or of
 //! [`Recorded::events`](crate::aggregate::Recorded::events), which an aggregate has said.
 
 mod compare;

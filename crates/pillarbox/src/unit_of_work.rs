@@ -3,7 +3,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use pillarbox::stores::memory::Memory;
+//! use pillarbox_store::stores::memory::Memory;
 //! use pillarbox::{Event, Outbox, Recorded, UnitOfWork};
 //!
 //! let (store, outbox) = (Memory::default(), Outbox::default());
@@ -38,9 +38,9 @@ use std::ops::{Deref, DerefMut};
 
 use crate::aggregate::{Aggregate, Batch, committed};
 use crate::enqueue::{EnqueueError, Enqueued};
+use crate::error::StoreError;
 use crate::failpoint;
 use crate::outbox::{Outbox, Transaction};
-use crate::store::StoreError;
 
 /// A transaction that enqueues what aggregates recorded when it commits. Dropped without, it is rolled back, and nothing
 /// is cleared.
@@ -127,6 +127,3 @@ impl<T> DerefMut for UnitOfWork<'_, T> {
         &mut self.transaction
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::clock::{Clock, SystemClock};
 use crate::event::Event;
+use crate::event::UNROUTED;
 use crate::payload::Payload;
-use crate::store::UNROUTED;
 
 /// The longest namespace, topic, type, key or header name, in bytes.
 pub const MAX_NAME: usize = 1024;

@@ -5,10 +5,10 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::stores::sqlite::{Options, Sqlite, begin, connect_options};
 use pillarbox::{Event, Outbox, RetryPolicy, Wake};
 use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy};
 use pillarbox_sinks::{Callback, CallbackError};
+use pillarbox_store::stores::sqlite::{Options, Sqlite, begin, connect_options};
 use serde_json::json;
 use sqlx::SqlitePool;
 use tokio::sync::mpsc;

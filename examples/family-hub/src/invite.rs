@@ -1,6 +1,6 @@
 //! The command and its handler: checks the rules, lets the aggregate change, saves it, commits.
 
-use pillarbox::stores::sqlite::begin;
+use pillarbox::sqlite::begin;
 use pillarbox::{CommitError, EnqueueError, Outbox, UnitOfWork};
 use sqlx::SqlitePool;
 use uuid::Uuid;
@@ -97,8 +97,8 @@ impl Handler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pillarbox::stores::sqlite::{Options, Sqlite, connect_options};
     use pillarbox::testing::{Expected, assert_enqueued, assert_nothing_enqueued};
+    use pillarbox_store::stores::sqlite::{Options, Sqlite, connect_options};
 
     /// A handler on a file of its own, and a family.
     async fn handler() -> (tempfile::TempDir, Handler, Uuid) {

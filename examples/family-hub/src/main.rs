@@ -15,8 +15,8 @@ mod repository;
 
 use std::error::Error;
 
-use pillarbox::stores::sqlite::{Options, Sqlite, connect_options};
 use pillarbox::{Outbox, Wake};
+use pillarbox_store::stores::sqlite::{Options, Sqlite, connect_options};
 use sqlx::SqlitePool;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;

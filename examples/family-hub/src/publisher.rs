@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::stores::sqlite::Sqlite;
 use pillarbox::{RetryPolicy, Wake};
 use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, SettingsError};
 use pillarbox_sinks::Callback;
+use pillarbox_store::stores::sqlite::Sqlite;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// After 1, 2, 5, 15, 60 and 300 seconds, and then every 15 minutes for ever.

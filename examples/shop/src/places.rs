@@ -4,8 +4,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use pillarbox::stores::postgres::{Options, Postgres};
 use pillarbox_consume::rabbitmq::Config;
+use pillarbox_store::stores::postgres::{Options, Postgres};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use pillarbox::Event;
 use pillarbox::inbox::Inbox;
-use pillarbox::stores::postgres::{Options, Postgres};
 use pillarbox_consume::{Consumer, Failed, Handler, Received};
+use pillarbox_store::stores::postgres::{Options, Postgres};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, PgPool, PgTransaction};

@@ -1,8 +1,8 @@
 //! Handlers on SQLite.
 
-use pillarbox::stores::sqlite::{Options, Sqlite};
 use pillarbox_consume::rabbitmq::RabbitMq;
 use pillarbox_consume::{Consumer, Failed, Received};
+use pillarbox_store::stores::sqlite::{Options, Sqlite};
 use sqlx::{SqlitePool, SqliteTransaction};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

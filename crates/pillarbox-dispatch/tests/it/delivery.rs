@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pillarbox::{Outcome, Scope};
+use pillarbox::Outcome;
+use pillarbox_store::Scope;
 use pillarbox_testkit::fakes::FakeSink;
 
 use crate::world::{World, destination, event, keyed, ms, retries, route, s, until};

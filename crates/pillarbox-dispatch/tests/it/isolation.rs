@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pillarbox::{Operate, Outcome};
+use pillarbox::Outcome;
 use pillarbox_dispatch::{Rate, Route};
+use pillarbox_store::Operate;
 use pillarbox_testkit::fakes::FakeSink;
 use uuid::Uuid;
 
@@ -149,7 +150,7 @@ async fn a_destination_that_is_gone_is_paused_for_everybody_until_a_person_resum
     let paused = loop {
         let listed = world
             .outbox
-            .destinations(&pillarbox::Scope::All)
+            .destinations(&pillarbox_store::Scope::All)
             .await
             .expect("memory answers");
         if let Some(paused) = listed.into_iter().find_map(|there| there.paused) {

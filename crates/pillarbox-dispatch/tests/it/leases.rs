@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use pillarbox::clock::TokioClock;
-use pillarbox::store::{ClaimRequest, Take};
-use pillarbox::{Delivery, Outcome, Scope, Store};
+use pillarbox::{Delivery, Outcome};
+use pillarbox_store::store::{ClaimRequest, Take};
+use pillarbox_store::{Scope, Store};
 use pillarbox_testkit::fakes::{FakeSink, Fault, JumpingClock};
 use uuid::Uuid;
 

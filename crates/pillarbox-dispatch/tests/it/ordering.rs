@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pillarbox::{Event, Operate, Outcome, Scope};
+use pillarbox::{Event, Outcome};
 use pillarbox_dispatch::{Destination, OnDead};
+use pillarbox_store::{Operate, Scope};
 use pillarbox_testkit::fakes::{FakeSink, Fault};
 use uuid::Uuid;
 

@@ -11,14 +11,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fastrand::Rng;
 use pillarbox::clock::TokioClock;
-use pillarbox::operate::{Filter, Record};
-use pillarbox::store::{
+use pillarbox::{Clock, Delivery, Event, Outcome, Sink, StoreError};
+use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings};
+use pillarbox_store::operate::{Filter, Record};
+use pillarbox_store::store::{
     Aside, ClaimRequest, Heartbeat, LaneRequest, Look, Range, Routed, Routing, Settlement, Source, Stub,
     SweepRequest, Swept,
 };
-use pillarbox::stores::memory::Memory;
-use pillarbox::{Clock, Delivery, Event, Operate, Outcome, Scope, Sink, Store, StoreError};
-use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings};
+use pillarbox_store::stores::memory::Memory;
+use pillarbox_store::{Operate, Scope, Store};
 use pillarbox_testkit::cases;
 use pillarbox_testkit::fakes::{Fault, FlakyStore, JumpingClock};
 use tokio_util::sync::CancellationToken;

@@ -64,7 +64,7 @@ async fn one_poison_among_many_ends_dead_alone() {
     assert_eq!(sent.len(), 999);
     let row = world.row(poison).await;
     assert_eq!((row.status.as_str(), row.attempts), ("dead", 5));
-    assert_eq!(row.last_error.as_deref(), Some(pillarbox::state::SWEPT));
+    assert_eq!(row.last_error.as_deref(), Some(pillarbox_store::state::SWEPT));
 }
 
 #[tokio::test(start_paused = true)]

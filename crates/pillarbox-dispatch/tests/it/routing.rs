@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
-use pillarbox::operate::{Filter, Record};
-use pillarbox::store::UNROUTED;
-use pillarbox::{Event, Operate, Outcome};
+use pillarbox::{Event, Outcome};
 use pillarbox_dispatch::{Overrides, Route, Unrouted};
+use pillarbox_store::Operate;
+use pillarbox_store::operate::{Filter, Record};
+use pillarbox_store::store::UNROUTED;
 use pillarbox_testkit::fakes::{FakeSink, Fault};
 use uuid::Uuid;
 
@@ -122,7 +123,7 @@ async fn what_leads_nowhere_is_held_in_nobodys_way_and_comes_back_when_there_is_
     assert!(row.last_error.expect("a reason").ends_with("add a route"));
     let stats = world
         .outbox
-        .stats(&pillarbox::Scope::All)
+        .stats(&pillarbox_store::Scope::All)
         .await
         .expect("memory answers");
     assert_eq!((stats.unrouted, stats.pending), (3, 3));
@@ -180,7 +181,7 @@ async fn a_row_for_a_destination_that_is_not_configured_is_left_alone() {
     assert_eq!((row.status.as_str(), row.attempts), ("pending", 0));
     let listed = world
         .outbox
-        .destinations(&pillarbox::Scope::All)
+        .destinations(&pillarbox_store::Scope::All)
         .await
         .expect("memory answers");
     assert_eq!((listed[0].name.as_str(), listed[0].pending), ("long gone", 1));

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::clock::TokioClock;
-use pillarbox::operate::{Filter, Record};
 use pillarbox::retry::Jitter;
-use pillarbox::stores::memory::Memory;
-use pillarbox::{Clock, Event, Operate, RetryPolicy, Scope, Store, Wake};
+use pillarbox::{Clock, Event, RetryPolicy, Wake};
 use pillarbox_dispatch::{
     Builder, Counters, Destination, Dispatcher, OnDead, Policy, Route, Settings, Snapshot,
 };
+use pillarbox_store::operate::{Filter, Record};
+use pillarbox_store::stores::memory::Memory;
+use pillarbox_store::{Operate, Scope, Store};
 use pillarbox_testkit::fakes::{FakeSink, Fault, FlakyStore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

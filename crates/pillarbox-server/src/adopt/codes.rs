@@ -1,6 +1,6 @@
 //! Which value of a status column is what.
 
-use pillarbox::stores::postgres::adopt::Status;
+use pillarbox_store::stores::postgres::adopt::Status;
 
 const PENDING: &[&str] = &[
     "pending",

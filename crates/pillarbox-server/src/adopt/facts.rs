@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pillarbox::StoreError;
-use pillarbox::stores::postgres::adopt::{Layout, Payload, Status, columns, quoted, quoted_table};
+use pillarbox_store::stores::postgres::adopt::{Layout, Payload, Status, columns, quoted, quoted_table};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::propose::{Facts, Sample};

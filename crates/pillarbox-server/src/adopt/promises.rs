@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::stores::postgres::adopt::{Layout, Status};
+use pillarbox_store::stores::postgres::adopt::{Layout, Status};
 
 use super::propose::Facts;
 

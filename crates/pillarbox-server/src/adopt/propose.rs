@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pillarbox::stores::postgres::adopt::{Column, Counts, Layout, Payload, Status, built_in, built_ins};
+use pillarbox_store::stores::postgres::adopt::{
+    Column, Counts, Layout, Payload, Status, built_in, built_ins,
+};
 use serde::Serialize;
 
 use super::codes::{self, Meaning};

@@ -2,7 +2,7 @@
 //!
 //! Names are compared without case and underscores, so that `RetryCount` is `retry_count`.
 
-use pillarbox::stores::postgres::adopt::Column;
+use pillarbox_store::stores::postgres::adopt::Column;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

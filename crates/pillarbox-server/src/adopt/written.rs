@@ -1,6 +1,6 @@
 //! A layout as it stands in `pillarbox.toml`.
 
-use pillarbox::stores::postgres::adopt::{Counts, Layout, Payload, Status, Zone, built_in};
+use pillarbox_store::stores::postgres::adopt::{Counts, Layout, Payload, Status, Zone, built_in};
 
 use super::propose::Proposal;
 
@@ -129,7 +129,7 @@ fn destination(built_in: Option<&str>, name: &str) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use pillarbox::stores::postgres::adopt::{Column, built_ins};
+    use pillarbox_store::stores::postgres::adopt::{Column, built_ins};
 
     use super::*;
     use crate::adopt::propose::{Facts, propose};

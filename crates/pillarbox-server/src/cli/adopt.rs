@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use pillarbox::stores::postgres::Postgres;
-use pillarbox::stores::postgres::adopt::{AdoptError, Source, habits};
+use pillarbox_store::stores::postgres::Postgres;
+use pillarbox_store::stores::postgres::adopt::{AdoptError, Source, habits};
 use serde_json::{Value, json};
 
 use super::target::Target;

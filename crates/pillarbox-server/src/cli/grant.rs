@@ -1,7 +1,7 @@
 //! `pillarbox grant`
 
 use clap::{Args, Subcommand};
-use pillarbox::stores::postgres::{self, Duty};
+use pillarbox_store::stores::postgres::{self, Duty};
 
 use super::target::{self, Target};
 use crate::database::Database;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use pillarbox::StoreError;
-use pillarbox::stores::migration::Migrated;
-use pillarbox::stores::{postgres, sqlite};
+use pillarbox_store::stores::migration::Migrated;
+use pillarbox_store::stores::{postgres, sqlite};
 
 use super::target;
 use crate::config;

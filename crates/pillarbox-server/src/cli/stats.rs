@@ -1,8 +1,8 @@
 //! `pillarbox stats`
 
 use clap::Args;
-use pillarbox::Scope;
-use pillarbox::operate::{self, MOST_UNKNOWN, SourceRecord};
+use pillarbox_store::Scope;
+use pillarbox_store::operate::{self, MOST_UNKNOWN, SourceRecord};
 
 use super::target::{self, Target};
 use crate::destinations;

@@ -1,7 +1,7 @@
 //! `pillarbox workers`: who works on an outbox.
 
 use clap::{Args, Subcommand};
-use pillarbox::operate::WorkerRecord;
+use pillarbox_store::operate::WorkerRecord;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 

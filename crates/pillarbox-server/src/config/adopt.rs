@@ -3,7 +3,7 @@
 //! A layout is a built-in one by its name, what is written beside it instead of what it says, or a whole description.
 //! Whether the table is like that is found out when somebody connects.
 
-use pillarbox::stores::postgres::adopt::{
+use pillarbox_store::stores::postgres::adopt::{
     self, AdoptError, Delays, Habits, Layout, LayoutError, Source, Status,
 };
 use serde_json::Value;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pillarbox::store::UNROUTED;
 use pillarbox_dispatch::{OnDead, Policy, Rate, Settings};
 use pillarbox_sinks::{SinkConfig, message};
+use pillarbox_store::store::UNROUTED;
 
 use super::document::{Document, Section};
 use super::error::Place;

@@ -33,9 +33,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use pillarbox::Limits;
-use pillarbox::stores::postgres::adopt::Source;
 use pillarbox_dispatch::{Policy, Rate, Route as Way, Settings};
 use pillarbox_sinks::{BuildError, SinkConfig, message};
+use pillarbox_store::stores::postgres::adopt::Source;
 
 pub(crate) use self::adopt::finding as adopt_finding;
 use self::error::Place;

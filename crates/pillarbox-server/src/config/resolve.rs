@@ -5,8 +5,9 @@
 
 use std::net::SocketAddr;
 
-use pillarbox::{Limits, Scope};
+use pillarbox::Limits;
 use pillarbox_dispatch::{Settings, Unrouted};
+use pillarbox_store::Scope;
 
 use super::destinations::Written;
 use super::document::Document;

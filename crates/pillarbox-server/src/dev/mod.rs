@@ -23,10 +23,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::retry::Jitter;
-use pillarbox::stores::sqlite::Sqlite;
-use pillarbox::{RetryPolicy, Scope, Wake};
+use pillarbox::{RetryPolicy, Wake};
 use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings};
 use pillarbox_sinks::{SinkConfig, log, message, webhook};
+use pillarbox_store::Scope;
+use pillarbox_store::stores::sqlite::Sqlite;
 use tokio::sync::watch;
 
 use self::narrator::{Narrated, say};

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use pillarbox::outcome::decide;
-use pillarbox::{Delivery, Outcome, RetryPolicy, Sink, Verdict};
+use pillarbox::{Delivery, Outcome, RetryPolicy, Sink};
+use pillarbox_store::Verdict;
+use pillarbox_store::verdict::decide;
 
 use crate::output;
 

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pillarbox::stores::sqlite;
 use pillarbox::{Event, Outbox, StoreError, Wake};
+use pillarbox_store::stores::sqlite;
 use serde_json::json;
 use sqlx::SqlitePool;
 

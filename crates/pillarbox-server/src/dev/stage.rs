@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::operate::Stats;
-use pillarbox::{Operate, Scope};
+use pillarbox_store::operate::Stats;
+use pillarbox_store::{Operate, Scope};
 use tokio_util::sync::CancellationToken;
 
 use super::narrator::say;

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
-use pillarbox::{Operate, Scope, Store};
 use pillarbox_dispatch::Counters;
+use pillarbox_store::{Operate, Scope, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -51,16 +51,14 @@ macro_rules! application {
             } else {
                 let $outbox = Outbox::default();
                 let path = $place.path().join("outbox.db");
-                let options = pillarbox::stores::sqlite::connect_options(
+                let options = pillarbox_store::stores::sqlite::connect_options(
                     &path.to_string_lossy(),
-                    &pillarbox::stores::sqlite::Options::default(),
+                    &pillarbox_store::stores::sqlite::Options::default(),
                 );
                 let mut connection = sqlx::SqliteConnection::connect_with(&options.unwrap())
                     .await
                     .unwrap();
-                let mut transaction = pillarbox::stores::sqlite::begin_on(&mut connection)
-                    .await
-                    .unwrap();
+                let mut transaction = pillarbox::sqlite::begin_on(&mut connection).await.unwrap();
                 let $tx = &mut *transaction;
                 let done = $work;
                 transaction.commit().await.unwrap();

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use pillarbox::store::{
+use pillarbox::{Delivery, StoreError};
+use pillarbox_store::store::{
     Aside, ClaimRequest, Heartbeat, ImportRequest, Imported, Importing, LaneRequest, Look, Range, Routed,
     Routing, Settlement, Source, Stub, SweepRequest, Swept,
 };
-use pillarbox::{Delivery, Scope, Store, StoreError};
+use pillarbox_store::{Scope, Store};
 use uuid::Uuid;
 
 /// What goes wrong with one call.

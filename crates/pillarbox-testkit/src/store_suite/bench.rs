@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::operate::{Filter, Record};
-use pillarbox::store::{
+use pillarbox::{Delivery, Event};
+use pillarbox_store::operate::{Filter, Record};
+use pillarbox_store::store::{
     ClaimRequest, Due, Heartbeat, LaneRequest, Look, Range, Settlement, Share, Source, SweepRequest, Swept,
     Take,
 };
-use pillarbox::{Delivery, Event, Operate, Scope, Store, Verdict};
+use pillarbox_store::{Operate, Scope, Store, Verdict};
 use uuid::Uuid;
 
 use super::harness::{Capability, Field, Harness, Skipped};

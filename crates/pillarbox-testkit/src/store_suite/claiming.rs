@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use pillarbox::Verdict;
-use pillarbox::store::{ClaimRequest, Settlement, SweepRequest, Take};
+use pillarbox_store::Verdict;
+use pillarbox_store::store::{ClaimRequest, Settlement, SweepRequest, Take};
 use uuid::Uuid;
 
 use super::Ran;
@@ -214,6 +214,6 @@ pub async fn unlimited_attempts_have_no_end(bench: Bench) -> Ran {
 pub async fn an_empty_outbox_gives_nothing(bench: Bench) -> Ran {
     assert_eq!(bench.claim(10).await, []);
     assert_eq!(bench.claim_alone().await, []);
-    assert_eq!(bench.sweep().await, pillarbox::store::Swept::default());
+    assert_eq!(bench.sweep().await, pillarbox_store::store::Swept::default());
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! A crash must not kill its neighbours.
 
-use pillarbox::Verdict;
-use pillarbox::store::Take;
+use pillarbox_store::Verdict;
+use pillarbox_store::store::Take;
 
 use super::Ran;
 use super::bench::{Bench, ids, suspect};

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use pillarbox::compress::decompress;
 use pillarbox::trace::{self, TraceContext};
 use pillarbox::validate::InvalidEvent;
-use pillarbox::{EnqueueError, Enqueued, Event, Payload, Verdict};
+use pillarbox::{EnqueueError, Enqueued, Event, Payload};
+use pillarbox_store::Verdict;
 use serde_json::json;
 use uuid::Uuid;
 

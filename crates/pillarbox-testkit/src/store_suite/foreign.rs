@@ -1,8 +1,8 @@
 //! What somebody else wrote into the table.
 
-use pillarbox::operate::Filter;
-use pillarbox::store::SweepRequest;
-use pillarbox::{Status, Verdict};
+use pillarbox_store::operate::Filter;
+use pillarbox_store::store::SweepRequest;
+use pillarbox_store::{Status, Verdict};
 
 use super::Ran;
 use super::bench::{Bench, LIMIT, NOBODY, event, ids};
@@ -37,7 +37,7 @@ pub async fn an_unknown_status_is_left_alone_counted_and_shown(bench: Bench) -> 
 
     let stats = bench
         .operate()
-        .stats(&pillarbox::Scope::All)
+        .stats(&pillarbox_store::Scope::All)
         .await
         .expect("stats");
     assert_eq!((stats.unknown, stats.pending, stats.processing), (2, 0, 0));

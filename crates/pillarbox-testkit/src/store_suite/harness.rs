@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox::inbox::Key;
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Recorded, Store, StoreError};
+use pillarbox::{EnqueueError, Enqueued, Event, Recorded, StoreError};
+use pillarbox_store::{Operate, Store};
 use uuid::Uuid;
 
 /// One outbox that nobody else uses.

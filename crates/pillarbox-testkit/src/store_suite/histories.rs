@@ -7,12 +7,13 @@
 
 use std::time::Duration;
 
-use pillarbox::operate::{Filter, Record};
-use pillarbox::store::{
+use pillarbox::{Delivery, Event};
+use pillarbox_store::operate::{Filter, Record};
+use pillarbox_store::store::{
     Aside, ClaimRequest, Heartbeat, LaneRequest, Member, Range, Routed, Routing, Settlement, Share, Source,
     Stub, SweepRequest, Swept, Take,
 };
-use pillarbox::{Delivery, Event, Scope, Verdict};
+use pillarbox_store::{Scope, Verdict};
 use proptest::prelude::{Just, Strategy, any};
 use proptest::prop_oneof;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -355,7 +356,7 @@ fn everything() -> Range {
     Range {
         namespace: "shop".to_owned(),
         first: 0,
-        last: pillarbox::store::LANES - 1,
+        last: pillarbox_store::store::LANES - 1,
         leaving: false,
     }
 }

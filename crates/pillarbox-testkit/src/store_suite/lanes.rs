@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use pillarbox::store::{Heartbeat, LANES, LaneRequest, Range};
-use pillarbox::{Event, Scope};
+use pillarbox::Event;
+use pillarbox_store::Scope;
+use pillarbox_store::store::{Heartbeat, LANES, LaneRequest, Range};
 
 use super::Ran;
 use super::bench::{Bench, LEASE, NOBODY, event, ids, keyed_from, source};

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
-use pillarbox::{EnqueueError, Enqueued, Event, Operate, Store};
+use pillarbox::{EnqueueError, Enqueued, Event};
+use pillarbox_store::{Operate, Store};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 

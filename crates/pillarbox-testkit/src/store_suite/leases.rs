@@ -1,6 +1,6 @@
 //! How long a worker owns a row.
 
-use pillarbox::Verdict;
+use pillarbox_store::Verdict;
 use uuid::Uuid;
 
 use super::Ran;

@@ -1,7 +1,8 @@
 //! What a look sees, and what a claim takes of it.
 
-use pillarbox::store::{Due, Share, Source, Take};
-use pillarbox::{Event, Scope};
+use pillarbox::Event;
+use pillarbox_store::Scope;
+use pillarbox_store::store::{Due, Share, Source, Take};
 use uuid::Uuid;
 
 use super::Ran;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox::inbox::Key;
-use pillarbox::stores::memory::{Memory, Transaction};
-use pillarbox::{EnqueueError, Enqueued, Event, Inbox, Operate, Outbox, Recorded, Status, Store, StoreError};
+use pillarbox::{EnqueueError, Enqueued, Event, Inbox, Outbox, Recorded, StoreError};
+use pillarbox_store::stores::memory::{Memory, Transaction};
+use pillarbox_store::{Operate, Status, Store};
 use uuid::Uuid;
 
 use super::harness::{Capability, Corruption, Harness, Skipped, Tx};

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Each case becomes one test, and one more compares random sequences of operations with the
-//! [memory store](pillarbox::stores::memory).
+//! [memory store](pillarbox_store::stores::memory).
 
 mod bench;
 pub mod claiming;

@@ -1,8 +1,9 @@
 //! What a person sees and may do.
 
-use pillarbox::operate::Filter;
-use pillarbox::store::Aside;
-use pillarbox::{Event, Scope, Status, Verdict};
+use pillarbox::Event;
+use pillarbox_store::operate::Filter;
+use pillarbox_store::store::Aside;
+use pillarbox_store::{Scope, Status, Verdict};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -264,7 +265,7 @@ pub async fn a_blocked_key_is_listed_and_can_be_skipped(bench: Bench) -> Ran {
     assert_eq!(blocked(10).await, []);
     let row = bench.show(put[2]).await;
     assert_eq!((row.status.as_str(), row.unordered), ("dead", true));
-    assert_eq!(row.last_error.as_deref(), Some(pillarbox::operate::SKIPPED));
+    assert_eq!(row.last_error.as_deref(), Some(pillarbox_store::operate::SKIPPED));
     assert_eq!(
         bench.show(put[1]).await.last_error.as_deref(),
         Some("connection reset")

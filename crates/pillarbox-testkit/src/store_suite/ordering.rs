@@ -1,7 +1,8 @@
 //! Rows of one key, one after another.
 
-use pillarbox::store::{ClaimRequest, Settlement, SweepRequest, Take};
-use pillarbox::{Event, Verdict};
+use pillarbox::Event;
+use pillarbox_store::Verdict;
+use pillarbox_store::store::{ClaimRequest, Settlement, SweepRequest, Take};
 
 use super::Ran;
 use super::bench::{Bench, NOBODY, dead, event, ids, keyed_from, release, retry, settlement, source};

@@ -1,8 +1,8 @@
 //! What a transaction sees of the outbox, and what aggregates recorded on their way into it.
 
-use pillarbox::store::{Member, Routing};
 use pillarbox::testing::{assert_enqueued, assert_nothing_enqueued};
 use pillarbox::{Clock, Enqueued, Event, Recorded, SystemClock};
+use pillarbox_store::store::{Member, Routing};
 use serde_json::json;
 use uuid::Uuid;
 

@@ -1,8 +1,9 @@
 //! Where a row goes, and families.
 
-use pillarbox::operate::Filter;
-use pillarbox::store::{Aside, Member, Routed, Routing, Settlement, UNROUTED};
-use pillarbox::{Delivery, Event, Scope, Verdict};
+use pillarbox::{Delivery, Event};
+use pillarbox_store::operate::Filter;
+use pillarbox_store::store::{Aside, Member, Routed, Routing, Settlement, UNROUTED};
+use pillarbox_store::{Scope, Verdict};
 use uuid::Uuid;
 
 use super::Ran;

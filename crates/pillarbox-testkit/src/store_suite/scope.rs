@@ -1,7 +1,8 @@
 //! Two modules share one table without seeing each other.
 
-use pillarbox::store::{ClaimRequest, Source, SweepRequest, Take};
-use pillarbox::{Event, Scope};
+use pillarbox::Event;
+use pillarbox_store::Scope;
+use pillarbox_store::store::{ClaimRequest, Source, SweepRequest, Take};
 use uuid::Uuid;
 
 use super::Ran;

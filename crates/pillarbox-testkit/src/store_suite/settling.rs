@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pillarbox::Verdict;
-use pillarbox::store::Settlement;
 use pillarbox::text::error_text;
+use pillarbox_store::Verdict;
+use pillarbox_store::store::Settlement;
 use uuid::Uuid;
 
 use super::Ran;

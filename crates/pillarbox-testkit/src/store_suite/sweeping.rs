@@ -1,8 +1,9 @@
 //! Rows that have no attempts left and whose worker did not come back.
 
-use pillarbox::state::SWEPT;
-use pillarbox::store::Settlement;
-use pillarbox::{Delivery, Verdict};
+use pillarbox::Delivery;
+use pillarbox_store::Verdict;
+use pillarbox_store::state::SWEPT;
+use pillarbox_store::store::Settlement;
 
 use super::Ran;
 use super::bench::{Bench, LIMIT, NOBODY, event, retry, settlement};

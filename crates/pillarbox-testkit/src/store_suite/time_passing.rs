@@ -1,6 +1,6 @@
 //! Due, not yet due, and clocks that jump.
 
-use pillarbox::Verdict;
+use pillarbox_store::Verdict;
 
 use super::Ran;
 use super::bench::{Bench, NOBODY, event, retry};

@@ -5,8 +5,8 @@ use ::diesel::pg::Pg;
 use uuid::Uuid;
 
 use super::{CHUNK, Handled, Inbox, Key, OnceError, new_ones, postgres};
+use crate::error::StoreError;
 use crate::outbox::diesel::{Blocking, answered};
-use crate::store::StoreError;
 
 impl Inbox {
     /// [`once`](Self::once) on a connection of diesel that blocks, such as `PgConnection`.

@@ -62,9 +62,9 @@ use uuid::Uuid;
 pub use self::key::Key;
 pub use self::retention::TooShort;
 pub use self::table::Table;
+use crate::error::StoreError;
 use crate::outbox::{Connection, SCHEMA};
 use crate::schema::check_name;
-use crate::store::StoreError;
 
 /// How long a mark is kept unless said otherwise.
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -309,6 +309,3 @@ fn new_ones(ids: &[Uuid], new: Vec<Uuid>) -> Vec<bool> {
     let mut new: HashSet<Uuid> = new.into_iter().collect();
     ids.iter().map(|id| new.remove(id)).collect()
 }
-
-#[cfg(test)]
-mod tests;

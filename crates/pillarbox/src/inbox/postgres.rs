@@ -3,8 +3,8 @@
 use uuid::Uuid;
 
 use super::Inbox;
+use crate::error::StoreError;
 use crate::outbox::postgres::{Driver, Value, parse};
-use crate::store::StoreError;
 
 pub(crate) async fn mark<D: Driver + ?Sized>(
     driver: &mut D,

@@ -20,9 +20,9 @@ use super::postgres::{self, Driver, Refused, Value, ids_taken, write};
 use super::{Outbox, enqueued, prepare};
 use crate::aggregate::{Aggregate, Batch, written};
 use crate::enqueue::{EnqueueError, Enqueued};
+use crate::error::StoreError;
 use crate::event::{Event, ToEvent};
 use crate::failpoint;
-use crate::store::StoreError;
 
 #[derive(QueryableByName)]
 #[diesel(check_for_backend(Pg))]

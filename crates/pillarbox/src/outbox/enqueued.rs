@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::{Connection, Outbox};
 use crate::compress::{DecompressError, decompress, is_compressed};
+use crate::error::StoreError;
 use crate::event::Event;
 use crate::payload::Payload;
-use crate::store::StoreError;
 
 impl Outbox {
     /// The events in the outbox that the transaction of `connection` sees, its own included, in the order in which they
@@ -19,7 +19,7 @@ impl Outbox {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use pillarbox::stores::memory::Memory;
+    /// use pillarbox_store::stores::memory::Memory;
     /// use pillarbox::{Event, Outbox};
     ///
     /// let outbox = Outbox::default();
@@ -63,7 +63,10 @@ pub(super) fn as_said(outbox: &Outbox, events: Vec<Event>) -> Result<Vec<Event>,
 }
 
 /// The event as it was before it was compressed, if it was.
-pub(crate) fn restored(mut event: Event, limit: usize) -> Result<Event, DecompressError> {
+///
+/// # Errors
+/// When it cannot be decompressed.
+pub fn restored(mut event: Event, limit: usize) -> Result<Event, DecompressError> {
     if !is_compressed(&event) {
         return Ok(event);
     }

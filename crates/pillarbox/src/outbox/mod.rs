@@ -25,6 +25,9 @@ mod prepare;
 mod recorded;
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
+#[cfg(feature = "sqlite")]
+#[doc(hidden)]
+pub mod sqlite;
 #[cfg(feature = "postgres")]
 mod sqlx;
 #[cfg_attr(
@@ -43,12 +46,12 @@ use uuid::Uuid;
 
 use crate::compress::THRESHOLD;
 use crate::enqueue::{EnqueueError, Enqueued};
+use crate::error::StoreError;
 use crate::event::{Event, ToEvent};
 use crate::inbox::Inbox;
 use crate::saga;
 pub use crate::schema::SCHEMA;
 use crate::schema::check_name;
-use crate::store::StoreError;
 use crate::validate::Limits;
 
 /// What an application calls. Cheap to clone; make one and keep it.
@@ -206,7 +209,7 @@ impl Outbox {
 /// | SeaORM | `sea-orm` | `DatabaseTransaction`, `DatabaseConnection` |
 /// | diesel-async | `diesel-async` | `AsyncPgConnection` |
 /// | diesel | `diesel` | by [`Outbox::enqueue_blocking`], since it blocks |
-/// | – | – | [`memory::Transaction`](crate::stores::memory::Transaction) |
+/// | – | – | `memory::Transaction` of `pillarbox-store` |
 pub trait Connection: Send + sealed::Sealed {
     /// Writes events that were checked; there is at least one. Returns as many, in their order.
     #[doc(hidden)]
@@ -278,7 +281,8 @@ pub trait Transaction: Connection + Sized {
     fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-pub(crate) mod sealed {
+#[doc(hidden)]
+pub mod sealed {
     /// What keeps others from implementing a trait: it can change with us.
     pub trait Sealed {}
 }

@@ -12,10 +12,10 @@ use uuid::Uuid;
 
 use super::{Outbox, stored};
 use crate::enqueue::{EnqueueError, Enqueued};
+use crate::error::StoreError;
 use crate::event::Event;
 use crate::payload::Payload;
 use crate::schema::{error_of, in_schema};
-use crate::store::StoreError;
 
 /// How often an enqueue looks again when the event that was there before is gone when it looks.
 const LOOKS: usize = 3;
@@ -35,12 +35,12 @@ impl Statements {
     pub(super) fn in_schema(schema: &str) -> Self {
         let statement = |text| in_schema(text, schema).into();
         Self {
-            enqueue: statement(include_str!("../stores/postgres/sql/enqueue.sql")),
-            enqueue_all: statement(include_str!("../stores/postgres/sql/enqueue_all.sql")),
-            enqueued_before: statement(include_str!("../stores/postgres/sql/enqueued_before.sql")),
-            serialise: statement(include_str!("../stores/postgres/sql/serialise.sql")),
-            enqueued: statement(include_str!("../stores/postgres/sql/enqueued.sql")),
-            ids_taken: statement(include_str!("../stores/postgres/sql/ids_taken.sql")),
+            enqueue: statement(include_str!("sql/enqueue.sql")),
+            enqueue_all: statement(include_str!("sql/enqueue_all.sql")),
+            enqueued_before: statement(include_str!("sql/enqueued_before.sql")),
+            serialise: statement(include_str!("sql/serialise.sql")),
+            enqueued: statement(include_str!("sql/enqueued.sql")),
+            ids_taken: statement(include_str!("sql/ids_taken.sql")),
         }
     }
 }
@@ -89,7 +89,7 @@ macro_rules! connection {
                 &mut self,
                 outbox: &$crate::outbox::Outbox,
                 namespace: Option<&str>,
-            ) -> Result<Vec<$crate::event::Event>, $crate::store::StoreError> {
+            ) -> Result<Vec<$crate::event::Event>, $crate::error::StoreError> {
                 let $connection = self;
                 $crate::outbox::postgres::read($driver, outbox, namespace).await
             }
@@ -98,7 +98,7 @@ macro_rules! connection {
                 &mut self,
                 outbox: &$crate::outbox::Outbox,
                 ids: &[uuid::Uuid],
-            ) -> Result<Vec<uuid::Uuid>, $crate::store::StoreError> {
+            ) -> Result<Vec<uuid::Uuid>, $crate::error::StoreError> {
                 let $connection = self;
                 $crate::outbox::postgres::ids_taken($driver, outbox, ids).await
             }
@@ -108,7 +108,7 @@ macro_rules! connection {
                 inbox: &$crate::inbox::Inbox,
                 consumer: &str,
                 ids: &[uuid::Uuid],
-            ) -> Result<Vec<uuid::Uuid>, $crate::store::StoreError> {
+            ) -> Result<Vec<uuid::Uuid>, $crate::error::StoreError> {
                 let $connection = self;
                 $crate::inbox::postgres::mark($driver, inbox, consumer, ids).await
             }
@@ -118,7 +118,7 @@ macro_rules! connection {
                 inbox: &$crate::inbox::Inbox,
                 consumer: &str,
                 ids: &[uuid::Uuid],
-            ) -> Result<(), $crate::store::StoreError> {
+            ) -> Result<(), $crate::error::StoreError> {
                 let $connection = self;
                 $crate::inbox::postgres::unmark($driver, inbox, consumer, ids).await
             }
@@ -128,7 +128,7 @@ macro_rules! connection {
                 inbox: &$crate::inbox::Inbox,
                 consumer: &str,
                 limit: i32,
-            ) -> Result<u64, $crate::store::StoreError> {
+            ) -> Result<u64, $crate::error::StoreError> {
                 let $connection = self;
                 $crate::inbox::postgres::prune($driver, inbox, consumer, limit).await
             }
@@ -137,7 +137,7 @@ macro_rules! connection {
                 &mut self,
                 outbox: &$crate::outbox::Outbox,
                 request: $crate::saga::Request<'_>,
-            ) -> Result<$crate::saga::Said, $crate::store::StoreError> {
+            ) -> Result<$crate::saga::Said, $crate::error::StoreError> {
                 let $connection = self;
                 $crate::saga::postgres::answer($driver, outbox, request).await
             }

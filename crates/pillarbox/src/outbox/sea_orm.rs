@@ -9,7 +9,7 @@ use ::sea_orm::{
 };
 
 use super::postgres::{Driver, Refused, Value, connection};
-use crate::store::StoreError;
+use crate::error::StoreError;
 
 async fn rows<C: ConnectionTrait>(
     connection: &C,

@@ -6,7 +6,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row, Transaction};
 
 use super::postgres::{Driver, Refused, Value, connection};
-use crate::store::StoreError;
+use crate::error::StoreError;
 
 impl Driver for PgConnection {
     async fn rows(

@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::error::StoreError;
 use crate::event::Event;
 use crate::payload::Payload;
-use crate::store::StoreError;
 
 #[derive(Deserialize)]
 struct Row {

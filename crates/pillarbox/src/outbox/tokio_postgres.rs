@@ -11,7 +11,7 @@ use ::tokio_postgres::types::{ToSql, Type};
 use ::tokio_postgres::{Client, Error, Row, Transaction};
 
 use super::postgres::{Driver, Refused, Value, connection};
-use crate::store::StoreError;
+use crate::error::StoreError;
 
 type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 

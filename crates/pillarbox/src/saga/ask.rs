@@ -12,9 +12,9 @@ use super::message::{ASK, ASK_TYPE, Ask, addressed};
 use super::row::{Log, Request, Said};
 use super::state::Status;
 use crate::enqueue::EnqueueError;
+use crate::error::StoreError;
 use crate::event::Event;
 use crate::outbox::{Connection, Outbox};
-use crate::store::StoreError;
 
 /// What came of asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

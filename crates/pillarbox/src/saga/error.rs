@@ -2,7 +2,7 @@
 
 use super::machine::Changed;
 use crate::enqueue::EnqueueError;
-use crate::store::StoreError;
+use crate::error::StoreError;
 
 /// Why a saga did not start or go on. Nothing was written by the call; roll the transaction back.
 #[derive(Debug, thiserror::Error)]

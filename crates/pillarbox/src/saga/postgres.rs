@@ -6,10 +6,10 @@ use time::format_description::well_known::Rfc3339;
 
 use super::line::Line;
 use super::row::{Log, Request, Row, Said};
+use crate::error::StoreError;
 use crate::outbox::Outbox;
 use crate::outbox::postgres::{Driver, Value};
 use crate::schema::in_schema;
-use crate::store::StoreError;
 
 /// The statements, with the schema's name in them.
 #[derive(Debug)]
@@ -24,10 +24,10 @@ impl Statements {
     pub(crate) fn in_schema(schema: &str) -> Self {
         let statement = |text| in_schema(text, schema).into();
         Self {
-            insert: statement(include_str!("../stores/postgres/sql/saga_insert.sql")),
-            lock: statement(include_str!("../stores/postgres/sql/saga_lock.sql")),
-            save: statement(include_str!("../stores/postgres/sql/saga_save.sql")),
-            note: statement(include_str!("../stores/postgres/sql/saga_note.sql")),
+            insert: statement(include_str!("sql/saga_insert.sql")),
+            lock: statement(include_str!("sql/saga_lock.sql")),
+            save: statement(include_str!("sql/saga_save.sql")),
+            note: statement(include_str!("sql/saga_note.sql")),
         }
     }
 }

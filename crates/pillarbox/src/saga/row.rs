@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 
 use super::line::Line;
 use super::state::{State, Status};
-use crate::store::StoreError;
+use crate::error::StoreError;
 
 /// One saga.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! `pillarbox destinations ls`
 
 use clap::Args;
-use pillarbox::Scope;
+use pillarbox_store::Scope;
 use time::format_description::well_known::Rfc3339;
 
 use super::super::target::{self, Target};

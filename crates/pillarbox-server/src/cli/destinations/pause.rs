@@ -1,8 +1,8 @@
 //! `pillarbox destinations pause`
 
 use clap::Args;
-use pillarbox::store::UNROUTED;
-use pillarbox::{Operate, Scope};
+use pillarbox_store::store::UNROUTED;
+use pillarbox_store::{Operate, Scope};
 
 use super::super::target::{self, Target};
 use crate::config;

@@ -1,6 +1,6 @@
 //! The rows of one event that goes to several destinations, as one thing.
 
-use pillarbox::operate::Record;
+use pillarbox_store::operate::Record;
 
 /// How the whole stands, in one word: the first of these that fits.
 pub(super) fn status(rows: &[Record]) -> &'static str {

@@ -1,8 +1,8 @@
 //! `pillarbox events ls`
 
 use clap::{Args, ValueEnum};
-use pillarbox::Status;
-use pillarbox::operate::{Filter, Record};
+use pillarbox_store::Status;
+use pillarbox_store::operate::{Filter, Record};
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 

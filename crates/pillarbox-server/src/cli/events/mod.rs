@@ -8,8 +8,8 @@ mod show;
 mod skip;
 
 use clap::{Args, Subcommand};
-use pillarbox::operate::Filter;
-use pillarbox::{Scope, Status};
+use pillarbox_store::operate::Filter;
+use pillarbox_store::{Scope, Status};
 use uuid::Uuid;
 
 use crate::failure::Failure;

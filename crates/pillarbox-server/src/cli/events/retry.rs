@@ -1,8 +1,8 @@
 //! `pillarbox events retry`
 
 use clap::Args;
-use pillarbox::Status;
-use pillarbox::operate::Filter;
+use pillarbox_store::Status;
+use pillarbox_store::operate::Filter;
 use uuid::Uuid;
 
 use super::super::target::Target;

@@ -1,7 +1,7 @@
 //! `pillarbox events show`
 
 use clap::Args;
-use pillarbox::operate::{Filter, Record};
+use pillarbox_store::operate::{Filter, Record};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;

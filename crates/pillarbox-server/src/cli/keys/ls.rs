@@ -1,8 +1,8 @@
 //! `pillarbox keys ls`
 
 use clap::Args;
-use pillarbox::Scope;
-use pillarbox::operate::{BlockedKey, MOST_BEHIND};
+use pillarbox_store::Scope;
+use pillarbox_store::operate::{BlockedKey, MOST_BEHIND};
 
 use super::super::target::Target;
 use crate::failure::Failure;

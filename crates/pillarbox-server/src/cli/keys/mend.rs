@@ -1,8 +1,8 @@
 //! `pillarbox keys skip` and `pillarbox keys retry`: find what blocks a key, and do something about it.
 
 use clap::Args;
-use pillarbox::operate::BlockedKey;
-use pillarbox::{Operate, Scope};
+use pillarbox_store::operate::BlockedKey;
+use pillarbox_store::{Operate, Scope};
 
 use super::super::target::Target;
 use crate::failure::Failure;

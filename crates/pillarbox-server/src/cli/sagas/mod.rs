@@ -5,8 +5,8 @@ mod ls;
 mod show;
 
 use clap::{Args, Subcommand};
-use pillarbox::Operate;
 use pillarbox::saga::{Ask, SagaFilter, SagaRecord};
+use pillarbox_store::Operate;
 
 use crate::failure::Failure;
 use crate::output;

@@ -1,8 +1,8 @@
 //! `[[adopt]]`
 
 use pillarbox::retry::{Jitter, Schedule};
-use pillarbox::stores::postgres::adopt::{Counts, LayoutError, Payload, Status, built_in, built_ins};
 use pillarbox_dispatch::Pattern;
+use pillarbox_store::stores::postgres::adopt::{Counts, LayoutError, Payload, Status, built_in, built_ins};
 
 use super::*;
 

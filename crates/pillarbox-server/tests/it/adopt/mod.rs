@@ -7,7 +7,7 @@
 //! the other commands say of adopted tables.
 
 mod hook;
-#[path = "../../../../pillarbox/tests/it/postgres/adopt/seeds.rs"]
+#[path = "../../../../pillarbox-store/tests/it/postgres/adopt/seeds.rs"]
 mod seeds;
 mod system;
 

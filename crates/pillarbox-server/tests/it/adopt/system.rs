@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pillarbox::stores::postgres::{Options, Postgres};
+use pillarbox_store::stores::postgres::{Options, Postgres};
 use serde_json::Value;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};

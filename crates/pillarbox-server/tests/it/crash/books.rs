@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use pillarbox::stores::sqlite;
 use pillarbox::{EnqueueError, Outbox};
+use pillarbox_store::stores::sqlite;
 use sqlx::{PgPool, SqlitePool};
 use uuid::Uuid;
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use pillarbox::operate::{BlockedKey, DestinationRecord, Stats};
-use pillarbox::store::{
+use pillarbox::{Delivery, Event};
+use pillarbox_store::operate::{BlockedKey, DestinationRecord, Stats};
+use pillarbox_store::store::{
     Aside, ClaimRequest, Due, Heartbeat, LaneRequest, Range, Routed, Routing, Settlement, Source,
     SweepRequest, Swept,
 };
-use pillarbox::{Delivery, Event, Operate, Scope};
+use pillarbox_store::{Operate, Scope};
 use uuid::Uuid;
 
 use crate::store_suite::harness::Harness;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{Aside, Share, Source, Take, UNROUTED};
-use pillarbox::{Event, Scope, Verdict};
+use pillarbox::Event;
+use pillarbox_store::store::{Aside, Share, Source, Take, UNROUTED};
+use pillarbox_store::{Scope, Verdict};
 use proptest::option::weighted;
 use proptest::prelude::{Just, Strategy, any};
 use proptest::prop_oneof;

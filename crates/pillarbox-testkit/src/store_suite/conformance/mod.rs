@@ -9,8 +9,10 @@
 mod call;
 mod history;
 
-use pillarbox::operate::{Filter, Record};
-use pillarbox::store::{ClaimRequest, LANES, LaneRequest, Member, Range, Routing, Settlement, SweepRequest};
+use pillarbox_store::operate::{Filter, Record};
+use pillarbox_store::store::{
+    ClaimRequest, LANES, LaneRequest, Member, Range, Routing, Settlement, SweepRequest,
+};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use uuid::Uuid;
 

@@ -1,0 +1,23 @@
+//! The databases that hold an outbox, as the dispatcher and the daemon see them.
+//!
+//! **This API is unstable.** Applications use [`pillarbox`]: it enqueues, consumes and runs sagas. This crate is for what
+//! delivers and operates: the dispatcher, the daemon, and the tests of both.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`store`] | the port of the dispatcher: find, claim, route, settle, renew, sweep |
+//! | [`operate`] | the port of operators: list, show, retry, skip, delete, pause |
+//! | [`state`], [`verdict`] | the four states of a row, and what follows from an attempt |
+//! | [`stores`] | memory, PostgreSQL, SQLite |
+
+pub mod operate;
+pub mod state;
+pub mod store;
+pub mod stores;
+pub mod verdict;
+
+pub use operate::Operate;
+pub use pillarbox::StoreError;
+pub use state::{Lease, State, Status};
+pub use store::{Scope, Store};
+pub use verdict::Verdict;

@@ -1,0 +1,346 @@
+//! The port for people: look, count, retry, delete.
+
+use async_trait::async_trait;
+use serde::Serialize;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::state::Status;
+use crate::store::{Scope, StoreError};
+use pillarbox::saga::{Ask, Asked, SagaFilter, SagaLine, SagaRecord};
+
+/// How many rows there are in each state.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Stats {
+    /// Waiting.
+    pub pending: u64,
+    /// Claimed.
+    pub processing: u64,
+    /// Done.
+    pub delivered: u64,
+    /// Given up on.
+    pub dead: u64,
+    /// With a status that somebody else wrote.
+    pub unknown: u64,
+    /// Of the pending, those that no route leads anywhere.
+    pub unrouted: u64,
+    /// Are these counts exact? A large table is not counted: `delivered` is then an estimate, and the
+    /// others stop at a cap.
+    pub exact: bool,
+    /// How long the oldest row that is due has waited, in seconds.
+    pub oldest_pending_seconds: Option<f64>,
+}
+
+/// One row, as people see it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Record {
+    /// The row's id.
+    pub id: Uuid,
+    /// The event's id.
+    pub event_id: Uuid,
+    /// The order of insertion.
+    pub seq: i64,
+    /// Who published.
+    pub namespace: String,
+    /// What.
+    pub topic: String,
+    /// What happened.
+    pub event_type: Option<String>,
+    /// The version of the payload's shape.
+    pub event_version: i32,
+    /// What kind of thing it happened to.
+    pub aggregate_type: Option<String>,
+    /// Which one.
+    pub aggregate_id: Option<String>,
+    /// Whose.
+    pub tenant_id: Option<Uuid>,
+    /// The idempotency key.
+    pub dedupe_key: Option<String>,
+    /// The ordering key.
+    pub ordering_key: Option<String>,
+    /// How bad.
+    pub severity: Option<String>,
+    /// Where to.
+    pub destination: Option<String>,
+    /// Where it stands, in the table's own word.
+    pub status: String,
+    /// Has it left its lane? Then it neither waits for others of its key nor holds them up.
+    pub unordered: bool,
+    /// How many attempts there were.
+    pub attempts: i32,
+    /// How many there can be, if the row knows.
+    pub max_attempts: Option<i32>,
+    /// When the next is due.
+    #[serde(with = "time::serde::rfc3339")]
+    pub next_attempt_at: OffsetDateTime,
+    /// Who holds it.
+    pub locked_by: Option<Uuid>,
+    /// Until when.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub locked_until: Option<OffsetDateTime>,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+    /// When it was written.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    /// When it changed last.
+    #[serde(with = "time::serde::rfc3339")]
+    pub updated_at: OffsetDateTime,
+    /// When it was delivered.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub delivered_at: Option<OffsetDateTime>,
+    /// What kind of payload, if it is not JSON.
+    pub content_type: Option<String>,
+    /// How it is encoded.
+    pub content_encoding: Option<String>,
+    /// Sent along.
+    pub headers: serde_json::Value,
+    /// The payload; only where one row is asked for. JSON null for bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<serde_json::Value>,
+    /// How many bytes the payload has if it is not JSON.
+    pub body_bytes: Option<i64>,
+}
+
+/// Which rows to list. Newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Filter {
+    /// Within which scope.
+    pub scope: Scope,
+    /// In which state. [`Status::Unknown`] with any text means every status that is not ours.
+    pub status: Option<Status>,
+    /// Of which topic.
+    pub topic: Option<String>,
+    /// On their way to which destination.
+    pub destination: Option<String>,
+    /// Of which event: all rows of its family.
+    pub event: Option<Uuid>,
+    /// Only rows before this `seq`: the next page.
+    pub before: Option<i64>,
+    /// How many at the most; 50 if zero.
+    pub limit: usize,
+}
+
+/// A key that does not go on because its first unfinished row failed or is dead.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BlockedKey {
+    /// Who published.
+    pub namespace: String,
+    /// Where to, if the row knows.
+    pub destination: Option<String>,
+    /// The key.
+    pub ordering_key: String,
+    /// The row that holds the others up.
+    pub head: Uuid,
+    /// Its place in the order of insertion.
+    pub seq: i64,
+    /// Where it stands: dead, or pending after a failed attempt.
+    pub status: String,
+    /// How many attempts it had.
+    pub attempts: i32,
+    /// What went wrong last.
+    pub reason: Option<String>,
+    /// How long ago the row was written, in seconds.
+    pub age_seconds: f64,
+    /// When it is tried again, if it is pending.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub next_attempt_at: Option<OffsetDateTime>,
+    /// How many rows wait behind it; stops at [`MOST_BEHIND`].
+    pub behind: u64,
+}
+
+/// Why a pending row is dead that a person let the others of its key go past.
+pub const SKIPPED: &str = "skipped by a person";
+
+/// Up to how many rows behind a blocked head are counted.
+pub const MOST_BEHIND: u64 = 1000;
+
+/// What the outbox knows of a destination.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DestinationRecord {
+    /// Its name.
+    pub name: String,
+    /// Is it paused, since when and why?
+    pub paused: Option<Paused>,
+    /// How many rows wait for it; stops at [`MOST_WAITING`].
+    pub pending: u64,
+    /// How many rows on their way to it are dead; stops at [`MOST_WAITING`].
+    pub dead: u64,
+}
+
+/// Up to how many rows of a destination are counted.
+pub const MOST_WAITING: u64 = 10_000;
+
+/// Why nothing is sent to a destination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Paused {
+    /// Since when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub since: OffsetDateTime,
+    /// Why.
+    pub reason: String,
+}
+
+/// What a worker said of itself last.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkerRecord {
+    /// Who: a fresh id per start.
+    pub id: Uuid,
+    /// On which machine.
+    pub host: String,
+    /// Which version of Pillarbox.
+    pub version: String,
+    /// For which namespaces; all if there are none.
+    pub scope: Option<Vec<String>>,
+    /// Since when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub started_at: OffsetDateTime,
+    /// When it was heard of last.
+    #[serde(with = "time::serde::rfc3339")]
+    pub seen_at: OffsetDateTime,
+    /// Is it alive, as far as one can tell?
+    pub alive: bool,
+    /// How many lanes it takes care of.
+    pub lanes: u32,
+    /// Rows taken since its start.
+    pub claimed: u64,
+    /// Rows delivered.
+    pub delivered: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+}
+
+/// What becomes of a table that was adopted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SourceRecord {
+    /// What rows know it by.
+    pub name: String,
+    /// How many of its rows are on their way; stops at [`MOST_WAITING`].
+    pub on_their_way: u64,
+    /// How many of its rows have not been told yet what became of them, because somebody held them locked; stops at
+    /// [`MOST_WAITING`].
+    pub behind: u64,
+    /// How many of its rows have a status that the layout does not know, and are left alone; stops at
+    /// [`MOST_UNKNOWN`]. Nobody can tell who does not know the layout.
+    pub unknown: Option<u64>,
+    /// Which worker takes its rows over; none if none does.
+    pub importer: Option<Uuid>,
+}
+
+/// Up to how many rows of a table with an unknown status are counted.
+pub const MOST_UNKNOWN: u64 = 1000;
+
+/// What a person may do to an outbox.
+///
+/// Proven by `pillarbox_testkit::store_suite!`.
+#[async_trait]
+pub trait Operate: Send + Sync + 'static {
+    /// Counts, within bounds.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn stats(&self, scope: &Scope) -> Result<Stats, StoreError>;
+
+    /// Lists rows without their payloads.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError>;
+
+    /// One row, with its payload.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn show(&self, id: Uuid) -> Result<Option<Record>, StoreError>;
+
+    /// Makes dead or pending rows due now, with all their attempts. Returns the ids that it changed;
+    /// rows that are delivered, in somebody's hands or of unknown status are left alone.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn retry(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
+
+    /// Deletes rows that nobody is working on: any but those under a lease that holds. Returns the ids.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
+
+    /// Keys that do not go on, oldest head first.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError>;
+
+    /// Lets the others of their keys go past these rows. A pending one is dead afterwards; a dead one stays dead.
+    /// Returns the ids that it changed; rows without a lane, delivered ones and ones in somebody's hands are left
+    /// alone.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
+
+    /// Destinations that are paused or have pending or dead rows, in the order of their names.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError>;
+
+    /// Pauses a destination: nothing is claimed for it until it is resumed, whoever restarts.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError>;
+
+    /// Ends a pause. Says whether there was one.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn resume(&self, destination: &str) -> Result<bool, StoreError>;
+
+    /// The workers that were heard of in the last day, the latest start first.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError>;
+
+    /// The tables that were adopted, in the order of their names. There are none unless the store can adopt.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn sources(&self) -> Result<Vec<SourceRecord>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Lists sagas, without what they know. There are none unless the store keeps them.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn sagas(&self, _filter: &SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// One saga, with what it knows.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn saga(&self, _name: &str, _id: &str) -> Result<Option<SagaRecord>, StoreError> {
+        Ok(None)
+    }
+
+    /// The last lines of a saga's log, in their order; at most [`MOST_LINES`](pillarbox::saga::MOST_LINES).
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn saga_log(&self, _name: &str, _id: &str) -> Result<Vec<SagaLine>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Asks something of a saga: enqueues a message to it. Done when the application that runs it gets that.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn ask_saga(&self, _name: &str, _id: &str, _ask: Ask) -> Result<Asked, StoreError> {
+        Ok(Asked::Unknown)
+    }
+}

@@ -1,0 +1,201 @@
+//! Takes due rows for one worker, and rows whose lease ran out.
+//!
+//! **If we die here** the lease ends and the next claim takes the rows. The attempt stays counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{Row, Table};
+use crate::state::{Change, Lease};
+use crate::store::{ClaimRequest, LANES, Share, Take};
+use pillarbox::event::Delivery;
+
+impl Table {
+    pub(super) fn claim(&mut self, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Delivery> {
+        let lease = Lease {
+            worker: request.worker,
+            claim: request.claim,
+            until: now + request.lease,
+        };
+        let change = Change::Claim {
+            lease,
+            limit: request.max_attempts,
+        };
+        let elsewhere =
+            |row: &Row| row.lane.is_some() && row.is_unfinished() && row.event.destination.is_some();
+        let contested = self.rows.values().any(elsewhere);
+        let mut room = request.max_bytes;
+        let mut claimed = Vec::new();
+        for id in self.candidates(request, now) {
+            let Some(row) = self.find(id) else { continue };
+            let recovered = row.state.is_expired(now);
+            let Ok(state) = row.state.clone().step(change.clone(), now) else {
+                continue;
+            };
+            let size = row.event.payload.len();
+            if size > room && !claimed.is_empty() {
+                break;
+            }
+            room = room.saturating_sub(size);
+            row.state = state;
+            row.updated_at = now;
+            let contested = contested && row.lane.is_some() && row.event.destination.is_none();
+            claimed.push(row.delivery(&lease, recovered, contested));
+        }
+        claimed.sort_by_key(|delivery| delivery.seq);
+        claimed
+    }
+
+    /// In the order in which they are taken.
+    fn candidates(&self, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
+        match &request.take {
+            Take::Free(shares) => shares
+                .iter()
+                .flat_map(|share| self.free(share, request, now))
+                .collect(),
+            Take::Keyed(shares) => shares
+                .iter()
+                .flat_map(|share| self.keyed(share, request, now))
+                .collect(),
+            Take::Recovered(limit) => self.expired(request, now, |row| row.state.attempts < 2, *limit),
+            Take::Alone => self.expired(request, now, |row| row.state.attempts >= 2, 1),
+        }
+    }
+
+    /// Rows that have waited by the time they are due, at most half of what is asked for; then fresh ones.
+    fn free(&self, share: &Share, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
+        let due: Vec<&Row> = self
+            .rows
+            .values()
+            .filter(|row| row.lane.is_none() && row.is_from(&share.source) && row.is_due(now))
+            .filter(|row| request.scope.contains(&row.event.namespace))
+            .filter(|row| !row.state.is_exhausted(request.max_attempts))
+            .collect();
+        let (mut fresh, mut waited): (Vec<&Row>, Vec<&Row>) = due.into_iter().partition(|row| row.is_fresh());
+        fresh.retain(|row| row.seq >= share.floor);
+        waited.sort_by_key(|row| (row.state.due, row.seq));
+        if share.fair {
+            waited.append(&mut fresh);
+            return in_turns(waited, share.limit);
+        }
+        waited.truncate(share.limit.div_ceil(2));
+        fresh.truncate(share.limit - waited.len());
+        waited.into_iter().chain(fresh).map(|row| row.id).collect()
+    }
+
+    /// The beginnings of as many keys as there are, within the limit and from the first lane on.
+    fn keyed(&self, share: &Share, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
+        let mut keys: BTreeMap<(u16, &str), Vec<&Row>> = BTreeMap::new();
+        let theirs = |row: &&Row| {
+            row.is_from(&share.source) && row.is_unfinished() && request.scope.contains(&row.event.namespace)
+        };
+        for row in self.rows.values().filter(theirs) {
+            let (Some(lane), Some(key)) = (row.lane, &row.event.ordering_key) else {
+                continue;
+            };
+            if self.owns(request.worker, &row.event.namespace, lane, now) {
+                let turn = (lane + LANES - request.first_lane) % LANES;
+                keys.entry((turn, key)).or_default().push(row);
+            }
+        }
+        let mut runs: Vec<Vec<Uuid>> = keys
+            .into_values()
+            .map(|rows| self.beginning(&rows, request, now))
+            .collect();
+        runs.retain(|run| !run.is_empty());
+        runs.truncate((share.limit / 16).max((share.limit / 4).min(16)).max(1));
+        let each = share.limit.div_ceil(runs.len().max(1));
+        runs.into_iter()
+            .flat_map(|run| run.into_iter().take(each))
+            .take(share.limit)
+            .collect()
+    }
+
+    /// The rows of a key up to the first that cannot be taken.
+    fn beginning(&self, rows: &[&Row], request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
+        let before = |row: &Row| {
+            let unrouted = |other: &&Row| other.event.destination.is_none() && !row.is_from(&other.source());
+            self.rows
+                .values()
+                .filter(unrouted)
+                .any(|other| row.waits_for(other, None))
+        };
+        rows.iter()
+            .take_while(|row| {
+                row.is_due(now) && !row.state.is_exhausted(request.max_attempts) && !before(row)
+            })
+            .map(|row| row.id)
+            .collect()
+    }
+
+    /// Rows whose lease ran out, lowest `seq` first, and no row of a key without those before it.
+    fn expired(
+        &self,
+        request: &ClaimRequest,
+        now: OffsetDateTime,
+        wanted: impl Fn(&Row) -> bool,
+        limit: usize,
+    ) -> Vec<Uuid> {
+        let mut taken: BTreeSet<Uuid> = BTreeSet::new();
+        for row in self.rows.values().filter(|row| row.state.is_expired(now)) {
+            let ours = request.scope.contains(&row.event.namespace)
+                && !row.state.is_exhausted(request.max_attempts)
+                && !row
+                    .event
+                    .destination
+                    .as_ref()
+                    .is_some_and(|name| request.closed.contains(name));
+            let in_turn = row.lane.is_none_or(|lane| {
+                let destination = row.event.destination.as_deref();
+                let mut others = self.rows.values();
+                self.owns(request.worker, &row.event.namespace, lane, now)
+                    && !others.any(|other| row.waits_for(other, destination) && !taken.contains(&other.id))
+            });
+            if taken.len() < limit && ours && in_turn && wanted(row) {
+                taken.insert(row.id);
+            }
+        }
+        self.rows
+            .values()
+            .map(|row| row.id)
+            .filter(|id| taken.contains(id))
+            .collect()
+    }
+
+    /// Is there a row whose lease ran out that this claim could take?
+    pub(super) fn is_claimable(&self, request: &ClaimRequest, now: OffsetDateTime) -> bool {
+        !self.candidates(request, now).is_empty()
+    }
+}
+
+/// One row of each tenant after another.
+fn in_turns(rows: Vec<&Row>, limit: usize) -> Vec<Uuid> {
+    let mut taken: BTreeMap<Option<Uuid>, usize> = BTreeMap::new();
+    let mut turns: Vec<(usize, &Row)> = Vec::new();
+    for row in rows {
+        let turn = taken.entry(row.event.tenant_id).or_default();
+        turns.push((*turn, row));
+        *turn += 1;
+    }
+    turns.sort_by_key(|(turn, _)| *turn);
+    turns.into_iter().take(limit).map(|(_, row)| row.id).collect()
+}
+
+impl Row {
+    fn delivery(&self, lease: &Lease, recovered: bool, contested: bool) -> Delivery {
+        Delivery {
+            id: self.id,
+            seq: self.seq,
+            event: self.event.clone(),
+            lane: self.lane,
+            attempts: self.state.attempts,
+            max_attempts: self.state.max_attempts,
+            created_at: self.created_at,
+            claim: lease.claim,
+            recovered,
+            contested,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The reference: an outbox in memory, short enough to read, made of the [state machine](crate::state)
+//! and nothing else.
+//!
+//! For tests. **If we die here** everything is gone; a store that survives is next door.
+
+mod claim;
+mod enqueue;
+mod inbox;
+mod look;
+mod operate;
+mod route;
+mod settle;
+mod sweep;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+pub use self::enqueue::Transaction;
+use self::workers::{Lanes, Worker};
+use crate::operate::Paused;
+use crate::state::{State, Status};
+use crate::store::{
+    Aside, ClaimRequest, Heartbeat, LANES, LaneRequest, Look, Range, Routed, Routing, Scope, Settlement,
+    Source, Store, StoreError, Stub, SweepRequest, Swept,
+};
+use pillarbox::clock::{Clock, SystemClock};
+use pillarbox::event::{Delivery, Event};
+use pillarbox::internal::restored;
+use pillarbox::validate::Limits;
+
+/// An outbox in memory. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    table: Arc<Mutex<Table>>,
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+}
+
+/// The rows in the order of `seq`, each before its siblings, and the last `seq`, which is never given twice.
+#[derive(Debug, Default)]
+struct Table {
+    rows: BTreeMap<(i64, usize), Row>,
+    last_seq: i64,
+    lanes: BTreeMap<String, Lanes>,
+    workers: BTreeMap<Uuid, Worker>,
+    paused: BTreeMap<String, Paused>,
+    marks: inbox::Marks,
+}
+
+#[derive(Debug, Clone)]
+struct Row {
+    /// Differs from the event's for siblings.
+    id: Uuid,
+    seq: i64,
+    event: Event,
+    lane: Option<u16>,
+    state: State,
+    created_at: OffsetDateTime,
+    updated_at: OffsetDateTime,
+    delivered_at: Option<OffsetDateTime>,
+}
+
+impl Row {
+    /// Neither delivered nor out of the way.
+    fn is_unfinished(&self) -> bool {
+        match self.state.status {
+            Status::Pending | Status::Processing | Status::Dead => true,
+            Status::Delivered | Status::Unknown(_) => false,
+        }
+    }
+
+    fn is_due(&self, now: OffsetDateTime) -> bool {
+        self.state.status == Status::Pending && self.state.due <= now
+    }
+
+    /// Was it never made to wait?
+    fn is_fresh(&self) -> bool {
+        self.state.due <= self.created_at
+    }
+
+    fn is_from(&self, source: &Source) -> bool {
+        self.event.destination == source.destination && self.event.namespace == source.namespace
+    }
+
+    /// Do the two have a key in common, and keep to it?
+    fn shares_key(&self, other: &Self) -> bool {
+        let ordered = self.lane.is_some() && other.lane.is_some();
+        ordered
+            && self.event.namespace == other.event.namespace
+            && self.event.ordering_key == other.event.ordering_key
+    }
+
+    /// Must `other` be done with before this row may go to `destination`?
+    fn waits_for(&self, other: &Self, destination: Option<&str>) -> bool {
+        let there = other.event.destination.as_deref();
+        other.seq < self.seq
+            && self.shares_key(other)
+            && other.is_unfinished()
+            && (there.is_none() || there == destination)
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new(Arc::new(SystemClock))
+    }
+}
+
+impl Memory {
+    /// An empty outbox that takes its time from `clock`.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            table: Arc::default(),
+            clock,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Sets what is accepted.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Every event that was committed, in the order in which they were enqueued, as the application said it: what is
+    /// compressed is decompressed, and siblings are left out. For tests that [look into it](pillarbox::testing).
+    pub fn events(&self) -> Vec<Event> {
+        let events = self.table().events().into_iter().map(|(_, event)| event);
+        let restored = |event| restored(event, usize::MAX).expect("it was compressed by this program");
+        events.map(restored).collect()
+    }
+
+    /// Writes over a row's state, as another client of a database could. For tests of what follows.
+    pub fn overwrite(&self, id: Uuid, change: impl FnOnce(&mut State)) {
+        if let Some(row) = self.table().find(id) {
+            change(&mut row.state);
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Nothing panics while it holds the table half-changed.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn find(&mut self, id: Uuid) -> Option<&mut Row> {
+        self.rows.values_mut().find(|row| row.id == id)
+    }
+
+    /// Where a row stands among the others.
+    fn place(&self, id: Uuid) -> Option<(i64, usize)> {
+        self.rows
+            .iter()
+            .find(|(_, row)| row.id == id)
+            .map(|(place, _)| *place)
+    }
+}
+
+/// The lane of a key. Any hash does here: it is gone with the process.
+fn lane(key: &str) -> u16 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    u16::try_from(hasher.finish() % u64::from(LANES)).unwrap_or_default()
+}
+
+#[async_trait]
+impl Store for Memory {
+    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
+        Ok(self.table().look(scope, after, limit, self.clock.wall()))
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
+        Ok(self.table().claim(request, self.clock.wall()))
+    }
+
+    async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError> {
+        Ok(self.table().route(worker, routings, self.clock.wall()))
+    }
+
+    async fn settle(&self, worker: Uuid, settlements: &[Settlement]) -> Result<Vec<Uuid>, StoreError> {
+        Ok(self.table().settle(worker, settlements, self.clock.wall()))
+    }
+
+    async fn renew(
+        &self,
+        worker: Uuid,
+        held: &[(Uuid, Uuid)],
+        lease: Duration,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        Ok(self.table().renew(worker, held, lease, self.clock.wall()))
+    }
+
+    async fn sweep(&self, request: &SweepRequest) -> Result<Swept, StoreError> {
+        Ok(self.table().sweep(request, self.clock.wall()))
+    }
+
+    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+        Ok(self.table().share_lanes(request, self.clock.wall()))
+    }
+
+    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        self.table().beat(heartbeat, self.clock.wall());
+        Ok(())
+    }
+
+    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
+        self.table().leave(worker);
+        Ok(())
+    }
+
+    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.table().pause(destination, reason, self.clock.wall());
+        Ok(())
+    }
+
+    async fn aside(
+        &self,
+        what: Aside,
+        scope: &Scope,
+        after: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<Stub>, StoreError> {
+        Ok(self.table().aside(what, scope, after, limit))
+    }
+
+    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        Ok(self.table().let_go(what, ids, self.clock.wall()))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

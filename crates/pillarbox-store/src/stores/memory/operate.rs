@@ -1,0 +1,268 @@
+//! What people ask of the outbox.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{Memory, Row, Table};
+use crate::operate::{
+    BlockedKey, DestinationRecord, Filter, MOST_BEHIND, Operate, Record, SKIPPED, Stats, WorkerRecord,
+};
+use crate::state::{Change, Status};
+use crate::store::{Scope, StoreError, UNROUTED};
+use pillarbox::payload::Payload;
+
+#[async_trait]
+impl Operate for Memory {
+    async fn stats(&self, scope: &Scope) -> Result<Stats, StoreError> {
+        let now = self.clock.wall();
+        let mut stats = Stats {
+            exact: true,
+            ..Stats::default()
+        };
+        for row in self
+            .table()
+            .rows
+            .values()
+            .filter(|row| scope.contains(&row.event.namespace))
+        {
+            match row.state.status {
+                Status::Pending => {
+                    stats.pending += 1;
+                    stats.unrouted += u64::from(row.event.destination.as_deref() == Some(UNROUTED));
+                }
+                Status::Processing => stats.processing += 1,
+                Status::Delivered => stats.delivered += 1,
+                Status::Dead => stats.dead += 1,
+                Status::Unknown(_) => stats.unknown += 1,
+            }
+            if row.state.status == Status::Pending && row.state.due <= now {
+                let waited = (now - row.state.due).as_seconds_f64();
+                stats.oldest_pending_seconds = Some(
+                    stats
+                        .oldest_pending_seconds
+                        .map_or(waited, |oldest| oldest.max(waited)),
+                );
+            }
+        }
+        Ok(stats)
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+        let limit = if filter.limit == 0 { 50 } else { filter.limit };
+        let wanted = |row: &&Row| {
+            filter.scope.contains(&row.event.namespace)
+                && filter
+                    .topic
+                    .as_ref()
+                    .is_none_or(|topic| *topic == row.event.topic)
+                && filter
+                    .destination
+                    .as_ref()
+                    .is_none_or(|name| row.event.destination.as_ref() == Some(name))
+                && filter.event.is_none_or(|event| row.event.id == event)
+                && filter.before.is_none_or(|before| row.seq < before)
+                && match &filter.status {
+                    None => true,
+                    Some(Status::Unknown(_)) => matches!(row.state.status, Status::Unknown(_)),
+                    Some(status) => *status == row.state.status,
+                }
+        };
+        Ok(self
+            .table()
+            .rows
+            .values()
+            .rev()
+            .filter(wanted)
+            .take(limit)
+            .map(|row| row.record(false))
+            .collect())
+    }
+
+    async fn show(&self, id: Uuid) -> Result<Option<Record>, StoreError> {
+        Ok(self.table().find(id).map(|row| row.record(true)))
+    }
+
+    async fn retry(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        let now = self.clock.wall();
+        let mut table = self.table();
+        Ok(ids
+            .iter()
+            .copied()
+            .filter(|id| table.change(*id, Change::Revive, now))
+            .collect())
+    }
+
+    async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        let now = self.clock.wall();
+        let mut table = self.table();
+        let mut deleted = Vec::new();
+        table.rows.retain(|_, row| {
+            let held = row.state.status == Status::Processing && !row.state.is_expired(now);
+            let goes = ids.contains(&row.id) && !held;
+            if goes {
+                deleted.push(row.id);
+            }
+            !goes
+        });
+        Ok(deleted)
+    }
+
+    async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
+        let now = self.clock.wall();
+        let table = self.table();
+        let failed = |row: &&Row| {
+            let stuck = match row.state.status {
+                Status::Dead => true,
+                Status::Pending => row.state.attempts > 0,
+                Status::Processing | Status::Delivered | Status::Unknown(_) => false,
+            };
+            let destination = row.event.destination.as_deref();
+            let first = |row: &Row| !table.rows.values().any(|other| row.waits_for(other, destination));
+            stuck && row.lane.is_some() && scope.contains(&row.event.namespace) && first(row)
+        };
+        let heads = table.rows.values().filter(failed).take(limit);
+        Ok(heads.map(|head| table.blocked_key(head, now)).collect())
+    }
+
+    async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        let now = self.clock.wall();
+        let mut table = self.table();
+        let mut skipped = Vec::new();
+        for row in table.rows.values_mut() {
+            let stuck = matches!(row.state.status, Status::Pending | Status::Dead);
+            if !ids.contains(&row.id) || !stuck || row.lane.is_none() {
+                continue;
+            }
+            row.lane = None;
+            if row.state.status == Status::Pending {
+                row.state.status = Status::Dead;
+                row.state.last_error.get_or_insert_with(|| SKIPPED.to_owned());
+            }
+            row.state.lease = None;
+            row.updated_at = now;
+            skipped.push(row.id);
+        }
+        Ok(skipped)
+    }
+
+    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError> {
+        let table = self.table();
+        let mut records: BTreeMap<String, DestinationRecord> = BTreeMap::new();
+        let mut record = |name: &str, change: &dyn Fn(&mut DestinationRecord)| {
+            change(
+                records
+                    .entry(name.to_owned())
+                    .or_insert_with(|| DestinationRecord {
+                        name: name.to_owned(),
+                        paused: table.paused.get(name).cloned(),
+                        pending: 0,
+                        dead: 0,
+                    }),
+            );
+        };
+        for name in table.paused.keys() {
+            record(name, &|_| {});
+        }
+        for row in table.rows.values() {
+            let Some(name) = row
+                .event
+                .destination
+                .as_deref()
+                .filter(|_| scope.contains(&row.event.namespace))
+            else {
+                continue;
+            };
+            match row.state.status {
+                Status::Pending => record(name, &|record| record.pending += 1),
+                Status::Dead => record(name, &|record| record.dead += 1),
+                Status::Processing | Status::Delivered | Status::Unknown(_) => {}
+            }
+        }
+        Ok(records.into_values().collect())
+    }
+
+    async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.table().pause(destination, reason, self.clock.wall());
+        Ok(())
+    }
+
+    async fn resume(&self, destination: &str) -> Result<bool, StoreError> {
+        Ok(self.table().paused.remove(destination).is_some())
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        Ok(self.table().worker_records(self.clock.wall()))
+    }
+}
+
+impl Table {
+    fn blocked_key(&self, head: &Row, now: OffsetDateTime) -> BlockedKey {
+        let behind = self
+            .rows
+            .values()
+            .filter(|row| row.waits_for(head, row.event.destination.as_deref()))
+            .count();
+        let pending = head.state.status == Status::Pending;
+        BlockedKey {
+            namespace: head.event.namespace.clone(),
+            destination: head.event.destination.clone(),
+            ordering_key: head.event.ordering_key.clone().unwrap_or_default(),
+            head: head.id,
+            seq: head.seq,
+            status: head.state.status.as_str().to_owned(),
+            attempts: i32::try_from(head.state.attempts).unwrap_or(i32::MAX),
+            reason: head.state.last_error.clone(),
+            age_seconds: (now - head.created_at).as_seconds_f64(),
+            next_attempt_at: pending.then_some(head.state.due),
+            behind: (behind as u64).min(MOST_BEHIND),
+        }
+    }
+}
+
+impl Row {
+    fn record(&self, with_payload: bool) -> Record {
+        let (event, state) = (&self.event, &self.state);
+        let (payload, body_bytes) = match &event.payload {
+            Payload::Json(text) => (serde_json::from_slice(text).unwrap_or_default(), None),
+            Payload::Bytes(body) => (serde_json::Value::Null, i64::try_from(body.len()).ok()),
+        };
+        Record {
+            id: self.id,
+            event_id: event.id,
+            seq: self.seq,
+            namespace: event.namespace.clone(),
+            topic: event.topic.clone(),
+            event_type: event.event_type.clone(),
+            event_version: event.event_version,
+            aggregate_type: event.aggregate_type.clone(),
+            aggregate_id: event.aggregate_id.clone(),
+            tenant_id: event.tenant_id,
+            // Siblings leave it to the first row.
+            dedupe_key: event.dedupe_key.clone().filter(|_| self.id == event.id),
+            ordering_key: event.ordering_key.clone(),
+            severity: event.severity.clone(),
+            destination: event.destination.clone(),
+            status: state.status.as_str().to_owned(),
+            unordered: event.ordering_key.is_some() && self.lane.is_none(),
+            attempts: i32::try_from(state.attempts).unwrap_or(i32::MAX),
+            max_attempts: state
+                .max_attempts
+                .map(|max| i32::try_from(max).unwrap_or(i32::MAX)),
+            next_attempt_at: state.due,
+            locked_by: state.lease.map(|lease| lease.worker),
+            locked_until: state.lease.map(|lease| lease.until),
+            last_error: state.last_error.clone(),
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            delivered_at: self.delivered_at,
+            content_type: event.content_type.clone(),
+            content_encoding: event.content_encoding.clone(),
+            headers: serde_json::json!(event.headers),
+            payload: with_payload.then_some(payload),
+            body_bytes,
+        }
+    }
+}

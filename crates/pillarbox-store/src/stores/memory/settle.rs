@@ -1,0 +1,89 @@
+//! Writes outcomes down, and extends leases. Both only for rows that are still held.
+//!
+//! **If we die here** the row stays in processing and its lease runs out: the event may be sent again.
+
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{Row, Table};
+use crate::state::{Change, Status};
+use crate::store::Settlement;
+use crate::verdict::Verdict;
+
+impl Table {
+    pub(super) fn settle(
+        &mut self,
+        worker: Uuid,
+        settlements: &[Settlement],
+        now: OffsetDateTime,
+    ) -> Vec<Uuid> {
+        let mut lost = Vec::new();
+        for Settlement {
+            id,
+            claim,
+            verdict,
+            destination,
+            max_attempts,
+            unordered,
+        } in settlements
+        {
+            if *verdict == Verdict::Discard {
+                let held = |row: &&Row| row.state.is_held(worker, *claim);
+                let place = self.place(*id);
+                match place.filter(|place| self.rows.get(place).filter(held).is_some()) {
+                    Some(place) => drop(self.rows.remove(&place)),
+                    None => lost.push(*id),
+                }
+                continue;
+            }
+            let change = Change::Settle {
+                worker,
+                claim: *claim,
+                verdict: verdict.clone(),
+            };
+            if !self.change(*id, change, now) {
+                lost.push(*id);
+                continue;
+            }
+            let Some(row) = self.find(*id) else { continue };
+            row.event.destination = destination.clone().or_else(|| row.event.destination.take());
+            row.state.max_attempts = max_attempts.or(row.state.max_attempts);
+            row.lane = row.lane.filter(|_| !unordered);
+            if row.state.status == Status::Delivered {
+                row.delivered_at = Some(now);
+            }
+        }
+        lost
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        worker: Uuid,
+        held: &[(Uuid, Uuid)],
+        lease: Duration,
+        now: OffsetDateTime,
+    ) -> Vec<Uuid> {
+        let renew = |(id, claim): &(Uuid, Uuid)| {
+            let change = Change::Renew {
+                worker,
+                claim: *claim,
+                until: now + lease,
+            };
+            (!self.change(*id, change, now)).then_some(*id)
+        };
+        held.iter().filter_map(renew).collect()
+    }
+
+    /// Makes the change if the state machine allows it, and says whether it did.
+    pub(super) fn change(&mut self, id: Uuid, change: Change, now: OffsetDateTime) -> bool {
+        let Some(row) = self.find(id) else { return false };
+        let Ok(state) = row.state.clone().step(change, now) else {
+            return false;
+        };
+        row.state = state;
+        row.updated_at = now;
+        true
+    }
+}

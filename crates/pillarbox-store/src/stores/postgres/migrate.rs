@@ -1,0 +1,220 @@
+//! Brings the schema to the version that this program knows.
+//!
+//! All of it in one transaction under an advisory lock: run twice it does nothing, run by two at once the
+//! second waits and then does nothing.
+//!
+//! **If we die here** everything is as it was.
+
+use std::sync::Arc;
+
+use sqlx::{AssertSqlSafe, Row};
+
+use super::{Inner, Postgres, Transaction, silence, store_error};
+use crate::store::StoreError;
+use crate::stores::migration::{Migrated, Migration};
+use pillarbox::internal::schema::{check_name, in_schema};
+
+/// "pillarbo" in ASCII: the advisory lock that migrations take.
+const LOCK: i64 = 0x7069_6C6C_6172_626F;
+
+const MIGRATIONS_TABLE: &str = include_str!("sql/migrations_table.sql");
+
+/// Every migration there is, oldest first, for the schema `pillarbox`.
+pub fn migrations() -> &'static [Migration] {
+    &[
+        Migration {
+            version: 1,
+            name: "outbox",
+            sql: include_str!("migrations/0001_outbox.sql"),
+        },
+        Migration {
+            version: 2,
+            name: "workers",
+            sql: include_str!("migrations/0002_workers.sql"),
+        },
+        Migration {
+            version: 3,
+            name: "enqueue",
+            sql: include_str!("migrations/0003_enqueue.sql"),
+        },
+        Migration {
+            version: 4,
+            name: "adopt",
+            sql: include_str!("migrations/0004_adopt.sql"),
+        },
+        Migration {
+            version: 5,
+            name: "inbox",
+            sql: include_str!("migrations/0005_inbox.sql"),
+        },
+        Migration {
+            version: 6,
+            name: "sagas",
+            sql: include_str!("migrations/0006_sagas.sql"),
+        },
+        Migration {
+            version: 7,
+            name: "adopted_events",
+            sql: include_str!("migrations/0007_adopted_events.sql"),
+        },
+    ]
+}
+
+fn newest() -> i32 {
+    migrations()
+        .iter()
+        .map(|migration| migration.version)
+        .max()
+        .unwrap_or(0)
+}
+
+/// All migrations as one script for `psql`, for people who do not let programs change their schema.
+///
+/// # Errors
+/// When the name cannot be a schema's.
+pub fn script(schema: &str) -> Result<String, StoreError> {
+    check_name(schema)?;
+    let mut script = format!("begin;\n\ncreate schema if not exists \"{schema}\";\n\n");
+    script += &in_schema(MIGRATIONS_TABLE, schema);
+    for migration in migrations() {
+        script += &format!("\n-- Migration {}: {}\n\n", migration.version, migration.name);
+        script += &in_schema(migration.sql, schema);
+        script += &format!(
+            "\ninsert into \"{schema}\".migrations (version, name) values ({}, '{}');\n",
+            migration.version, migration.name
+        );
+    }
+    Ok(script + "\ncommit;\n")
+}
+
+impl Postgres {
+    /// Brings the schema up to date.
+    ///
+    /// # Errors
+    /// When the schema is newer than this program, or the role may not change it.
+    pub async fn migrate(&self) -> Result<Migrated, StoreError> {
+        self.run_long(migrate(self.inner.clone())).await
+    }
+}
+
+impl Postgres {
+    /// Makes the index that fair shares need, if it is not there: who does not ask for them, does not pay for it.
+    ///
+    /// On a large table that is being written to, create it by hand before, with `concurrently`.
+    ///
+    /// # Errors
+    /// When the role may not; the error holds the statement to run.
+    pub async fn ensure_fair_index(&self) -> Result<(), StoreError> {
+        self.run_long(ensure_fair_index(self.inner.clone())).await
+    }
+}
+
+async fn ensure_fair_index(inner: Arc<Inner>) -> Result<(), StoreError> {
+    // CREATE INDEX IF NOT EXISTS asks for the right to create even where there is nothing to do.
+    let exists = format!(
+        "select to_regclass('\"{}\".outbox_events_fair') is not null as there",
+        inner.sql.schema
+    );
+    let row = sqlx::raw_sql(AssertSqlSafe(exists))
+        .fetch_one(&inner.pool())
+        .await
+        .map_err(store_error)?;
+    if row.try_get("there").map_err(store_error)? {
+        return Ok(());
+    }
+    let created = sqlx::raw_sql(inner.sql.fair_index.safe())
+        .execute(&inner.pool())
+        .await;
+    match created.map_err(store_error) {
+        Ok(_) => Ok(()),
+        Err(StoreError::Denied(why)) => Err(StoreError::Denied(format!(
+            "{why}; let the owner of the schema run:\n{}\n",
+            inner.sql.fair_index.text()
+        ))),
+        Err(other) => Err(other),
+    }
+}
+
+async fn migrate(inner: Arc<Inner>) -> Result<Migrated, StoreError> {
+    let schema = &inner.sql.schema;
+    // Each statement may take its time; whoever is no more must not stop everybody by its locks.
+    let silence = silence(inner.options.timeout);
+    let begin = format!("begin; set local idle_in_transaction_session_timeout = '{silence}ms'");
+    let begun = inner.pool().begin_with(AssertSqlSafe(begin)).await;
+    let mut transaction = begun.map_err(store_error)?;
+    sqlx::query("select pg_advisory_xact_lock($1)")
+        .bind(LOCK)
+        .persistent(false)
+        .execute(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    // CREATE SCHEMA IF NOT EXISTS asks for the right to create even where there is nothing to do.
+    let exists: bool = sqlx::query_scalar("select to_regnamespace($1) is not null")
+        .bind(format!("\"{schema}\""))
+        .persistent(false)
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    if !exists {
+        execute(&mut transaction, format!("create schema \"{schema}\"")).await?;
+    }
+    execute(&mut transaction, in_schema(MIGRATIONS_TABLE, schema)).await?;
+    let from = version(&mut transaction, schema).await?;
+    let known = newest();
+    if from > known {
+        return Err(StoreError::Newer { found: from, known });
+    }
+    for migration in migrations().iter().filter(|migration| migration.version > from) {
+        execute(&mut transaction, in_schema(migration.sql, schema)).await?;
+        let note = format!("insert into \"{schema}\".migrations (version, name) values ($1, $2)");
+        sqlx::query(AssertSqlSafe(note))
+            .bind(migration.version)
+            .bind(migration.name)
+            .persistent(false)
+            .execute(&mut *transaction)
+            .await
+            .map_err(store_error)?;
+    }
+    transaction.commit().await.map_err(store_error)?;
+    Ok(Migrated { from, to: known })
+}
+
+async fn execute(transaction: &mut Transaction, sql: String) -> Result<(), StoreError> {
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    Ok(())
+}
+
+async fn version(transaction: &mut Transaction, schema: &str) -> Result<i32, StoreError> {
+    let text = format!("select coalesce(max(version), 0) as version from \"{schema}\".migrations");
+    let row = sqlx::raw_sql(AssertSqlSafe(text))
+        .fetch_one(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    row.try_get("version").map_err(store_error)
+}
+
+/// Is the outbox there, at the version that this program knows?
+pub(super) async fn check(inner: Arc<Inner>) -> Result<(), StoreError> {
+    let schema = &inner.sql.schema;
+    let mut transaction = inner.begin().await?;
+    let exists: bool = sqlx::query_scalar("select to_regclass($1) is not null")
+        .bind(format!("\"{schema}\".migrations"))
+        .persistent(false)
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    if !exists {
+        return Err(StoreError::Missing(format!("schema \"{schema}\"")));
+    }
+    let found = version(&mut transaction, schema).await?;
+    transaction.commit().await.map_err(store_error)?;
+    match (found, newest()) {
+        (0, _) => Err(StoreError::Missing(format!("schema \"{schema}\""))),
+        (found, needed) if found < needed => Err(StoreError::Outdated { found, needed }),
+        (found, known) if found > known => Err(StoreError::Newer { found, known }),
+        _ => Ok(()),
+    }
+}

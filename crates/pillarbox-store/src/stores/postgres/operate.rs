@@ -1,0 +1,228 @@
+//! What people ask of the outbox. Bounded: nothing here reads the whole of a large table.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use super::adopt::End;
+use super::{Inner, Postgres, adopt, list, sagas, store_error, workers};
+use crate::operate::{
+    BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Paused, Record, SKIPPED,
+    SourceRecord, Stats, WorkerRecord,
+};
+use crate::store::{Scope, StoreError};
+use pillarbox::saga::{Ask, Asked, SagaFilter, SagaLine, SagaRecord};
+
+/// Up to so many rows a table is counted exactly.
+const COUNTED: i64 = 100_000;
+
+#[async_trait]
+impl Operate for Postgres {
+    async fn stats(&self, scope: &Scope) -> Result<Stats, StoreError> {
+        self.run(stats(self.inner.clone(), scope.clone())).await
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+        self.run(list::list(self.inner.clone(), filter.clone())).await
+    }
+
+    async fn show(&self, id: Uuid) -> Result<Option<Record>, StoreError> {
+        self.run(list::show(self.inner.clone(), id)).await
+    }
+
+    async fn retry(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        let (inner, ids) = (self.inner.clone(), ids.to_vec());
+        self.run(async move { inner.change(inner.sql.retry.safe(), ids).await })
+            .await
+    }
+
+    async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.run(delete(self.inner.clone(), ids.to_vec())).await
+    }
+
+    async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
+        self.run(blocked(self.inner.clone(), scope.clone(), limit)).await
+    }
+
+    async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.run(skip(self.inner.clone(), ids.to_vec())).await
+    }
+
+    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError> {
+        self.run(destinations(self.inner.clone(), scope.clone())).await
+    }
+
+    async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+        let (destination, reason) = (destination.to_owned(), reason.to_owned());
+        self.run(workers::pause(self.inner.clone(), destination, reason))
+            .await
+    }
+
+    async fn resume(&self, destination: &str) -> Result<bool, StoreError> {
+        self.run(workers::resume(self.inner.clone(), destination.to_owned()))
+            .await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        self.run(workers::workers(self.inner.clone())).await
+    }
+
+    async fn sources(&self) -> Result<Vec<SourceRecord>, StoreError> {
+        self.run(adopt::sources(self.inner.clone())).await
+    }
+
+    async fn sagas(&self, filter: &SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
+        self.run(sagas::list(self.inner.clone(), filter.clone())).await
+    }
+
+    async fn saga(&self, name: &str, id: &str) -> Result<Option<SagaRecord>, StoreError> {
+        let (name, id) = (name.to_owned(), id.to_owned());
+        self.run(sagas::show(self.inner.clone(), name, id)).await
+    }
+
+    async fn saga_log(&self, name: &str, id: &str) -> Result<Vec<SagaLine>, StoreError> {
+        let (name, id) = (name.to_owned(), id.to_owned());
+        self.run(sagas::log(self.inner.clone(), name, id)).await
+    }
+
+    async fn ask_saga(&self, name: &str, id: &str, ask: Ask) -> Result<Asked, StoreError> {
+        let (name, id) = (name.to_owned(), id.to_owned());
+        let told = sagas::tell(self.inner.clone(), self.outbox(), name, id, ask);
+        self.run(told).await
+    }
+}
+
+async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
+    let count = |row: &PgRow, column: &str| -> Result<u64, StoreError> {
+        let count: i64 = row.try_get(column).map_err(store_error)?;
+        Ok(count.unsigned_abs())
+    };
+    let mut transaction = inner.begin().await?;
+    let query = sqlx::query(inner.sql.stats.safe())
+        .bind(scope.names())
+        .bind(COUNTED)
+        .persistent(false);
+    let row = query.fetch_one(&mut *transaction).await.map_err(store_error)?;
+    let mut stats = Stats {
+        pending: count(&row, "pending")?,
+        processing: count(&row, "processing")?,
+        delivered: count(&row, "delivered")?,
+        dead: count(&row, "dead")?,
+        unknown: count(&row, "unknown")?,
+        unrouted: count(&row, "unrouted")?,
+        exact: row.try_get("exact").map_err(store_error)?,
+        oldest_pending_seconds: row.try_get("oldest").map_err(store_error)?,
+    };
+    if !stats.exact {
+        let query = sqlx::query(inner.sql.stats_large.safe())
+            .bind(scope.names())
+            .bind(COUNTED);
+        let row = query
+            .persistent(false)
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(store_error)?;
+        stats.pending = count(&row, "pending")?;
+        stats.processing = count(&row, "processing")?;
+        stats.dead = count(&row, "dead")?;
+        stats.unknown = count(&row, "unknown")?;
+        stats.unrouted = count(&row, "unrouted")?;
+        stats.oldest_pending_seconds = row.try_get("oldest").map_err(store_error)?;
+        let rest = stats.pending + stats.processing + stats.dead + stats.unknown;
+        stats.delivered = count(&row, "total")?.saturating_sub(rest);
+    }
+    transaction.commit().await.map_err(store_error)?;
+    Ok(stats)
+}
+
+async fn delete(inner: Arc<Inner>, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let touched = adopt::lock_for_a_person(&inner, &mut transaction, &ids).await?;
+    let deleted: Vec<(Uuid, Uuid, bool)> = sqlx::query_as(inner.sql.delete.safe())
+        .bind(ids)
+        .persistent(false)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    if !touched.is_empty() {
+        // What was delivered is that, also for a table that has not been told yet.
+        let given_up = deleted.iter().filter(|(_, _, delivered)| !delivered);
+        let given_up: Vec<Uuid> = given_up.map(|(_, event, _)| *event).collect();
+        adopt::note_end(&inner, &mut transaction, &given_up, End::GivenUp).await?;
+    }
+    adopt::tell(&inner, &mut transaction, touched).await?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(deleted.into_iter().map(|(id, _, _)| id).collect())
+}
+
+async fn skip(inner: Arc<Inner>, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let touched = adopt::lock_for_a_person(&inner, &mut transaction, &ids).await?;
+    let query = sqlx::query_scalar(inner.sql.skip.safe())
+        .bind(ids)
+        .bind(SKIPPED)
+        .persistent(false);
+    let skipped = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    adopt::tell(&inner, &mut transaction, touched).await?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(skipped)
+}
+
+async fn blocked(inner: Arc<Inner>, scope: Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let query = sqlx::query(inner.sql.blocked.safe())
+        .bind(scope.names())
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .bind(i64::try_from(MOST_BEHIND).unwrap_or(i64::MAX))
+        .persistent(false);
+    let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    rows.iter()
+        .map(blocked_key)
+        .collect::<Result<_, _>>()
+        .map_err(store_error)
+}
+
+fn blocked_key(row: &PgRow) -> Result<BlockedKey, sqlx::Error> {
+    Ok(BlockedKey {
+        namespace: row.try_get("namespace")?,
+        destination: row.try_get("destination")?,
+        ordering_key: row.try_get("ordering_key")?,
+        head: row.try_get("head")?,
+        seq: row.try_get("seq")?,
+        status: row.try_get("status")?,
+        attempts: row.try_get("attempts")?,
+        reason: row.try_get("reason")?,
+        age_seconds: row.try_get("age")?,
+        next_attempt_at: row.try_get("next_attempt_at")?,
+        behind: row.try_get::<i64, _>("behind")?.unsigned_abs(),
+    })
+}
+
+async fn destinations(inner: Arc<Inner>, scope: Scope) -> Result<Vec<DestinationRecord>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let query = sqlx::query(inner.sql.destinations.safe())
+        .bind(scope.names())
+        .bind(i64::try_from(MOST_WAITING).unwrap_or(i64::MAX))
+        .persistent(false);
+    let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    rows.iter()
+        .map(destination)
+        .collect::<Result<_, _>>()
+        .map_err(store_error)
+}
+
+fn destination(row: &PgRow) -> Result<DestinationRecord, sqlx::Error> {
+    let since: Option<time::OffsetDateTime> = row.try_get("paused_at")?;
+    let reason: Option<String> = row.try_get("reason")?;
+    Ok(DestinationRecord {
+        name: row.try_get("name")?,
+        paused: since.zip(reason).map(|(since, reason)| Paused { since, reason }),
+        pending: row.try_get::<i64, _>("pending")?.unsigned_abs(),
+        dead: row.try_get::<i64, _>("dead")?.unsigned_abs(),
+    })
+}

@@ -1,0 +1,223 @@
+//! Writes outcomes down in batches, and extends leases. Both only for rows that are still held.
+//!
+//! **If we die here** before the commit, the rows stay in processing and their leases run out: the events
+//! may be sent again. After it, all is well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::types::PgInterval;
+use uuid::Uuid;
+
+use super::adopt::End;
+use super::{Inner, Transaction, adopt, attempts, interval, store_error};
+use crate::store::{Settlement, StoreError};
+use crate::verdict::Verdict;
+use pillarbox::failpoint;
+use pillarbox::text::error_text;
+
+/// Settlements as arrays: what the statements take.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    delivered: Delivered,
+    other: Other,
+    discarded: Discarded,
+}
+
+#[derive(Debug, Default)]
+struct Discarded {
+    ids: Vec<Uuid>,
+    claims: Vec<Uuid>,
+}
+
+#[derive(Debug, Default)]
+struct Delivered {
+    ids: Vec<Uuid>,
+    claims: Vec<Uuid>,
+    destinations: Vec<Option<String>>,
+    max_attempts: Vec<Option<i32>>,
+}
+
+#[derive(Debug, Default)]
+struct Other {
+    ids: Vec<Uuid>,
+    claims: Vec<Uuid>,
+    verdicts: Vec<&'static str>,
+    waits: Vec<PgInterval>,
+    reasons: Vec<Option<String>>,
+    destinations: Vec<Option<String>>,
+    max_attempts: Vec<Option<i32>>,
+    unordered: Vec<bool>,
+}
+
+impl Columns {
+    pub(super) fn of(settlements: &[Settlement]) -> Self {
+        let mut columns = Self::default();
+        for settlement in settlements {
+            match &settlement.verdict {
+                Verdict::Delivered if settlement.unordered => {
+                    columns.other.push(settlement, "delivered", Duration::ZERO, None);
+                }
+                Verdict::Delivered => columns.delivered.push(settlement),
+                Verdict::Discard => {
+                    columns.discarded.ids.push(settlement.id);
+                    columns.discarded.claims.push(settlement.claim);
+                }
+                Verdict::Retry { after, reason } => {
+                    columns.other.push(settlement, "retry", *after, Some(reason));
+                }
+                Verdict::Release { after, reason } => {
+                    columns.other.push(settlement, "release", *after, reason.as_ref());
+                }
+                Verdict::Suspect { after, reason } => {
+                    columns.other.push(settlement, "suspect", *after, Some(reason));
+                }
+                Verdict::Dead { reason } => {
+                    columns
+                        .other
+                        .push(settlement, "dead", Duration::ZERO, Some(reason));
+                }
+            }
+        }
+        columns
+    }
+}
+
+impl Delivered {
+    fn push(&mut self, settlement: &Settlement) {
+        self.ids.push(settlement.id);
+        self.claims.push(settlement.claim);
+        self.destinations.push(settlement.destination.clone());
+        self.max_attempts.push(settlement.max_attempts.map(attempts));
+    }
+}
+
+impl Other {
+    fn push(
+        &mut self,
+        settlement: &Settlement,
+        verdict: &'static str,
+        wait: Duration,
+        reason: Option<&String>,
+    ) {
+        self.ids.push(settlement.id);
+        self.claims.push(settlement.claim);
+        self.verdicts.push(verdict);
+        self.waits.push(interval(wait));
+        self.reasons.push(reason.map(|reason| error_text(reason)));
+        self.destinations.push(settlement.destination.clone());
+        self.max_attempts.push(settlement.max_attempts.map(attempts));
+        self.unordered.push(settlement.unordered);
+    }
+}
+
+pub(super) async fn settle(
+    inner: Arc<Inner>,
+    worker: Uuid,
+    columns: Columns,
+) -> Result<Vec<Uuid>, StoreError> {
+    let Columns {
+        delivered,
+        other,
+        discarded,
+    } = columns;
+    let mut transaction = inner.begin().await?;
+    let ids = [&delivered.ids[..], &other.ids, &discarded.ids].concat();
+    let touched = adopt::lock(&inner, &mut transaction, &ids).await?;
+    let mut lost: Vec<Uuid> = Vec::new();
+    if !delivered.ids.is_empty() {
+        lost.extend(delivered.write(&inner, &mut transaction, worker).await?);
+    }
+    if !other.ids.is_empty() {
+        lost.extend(other.write(&inner, &mut transaction, worker).await?);
+    }
+    if !discarded.ids.is_empty() {
+        let mut unwanted = discarded.ids.clone();
+        let kept = discarded.write(&inner, &mut transaction, worker).await?;
+        if !touched.is_empty() {
+            unwanted.retain(|id| !kept.contains(id));
+            adopt::note_end(&inner, &mut transaction, &unwanted, End::Unwanted).await?;
+        }
+        lost.extend(kept);
+    }
+    let touched = adopt::settled(&inner, &mut transaction, touched, &ids, &lost).await?;
+    adopt::tell(&inner, &mut transaction, touched).await?;
+    failpoint::hit("in_settle");
+    transaction.commit().await.map_err(store_error)?;
+    Ok(lost)
+}
+
+impl Delivered {
+    async fn write(
+        self,
+        inner: &Inner,
+        transaction: &mut Transaction,
+        worker: Uuid,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let query = sqlx::query_scalar(inner.sql.settle_delivered.safe())
+            .bind(worker)
+            .bind(self.ids)
+            .bind(self.claims)
+            .bind(self.destinations)
+            .bind(self.max_attempts)
+            .persistent(false);
+        query.fetch_all(&mut **transaction).await.map_err(store_error)
+    }
+}
+
+impl Other {
+    async fn write(
+        self,
+        inner: &Inner,
+        transaction: &mut Transaction,
+        worker: Uuid,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let query = sqlx::query_scalar(inner.sql.settle_other.safe())
+            .bind(worker)
+            .bind(self.ids)
+            .bind(self.claims)
+            .bind(self.verdicts)
+            .bind(self.waits)
+            .bind(self.reasons)
+            .bind(self.destinations)
+            .bind(self.max_attempts)
+            .bind(self.unordered)
+            .persistent(false);
+        query.fetch_all(&mut **transaction).await.map_err(store_error)
+    }
+}
+
+impl Discarded {
+    async fn write(
+        self,
+        inner: &Inner,
+        transaction: &mut Transaction,
+        worker: Uuid,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let query = sqlx::query_scalar(inner.sql.settle_discard.safe())
+            .bind(worker)
+            .bind(self.ids)
+            .bind(self.claims)
+            .persistent(false);
+        query.fetch_all(&mut **transaction).await.map_err(store_error)
+    }
+}
+
+pub(super) async fn renew(
+    inner: Arc<Inner>,
+    worker: Uuid,
+    held: Vec<(Uuid, Uuid)>,
+    lease: Duration,
+) -> Result<Vec<Uuid>, StoreError> {
+    let (ids, claims): (Vec<Uuid>, Vec<Uuid>) = held.into_iter().unzip();
+    let mut transaction = inner.begin_apart().await?;
+    let query = sqlx::query_scalar(inner.sql.renew.safe())
+        .bind(worker)
+        .bind(ids)
+        .bind(claims)
+        .bind(interval(lease))
+        .persistent(false);
+    let lost = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(lost)
+}

@@ -1,0 +1,239 @@
+//! The statements, with the schema's name in them.
+//!
+//! They are written for the schema `pillarbox` and are valid as they stand, so that they can be tried by
+//! hand; another name replaces it when the store is made. What several statements say in the same words is a fragment
+//! that is put in where a comment names it, and so are values where the simple protocol has no parameters.
+
+use std::sync::Arc;
+
+use sqlx::AssertSqlSafe;
+use uuid::Uuid;
+
+use crate::store::{Heartbeat, Scope, Source, StoreError};
+use pillarbox::internal::schema::{check_name, in_schema};
+
+/// A statement whose only variable parts are the checked name of the schema and escaped values.
+#[derive(Debug, Clone)]
+pub(super) struct Statement(Arc<str>);
+
+impl Statement {
+    pub(super) fn safe(&self) -> AssertSqlSafe<Arc<str>> {
+        AssertSqlSafe(self.0.clone())
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The same with values where comments name them. From left to right in one pass, so that a value which looks
+    /// like a name stays a value.
+    fn with(&self, values: &[(&str, &str)]) -> Self {
+        let mut text = String::with_capacity(self.0.len());
+        let mut rest: &str = &self.0;
+        let next = |rest: &str| {
+            let places = values.iter().filter_map(|pair| Some((rest.find(pair.0)?, *pair)));
+            places.min_by_key(|(place, _)| *place)
+        };
+        while let Some((place, (name, value))) = next(rest) {
+            text += &rest[..place];
+            text += value;
+            rest = &rest[place + name.len()..];
+        }
+        Self((text + rest).into())
+    }
+}
+
+/// Declares the statements: each is the file of its name.
+macro_rules! statements {
+    ($($name:ident)+) => {
+        #[derive(Debug, Clone)]
+        pub(super) struct Sql {
+            pub(super) schema: Arc<str>,
+            $(pub(super) $name: Statement,)+
+        }
+
+        impl Sql {
+            pub(super) fn new(schema: &str) -> Result<Self, StoreError> {
+                check_name(schema)?;
+                let statement = |text: &str| Statement(in_schema(&whole(text), schema).into());
+                Ok(Self {
+                    schema: schema.into(),
+                    $($name: statement(include_str!(concat!("sql/", stringify!($name), ".sql"))),)+
+                })
+            }
+
+            #[cfg(test)]
+            fn all(&self) -> Vec<&Statement> {
+                vec![$(&self.$name),+]
+            }
+        }
+    };
+}
+
+statements! {
+    are_behind aside be_importer beat blocked claim_expired claim_fair claim_free claim_keyed count_adopted
+    create_lanes delete destinations divide_lanes fair_index family is_abandoned is_expired lanes leave
+    let_go_blocking let_go_unrouted lock_adopted look note_end notice_ended on_their_way pause pending record renew
+    resume retry route saga_log saga_record set_behind settle_delivered settle_discard settle_other share_lanes skip
+    source sources stats stats_large sweep unchanged workers
+}
+
+/// The statement with its fragments in it.
+fn whole(text: &str) -> String {
+    // A fragment in the middle of a statement leaves its comment behind.
+    let body = |fragment: &str| -> String {
+        fragment
+            .lines()
+            .filter(|line| !line.starts_with("--"))
+            .map(|line| format!("{line}\n"))
+            .collect()
+    };
+    let delivery = format!("{}, ", body(include_str!("sql/delivery.sql")).trim_end());
+    text.replace(
+        "\n/*expired*/\n",
+        &format!("\n{}", body(include_str!("sql/expired.sql"))),
+    )
+    .replace("returning /*delivery*/ ", &format!("returning {delivery}"))
+}
+
+impl Sql {
+    /// The look: the simple protocol has no parameters.
+    pub(super) fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Statement {
+        let scope = match scope.names() {
+            None => String::new(),
+            Some(names) => format!("and next.namespace in ({})", list(&names)),
+        };
+        let after = after.map_or_else(
+            || r#"'' collate "C", '' collate "C""#.to_owned(),
+            |source| {
+                let destination = literal(source.destination.as_deref().unwrap_or_default());
+                let namespace = literal(&source.namespace);
+                format!(r#"{destination} collate "C", {namespace} collate "C""#)
+            },
+        );
+        self.look.with(&[
+            ("/*scope*/", &scope),
+            (r#"/*after*/'' collate "C", '' collate "C""#, &after),
+            ("/*limit*/100", &limit.to_string()),
+        ])
+    }
+
+    /// Is there anything for a sweep?
+    pub(super) fn is_abandoned(&self, max_attempts: i32) -> Statement {
+        self.is_abandoned
+            .with(&[("/*limit*/25", &max_attempts.to_string())])
+    }
+
+    pub(super) fn lanes(&self, namespaces: &[String]) -> Statement {
+        self.lanes.with(&[("/*namespaces*/''", &list(namespaces))])
+    }
+
+    pub(super) fn beat(&self, said: &Heartbeat) -> Statement {
+        let scope = said.scope.names().map_or_else(
+            || "null".to_owned(),
+            |names| format!("array[{}]::text[]", list(&names)),
+        );
+        let ttl = format!("make_interval(secs => {})", said.ttl.as_secs_f64());
+        self.beat.with(&[
+            ("/*worker*/", &id(said.worker)),
+            ("/*host*/", &literal(&said.host)),
+            ("/*version*/", &literal(&said.version)),
+            ("/*scope*/", &scope),
+            ("/*ttl*/", &ttl),
+            ("/*claimed*/", &said.claimed.to_string()),
+            ("/*delivered*/", &said.delivered.to_string()),
+            ("/*failed*/", &said.failed.to_string()),
+        ])
+    }
+
+    pub(super) fn leave(&self, worker: Uuid) -> Statement {
+        self.leave.with(&[("/*worker*/", &id(worker))])
+    }
+
+    /// What is noted of adopted rows, without waiting for whoever has it locked.
+    pub(super) fn lock_adopted_at_once(&self) -> Statement {
+        self.lock_adopted.with(&[("/*patience*/", "skip locked")])
+    }
+
+    /// Rows that wait for something other than time.
+    pub(super) fn aside(&self, what: &str) -> Statement {
+        self.aside.with(&[("/*what*/ true", what)])
+    }
+}
+
+fn id(id: Uuid) -> String {
+    format!("'{id}'::uuid")
+}
+
+fn list(names: &[String]) -> String {
+    names
+        .iter()
+        .map(|name| literal(name))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// A string literal that holds whatever `standard_conforming_strings` says. NUL, which no text can hold, stands for
+/// nothing.
+pub(super) fn literal(text: &str) -> String {
+    let clean = text.replace('\0', "").replace('\\', "\\\\").replace('\'', "''");
+    format!("E'{clean}'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_schema_replaces_every_mention() {
+        let sql = Sql::new("my_outbox").expect("a sound name");
+        for statement in sql.all() {
+            assert!(!statement.0.contains("pillarbox."), "{}", statement.0);
+        }
+        assert!(sql.claim_free.0.contains("\"my_outbox\".outbox_events"));
+    }
+
+    #[test]
+    fn every_fragment_is_in_its_place() {
+        let sql = Sql::new("pillarbox").expect("a sound name");
+        for claim in [
+            &sql.claim_free,
+            &sql.claim_fair,
+            &sql.claim_keyed,
+            &sql.claim_expired,
+        ] {
+            assert!(claim.0.contains(") as contested, e.id"), "{}", claim.0);
+        }
+        for statement in [&sql.claim_expired, &sql.is_expired] {
+            assert!(
+                statement.0.contains("with mine as materialized"),
+                "{}",
+                statement.0
+            );
+        }
+    }
+
+    #[test]
+    fn no_value_can_break_out_of_its_literal() {
+        let sql = Sql::new("pillarbox").expect("a sound name");
+        let after = Source {
+            destination: Some("it's".into()),
+            namespace: "n\\".into(),
+        };
+        let look = sql.look(&Scope::of([r"a'b\"]), Some(&after), 7);
+        assert!(look.0.contains(r"next.namespace in (E'a''b\\')"), "{}", look.0);
+        assert!(
+            look.0.contains(r#"(E'it''s' collate "C", E'n\\' collate "C")"#),
+            "{}",
+            look.0
+        );
+        assert!(look.0.contains("s.found <= 7"), "{}", look.0);
+    }
+
+    #[test]
+    fn a_value_that_looks_like_a_name_stays_a_value() {
+        let statement = Statement("select /*a*/, /*b*/".into());
+        let text = statement.with(&[("/*a*/", "'/*b*/'"), ("/*b*/", "2")]);
+        assert_eq!(text.0.as_ref(), "select '/*b*/', 2");
+    }
+}

@@ -1,0 +1,73 @@
+//! Takes due rows for one worker, and rows whose lease ran out.
+//!
+//! One transaction that holds the write lock from its beginning, so that nobody else claims, takes a lane over or
+//! writes an earlier row of a key between its statements.
+//!
+//! **If we die here** the lease ends and the next claim takes the rows. The attempt stays counted.
+
+use sqlx::{SqliteConnection, SqlitePool};
+
+use super::choose::{Candidate, Turns, choose};
+use super::{MAX_LEASE, decode, later};
+use crate::store::{ClaimRequest, Take};
+use pillarbox::event::Delivery;
+
+pub(super) async fn claim(
+    writer: SqlitePool,
+    request: ClaimRequest,
+    turns: Turns,
+) -> Result<Vec<Delivery>, sqlx::Error> {
+    let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
+    let mut chosen = choose(&mut tx, &request, &turns).await?;
+    chosen.truncate(fitting(&chosen, request.max_bytes));
+    let mut claimed = Vec::new();
+    if !chosen.is_empty() {
+        claimed = take(&mut tx, &request, &chosen).await?;
+    }
+    tx.commit().await?;
+    claimed.sort_by_key(|delivery| delivery.seq);
+    Ok(claimed)
+}
+
+/// How many of them hold no more bytes than asked for together; one in any case.
+fn fitting(chosen: &[Candidate], max_bytes: usize) -> usize {
+    let mut bytes: usize = 0;
+    let fits = |candidate: &&Candidate| {
+        bytes = bytes.saturating_add(candidate.size);
+        bytes <= max_bytes
+    };
+    chosen.iter().take_while(fits).count().max(1)
+}
+
+async fn take(
+    tx: &mut SqliteConnection,
+    request: &ClaimRequest,
+    chosen: &[Candidate],
+) -> Result<Vec<Delivery>, sqlx::Error> {
+    let recovered = match request.take {
+        Take::Free(_) | Take::Keyed(_) => false,
+        Take::Recovered(_) | Take::Alone => true,
+    };
+    let rownos: Vec<i64> = chosen.iter().map(|one| one.rowno).collect();
+    let rows = sqlx::query(include_str!("sql/claim.sql"))
+        .bind(request.worker.to_string())
+        .bind(request.claim.to_string())
+        .bind(later(request.lease.min(MAX_LEASE)))
+        .bind(serde_json::json!(rownos).to_string())
+        .fetch_all(&mut *tx)
+        .await?;
+    let mut claimed = rows
+        .iter()
+        .map(|row| decode::delivery(row, request.claim, recovered))
+        .collect::<Result<Vec<Delivery>, _>>()?;
+    let asks = |row: &Delivery| row.lane.is_some() && row.event.destination.is_none();
+    if claimed.iter().any(asks) {
+        let contested = sqlx::query_scalar(include_str!("sql/is_contested.sql"))
+            .fetch_one(tx)
+            .await?;
+        for row in claimed.iter_mut().filter(|row| asks(row)) {
+            row.contested = contested;
+        }
+    }
+    Ok(claimed)
+}

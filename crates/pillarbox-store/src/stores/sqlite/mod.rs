@@ -1,0 +1,225 @@
+//! The SQLite store: an outbox in a file, beside the tables of an application on the same machine.
+//!
+//! One connection writes, each time in one `BEGIN IMMEDIATE` transaction, so that it waits for its turn
+//! instead of failing half-way; a few others read. Producers, in this process or another, open the same
+//! file on their own and enqueue in their own transactions with an [`Outbox`](crate::Outbox).
+//!
+//! **The file is the user's.** A new one gets the WAL journal, in which readers and a writer do not stop
+//! each other. One that exists keeps the journal it has; if that is not WAL, a warning says so once and
+//! what to do. Nothing is written that a power cut could take back: `synchronous` is FULL.
+//!
+//! **The clock** is the machine's own. Put forwards, it ends leases early, and `claim_id` keeps the old
+//! holder out. Put backwards, it makes leases and retries last longer by as much; what is new does not
+//! wait, for a fresh row is due whatever the clock says; and a lease that ends further away than any can
+//! be given ([`MAX_LEASE`]) is ended by the next sweep.
+//!
+//! **If we die here** SQLite rolls back what was not committed, and leases run out.
+
+mod choose;
+mod claim;
+mod decode;
+mod expired;
+mod look;
+mod migrate;
+mod open;
+mod operate;
+mod route;
+mod sagas;
+mod settle;
+mod sweep;
+mod workers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::SqlitePool;
+use sqlx::query::Query;
+use sqlx::sqlite::SqliteArguments;
+use uuid::Uuid;
+
+use self::choose::Turns;
+pub use self::migrate::{migrations, script};
+pub use self::open::{Options, connect_options};
+use crate::operate::Operate;
+use crate::store::{
+    Aside, ClaimRequest, Heartbeat, LaneRequest, Look, Range, Routed, Routing, Scope, Settlement, Source,
+    Store, StoreError, Stub, SweepRequest, Swept,
+};
+use pillarbox::event::Delivery;
+use pillarbox::internal::sqlite::{ids_json, store_error};
+pub use pillarbox::sqlite::{begin, begin_on};
+
+/// The longest lease that is given, whatever is asked for.
+pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The longest wait that is written down; a date past the year 9999 is none to SQLite.
+const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// An outbox in a SQLite file. Clones share its connections.
+#[derive(Debug, Clone)]
+pub struct Sqlite {
+    writer: SqlitePool,
+    readers: SqlitePool,
+    path: Arc<str>,
+    turns: Turns,
+}
+
+impl Sqlite {
+    /// Runs to its end even if the caller goes away: a database future that is dropped half-way can
+    /// leave its connection inside a transaction, and the pool hands it on.
+    async fn apart<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, sqlx::Error>> + Send + 'static,
+    {
+        match tokio::spawn(work).await {
+            Ok(done) => done.map_err(|error| self.error(error)),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(StoreError::Unavailable("the runtime is shutting down".into())),
+            },
+        }
+    }
+
+    /// Runs a statement that returns the ids of the rows that it changed.
+    async fn change(
+        &self,
+        query: Query<'static, sqlx::Sqlite, SqliteArguments>,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let writer = self.writer.clone();
+        self.apart(async move {
+            let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
+            let rows = query.fetch_all(&mut *tx).await?;
+            tx.commit().await?;
+            let mut changed = Vec::new();
+            for row in &rows {
+                changed.extend(decode::uuid(row, "id")?);
+            }
+            Ok(changed)
+        })
+        .await
+    }
+
+    fn error(&self, error: sqlx::Error) -> StoreError {
+        store_error(error, &self.path)
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
+        let (readers, scope, after) = (self.readers.clone(), scope.clone(), after.cloned());
+        self.apart(look::look(readers, scope, after, limit)).await
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
+        let turns = self.turns.clone();
+        self.apart(claim::claim(self.writer.clone(), request.clone(), turns))
+            .await
+    }
+
+    async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError> {
+        self.apart(route::route(self.writer.clone(), worker, routings.to_vec()))
+            .await
+    }
+
+    async fn settle(&self, worker: Uuid, settlements: &[Settlement]) -> Result<Vec<Uuid>, StoreError> {
+        let settlements = settlements.to_vec();
+        self.apart(settle::settle(self.writer.clone(), worker, settlements))
+            .await
+    }
+
+    async fn renew(
+        &self,
+        worker: Uuid,
+        held: &[(Uuid, Uuid)],
+        lease: Duration,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        self.apart(settle::renew(self.writer.clone(), worker, held.to_vec(), lease))
+            .await
+    }
+
+    async fn sweep(&self, request: &SweepRequest) -> Result<Swept, StoreError> {
+        self.apart(sweep::sweep(self.writer.clone(), request.clone()))
+            .await
+    }
+
+    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+        self.apart(workers::share_lanes(self.writer.clone(), request.clone()))
+            .await
+    }
+
+    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        self.apart(workers::beat(self.writer.clone(), heartbeat.clone()))
+            .await
+    }
+
+    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
+        self.apart(workers::leave(self.writer.clone(), worker)).await
+    }
+
+    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.pause(destination, reason).await
+    }
+
+    async fn aside(
+        &self,
+        what: Aside,
+        scope: &Scope,
+        after: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<Stub>, StoreError> {
+        let (readers, scope) = (self.readers.clone(), scope.clone());
+        self.apart(look::aside(readers, what, scope, after, limit)).await
+    }
+
+    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.change(sqlx::query(look::let_go(what)).bind(ids_json(ids)))
+            .await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.check_version().await
+    }
+}
+
+/// A wait as SQLite's date functions take it, rounded up to their milliseconds: due times hold.
+fn later(wait: Duration) -> String {
+    let wait = wait.min(MAX_WAIT);
+    let millis = wait.as_nanos().div_ceil(1_000_000);
+    format!("+{}.{:03} seconds", millis / 1_000, millis % 1_000)
+}
+
+/// The same into the past.
+fn earlier(wait: Duration) -> String {
+    later(wait).replacen('+', "-", 1)
+}
+
+/// A scope as a JSON array of namespaces, or null for all of them.
+fn scope_json(scope: &Scope) -> Option<String> {
+    scope.names().map(|names| serde_json::json!(names).to_string())
+}
+
+/// A number of rows as a LIMIT, with room for sums.
+fn row_limit(rows: usize) -> i32 {
+    i32::try_from(rows).unwrap_or(i32::MAX)
+}
+
+/// A count as the column holds it; the largest stands for no limit.
+fn column_limit(attempts: u32) -> i32 {
+    i32::try_from(attempts).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_rounded_up_and_bounded() {
+        assert_eq!(later(Duration::from_micros(1)), "+0.001 seconds");
+        assert_eq!(later(Duration::from_millis(61_500)), "+61.500 seconds");
+        assert_eq!(earlier(Duration::from_secs(30)), "-30.000 seconds");
+        assert_eq!(later(Duration::MAX), later(MAX_WAIT));
+    }
+}

@@ -1,0 +1,108 @@
+//! Lists sagas for people, and asks for what they want.
+
+use sqlx::sqlite::SqliteRow;
+use sqlx::{AssertSqlSafe, Row, SqlitePool};
+use time::OffsetDateTime;
+
+use super::{decode, row_limit};
+use crate::store::StoreError;
+use pillarbox::outbox::Outbox;
+use pillarbox::saga::{Ask, Asked, MOST_LINES, SagaFilter, SagaLine, SagaRecord, Status, ask};
+
+const RECORD: &str = include_str!("sql/saga_record.sql");
+
+pub(super) async fn list(readers: SqlitePool, filter: SagaFilter) -> Result<Vec<SagaRecord>, sqlx::Error> {
+    // A status is written out, not bound: a partial index serves only what the statement itself says.
+    let status = match filter.status {
+        None => "",
+        Some(Status::Running) => "and status = 'running'",
+        Some(Status::Compensating) => "and status = 'compensating'",
+        Some(Status::Completed) => "and status = 'completed'",
+        Some(Status::Compensated) => "and status = 'compensated'",
+    };
+    // So is what was not asked for: an index serves no condition that may be void.
+    let name = filter.name.as_ref().map_or("", |_| "and name = ?2");
+    let id = filter.id.as_ref().map_or("", |_| "and id = ?3");
+    let sql = format!("{RECORD} where seq < ?1 {status} {name} {id} order by seq desc limit ?4");
+    let limit = if filter.limit == 0 { 50 } else { filter.limit };
+    let rows = sqlx::query(AssertSqlSafe(sql))
+        .bind(filter.before.unwrap_or(i64::MAX))
+        .bind(filter.name)
+        .bind(filter.id)
+        .bind(row_limit(limit))
+        .fetch_all(&readers)
+        .await?;
+    rows.iter().map(record).collect()
+}
+
+pub(super) async fn show(
+    readers: SqlitePool,
+    name: String,
+    id: String,
+) -> Result<Option<SagaRecord>, sqlx::Error> {
+    let sql = RECORD.replace("/*data*/null", "data") + " where id = ?2 and name = ?1";
+    let query = sqlx::query(AssertSqlSafe(sql)).bind(name).bind(id);
+    let row = query.fetch_optional(&readers).await?;
+    row.as_ref().map(record).transpose()
+}
+
+pub(super) async fn log(readers: SqlitePool, name: String, id: String) -> Result<Vec<SagaLine>, sqlx::Error> {
+    let rows = sqlx::query(include_str!("sql/saga_log.sql"))
+        .bind(name)
+        .bind(id)
+        .bind(MOST_LINES)
+        .fetch_all(&readers)
+        .await?;
+    rows.iter().rev().map(line).collect()
+}
+
+pub(super) async fn tell(
+    writer: SqlitePool,
+    name: String,
+    id: String,
+    what: Ask,
+) -> Result<Result<Asked, StoreError>, sqlx::Error> {
+    let mut transaction = writer.begin_with("BEGIN IMMEDIATE").await?;
+    match ask(&mut transaction, &Outbox::default(), &name, &id, what).await {
+        Ok(asked) => {
+            transaction.commit().await?;
+            Ok(Ok(asked))
+        }
+        Err(refused) => {
+            transaction.rollback().await?;
+            Ok(Err(refused))
+        }
+    }
+}
+
+fn record(row: &SqliteRow) -> Result<SagaRecord, sqlx::Error> {
+    let text = |column| decode::text(row, column).map(Option::unwrap_or_default);
+    Ok(SagaRecord {
+        name: text("name")?,
+        id: text("id")?,
+        seq: row.try_get("seq")?,
+        namespace: text("namespace")?,
+        topic: text("topic")?,
+        status: text("status")?,
+        step: decode::text(row, "step")?,
+        attempt: row.try_get("attempt")?,
+        path: serde_json::from_str(&text("path")?).unwrap_or_default(),
+        last_error: decode::text(row, "last_error")?,
+        timeout_at: decode::moment(row, "timeout_at")?,
+        created_at: decode::moment(row, "created_at")?.unwrap_or(OffsetDateTime::UNIX_EPOCH),
+        updated_at: decode::moment(row, "updated_at")?.unwrap_or(OffsetDateTime::UNIX_EPOCH),
+        data: decode::text(row, "data")?.map(|text| decode::json(Some(text))),
+    })
+}
+
+fn line(row: &SqliteRow) -> Result<SagaLine, sqlx::Error> {
+    Ok(SagaLine {
+        seq: row.try_get("seq")?,
+        at: decode::moment(row, "at")?.unwrap_or(OffsetDateTime::UNIX_EPOCH),
+        what: decode::text(row, "what")?.unwrap_or_default(),
+        step: decode::text(row, "step")?,
+        action: decode::text(row, "action")?,
+        attempt: row.try_get("attempt")?,
+        detail: decode::text(row, "detail")?,
+    })
+}

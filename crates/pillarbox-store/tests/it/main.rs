@@ -1,0 +1,20 @@
+//! The stores, each held to the same suite, and what an application sees of the crate.
+
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+mod application;
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+mod domain;
+mod inbox;
+mod memory;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod patience;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "postgres")]
+mod readme;
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+mod saga;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod typed;
+mod unit_of_work;

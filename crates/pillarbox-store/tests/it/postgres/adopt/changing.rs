@@ -1,0 +1,307 @@
+//! What people do to a table while it is being worked on.
+
+use std::time::Duration;
+
+use pillarbox_store::stores::postgres::adopt::{Source, built_in};
+use pillarbox_store::{Operate, Store, Verdict};
+use serde_json::{Value, json};
+
+use super::super::harness::{service, unmigrated};
+use super::harness::{Adopted, dead, retry};
+use super::seeds::{ARAP, FAMILY_HUB, ORDER_SERVICE, REDIVER};
+use crate::patience::PATIENCE;
+
+#[tokio::test]
+async fn a_dead_row_that_a_person_resets_is_imported_anew() {
+    for (seed, reset) in [
+        (ARAP, "\"RetryCount\" = 0, \"Error\" = null"),
+        (ORDER_SERVICE, "status = 'NEW'"),
+        (
+            REDIVER,
+            "status = 'pending', retry_count = 0, scheduled_at = now()",
+        ),
+    ] {
+        let adopted = Adopted::new(seed).await;
+        let id = adopted.produce().await;
+        let mut delivery = adopted.take().await;
+        for _ in 0..2 {
+            adopted.settle(&delivery, retry(0)).await;
+            delivery = adopted.claim().await.remove(0);
+        }
+        adopted.settle(&delivery, dead()).await;
+        assert_eq!(adopted.import().await.rows, 0, "{}", seed.name);
+        adopted.change(id, reset).await;
+        let delivery = adopted.take().await;
+        assert_eq!((delivery.event.id, delivery.attempts), (id, 1), "{}", seed.name);
+        adopted.settle(&delivery, Verdict::Delivered).await;
+        adopted.clean_up().await;
+    }
+}
+
+#[tokio::test]
+async fn a_row_in_backoff_that_a_person_resets_is_due_at_once() {
+    let adopted = Adopted::new(FAMILY_HUB).await;
+    let id = adopted.produce().await;
+    let delivery = adopted.take().await;
+    adopted.settle(&delivery, retry(600)).await;
+    assert_eq!(adopted.claim().await.len(), 0);
+    adopted.change(id, "retry_count = 0").await;
+    assert_eq!(adopted.import().await.reset, 1);
+    assert_eq!(adopted.claim().await[0].attempts, 1);
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_reset_while_the_row_is_processed_waits_and_delivered_wins() {
+    let adopted = Adopted::new(FAMILY_HUB).await;
+    let id = adopted.produce().await;
+    let delivery = adopted.take().await;
+    adopted.settle(&delivery, retry(0)).await;
+    let delivery = adopted.claim().await.remove(0);
+    adopted.change(id, "retry_count = 0").await;
+    assert_eq!(adopted.import().await.reset, 0, "it waits");
+    adopted.settle(&delivery, Verdict::Delivered).await;
+    assert_eq!(adopted.row(id).await["status"], json!(1));
+    assert_eq!(adopted.import().await.rows, 0);
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_reset_while_the_row_is_processed_holds_if_the_attempt_fails() {
+    let adopted = Adopted::new(FAMILY_HUB).await;
+    let id = adopted.produce().await;
+    let delivery = adopted.take().await;
+    adopted.settle(&delivery, retry(0)).await;
+    let delivery = adopted.claim().await.remove(0);
+    adopted.change(id, "retry_count = 0").await;
+    adopted.settle(&delivery, retry(600)).await;
+    assert_eq!(
+        adopted.row(id).await["retry_count"],
+        json!(0),
+        "the person's word stands"
+    );
+    assert_eq!(adopted.import().await.reset, 1);
+    assert_eq!(adopted.claim().await[0].attempts, 1);
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_settle_that_comes_too_late_leaves_the_table_alone() {
+    let adopted = Adopted::new(FAMILY_HUB).await;
+    let id = adopted.produce().await;
+    let delivery = adopted.take().await;
+    adopted.settle(&delivery, Verdict::Delivered).await;
+    // A person wants it sent again, and nobody has looked yet.
+    adopted.change(id, "status = 0, processed_at = null").await;
+    let before = adopted.row(id).await;
+    for verdict in [Verdict::Delivered, retry(0), dead()] {
+        assert_eq!(adopted.settle_late(&delivery, verdict).await, [delivery.id]);
+    }
+    assert_eq!(adopted.row(id).await, before, "the person's word stands");
+    assert_eq!(adopted.import().await.rows, 1, "and is heard");
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_row_that_is_gone_is_dropped_quietly() {
+    let adopted = Adopted::new(REDIVER).await;
+    let id = adopted.produce().await;
+    let delivery = adopted.take().await;
+    adopted.settle(&delivery, retry(0)).await;
+    adopted
+        .run(&format!("delete from {{schema}}.tenants where id = '{id}'"))
+        .await;
+    assert_eq!(adopted.import().await.dropped, 1);
+    assert_eq!(adopted.claim().await.len(), 0);
+    assert_eq!(
+        adopted
+            .outbox
+            .store
+            .show(id)
+            .await
+            .expect("looks")
+            .map(|row| row.id),
+        None
+    );
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_row_that_goes_while_it_is_processed_is_dropped_when_it_fails() {
+    let adopted = Adopted::new(REDIVER).await;
+    let id = adopted.produce().await;
+    let delivery = adopted.take().await;
+    adopted
+        .run(&format!("delete from {{schema}}.tenants where id = '{id}'"))
+        .await;
+    adopted.settle(&delivery, retry(0)).await;
+    assert_eq!(adopted.import().await.dropped, 1);
+    assert_eq!(adopted.claim().await.len(), 0);
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_holds_locked_stalls_nobody_and_is_told_later() {
+    let adopted = Adopted::new(ORDER_SERVICE).await;
+    let (held, free) = (adopted.produce().await, adopted.produce().await);
+    adopted.import().await;
+    let claimed = adopted.claim().await;
+    let somebody = adopted.hold(held).await;
+    let settled = async {
+        for delivery in &claimed {
+            adopted.settle(delivery, Verdict::Delivered).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, settled)
+        .await
+        .expect("nobody waits");
+    assert_eq!(adopted.row(free).await["status"], "SENT");
+    assert_eq!(adopted.row(held).await["status"], "NEW");
+    assert_eq!(adopted.import().await.rows, 0, "it is not taken again");
+    somebody.rollback().await.expect("lets go");
+    adopted.import().await;
+    assert_eq!(adopted.row(held).await["status"], "SENT");
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_person_who_retries_here_is_heard_there() {
+    let adopted = Adopted::new(ORDER_SERVICE).await;
+    let id = adopted.produce().await;
+    let delivery = adopted.take().await;
+    adopted.settle(&delivery, dead()).await;
+    assert_eq!(adopted.row(id).await["status"], "FAILED");
+    adopted.outbox.store.retry(&[id]).await.expect("retries");
+    assert_eq!(adopted.row(id).await["status"], "NEW");
+    let delivery = adopted.claim().await.remove(0);
+    adopted.settle(&delivery, Verdict::Delivered).await;
+    let row = adopted.row(id).await;
+    assert_eq!(
+        (&row["status"], &row["error_message"]),
+        (&json!("SENT"), &Value::Null)
+    );
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn one_worker_imports_at_a_time() {
+    let adopted = Adopted::new(ARAP).await;
+    adopted.produce().await;
+    assert_eq!(adopted.import().await.rows, 1);
+    adopted.produce().await;
+    let rival = pillarbox_store::store::ImportRequest {
+        source: "arap".to_owned(),
+        worker: uuid::Uuid::new_v4(),
+        lease: Duration::from_secs(60),
+        batch: 10,
+        most: 100,
+        heed: true,
+        tidy: true,
+    };
+    let store = &adopted.outbox.store;
+    assert_eq!(
+        store.import(&rival).await.expect("asks").rows,
+        0,
+        "it is somebody else's"
+    );
+    adopted
+        .outbox
+        .execute("update pillarbox.importers set until = now() - interval '1 second'")
+        .await;
+    assert_eq!(store.import(&rival).await.expect("imports").rows, 1);
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_leaves_lets_the_next_one_import_at_once() {
+    let adopted = Adopted::new(ARAP).await;
+    let store = &adopted.outbox.store;
+    let [first, next] =
+        [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(|worker| pillarbox_store::store::ImportRequest {
+            source: "arap".to_owned(),
+            worker,
+            lease: Duration::from_secs(3600),
+            batch: 10,
+            most: 100,
+            heed: true,
+            tidy: true,
+        });
+    adopted.produce().await;
+    assert_eq!(store.import(&first).await.expect("imports").rows, 1);
+    adopted.produce().await;
+    assert_eq!(
+        store.import(&next).await.expect("asks").rows,
+        0,
+        "it is the first one's"
+    );
+    store.leave(first.worker).await.expect("leaves");
+    assert_eq!(store.import(&next).await.expect("imports").rows, 1);
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn delivered_rows_are_pruned_when_asked_for_and_others_never() {
+    let day = Duration::from_secs(86_400);
+    let adopted = Adopted::with(ORDER_SERVICE, |source| Source {
+        prune: Some(day),
+        ..source
+    })
+    .await;
+    let (old, young, failed) = (
+        adopted.produce().await,
+        adopted.produce().await,
+        adopted.produce().await,
+    );
+    adopted.import().await;
+    let claimed = adopted.claim().await;
+    adopted.settle(&claimed[0], Verdict::Delivered).await;
+    adopted.settle(&claimed[1], Verdict::Delivered).await;
+    adopted.settle(&claimed[2], dead()).await;
+    adopted.change(old, "sent_at = sent_at - interval '2 days'").await;
+    adopted
+        .change(failed, "sent_at = now() - interval '2 days'")
+        .await;
+    assert_eq!(adopted.import().await.pruned, 1);
+    assert_eq!(adopted.row(old).await, Value::Null);
+    assert_eq!(adopted.row(young).await["status"], "SENT");
+    assert_eq!(adopted.row(failed).await["status"], "FAILED");
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_row_with_a_status_that_nobody_knows_is_left_alone_and_counted() {
+    let adopted = Adopted::new(ORDER_SERVICE).await;
+    let id = adopted.produce().await;
+    adopted.change(id, "status = 'PARKED'").await;
+    let imported = adopted.import().await;
+    assert_eq!((imported.rows, imported.strange), (0, Some(1)));
+    assert_eq!(adopted.row(id).await["status"], "PARKED");
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_misspelt_column_is_refused_with_the_one_that_was_meant() {
+    let adopted = Adopted::new(ARAP).await;
+    let store = unmigrated(&service("PILLARBOX_TEST_POSTGRES_URL"));
+    let mut layout = built_in("arap").expect("a layout");
+    layout.table = adopted.place();
+    layout.attempts = Some("RetryCont".to_owned());
+    let source = Source {
+        name: "arap".to_owned(),
+        layout,
+        poll: Duration::from_secs(1),
+        batch: 1,
+        prune: None,
+    };
+    let refused = store
+        .adopt(&[source])
+        .await
+        .expect_err("no such column")
+        .to_string();
+    assert!(
+        refused.contains("source `arap`: `attempts` names the column \"RetryCont\"")
+            && refused.ends_with("did you mean \"RetryCount\"?"),
+        "{refused}"
+    );
+    adopted.clean_up().await;
+}

@@ -1,0 +1,225 @@
+//! One adopted table in a schema of its own, with an outbox beside it.
+
+use std::time::Duration;
+
+use pillarbox::Delivery;
+use pillarbox_store::store::{ClaimRequest, Due, ImportRequest, Imported, Settlement, Share, Take};
+use pillarbox_store::stores::postgres::Postgres;
+use pillarbox_store::stores::postgres::adopt::{Source, built_in};
+use pillarbox_store::{Scope, Store, Verdict};
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, PgTransaction};
+use uuid::Uuid;
+
+use super::super::harness::{PostgresHarness, service};
+use super::super::producer::request;
+use super::seeds::Seed;
+
+pub(super) struct Adopted {
+    pub(super) outbox: PostgresHarness,
+    pub(super) seed: Seed,
+    schema: String,
+    worker: Uuid,
+}
+
+impl Adopted {
+    pub(super) async fn new(seed: Seed) -> Self {
+        Self::with(seed, |source| source).await
+    }
+
+    pub(super) async fn with(seed: Seed, change: impl FnOnce(Source) -> Source) -> Self {
+        Self::at(&service("PILLARBOX_TEST_POSTGRES_URL"), seed, change).await
+    }
+
+    /// With a store that connects like this.
+    pub(super) async fn at(url: &str, seed: Seed, change: impl FnOnce(Source) -> Source) -> Self {
+        let outbox = PostgresHarness::at(url).await;
+        let schema = format!("s_{}", Uuid::new_v4().simple());
+        let adopted = Self {
+            outbox,
+            seed,
+            schema,
+            worker: Uuid::new_v4(),
+        };
+        adopted.run(&format!("create schema {}", adopted.schema)).await;
+        adopted.run(seed.table).await;
+        let source = change(adopted.source());
+        adopted.outbox.store.adopt(&[source]).await.expect("it fits");
+        adopted
+    }
+
+    /// The table as its built-in layout has it.
+    pub(super) fn source(&self) -> Source {
+        let mut layout = built_in(self.seed.name).expect("a layout of that name");
+        layout.table = self.place();
+        Source {
+            name: self.seed.name.to_owned(),
+            layout,
+            poll: Duration::from_secs(5),
+            batch: 100,
+            prune: None,
+        }
+    }
+
+    pub(super) async fn run(&self, sql: &str) -> u64 {
+        let sql = sql.replace("{schema}", &self.schema);
+        let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.outbox.pool).await;
+        done.expect("the statement runs").rows_affected()
+    }
+
+    /// Writes a row as the system's own producer does.
+    pub(super) async fn produce(&self) -> Uuid {
+        let id = Uuid::now_v7();
+        self.run(&self.seed.insert.replace("{id}", &id.to_string())).await;
+        id
+    }
+
+    /// Changes the row by hand.
+    pub(super) async fn change(&self, id: Uuid, set: &str) {
+        let Seed { place, id: key, .. } = self.seed;
+        let changed = self
+            .run(&format!("update {place} set {set} where {key} = '{id}'"))
+            .await;
+        assert_eq!(changed, 1, "the row is there");
+    }
+
+    /// The row as JSON; null if it is gone.
+    pub(super) async fn row(&self, id: Uuid) -> Value {
+        let (place, key) = (self.place(), self.seed.id);
+        let sql = format!("select to_jsonb(s) from {place} s where {key} = '{id}'");
+        let row: Option<Value> = sqlx::query_scalar(AssertSqlSafe(sql))
+            .fetch_optional(&self.outbox.pool)
+            .await
+            .expect("reads");
+        row.unwrap_or(Value::Null)
+    }
+
+    /// The table's name, with its schema.
+    pub(super) fn place(&self) -> String {
+        self.seed.place.replace("{schema}", &self.schema)
+    }
+
+    /// Locks the row as somebody's own tool might, until the transaction ends.
+    pub(super) async fn hold(&self, id: Uuid) -> PgTransaction<'static> {
+        let lock = format!(
+            "select 1 from {} where {} = '{id}' for update",
+            self.place(),
+            self.seed.id
+        );
+        let mut somebody = self.outbox.pool.begin().await.expect("begins");
+        let lock = sqlx::raw_sql(AssertSqlSafe(lock));
+        lock.execute(&mut *somebody).await.expect("locks");
+        somebody
+    }
+
+    pub(super) fn request(&self) -> ImportRequest {
+        ImportRequest {
+            source: self.seed.name.to_owned(),
+            worker: self.worker,
+            lease: Duration::from_secs(60),
+            batch: 100,
+            most: 1000,
+            heed: true,
+            tidy: true,
+        }
+    }
+
+    pub(super) async fn import(&self) -> Imported {
+        let imported = self.outbox.store.import(&self.request()).await;
+        imported.expect("imports")
+    }
+
+    pub(super) async fn claim(&self) -> Vec<Delivery> {
+        let look = self
+            .outbox
+            .store
+            .look(&Scope::All, None, 100)
+            .await
+            .expect("looks");
+        let share = |due: Due| Share {
+            source: due.source,
+            limit: 100,
+            floor: 0,
+            fair: false,
+        };
+        let request = ClaimRequest {
+            worker: self.worker,
+            take: Take::Free(look.due.into_iter().map(share).collect()),
+            ..request(100)
+        };
+        self.outbox.store.claim(&request).await.expect("claims")
+    }
+
+    /// Imports and claims one row.
+    pub(super) async fn take(&self) -> Delivery {
+        self.import().await;
+        let mut claimed = self.claim().await;
+        assert_eq!(claimed.len(), 1, "{claimed:?}");
+        claimed.remove(0)
+    }
+
+    pub(super) async fn settle(&self, delivery: &Delivery, verdict: Verdict) {
+        let lost = self.settle_late(delivery, verdict).await;
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+
+    /// The same by somebody who may have lost the row: which rows were lost.
+    pub(super) async fn settle_late(&self, delivery: &Delivery, verdict: Verdict) -> Vec<Uuid> {
+        self.settle_by(&self.outbox.store, delivery, verdict).await
+    }
+
+    /// The same by the store of another process.
+    pub(super) async fn settle_by(
+        &self,
+        store: &Postgres,
+        delivery: &Delivery,
+        verdict: Verdict,
+    ) -> Vec<Uuid> {
+        let settled = store.settle(self.worker, &[settlement(delivery, verdict)]).await;
+        settled.expect("settles")
+    }
+
+    /// Who claims here.
+    pub(super) fn worker(&self) -> Uuid {
+        self.worker
+    }
+
+    /// The schema that the table is in.
+    pub(super) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    pub(super) async fn drop_schemas(&self) {
+        use pillarbox_testkit::store_suite::Harness;
+        self.run("drop schema {schema} cascade").await;
+        self.outbox.clean_up().await;
+    }
+
+    pub(super) async fn clean_up(self) {
+        self.drop_schemas().await;
+    }
+}
+
+pub(super) fn settlement(delivery: &Delivery, verdict: Verdict) -> Settlement {
+    Settlement {
+        id: delivery.id,
+        claim: delivery.claim,
+        verdict,
+        destination: Some("there".to_owned()),
+        max_attempts: None,
+        unordered: false,
+    }
+}
+
+pub(super) fn retry(seconds: u64) -> Verdict {
+    Verdict::Retry {
+        after: Duration::from_secs(seconds),
+        reason: "it failed".to_owned(),
+    }
+}
+
+pub(super) fn dead() -> Verdict {
+    Verdict::Dead {
+        reason: "given up".to_owned(),
+    }
+}

@@ -1,0 +1,462 @@
+//! Random histories of producers, workers, importers and people on one table, against what must be true at the end: every
+//! row ends, as its table says too, and nothing is sent twice without a reason.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pillarbox::Delivery;
+use pillarbox_store::store::{ClaimRequest, Due, ImportRequest, Settlement, Share, SweepRequest, Take};
+use pillarbox_store::{Operate, Scope, Store, Verdict};
+use pillarbox_testkit::cases;
+use pillarbox_testkit::store_suite::Harness;
+use proptest::prelude::{Just, Strategy, any};
+use proptest::prop_oneof;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use sqlx::AssertSqlSafe;
+use uuid::Uuid;
+
+use super::super::producer::request;
+use super::agreeing::{Told, assert_agree, told};
+use super::harness::{Adopted, dead, retry};
+use super::seeds::{ARAP, FAMILY_HUB, Seed};
+
+const CASES: u32 = 30;
+const STEPS: usize = 60;
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Rows and claims are named by numbers, taken modulo how many there are.
+#[derive(Debug, Clone)]
+enum Step {
+    Produce,
+    /// In a transaction that stays open.
+    ProduceLate,
+    /// The oldest open transaction ends.
+    Commit,
+    Import {
+        second: bool,
+        takes_over: bool,
+    },
+    Claim {
+        second: bool,
+    },
+    Settle(usize, Verdict),
+    /// A person begins the row anew in its own table.
+    Reset(usize),
+    Delete(usize),
+    /// A person looks at a row and keeps it locked: one that is being worked on, if there is one.
+    Lock(usize),
+    Unlock,
+    /// Both workers: nothing of what they hold is settled, and their leases end.
+    Die,
+    /// A worker believes itself alive, although its lease has ended.
+    Sleep,
+    Sweep,
+    Retry(usize),
+    Skip(usize),
+    /// A person deletes the event, and leaves its row where it is.
+    Forget(usize),
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let row = || 0usize..50;
+    prop_oneof![
+        6 => Just(Step::Produce),
+        1 => Just(Step::ProduceLate),
+        1 => Just(Step::Commit),
+        6 => (any::<bool>(), any::<bool>()).prop_map(|(second, takes_over)| Step::Import { second, takes_over }),
+        7 => any::<bool>().prop_map(|second| Step::Claim { second }),
+        10 => (row(), verdicts()).prop_map(|(claim, verdict)| Step::Settle(claim, verdict)),
+        3 => row().prop_map(Step::Reset),
+        1 => row().prop_map(Step::Delete),
+        2 => row().prop_map(Step::Lock),
+        2 => Just(Step::Unlock),
+        1 => Just(Step::Die),
+        1 => Just(Step::Sleep),
+        1 => Just(Step::Sweep),
+        2 => row().prop_map(Step::Retry),
+        1 => row().prop_map(Step::Skip),
+        1 => row().prop_map(Step::Forget),
+    ]
+}
+
+fn verdicts() -> impl Strategy<Value = Verdict> {
+    let release = |reason: Option<&str>| Verdict::Release {
+        after: Duration::ZERO,
+        reason: reason.map(str::to_owned),
+    };
+    let suspect = Verdict::Suspect {
+        after: LEASE,
+        reason: "cut".to_owned(),
+    };
+    prop_oneof![
+        4 => Just(Verdict::Delivered),
+        3 => Just(retry(0)),
+        1 => Just(retry(50)),
+        1 => Just(release(None)),
+        1 => Just(release(Some("the broker is away"))),
+        2 => Just(dead()),
+        1 => Just(suspect),
+        1 => Just(Verdict::Discard),
+    ]
+}
+
+/// What is known of a row from outside.
+#[derive(Debug, Default)]
+struct Known {
+    sent: u32,
+    /// Resets, retries by a person, and settles that came too late: each may send the row once more.
+    excuses: u32,
+    deleted: bool,
+    /// Nobody wanted it.
+    discarded: bool,
+}
+
+struct World {
+    adopted: Adopted,
+    reset: &'static str,
+    limit: Option<u32>,
+    rows: BTreeMap<Uuid, Known>,
+    held: Vec<(Uuid, Delivery)>,
+    open: Vec<sqlx::Transaction<'static, sqlx::Postgres>>,
+    lock: Option<(Uuid, sqlx::Transaction<'static, sqlx::Postgres>)>,
+    workers: [Uuid; 2],
+}
+
+impl World {
+    async fn of(seed: Seed, reset: &'static str, limit: Option<u32>) -> Self {
+        Self {
+            adopted: Adopted::new(seed).await,
+            reset,
+            limit,
+            rows: BTreeMap::new(),
+            held: Vec::new(),
+            open: Vec::new(),
+            lock: None,
+            workers: [Uuid::new_v4(), Uuid::new_v4()],
+        }
+    }
+
+    /// A row that nobody deleted, and that nobody holds locked.
+    fn free(&self, number: usize) -> Option<Uuid> {
+        let locked = self.lock.as_ref().map(|(id, _)| *id);
+        let free: Vec<Uuid> = self
+            .rows
+            .iter()
+            .filter(|(id, known)| !known.deleted && Some(**id) != locked)
+            .map(|(id, _)| *id)
+            .collect();
+        (!free.is_empty()).then(|| free[number % free.len()])
+    }
+
+    /// A row that a worker holds, and that nobody deleted.
+    fn worked_on(&self, number: usize) -> Option<Uuid> {
+        let there = |id: &Uuid| !self.rows[id].deleted;
+        let held: Vec<Uuid> = self
+            .held
+            .iter()
+            .map(|(_, delivery)| delivery.event.id)
+            .filter(there)
+            .collect();
+        (!held.is_empty()).then(|| held[number % held.len()])
+    }
+
+    fn known(&mut self, id: Uuid) -> &mut Known {
+        self.rows.get_mut(&id).expect("a row that was produced")
+    }
+
+    async fn step(&mut self, step: Step) {
+        match step {
+            Step::Produce => {
+                let id = self.adopted.produce().await;
+                self.rows.insert(id, Known::default());
+            }
+            Step::ProduceLate => self.produce_late().await,
+            Step::Commit => {
+                if !self.open.is_empty() {
+                    self.open.remove(0).commit().await.expect("commits");
+                }
+            }
+            Step::Import { second, takes_over } => self.import(usize::from(second), takes_over).await,
+            Step::Claim { second } => self.claim(usize::from(second)).await,
+            Step::Settle(number, verdict) => self.settle(number, verdict).await,
+            Step::Reset(number) => {
+                if let Some(id) = self.free(number)
+                    && self.is_committed(id).await
+                {
+                    self.adopted.change(id, self.reset).await;
+                    self.known(id).excuses += 1;
+                }
+            }
+            Step::Delete(number) => {
+                if let Some(id) = self.free(number)
+                    && self.is_committed(id).await
+                {
+                    let Seed { place, id: key, .. } = self.adopted.seed;
+                    self.adopted
+                        .run(&format!("delete from {place} where {key} = '{id}'"))
+                        .await;
+                    self.known(id).deleted = true;
+                }
+            }
+            Step::Lock(number) => self.lock(number).await,
+            Step::Unlock => self.unlock().await,
+            Step::Die => {
+                self.held.clear();
+                self.adopted.outbox.age(time::Duration::seconds(200)).await;
+            }
+            Step::Sleep => self.adopted.outbox.age(time::Duration::seconds(200)).await,
+            Step::Sweep => self.sweep().await,
+            Step::Retry(number) => {
+                if let Some(id) = self.free(number) {
+                    let retried = self.adopted.outbox.store.retry(&[id]).await.expect("retries");
+                    self.known(id).excuses += u32::from(!retried.is_empty());
+                }
+            }
+            Step::Skip(number) => {
+                if let Some(id) = self.free(number) {
+                    self.adopted.outbox.store.skip(&[id]).await.expect("skips");
+                }
+            }
+            Step::Forget(number) => {
+                if let Some(id) = self.free(number) {
+                    self.adopted.outbox.store.delete(&[id]).await.expect("deletes");
+                }
+            }
+        }
+    }
+
+    async fn produce_late(&mut self) {
+        // Each holds a connection of a small pool.
+        if self.open.len() > 1 {
+            return;
+        }
+        let id = Uuid::now_v7();
+        let insert = self.adopted.seed.insert.replace("{id}", &id.to_string());
+        let insert = insert.replace("{schema}", self.adopted.schema());
+        let mut transaction = self.adopted.outbox.pool.begin().await.expect("begins");
+        sqlx::raw_sql(AssertSqlSafe(insert))
+            .execute(&mut *transaction)
+            .await
+            .expect("inserts");
+        self.open.push(transaction);
+        self.rows.insert(id, Known::default());
+    }
+
+    async fn is_committed(&self, id: Uuid) -> bool {
+        !self.adopted.row(id).await.is_null()
+    }
+
+    async fn lock(&mut self, number: usize) {
+        self.unlock().await;
+        let Some(id) = self.worked_on(number).or_else(|| self.free(number)) else {
+            return;
+        };
+        self.lock = Some((id, self.adopted.hold(id).await));
+    }
+
+    async fn unlock(&mut self) {
+        if let Some((_, transaction)) = self.lock.take() {
+            transaction.rollback().await.expect("lets go");
+        }
+    }
+
+    async fn import(&mut self, worker: usize, takes_over: bool) {
+        if takes_over {
+            self.adopted
+                .outbox
+                .execute("update pillarbox.importers set until = now() - interval '1 second'")
+                .await;
+        }
+        let request = ImportRequest {
+            source: self.adopted.seed.name.to_owned(),
+            worker: self.workers[worker],
+            lease: LEASE,
+            batch: 3,
+            most: 12,
+            heed: true,
+            tidy: true,
+        };
+        self.adopted.outbox.store.import(&request).await.expect("imports");
+    }
+
+    async fn claim(&mut self, worker: usize) {
+        let store = &self.adopted.outbox.store;
+        let look = store.look(&Scope::All, None, 100).await.expect("looks");
+        let share = |due: Due| Share {
+            source: due.source,
+            limit: 4,
+            floor: 0,
+            fair: false,
+        };
+        let free = Take::Free(look.due.into_iter().map(share).collect());
+        for take in [free, Take::Recovered(4), Take::Alone] {
+            let request = ClaimRequest {
+                worker: self.workers[worker],
+                take,
+                lease: LEASE,
+                ..request(4)
+            };
+            let claimed = store.claim(&request).await.expect("claims");
+            let worker = self.workers[worker];
+            self.held.extend(claimed.into_iter().map(|one| (worker, one)));
+        }
+    }
+
+    async fn settle(&mut self, number: usize, verdict: Verdict) {
+        if self.held.is_empty() {
+            return;
+        }
+        let (worker, delivery) = self.held.remove(number % self.held.len());
+        let settlement = Settlement {
+            id: delivery.id,
+            claim: delivery.claim,
+            verdict: verdict.clone(),
+            destination: Some("there".to_owned()),
+            max_attempts: None,
+            unordered: false,
+        };
+        let store = &self.adopted.outbox.store;
+        let lost = store.settle(worker, &[settlement]).await.expect("settles");
+        let known = self.known(delivery.event.id);
+        known.discarded |= verdict == Verdict::Discard && lost.is_empty();
+        if verdict == Verdict::Delivered {
+            known.sent += 1;
+            known.excuses += u32::from(!lost.is_empty());
+        }
+    }
+
+    async fn sweep(&mut self) {
+        let request = SweepRequest {
+            worker: self.workers[0],
+            scope: Scope::All,
+            max_attempts: 25,
+            grace: LEASE,
+            closed: Vec::new(),
+        };
+        self.adopted.outbox.store.sweep(&request).await.expect("sweeps");
+    }
+
+    /// Everybody lets go, and the workers go on until nothing is left to do.
+    async fn finish(&mut self) -> Result<(), String> {
+        self.unlock().await;
+        for transaction in self.open.drain(..) {
+            transaction.commit().await.expect("commits");
+        }
+        self.held.clear();
+        for _ in 0..60 {
+            self.adopted.outbox.age(time::Duration::seconds(200)).await;
+            self.import(0, true).await;
+            self.claim(0).await;
+            while !self.held.is_empty() {
+                self.settle(0, Verdict::Delivered).await;
+            }
+            self.sweep().await;
+            if self.is_over().await {
+                // Once more: what could not be told before, and what a person changed last.
+                self.import(0, true).await;
+                if self.is_over().await {
+                    return Ok(());
+                }
+            }
+        }
+        Err("the work never ends".to_owned())
+    }
+
+    async fn is_over(&self) -> bool {
+        for (id, known) in &self.rows {
+            let row = self.adopted.row(*id).await;
+            if !known.deleted && told(self.adopted.seed.name, &row, self.limit).0 == Told::Pending {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        for (id, known) in &self.rows {
+            let row = self.adopted.row(*id).await;
+            if known.sent > 1 + known.excuses {
+                return Err(format!("{id} was sent too often: {known:?}, {row}"));
+            }
+            if known.deleted {
+                continue;
+            }
+            let delivered = told(self.adopted.seed.name, &row, self.limit).0 == Told::Delivered;
+            if delivered && known.sent == 0 && !known.discarded {
+                return Err(format!("{id} was never sent, and its table says so: {row}"));
+            }
+        }
+        assert_agree(&self.adopted, self.limit).await;
+        Ok(())
+    }
+}
+
+const START: Step = Step::Import {
+    second: false,
+    takes_over: false,
+};
+
+async fn live(mut world: World, steps: Vec<Step>) -> Result<(), String> {
+    // Something to do, or half of what follows would be about nothing.
+    let begin = [
+        Step::Produce,
+        Step::Produce,
+        Step::Produce,
+        START,
+        Step::Claim { second: false },
+    ];
+    for step in begin.into_iter().chain(steps) {
+        world.step(step).await;
+    }
+    world.finish().await?;
+    world.check().await?;
+    world.adopted.clean_up().await;
+    Ok(())
+}
+
+fn run(seed: Seed, reset: &'static str, limit: Option<u32>) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let config = Config {
+        cases: cases(CASES),
+        failure_persistence: None,
+        max_shrink_iters: 100,
+        ..Config::default()
+    };
+    let steps = proptest::collection::vec(steps(), 1..STEPS);
+    let outcome = TestRunner::new(config).run(&steps, |steps| {
+        let world = World::of(seed, reset, limit);
+        let lived = runtime.block_on(async { Box::pin(live(world.await, steps)).await });
+        lived.map_err(TestCaseError::fail)
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+}
+
+const BEGIN_ANEW: &str = "status = 0, retry_count = 0, processed_at = null";
+
+#[test]
+fn every_row_of_a_table_with_codes_ends_as_its_table_says() {
+    run(FAMILY_HUB, BEGIN_ANEW, None);
+}
+
+/// Found by chance: what was begun anew while it was worked on, and ended dead, was taken for one whose table was never told,
+/// in every round that tidied.
+#[tokio::test]
+async fn a_row_that_is_begun_anew_before_it_ends_dead_begins_anew() {
+    let world = World::of(FAMILY_HUB, BEGIN_ANEW, None).await;
+    let steps = vec![
+        Step::Settle(0, retry(0)),
+        Step::Settle(0, Verdict::Delivered),
+        Step::Settle(0, Verdict::Delivered),
+        Step::Claim { second: false },
+        Step::Reset(0),
+        Step::Settle(0, dead()),
+    ];
+    Box::pin(live(world, steps)).await.unwrap();
+}
+
+#[test]
+fn every_row_of_a_table_with_a_processed_time_ends_as_its_table_says() {
+    run(ARAP, "\"ProcessedOnUtc\" = null, \"RetryCount\" = 0", Some(3));
+}

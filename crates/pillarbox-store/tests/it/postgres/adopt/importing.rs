@@ -1,0 +1,159 @@
+//! An outbox that imports before anybody looks, as a dispatcher's importer does in the background.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pillarbox::{Delivery, StoreError};
+use pillarbox_store::operate::{BlockedKey, DestinationRecord, Filter, Record, Stats, WorkerRecord};
+use pillarbox_store::store::{
+    Aside, ClaimRequest, Heartbeat, ImportRequest, Imported, LaneRequest, Look, Range, Routed, Routing,
+    Settlement, Source, Stub, SweepRequest, Swept,
+};
+use pillarbox_store::stores::postgres::Postgres;
+use pillarbox_store::{Operate, Scope, Store};
+use uuid::Uuid;
+
+/// See the module. What is not about looking passes through.
+pub(super) struct Importing {
+    under: Postgres,
+    request: ImportRequest,
+}
+
+impl Importing {
+    pub(super) fn new(under: &Postgres, source: &str) -> Self {
+        Self {
+            under: under.clone(),
+            request: ImportRequest {
+                source: source.to_owned(),
+                worker: Uuid::new_v4(),
+                lease: Duration::from_secs(60),
+                batch: 100_000,
+                most: 100_000,
+                heed: true,
+                tidy: true,
+            },
+        }
+    }
+}
+
+pub(super) async fn import(outbox: &Importing) -> Imported {
+    outbox.under.import(&outbox.request).await.expect("imports")
+}
+
+#[async_trait]
+impl Store for Importing {
+    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
+        import(self).await;
+        self.under.look(scope, after, limit).await
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
+        import(self).await;
+        self.under.claim(request).await
+    }
+
+    async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError> {
+        self.under.route(worker, routings).await
+    }
+
+    async fn settle(&self, worker: Uuid, settlements: &[Settlement]) -> Result<Vec<Uuid>, StoreError> {
+        self.under.settle(worker, settlements).await
+    }
+
+    async fn renew(
+        &self,
+        worker: Uuid,
+        held: &[(Uuid, Uuid)],
+        lease: Duration,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        self.under.renew(worker, held, lease).await
+    }
+
+    async fn sweep(&self, request: &SweepRequest) -> Result<Swept, StoreError> {
+        self.under.sweep(request).await
+    }
+
+    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+        self.under.share_lanes(request).await
+    }
+
+    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        self.under.beat(heartbeat).await
+    }
+
+    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
+        self.under.leave(worker).await
+    }
+
+    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.under.disable(destination, reason).await
+    }
+
+    async fn aside(
+        &self,
+        what: Aside,
+        scope: &Scope,
+        after: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<Stub>, StoreError> {
+        self.under.aside(what, scope, after, limit).await
+    }
+
+    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.under.let_go(what, ids).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.under.check().await
+    }
+}
+
+#[async_trait]
+impl Operate for Importing {
+    async fn stats(&self, scope: &Scope) -> Result<Stats, StoreError> {
+        import(self).await;
+        self.under.stats(scope).await
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+        import(self).await;
+        self.under.list(filter).await
+    }
+
+    async fn show(&self, id: Uuid) -> Result<Option<Record>, StoreError> {
+        import(self).await;
+        self.under.show(id).await
+    }
+
+    async fn retry(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.under.retry(ids).await
+    }
+
+    async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.under.delete(ids).await
+    }
+
+    async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
+        self.under.blocked(scope, limit).await
+    }
+
+    async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.under.skip(ids).await
+    }
+
+    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError> {
+        self.under.destinations(scope).await
+    }
+
+    async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.under.pause(destination, reason).await
+    }
+
+    async fn resume(&self, destination: &str) -> Result<bool, StoreError> {
+        self.under.resume(destination).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
+        self.under.workers().await
+    }
+}

@@ -1,0 +1,124 @@
+//! Tables that do not let us do what has to be done to one of their rows: the others go on.
+
+use std::time::Duration;
+
+use pillarbox::{Delivery, StoreError};
+use pillarbox_store::store::{ImportRequest, Settlement};
+use pillarbox_store::stores::postgres::adopt::Source;
+use pillarbox_store::{Operate, Store, Verdict};
+use uuid::Uuid;
+
+use super::harness::{Adopted, settlement};
+use super::seeds::{ARAP, ORDER_SERVICE, REDIVER};
+use crate::patience::PATIENCE;
+
+/// Refuses a change of this row, or its end.
+async fn refuse(adopted: &Adopted, when: &str, id: Uuid) {
+    let function = "create function {schema}.refuse() returns trigger language plpgsql as
+         $$ begin raise 'this row is mine'; end $$";
+    adopted.run(function).await;
+    adopted
+        .run(&format!(
+            "create trigger refuse before {when} on {} for each row when (old.id = '{id}')
+               execute function {{schema}}.refuse()",
+            adopted.place()
+        ))
+        .await;
+}
+
+async fn settle_all(adopted: &Adopted, claimed: &[Delivery]) -> Result<Vec<Uuid>, StoreError> {
+    let delivered = |delivery| settlement(delivery, Verdict::Delivered);
+    let settlements: Vec<Settlement> = claimed.iter().map(delivered).collect();
+    adopted.outbox.store.settle(adopted.worker(), &settlements).await
+}
+
+#[tokio::test]
+async fn a_table_that_refuses_to_be_told_of_one_row_is_told_of_the_others() {
+    let adopted = Adopted::new(ORDER_SERVICE).await;
+    let mut ids = Vec::new();
+    for _ in 0..7 {
+        ids.push(adopted.produce().await);
+    }
+    let poison = ids[3];
+    refuse(&adopted, "update", poison).await;
+    adopted.import().await;
+    let claimed = adopted.claim().await;
+    let refused = settle_all(&adopted, &claimed).await.expect_err("one is refused");
+    assert!(refused.to_string().contains("this row is mine"), "{refused}");
+    let lost = settle_all(&adopted, &claimed)
+        .await
+        .expect("settled without the table");
+    assert_eq!(lost, [] as [Uuid; 0]);
+
+    for _ in 0..2 {
+        assert_eq!(adopted.import().await.rows, 0, "nothing is taken twice");
+        for id in &ids {
+            let expected = if *id == poison { "NEW" } else { "SENT" };
+            assert_eq!(adopted.row(*id).await["status"], expected);
+        }
+        let sources = adopted.outbox.store.sources().await.expect("counts");
+        assert_eq!(sources[0].behind, 1, "{sources:?}");
+    }
+    let next = adopted.produce().await;
+    assert_eq!(adopted.import().await.rows, 1, "the table goes on");
+
+    adopted.run("drop trigger refuse on {schema}.outbox").await;
+    adopted.import().await;
+    assert_eq!(adopted.row(poison).await["status"], "SENT");
+    assert_eq!(adopted.row(next).await["status"], "NEW");
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn delivered_rows_that_cannot_be_deleted_keep_nothing_from_being_taken_over() {
+    let adopted = Adopted::with(ORDER_SERVICE, |source| Source {
+        prune: Some(Duration::from_secs(60)),
+        ..source
+    })
+    .await;
+    let id = adopted.produce().await;
+    let delivery = adopted.take().await;
+    adopted.settle(&delivery, Verdict::Delivered).await;
+    adopted.change(id, "sent_at = sent_at - interval '1 day'").await;
+    refuse(&adopted, "delete", id).await;
+    adopted.produce().await;
+    let imported = adopted.import().await;
+    assert_eq!((imported.rows, imported.pruned), (1, 0));
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn whoever_asks_to_import_waits_for_nobodys_round() {
+    let adopted = Adopted::new(ARAP).await;
+    adopted.import().await;
+    let mut round = adopted.outbox.pool.begin().await.expect("begins");
+    let lock = adopted.outbox.sql("select from pillarbox.importers for update");
+    let locked = sqlx::query(sqlx::AssertSqlSafe(lock)).execute(&mut *round).await;
+    locked.expect("locks");
+    let rival = ImportRequest {
+        worker: Uuid::new_v4(),
+        ..adopted.request()
+    };
+    let asked = tokio::time::timeout(PATIENCE / 2, adopted.outbox.store.import(&rival)).await;
+    assert_eq!(asked.expect("it does not wait").expect("asks").rows, 0);
+    round.rollback().await.expect("lets go");
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
+async fn dates_before_all_times_and_limits_beyond_all_numbers_are_taken_as_they_are_meant() {
+    let arap = Adopted::new(ARAP).await;
+    let id = arap.produce().await;
+    arap.change(id, "\"OccurredOnUtc\" = '-infinity'").await;
+    let delivery = arap.take().await;
+    arap.settle(&delivery, Verdict::Delivered).await;
+    assert!(arap.row(id).await["ProcessedOnUtc"].is_string());
+    arap.clean_up().await;
+
+    let rediver = Adopted::new(REDIVER).await;
+    let id = rediver.produce().await;
+    rediver.change(id, "max_retries = 2147483647").await;
+    let delivery = rediver.take().await;
+    assert_eq!(delivery.max_attempts, Some(2_147_483_647));
+    rediver.clean_up().await;
+}

@@ -1,0 +1,426 @@
+//! What a dispatcher and a producer need to be allowed, TLS and passwords.
+
+use pillarbox::saga::{Saga, SagaError, Step};
+use pillarbox::{EnqueueError, Event, Inbox, Outbox, Recorded, StoreError};
+use pillarbox_store::store::{Heartbeat, LaneRequest, Settlement, SweepRequest};
+use pillarbox_store::stores::postgres::{Duty, Options, Postgres};
+use pillarbox_store::{Operate, Scope, Store, Verdict};
+use pillarbox_testkit::store_suite::Harness;
+use sqlx::{AssertSqlSafe, PgConnection};
+use std::time::Duration;
+use uuid::Uuid;
+
+use super::harness::{PostgresHarness, service};
+use super::producer::request;
+
+/// A role of its own with these rights, and the store as that role sees it.
+pub(super) async fn as_role(harness: &PostgresHarness, grants: &str) -> (String, Postgres) {
+    let role = format!("r_{}", Uuid::new_v4().simple());
+    harness
+        .execute(&format!(
+            "create role {role} login; {}",
+            grants.replace("ROLE", &role)
+        ))
+        .await;
+    let url = service("PILLARBOX_TEST_POSTGRES_URL").replace("pillarbox@", &format!("{role}@"));
+    let options = Options {
+        schema: harness.store.schema().to_owned(),
+        ..Options::default()
+    };
+    (role, Postgres::new(&url, options).expect("a URL"))
+}
+
+/// A role of its own that is there for this, and the store as that role sees it.
+pub(super) async fn on_duty(harness: &PostgresHarness, duty: Duty) -> (String, Postgres) {
+    let (role, store) = as_role(harness, "").await;
+    let created = harness.store.grant(duty, &role, true).await;
+    assert!(!created.expect("grants"), "it was there");
+    (role, store)
+}
+
+pub(super) async fn drop_role(harness: &PostgresHarness, role: &str) {
+    harness
+        .execute(&format!("drop owned by {role}; drop role {role}"))
+        .await;
+}
+
+/// Everything goes, the role too.
+async fn clean_up(harness: PostgresHarness, role: &str, store: Postgres) {
+    store.close().await;
+    drop_role(&harness, role).await;
+    harness.clean_up().await;
+}
+
+async fn assert_cannot_enqueue(outbox: &Outbox, connection: &mut PgConnection) {
+    let refused = outbox.enqueue(connection, &Event::new("shop", "orders")).await;
+    assert!(
+        matches!(refused, Err(EnqueueError::Store(StoreError::Denied(_)))),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
+    let harness = PostgresHarness::direct().await;
+    let events = [Event::new("shop", "orders"), Event::new("shop", "orders")];
+    harness.enqueue(&events).await.expect("enqueues");
+    let (role, store) = on_duty(&harness, Duty::Dispatcher).await;
+    store.check().await.expect("may see the version");
+    let look = store.look(&Scope::All, None, 10).await.expect("may look");
+    assert_eq!(look.due.len(), 1);
+    let request = request(10);
+    let claimed = store.claim(&request).await.expect("may claim");
+    assert_eq!(claimed.len(), 2);
+    let settle = |id, verdict| Settlement {
+        id,
+        claim: request.claim,
+        verdict,
+        destination: Some("d".into()),
+        max_attempts: Some(3),
+        unordered: false,
+    };
+    let retry = Verdict::Retry {
+        after: Duration::from_secs(1),
+        reason: "no".into(),
+    };
+    let settlements = [
+        settle(claimed[0].id, Verdict::Delivered),
+        settle(claimed[1].id, retry),
+    ];
+    let held = [(claimed[0].id, request.claim)];
+    let lost = store
+        .renew(request.worker, &held, request.lease)
+        .await
+        .expect("may renew");
+    assert!(lost.is_empty());
+    let lost = store
+        .settle(request.worker, &settlements)
+        .await
+        .expect("may settle");
+    assert!(lost.is_empty());
+    let sweep = SweepRequest {
+        worker: request.worker,
+        scope: Scope::All,
+        max_attempts: 25,
+        grace: Duration::ZERO,
+        closed: Vec::new(),
+    };
+    store.sweep(&sweep).await.expect("may sweep");
+    keep_lanes(&store, request.worker).await;
+    assert_eq!(store.stats(&Scope::All).await.expect("may count").delivered, 1);
+    let refused = store.delete(&[claimed[0].id]).await.expect_err("may not delete");
+    assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
+    clean_up(harness, &role, store).await;
+}
+
+/// Everything that a dispatcher says and asks beside its rows.
+async fn keep_lanes(store: &Postgres, worker: Uuid) {
+    let heartbeat = Heartbeat {
+        worker,
+        host: "here".into(),
+        version: "1".into(),
+        scope: Scope::All,
+        ttl: Duration::from_secs(60),
+        claimed: 0,
+        delivered: 0,
+        failed: 0,
+    };
+    store.beat(&heartbeat).await.expect("may say that it is alive");
+    let lanes = |ranges| LaneRequest {
+        worker,
+        namespaces: vec!["shop".into()],
+        ranges: Some(ranges),
+        lease: Duration::from_secs(60),
+        give_up: Vec::new(),
+    };
+    assert_eq!(
+        store.share_lanes(&lanes(2)).await.expect("may take lanes").len(),
+        2
+    );
+    store.leave(worker).await.expect("may leave");
+    assert_eq!(store.share_lanes(&lanes(1)).await.expect("may divide").len(), 1);
+    store.disable("chat", "410").await.expect("may pause");
+}
+
+#[tokio::test]
+async fn a_producer_enqueues_by_both_functions_by_the_library_and_by_hand() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Producer).await;
+    let calls = [
+        "select id from pillarbox.enqueue('shop', 'orders', dedupe_key => 'a')",
+        "select id from pillarbox.enqueue('shop', 'orders', dedupe_key => 'a', ordering_key => 'k', serialised => true)",
+        r#"select id from pillarbox.enqueue_many('[{"namespace": "shop", "topic": "orders", "dedupe_key": "a"}]')"#,
+        "insert into pillarbox.outbox_events (namespace, topic, dedupe_key, payload) values ('shop', 'orders', 'a', '{}')
+         on conflict (namespace, topic, dedupe_key) where dedupe_key is not null do nothing returning id, seq",
+    ];
+    let event = || Event::new("shop", "orders").dedupe_key("a").ordering_key("k");
+    let outbox = store.outbox().serialised();
+    // What rolls back leaves the next round as it was; the last one commits.
+    for rounds_left in (0..2).rev() {
+        let mut transaction = store.pool().begin().await.expect("begins");
+        for call in calls {
+            let call = sqlx::raw_sql(AssertSqlSafe(harness.sql(call)));
+            call.execute(&mut *transaction).await.expect("may enqueue");
+        }
+        let one = outbox.enqueue(&mut transaction, &event()).await;
+        assert!(!one.expect("may enqueue").is_new());
+        let free = Event::new("shop", "orders");
+        let many = outbox.enqueue_all(&mut transaction, &[event(), free]).await;
+        assert!(many.expect("may enqueue")[1].is_new());
+        if rounds_left == 0 {
+            transaction.commit().await.expect("commits");
+        } else {
+            transaction.rollback().await.expect("rolls back");
+        }
+    }
+    assert_eq!(harness.store.stats(&Scope::All).await.expect("counts").pending, 2);
+    clean_up(harness, &role, store).await;
+}
+
+#[tokio::test]
+async fn a_producer_may_look_up_what_it_committed_unheard() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Producer).await;
+    let (outbox, mut recorded) = (store.outbox(), Recorded::default());
+    recorded.record(&Event::new("shop", "orders"));
+    let mut fates = Vec::new();
+    for _ in 0..2 {
+        let mut transaction = store.pool().begin().await.expect("begins");
+        let enqueued = outbox
+            .enqueue_recorded(&mut transaction, &mut [&mut recorded])
+            .await
+            .expect("may look and enqueue");
+        fates.push(enqueued[0].is_new());
+        transaction.commit().await.expect("commits"); // and nothing is cleared
+    }
+    assert_eq!(fates, [true, false]);
+    clean_up(harness, &role, store).await;
+}
+
+#[tokio::test]
+async fn a_producer_sees_no_content_and_changes_nothing_that_is_there() {
+    let harness = PostgresHarness::direct().await;
+    let event = Event::new("shop", "orders");
+    harness.enqueue(&[event]).await.expect("enqueues");
+    let (role, store) = on_duty(&harness, Duty::Producer).await;
+    for beyond in [
+        "select payload from pillarbox.outbox_events",
+        "select headers, body from pillarbox.outbox_events",
+        "select tenant_id, status from pillarbox.outbox_events",
+        "select * from pillarbox.outbox_events",
+        "update pillarbox.outbox_events set status = 'delivered'",
+        "update pillarbox.outbox_events set dedupe_key = 'x'",
+        "delete from pillarbox.outbox_events",
+        "truncate pillarbox.outbox_events",
+        "select id from pillarbox.outbox_events for update",
+        "insert into pillarbox.outbox_events (namespace, topic, payload, status) values ('a', 'b', '{}', 'dead')",
+        "insert into pillarbox.outbox_events (namespace, topic, payload, attempts) values ('a', 'b', '{}', 9)",
+        "insert into pillarbox.outbox_events (namespace, topic, payload, parent_id) values ('a', 'b', '{}', null)",
+        "insert into pillarbox.outbox_events (namespace, topic, payload) values ('a', 'b', '{}') returning payload",
+        "insert into pillarbox.destinations (name, reason) values ('broker', 'no')",
+        "select * from pillarbox.workers",
+        "update pillarbox.migrations set version = 999",
+        "select setval('pillarbox.outbox_seq', 1)",
+        "select pillarbox.trace()",
+        "create or replace function pillarbox.vanished() returns void language sql as ''",
+        "drop function pillarbox.enqueue_many",
+        "alter function pillarbox.enqueue_many security invoker",
+        "create table pillarbox.mine (id int)",
+    ] {
+        let refused = sqlx::raw_sql(AssertSqlSafe(harness.sql(beyond)))
+            .execute(&store.pool())
+            .await
+            .expect_err(beyond);
+        let code = refused.as_database_error().and_then(|error| error.code());
+        assert_eq!(code.as_deref(), Some("42501"), "{beyond}: {refused}");
+    }
+    clean_up(harness, &role, store).await;
+}
+
+/// The functions run with the rights of the owner; what the caller puts in their way must not.
+#[tokio::test]
+async fn a_producer_cannot_slip_its_own_functions_and_tables_under_ours() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Producer).await;
+    let evil = format!("evil_{role}");
+    harness
+        .execute(&format!("create schema {evil} authorization {role}"))
+        .await;
+    let mut connection = store.pool().acquire().await.expect("connects");
+    let trap = format!(
+        "create function {evil}.octet_length(text) returns int language plpgsql as $$begin raise 'trapped'; end$$;
+         create function {evil}.nextval(regclass) returns bigint language plpgsql as $$begin raise 'trapped'; end$$;
+         create function {evil}.refuse(boolean, boolean) returns boolean language plpgsql as $$begin raise 'trapped'; end$$;
+         create operator {evil}.= (function = {evil}.refuse, leftarg = boolean, rightarg = boolean);
+         create temp table outbox_events (id uuid);
+         set search_path = {evil}, pg_temp, pg_catalog"
+    );
+    sqlx::raw_sql(AssertSqlSafe(trap))
+        .execute(&mut *connection)
+        .await
+        .expect("sets the trap");
+    let sprung = sqlx::raw_sql("select octet_length('a')")
+        .execute(&mut *connection)
+        .await;
+    assert!(
+        sprung
+            .expect_err("the trap is set")
+            .to_string()
+            .contains("trapped")
+    );
+    for call in [
+        "select id from pillarbox.enqueue('shop', 'orders')",
+        r#"select id from pillarbox.enqueue_many('[{"namespace": "shop", "topic": "orders"}]')"#,
+    ] {
+        let call = sqlx::raw_sql(AssertSqlSafe(harness.sql(call)));
+        call.execute(&mut *connection).await.expect("is not trapped");
+    }
+    drop(connection);
+    assert_eq!(harness.store.stats(&Scope::All).await.expect("counts").pending, 2);
+    harness.execute(&format!("drop schema {evil} cascade")).await;
+    clean_up(harness, &role, store).await;
+}
+
+#[tokio::test]
+async fn a_dispatcher_is_no_producer_and_only_the_owner_gives_rights() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Dispatcher).await;
+    let call = harness.sql("select id from pillarbox.enqueue('shop', 'orders')");
+    let refused = sqlx::raw_sql(AssertSqlSafe(call)).execute(&store.pool()).await;
+    let refused = refused.expect_err("may not call").to_string();
+    assert!(
+        refused.contains("permission denied for function enqueue"),
+        "{refused}"
+    );
+    let refused = store
+        .grant(Duty::Producer, &role, false)
+        .await
+        .expect_err("may not grant");
+    assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
+    let nobody = harness
+        .store
+        .grant(Duty::Producer, "nobody_of_this_name", false)
+        .await;
+    assert!(
+        nobody
+            .expect_err("is not there")
+            .to_string()
+            .contains("does not exist")
+    );
+    clean_up(harness, &role, store).await;
+}
+
+#[tokio::test]
+async fn a_role_is_created_once_whatever_its_name() {
+    let harness = PostgresHarness::direct().await;
+    let role = format!("Odd \"{}\"", Uuid::new_v4().simple());
+    for is_new in [true, false] {
+        let created = harness.store.grant(Duty::Producer, &role, true).await;
+        assert_eq!(created.expect("grants"), is_new);
+    }
+    drop_role(&harness, &format!("\"{}\"", role.replace('"', "\"\""))).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_role_without_rights_cannot_enqueue() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = as_role(&harness, "").await;
+    let mut connection = store.pool().acquire().await.expect("connects");
+    assert_cannot_enqueue(&store.outbox(), &mut connection).await;
+    drop(connection);
+    clean_up(harness, &role, store).await;
+}
+
+#[tokio::test]
+async fn an_orchestrator_that_is_a_producer_too_needs_nothing_more_to_run_sagas() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Orchestrator).await;
+    let step = Step::new("payment", |_: &u32| Event::new("shop", "payments"));
+    let saga = Saga::define("order").step(step).build(&harness.outbox());
+    let saga = saga.expect("sound");
+    let begin = async || store.pool().begin().await.expect("begins");
+
+    let mut transaction = begin().await;
+    let refused = saga
+        .start(&mut transaction, 1, &1)
+        .await
+        .expect_err("no producer");
+    assert!(
+        matches!(
+            refused,
+            SagaError::Enqueue(EnqueueError::Store(StoreError::Denied(_)))
+        ),
+        "{refused}"
+    );
+    transaction.rollback().await.expect("rolls back");
+
+    let granted = harness.store.grant(Duty::Producer, &role, false).await;
+    granted.expect("grants");
+    let mut transaction = begin().await;
+    saga.start(&mut transaction, 1, &1).await.expect("may start");
+    saga.compensate(&mut transaction, 1)
+        .await
+        .expect("may go on, and note it");
+    transaction.commit().await.expect("commits");
+    clean_up(harness, &role, store).await;
+}
+
+#[tokio::test]
+async fn a_consumer_needs_what_the_manual_says_and_sees_no_event() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Consumer).await;
+    let inbox = Inbox::in_schema(store.schema()).expect("a sound name");
+    let mut connection = store.pool().acquire().await.expect("connects");
+    let id = Uuid::now_v7();
+    assert!(inbox.mark(&mut connection, "c", id).await.expect("may mark"));
+    inbox
+        .unmark(&mut connection, "c", &[id.into()])
+        .await
+        .expect("may take it back");
+    assert_eq!(inbox.prune(&mut connection, "c").await.expect("may forget"), 0);
+    assert_cannot_enqueue(&harness.outbox(), &mut connection).await;
+    drop(connection);
+    clean_up(harness, &role, store).await;
+}
+
+#[tokio::test]
+async fn a_role_without_rights_is_told_so() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = as_role(&harness, "").await;
+    let refused = store.claim(&request(10)).await.expect_err("may not even look");
+    assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
+    clean_up(harness, &role, store).await;
+}
+
+#[tokio::test]
+async fn tls_and_a_password_work_and_an_unknown_authority_is_refused() {
+    let url = service("PILLARBOX_TEST_POSTGRES_SCRAM_URL");
+    let ca = service("PILLARBOX_TEST_CA_FILE");
+    let asked = |url: String| async move {
+        let store = Postgres::new(&url, Options::default()).expect("a URL");
+        let answer =
+            sqlx::query_scalar::<_, bool>("select ssl from pg_stat_ssl where pid = pg_backend_pid()")
+                .fetch_one(&store.pool())
+                .await;
+        store.close().await;
+        answer
+    };
+    let trusted = asked(format!("{url}?sslmode=verify-full&sslrootcert={ca}")).await;
+    assert!(trusted.expect("connects"), "the connection is encrypted");
+    assert!(
+        asked(format!("{url}?sslmode=verify-full")).await.is_err(),
+        "nobody knows that authority"
+    );
+    let wrong = url.replace("secret", "wrong");
+    let refused = Postgres::new(&wrong, Options::default())
+        .expect("a URL")
+        .check()
+        .await
+        .expect_err("refused");
+    assert!(
+        refused.to_string().contains("password authentication failed"),
+        "{refused}"
+    );
+    assert!(!refused.to_string().contains("wrong"), "{refused}");
+}

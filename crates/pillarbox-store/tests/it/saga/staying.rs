@@ -1,0 +1,149 @@
+//! What a saga does not do: go on where it does not know how, or lose anything because of it.
+
+use std::sync::Arc;
+
+use pillarbox::saga::{Answer, Handled, SagaError, Status};
+use pillarbox::{Event, Outbox};
+
+use super::places::{Place, in_every_place};
+use super::{Shop, defined, order, payment, shipping, stock, whole};
+
+in_every_place!(
+    a_saga_that_is_not_there_is_unknown,
+    what_is_for_somebody_else_is_said_to_be,
+    a_message_that_cannot_be_read_is_refused_for_good,
+    a_reply_that_cannot_be_taken_changes_nothing,
+    data_of_another_version_is_an_error_that_loses_nothing,
+    a_definition_that_lost_a_step_is_refused_and_loses_nothing,
+    an_id_that_cannot_be_a_header_is_refused,
+);
+
+async fn a_saga_that_is_not_there_is_unknown<P: Place>(place: Arc<P>) {
+    let shop = Shop::open(&*place).await;
+    let reply = shop.reply("Charge", Answer::Done).await.header("saga-id", "43");
+    assert_eq!(shop.handle(&reply).await, Handled::Unknown);
+    let mut tx = place.begin().await;
+    assert_eq!(
+        shop.saga.compensate(&mut tx, 43).await.expect("asks"),
+        Handled::Unknown
+    );
+    place.rollback(tx).await;
+    assert_eq!(shop.told().await, ["Charge 1"]);
+}
+
+async fn what_is_for_somebody_else_is_said_to_be<P: Place>(place: Arc<P>) {
+    let shop = Shop::open(&*place).await;
+    let command = shop.latest("Charge").await;
+    assert_eq!(shop.handle(&command).await, Handled::NotOurs);
+    assert_eq!(shop.handle(&Event::new("shop", "orders")).await, Handled::NotOurs);
+    let reply = shop
+        .reply("Charge", Answer::Done)
+        .await
+        .header("saga-name", "refund");
+    assert_eq!(shop.handle(&reply).await, Handled::NotOurs);
+}
+
+async fn a_message_that_cannot_be_read_is_refused_for_good<P: Place>(place: Arc<P>) {
+    let shop = Shop::open(&*place).await;
+    let reply = shop
+        .reply("Charge", Answer::Done)
+        .await
+        .header("saga-outcome", "ok");
+    let error = shop.try_handle(&reply).await.expect_err("unsound");
+    assert!(error.is_final(), "{error}");
+    assert!(error.to_string().contains("saga-outcome"), "{error}");
+}
+
+async fn a_reply_that_cannot_be_taken_changes_nothing<P: Place>(place: Arc<P>) {
+    let shop = Shop::open(&*place).await;
+    let before = shop.record().await;
+    let reply = shop.reply("Charge", Answer::Done).await;
+    let unsound = reply.clone().json_text("{\"payment\": \"seven\"}");
+    let error = shop.try_handle(&unsound).await.expect_err("no number");
+    assert!(
+        error.is_final() && matches!(error, SagaError::Reply { .. }),
+        "{error}"
+    );
+    assert_eq!(shop.record().await, before);
+    assert_eq!(shop.handle(&reply).await, Handled::Moved(Status::Running));
+}
+
+async fn data_of_another_version_is_an_error_that_loses_nothing<P: Place>(place: Arc<P>) {
+    let shop = Shop::open(&*place).await;
+    let reply = shop.reply("Charge", Answer::Done).await;
+    place
+        .run("update pillarbox.sagas set data = '{\"order_no\": 42}'")
+        .await;
+    let before = shop.record().await;
+    let error = shop.try_handle(&reply).await.expect_err("another version");
+    assert!(
+        !error.is_final() && matches!(error, SagaError::Data { .. }),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("the data of the saga order 42"),
+        "{error}"
+    );
+    assert_eq!(shop.record().await, before);
+    assert_eq!(shop.told().await, ["Charge 1"]);
+
+    place
+        .run("update pillarbox.sagas set data = '{\"number\": 42, \"payment\": null}'")
+        .await;
+    assert_eq!(shop.handle(&reply).await, Handled::Moved(Status::Running));
+}
+
+async fn a_definition_that_lost_a_step_is_refused_and_loses_nothing<P: Place>(place: Arc<P>) {
+    let shop = Shop::open(&*place).await;
+    shop.answer("Charge", Answer::Done).await;
+    let reply = shop.reply("Reserve", Answer::Done).await;
+    let before = shop.record().await;
+    for changed in [
+        defined().step(payment()).step(shipping()),
+        defined().step(stock()).step(payment()),
+        defined().step(payment()),
+    ] {
+        let newer = Shop::with(&*place, changed);
+        let error = newer.try_handle(&reply).await.expect_err("another definition");
+        let SagaError::Changed { path, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(path, &["payment", "stock"]);
+        assert!(!error.is_final(), "an older version can take it");
+        assert_eq!(shop.record().await, before);
+    }
+    let longer = Shop::with(
+        &*place,
+        whole().step(super::Step::new("mail", |_| Event::new("shop", "mails"))),
+    );
+    assert_eq!(longer.handle(&reply).await, Handled::Moved(Status::Running));
+    assert_eq!(
+        longer.answer("Ship", Answer::Done).await,
+        Handled::Moved(Status::Running),
+        "one more to do"
+    );
+}
+
+async fn an_id_that_cannot_be_a_header_is_refused<P: Place>(place: Arc<P>) {
+    let shop = Shop::new(&*place);
+    let mut tx = place.begin().await;
+    for id in ["", "a\nb", &"x".repeat(1025)] {
+        let error = shop.saga.start(&mut tx, id, &order()).await.expect_err("no id");
+        assert!(matches!(error, SagaError::Id(_)), "{error}");
+    }
+    place.rollback(tx).await;
+}
+
+#[tokio::test]
+async fn the_memory_store_says_that_it_keeps_none() {
+    let store = pillarbox_store::stores::memory::Memory::default();
+    let saga = whole().build(&Outbox::default()).expect("sound");
+    let error = saga
+        .start(&mut store.begin(), 42, &order())
+        .await
+        .expect_err("none");
+    assert!(
+        error.to_string().contains("the memory store keeps no sagas"),
+        "{error}"
+    );
+}

@@ -1,0 +1,209 @@
+//! The file is the user's.
+
+use std::path::Path;
+use std::sync::{Mutex, Once};
+
+use pillarbox::{Event, StoreError};
+use pillarbox_store::stores::sqlite::{Options, Sqlite};
+use pillarbox_store::{Scope, Store};
+use pillarbox_testkit::Harness;
+use sqlx::{Connection, SqliteConnection};
+use tracing::field::{Field, Visit};
+
+use super::SqliteHarness;
+use super::harness::pool;
+
+/// An application's own file, with the journal that SQLite gives by default.
+async fn existing(path: &Path) {
+    Warnings::listen();
+    let options = sqlx::sqlite::SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true);
+    let mut connection = SqliteConnection::connect_with(&options)
+        .await
+        .expect("a new file");
+    sqlx::query("create table orders (number integer)")
+        .execute(&mut connection)
+        .await
+        .expect("a table");
+    connection.close().await.expect("closed");
+}
+
+/// What the header of the file says: 1 for a rollback journal, 2 for WAL.
+fn journal_in_header(path: &Path) -> (u8, u8) {
+    let header = std::fs::read(path).expect("a file");
+    (header[18], header[19])
+}
+
+#[tokio::test]
+async fn a_new_file_gets_the_wal_journal() {
+    let outbox = SqliteHarness::fresh().await;
+    assert_eq!(outbox.store.journal_mode().await.expect("a mode"), "wal");
+    assert_eq!(journal_in_header(&outbox.path()), (2, 2));
+}
+
+#[tokio::test]
+async fn an_existing_file_keeps_its_journal_and_works() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("shop.db");
+    existing(&path).await;
+
+    let store = Sqlite::open(&path.to_string_lossy(), Options::default())
+        .await
+        .expect("it opens");
+    let said = Warnings::about(&path);
+    assert_eq!(said.len(), 1, "once: {said:?}");
+    assert!(
+        said[0].contains("pillarbox migrate --wal") && said[0].contains("delete"),
+        "{said:?}"
+    );
+
+    store.migrate().await.expect("a migration");
+    let application = pool(&path).await;
+    let mut tx = pillarbox::sqlite::begin(&application).await.expect("its turn");
+    let outbox = pillarbox::Outbox::default();
+    outbox
+        .enqueue(&mut tx, &Event::new("shop", "orders"))
+        .await
+        .expect("accepted");
+    tx.commit().await.expect("a commit");
+    let look = store.look(&Scope::All, None, 1).await.expect("a look");
+    assert_eq!(look.due.len(), 1);
+    assert_eq!(store.journal_mode().await.expect("a mode"), "delete");
+    store.close().await;
+    application.close().await;
+    assert_eq!(journal_in_header(&path), (1, 1));
+}
+
+#[tokio::test]
+async fn the_journal_changes_when_somebody_asks_for_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("shop.db");
+    existing(&path).await;
+    let store = Sqlite::create(&path).await.expect("it opens");
+    store.use_wal().await.expect("nobody else uses it");
+    assert_eq!(store.journal_mode().await.expect("a mode"), "wal");
+}
+
+#[tokio::test]
+async fn a_commit_survives_a_power_cut() {
+    let outbox = SqliteHarness::fresh().await;
+    let synchronous: i64 = sqlx::query_scalar("pragma synchronous")
+        .fetch_one(&outbox.application)
+        .await
+        .expect("a pragma");
+    assert_eq!(synchronous, 2, "FULL");
+    outbox
+        .enqueue(&[Event::new("shop", "orders")])
+        .await
+        .expect("accepted");
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_there_is_not_made_unasked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("nowhere.db");
+    let refused = Sqlite::open(&path.to_string_lossy(), Options::default())
+        .await
+        .map(drop);
+    let Err(StoreError::Unavailable(said)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(
+        said.contains("nowhere.db") && said.contains("does it exist"),
+        "{said}"
+    );
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_url_may_ask_for_a_new_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("new.db");
+    let url = format!("sqlite://{}?mode=rwc", path.display());
+    let store = Sqlite::open(&url, Options::default()).await.expect("it opens");
+    store.migrate().await.expect("a migration");
+    assert!(path.exists());
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("letter.txt");
+    let letter = "Dear Sir or Madam, ".repeat(100);
+    std::fs::write(&path, &letter).expect("a letter");
+    let refused = Sqlite::open(&path.to_string_lossy(), Options::default())
+        .await
+        .map(drop);
+    assert!(
+        matches!(&refused, Err(StoreError::Other(said)) if said.contains("not a database")),
+        "{refused:?}"
+    );
+    assert_eq!(std::fs::read_to_string(&path).expect("it is there"), letter);
+}
+
+#[tokio::test]
+async fn a_database_in_memory_is_refused() {
+    for name in ["sqlite::memory:", ":memory:", "sqlite:", ""] {
+        let refused = Sqlite::open(name, Options::default()).await.map(drop);
+        assert!(
+            matches!(&refused, Err(StoreError::Other(said)) if said.contains("needs a file")),
+            "{name}: {refused:?}"
+        );
+    }
+}
+
+/// Keeps what is warned about, fields and all. For the whole process: one that listens on one thread only
+/// can miss what another thread, to which nobody listens, comes across first.
+struct Warnings;
+
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+impl Warnings {
+    fn listen() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| tracing::subscriber::set_global_default(Self).expect("nobody else listens here"));
+    }
+
+    fn about(path: &Path) -> Vec<String> {
+        let path = path.to_string_lossy();
+        let said = SAID.lock().expect("nobody panics");
+        said.iter()
+            .filter(|warning| warning.contains(&*path))
+            .cloned()
+            .collect()
+    }
+}
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN && metadata.target().starts_with("pillarbox")
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        SAID.lock().expect("nobody panics").push(text.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0 += &format!("{field}={value:?} ");
+    }
+}

@@ -1,0 +1,216 @@
+//! Migrations, and what they lead to.
+
+use std::path::Path;
+
+use pillarbox::StoreError;
+use pillarbox_store::stores::migration::Migrated;
+use pillarbox_store::stores::sqlite::{Sqlite, migrations};
+use pillarbox_store::{Operate, Scope, Store};
+use sqlx::AssertSqlSafe;
+
+use super::SqliteHarness;
+use super::harness::patient;
+
+fn newest() -> i32 {
+    migrations().last().expect("there is one").version
+}
+
+#[tokio::test]
+async fn migrating_twice_does_nothing_the_second_time() {
+    let outbox = SqliteHarness::empty().await;
+    assert_eq!(
+        outbox.store.migrate().await.expect("a migration"),
+        Migrated {
+            from: 0,
+            to: newest()
+        }
+    );
+    assert_eq!(
+        outbox.store.migrate().await.expect("a migration"),
+        Migrated {
+            from: newest(),
+            to: newest()
+        }
+    );
+    outbox.store.check().await.expect("content");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_who_migrate_at_once_migrate_once() {
+    let outbox = SqliteHarness::empty().await;
+    let path = outbox.path().to_string_lossy().into_owned();
+    let migrate = |path: String| async move {
+        let store = Sqlite::open(&path, patient()).await.expect("it opens");
+        store.migrate().await.expect("a migration").from
+    };
+    let rivals: Vec<_> = (0..6).map(|_| tokio::spawn(migrate(path.clone()))).collect();
+    let mut from = Vec::new();
+    for rival in rivals {
+        from.push(rival.await.expect("no panic"));
+    }
+    from.sort();
+    let to = newest();
+    assert_eq!(from, [0, to, to, to, to, to]);
+    outbox.store.check().await.expect("content");
+}
+
+#[tokio::test]
+async fn a_file_without_an_outbox_says_so() {
+    let outbox = SqliteHarness::empty().await;
+    let path = outbox.path().display().to_string();
+    let missing = |result: Result<(), StoreError>| {
+        assert!(
+            matches!(&result, Err(StoreError::Missing(found)) if *found == path),
+            "{result:?}"
+        );
+    };
+    missing(outbox.store.check().await);
+    missing(outbox.store.look(&Scope::All, None, 1).await.map(drop));
+    missing(outbox.store.retry(&[uuid::Uuid::nil()]).await.map(drop));
+    missing(outbox.store.stats(&Scope::All).await.map(drop));
+
+    outbox.store.migrate().await.expect("a migration");
+    outbox.run("drop table outbox_events").await;
+    missing(outbox.store.check().await);
+}
+
+#[tokio::test]
+async fn an_older_schema_asks_to_be_migrated() {
+    let outbox = SqliteHarness::fresh().await;
+    outbox
+        .run("delete from pillarbox_migrations where version > 1")
+        .await;
+    let found = outbox.store.check().await;
+    assert!(
+        matches!(found, Err(StoreError::Outdated { found: 1, needed }) if needed == newest()),
+        "{found:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_left_alone() {
+    let outbox = SqliteHarness::fresh().await;
+    outbox
+        .run("insert into pillarbox_migrations (version, name) values (99, 'from the future')")
+        .await;
+    let before = dump(&outbox).await;
+    let found = outbox.store.check().await;
+    assert!(
+        matches!(found, Err(StoreError::Newer { found: 99, known }) if known == newest()),
+        "{found:?}"
+    );
+    let found = outbox.store.migrate().await;
+    assert!(
+        matches!(found, Err(StoreError::Newer { found: 99, known }) if known == newest()),
+        "{found:?}"
+    );
+    assert_eq!(dump(&outbox).await, before);
+}
+
+#[test]
+fn migrations_count_from_one_without_gaps() {
+    for (expected, migration) in (1..).zip(migrations()) {
+        assert_eq!(migration.version, expected);
+        assert!(!migration.name.is_empty() && !migration.sql.is_empty());
+    }
+}
+
+/// The schema as the file itself tells it.
+async fn dump(outbox: &SqliteHarness) -> String {
+    let sql: Vec<String> = sqlx::query_scalar(
+        "select sql from sqlite_master where sql is not null and name not like 'sqlite_%' order by rowid",
+    )
+    .fetch_all(&outbox.application)
+    .await
+    .expect("a schema");
+    sql.iter().map(|statement| format!("{statement};\n\n")).collect()
+}
+
+/// A change of the schema shows as a diff in the repository. `UPDATE_SCHEMA=1` writes it.
+#[tokio::test]
+async fn the_dump_in_the_repository_is_the_schema() {
+    let header = "-- The outbox in SQLite, as the migrations leave it. Written by `UPDATE_SCHEMA=1 cargo test -p pillarbox`.\n\n";
+    let schema = header.to_owned() + dump(&SqliteHarness::fresh().await).await.trim_end() + "\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/sqlite.sql");
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("it can be made");
+        std::fs::write(&path, &schema).expect("it can be written");
+    }
+    let kept = std::fs::read_to_string(&path).expect("docs/schema/sqlite.sql; UPDATE_SCHEMA=1 writes it");
+    assert!(
+        kept == schema,
+        "docs/schema/sqlite.sql is not the schema; UPDATE_SCHEMA=1 writes it:\n{schema}"
+    );
+}
+
+macro_rules! statements {
+    ($folder:literal: $($name:literal)+) => {
+        [$(($name, include_str!(concat!($folder, $name, ".sql")))),+]
+    };
+}
+
+/// All but those that count: they read the newest rows and say so.
+const STATEMENTS: [(&str, &str); 24] = statements! {
+    "../../../src/stores/sqlite/sql/":
+    "look" "choose_free" "choose_fair" "choose_keys" "choose_runs" "choose_expired"
+    "claim" "route_members" "route_siblings" "route_first" "settle" "discard"
+    "renew" "sweep" "mend_leases" "aside_unrouted" "aside_blocking" "let_go_unrouted"
+    "let_go_blocking" "retry" "delete" "skip"
+    "blocked" "destinations"
+};
+
+/// What an application asks in its own transaction.
+const OF_APPLICATIONS: [(&str, &str); 2] = statements! {
+    "../../../../pillarbox/src/outbox/sqlite/sql/": "enqueued_before" "ids_taken"
+};
+
+#[tokio::test]
+async fn nothing_that_a_worker_asks_walks_the_table() {
+    let outbox = SqliteHarness::fresh().await;
+    for (name, sql) in STATEMENTS.into_iter().chain(OF_APPLICATIONS) {
+        let plan: Vec<(i64, i64, i64, String)> =
+            sqlx::query_as(AssertSqlSafe(format!("explain query plan {sql}")))
+                .fetch_all(&outbox.application)
+                .await
+                .expect("a plan");
+        let lines: Vec<&str> = plan.iter().map(|line| line.3.as_str()).collect();
+        let walks = |line: &&&str| {
+            let ours = ["outbox_events", "e", "other", "head", "run", "leased", "parent"];
+            let scanned = line.strip_prefix("SCAN ").and_then(|rest| rest.split(' ').next());
+            scanned.is_some_and(|table| ours.contains(&table)) && !line.contains("INDEX outbox_events_")
+        };
+        assert_eq!(lines.iter().find(walks), None, "{name}: {lines:#?}");
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.contains("SEARCH") || line.contains("INDEX outbox_events_")),
+            "{name}: {lines:#?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_a_saga_asks_walks_its_tables() {
+    let outbox = SqliteHarness::fresh().await;
+    let asked_for = include_str!("../../../src/stores/sqlite/sql/saga_record.sql").to_owned()
+        + "where seq < ?1 and id = ?3 order by seq desc limit ?4";
+    let statements =
+        statements! { "../../../../pillarbox/src/outbox/sqlite/sql/": "saga_lock" "saga_save" "saga_note" };
+    let log = statements! { "../../../src/stores/sqlite/sql/": "saga_log" };
+    for (name, sql) in statements
+        .into_iter()
+        .chain(log)
+        .chain([("saga_record", asked_for.as_str())])
+    {
+        let plan: Vec<(i64, i64, i64, String)> =
+            sqlx::query_as(AssertSqlSafe(format!("explain query plan {sql}")))
+                .fetch_all(&outbox.application)
+                .await
+                .expect("a plan");
+        let lines: Vec<&str> = plan.iter().map(|line| line.3.as_str()).collect();
+        let walks = |line: &&&str| line.starts_with("SCAN") && !line.contains("VIRTUAL TABLE");
+        assert_eq!(lines.iter().find(walks), None, "{name}: {lines:#?}");
+        let by_id = |line: &&str| line.contains("pillarbox_sagas_id");
+        assert!(lines.iter().any(by_id), "{name}: {lines:#?}");
+    }
+}

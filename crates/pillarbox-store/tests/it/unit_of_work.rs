@@ -1,0 +1,307 @@
+//! On the memory store, with commits that fail in every way.
+
+use std::borrow::Cow;
+
+use pillarbox::aggregate::Recorded;
+use pillarbox::event::Event;
+use pillarbox::inbox::Inbox;
+use pillarbox::internal::sealed;
+use pillarbox::outbox::{Connection, Transaction};
+use pillarbox::{Aggregate, CommitError, EnqueueError, Enqueued, Outbox, StoreError, UnitOfWork};
+use pillarbox_store::stores::memory::{self, Memory};
+use serde::Serialize;
+use uuid::Uuid;
+
+const NOTHING: [Uuid; 0] = [];
+
+/// What comes of a commit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Committed,
+    Refused,
+    /// It happened, and nobody was told.
+    AnswerLost,
+}
+
+/// A transaction of the memory store, with a fate.
+#[derive(Debug)]
+struct Fateful(memory::Transaction, Fate);
+
+impl sealed::Sealed for Fateful {}
+impl Connection for Fateful {
+    async fn write(
+        &mut self,
+        outbox: &Outbox,
+        events: &[Cow<'_, Event>],
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        self.0.write(outbox, events).await
+    }
+
+    async fn read(&mut self, outbox: &Outbox, namespace: Option<&str>) -> Result<Vec<Event>, StoreError> {
+        self.0.read(outbox, namespace).await
+    }
+
+    async fn taken(&mut self, outbox: &Outbox, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.0.taken(outbox, ids).await
+    }
+
+    async fn mark(&mut self, inbox: &Inbox, consumer: &str, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        Connection::mark(&mut self.0, inbox, consumer, ids).await
+    }
+
+    async fn unmark(&mut self, inbox: &Inbox, consumer: &str, ids: &[Uuid]) -> Result<(), StoreError> {
+        Connection::unmark(&mut self.0, inbox, consumer, ids).await
+    }
+
+    async fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> Result<u64, StoreError> {
+        Connection::prune(&mut self.0, inbox, consumer, limit).await
+    }
+
+    async fn saga(
+        &mut self,
+        outbox: &Outbox,
+        request: pillarbox::saga::Request<'_>,
+    ) -> Result<pillarbox::saga::Said, StoreError> {
+        self.0.saga(outbox, request).await
+    }
+}
+
+impl Transaction for Fateful {
+    async fn commit(self) -> Result<(), StoreError> {
+        let lost = || StoreError::Unavailable("the connection was closed".to_owned());
+        match self.1 {
+            Fate::Committed => drop(self.0.commit()),
+            Fate::Refused => return Err(lost()),
+            Fate::AnswerLost => {
+                drop(self.0.commit());
+                return Err(lost());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Member {
+    recorded: Recorded,
+}
+
+impl Member {
+    fn say(&mut self, what: &str) -> Uuid {
+        let event = Event::new("family", "members").event_type(what);
+        self.recorded.record(&event);
+        event.id
+    }
+}
+
+impl Aggregate for Member {
+    fn recorded(&mut self) -> &mut Recorded {
+        &mut self.recorded
+    }
+}
+
+async fn commit(
+    store: &Memory,
+    fate: Fate,
+    aggregates: &mut [&mut dyn Aggregate],
+) -> Result<Vec<Enqueued>, CommitError> {
+    let outbox = Outbox::default();
+    let work = UnitOfWork::new(&outbox, Fateful(store.begin(), fate));
+    work.commit(aggregates).await
+}
+
+fn ids(store: &Memory) -> Vec<Uuid> {
+    store.events().iter().map(|event| event.id).collect()
+}
+
+#[tokio::test]
+async fn what_was_recorded_is_enqueued_and_cleared() {
+    let (store, mut member) = (Memory::default(), Member::default());
+    let said = [member.say("Invited"), member.say("Joined")];
+    let enqueued = commit(&store, Fate::Committed, &mut [&mut member]).await.unwrap();
+    assert_eq!(enqueued, said.map(Enqueued::New));
+    assert_eq!(ids(&store), said);
+    assert!(member.recorded.is_empty());
+}
+
+#[tokio::test]
+async fn several_aggregates_are_told_of_in_the_order_in_which_they_spoke() {
+    let store = Memory::default();
+    let (mut ada, mut bob) = (Member::default(), Member::default());
+    let said = [ada.say("1"), bob.say("2"), ada.say("3"), bob.say("4")];
+    commit(&store, Fate::Committed, &mut [&mut bob, &mut ada])
+        .await
+        .unwrap();
+    assert_eq!(ids(&store), said);
+}
+
+#[tokio::test]
+async fn a_commit_that_fails_leaves_everything_recorded_and_the_next_one_has_the_same_events() {
+    let (store, mut member) = (Memory::default(), Member::default());
+    let said = [member.say("Invited"), member.say("Joined")];
+    for _ in 0..3 {
+        let refused = commit(&store, Fate::Refused, &mut [&mut member]).await;
+        assert!(matches!(refused, Err(CommitError::Commit(_))), "{refused:?}");
+        assert_eq!(ids(&store), NOTHING);
+        assert_eq!(member.recorded.len(), 2);
+    }
+    let enqueued = commit(&store, Fate::Committed, &mut [&mut member]).await.unwrap();
+    assert_eq!(enqueued, said.map(Enqueued::New));
+    assert_eq!(ids(&store), said);
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_was_lost_is_not_repeated() {
+    let (store, mut member) = (Memory::default(), Member::default());
+    let said = [member.say("Invited"), member.say("Joined")];
+    let lost = commit(&store, Fate::AnswerLost, &mut [&mut member]).await;
+    assert!(matches!(lost, Err(CommitError::Commit(_))), "{lost:?}");
+    assert_eq!(member.recorded.len(), 2, "nobody knows yet");
+    let later = member.say("Renamed");
+    let enqueued = commit(&store, Fate::Committed, &mut [&mut member]).await.unwrap();
+    assert_eq!(
+        enqueued,
+        [
+            Enqueued::Already(said[0]),
+            Enqueued::Already(said[1]),
+            Enqueued::New(later)
+        ]
+    );
+    assert_eq!(ids(&store), [said[0], said[1], later]);
+    assert!(member.recorded.is_empty());
+}
+
+#[tokio::test]
+async fn it_can_be_asked_whether_a_lost_commit_happened() {
+    let outbox = Outbox::default();
+    for (fate, happened) in [(Fate::AnswerLost, true), (Fate::Refused, false)] {
+        let (store, mut member) = (Memory::default(), Member::default());
+        member.say("Invited");
+        let mut work = UnitOfWork::new(&outbox, store.begin());
+        assert!(!work.was_committed(&mut [&mut member]).await.unwrap());
+        commit(&store, fate, &mut [&mut member]).await.unwrap_err();
+
+        let mut work = UnitOfWork::new(&outbox, store.begin());
+        assert_eq!(work.was_committed(&mut [&mut member]).await.unwrap(), happened);
+        assert_eq!(member.recorded.is_empty(), happened);
+    }
+}
+
+#[tokio::test]
+async fn what_was_recorded_after_a_lost_commit_was_not_committed_by_it() {
+    let (store, outbox, mut member) = (Memory::default(), Outbox::default(), Member::default());
+    member.say("Invited");
+    commit(&store, Fate::AnswerLost, &mut [&mut member])
+        .await
+        .unwrap_err();
+    member.say("Joined");
+    let mut work = UnitOfWork::new(&outbox, store.begin());
+    assert!(!work.was_committed(&mut [&mut member]).await.unwrap());
+    assert_eq!(member.recorded.len(), 2);
+}
+
+#[tokio::test]
+async fn a_unit_of_work_that_is_dropped_clears_and_enqueues_nothing() {
+    let (store, outbox, mut member) = (Memory::default(), Outbox::default(), Member::default());
+    member.say("Invited");
+    drop(UnitOfWork::new(&outbox, store.begin()));
+    assert_eq!(ids(&store), NOTHING);
+    assert_eq!(member.recorded.len(), 1);
+}
+
+#[tokio::test]
+async fn an_event_that_is_refused_stops_the_commit_and_stays_recorded() {
+    let (store, mut member) = (Memory::default(), Member::default());
+    member.say("Invited");
+    member.recorded.record(&Event::new("family", ""));
+    let refused = commit(&store, Fate::Committed, &mut [&mut member]).await;
+    assert!(
+        matches!(refused, Err(CommitError::Enqueue(EnqueueError::Invalid(_)))),
+        "{refused:?}"
+    );
+    assert_eq!(ids(&store), NOTHING);
+    assert_eq!(member.recorded.len(), 2);
+}
+
+#[derive(Serialize, pillarbox::Event)]
+#[event(topic = "members", type = "Counted")]
+struct Counted {
+    by: std::collections::BTreeMap<Vec<u8>, u8>,
+}
+
+#[tokio::test]
+async fn a_value_without_a_json_form_comes_out_at_every_commit() {
+    let (store, mut member) = (Memory::default(), Member::default());
+    member.recorded.record(&Counted {
+        by: [(vec![1], 1)].into(),
+    });
+    for _ in 0..2 {
+        let refused = commit(&store, Fate::Committed, &mut [&mut member]).await;
+        assert!(
+            matches!(&refused, Err(CommitError::Enqueue(EnqueueError::NoJson(error)))
+                if error.to_string().contains("key must be a string")),
+            "{refused:?}"
+        );
+        assert_eq!(member.recorded.len(), 1);
+    }
+    assert_eq!(ids(&store), NOTHING);
+}
+
+#[tokio::test]
+async fn a_dedupe_key_that_is_taken_is_already_enqueued_and_cleared() {
+    let (store, mut member) = (Memory::default(), Member::default());
+    let first = Event::new("family", "members").dedupe_key("once");
+    store.enqueue(first.clone()).unwrap();
+    member
+        .recorded
+        .record(&Event::new("family", "members").dedupe_key("once"));
+    let enqueued = commit(&store, Fate::Committed, &mut [&mut member]).await.unwrap();
+    assert_eq!(enqueued, [Enqueued::Already(first.id)]);
+    assert!(member.recorded.is_empty());
+}
+
+#[tokio::test]
+async fn nothing_recorded_is_a_plain_commit() {
+    let (store, mut member) = (Memory::default(), Member::default());
+    let enqueued = commit(&store, Fate::Committed, &mut [&mut member]).await.unwrap();
+    assert_eq!(enqueued, []);
+}
+
+#[tokio::test]
+async fn repositories_see_the_transaction() {
+    let (store, outbox, mut member) = (Memory::default(), Outbox::default(), Member::default());
+    let aside = Event::new("family", "audit");
+    let said = member.say("Invited");
+    let mut work = UnitOfWork::new(&outbox, store.begin());
+    outbox.enqueue(&mut *work, &aside).await.unwrap();
+    assert_eq!(outbox.enqueued(&mut *work).await.unwrap().len(), 1);
+    work.commit(&mut [&mut member]).await.unwrap();
+    assert_eq!(ids(&store), [aside.id, said]);
+}
+
+#[test]
+fn the_future_of_a_commit_may_move_between_threads() {
+    fn is_send<T: Send>(_: &T) {}
+    let (store, outbox, mut member) = (Memory::default(), Outbox::default(), Member::default());
+    let work = UnitOfWork::new(&outbox, store.begin());
+    let mut aggregates: [&mut dyn Aggregate; 1] = [&mut member];
+    is_send(&work.commit(&mut aggregates));
+}
+
+#[tokio::test]
+async fn the_memory_store_shows_what_was_committed_as_it_was_said() {
+    let (store, outbox, mut member) = (Memory::default(), Outbox::default(), Member::default());
+    let large = Event::new("family", "albums")
+        .json(&"album ".repeat(300_000))
+        .unwrap();
+    member.recorded.record(&large);
+    outbox.enqueue(&mut store.begin(), &large).await.unwrap(); // never commits
+    commit(&store, Fate::Committed, &mut [&mut member]).await.unwrap();
+    assert_eq!(store.events(), std::slice::from_ref(&large));
+    let mut transaction = store.begin();
+    assert_eq!(
+        outbox.enqueued_by(&mut transaction, "family").await.unwrap(),
+        [large]
+    );
+    assert_eq!(outbox.enqueued_by(&mut transaction, "shop").await.unwrap(), []);
+}

@@ -1,0 +1,10 @@
+//! What `pillarbox-store` shares with this crate. Not for applications: it changes without notice.
+
+pub use crate::outbox::enqueued::restored;
+pub use crate::outbox::sealed;
+#[cfg(feature = "sqlite")]
+pub use crate::outbox::sqlite;
+pub mod schema {
+    //! Names and errors of PostgreSQL.
+    pub use crate::schema::{SCHEMA, check_name, error_of, in_schema, quoted};
+}

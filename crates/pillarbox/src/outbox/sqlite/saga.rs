@@ -1,0 +1,109 @@
+//! Reads and writes a saga on the caller's own transaction.
+//!
+//! The row needs no lock: a transaction that was begun as it should (`begin`) is the only one that writes.
+//!
+//! **If we die here** the caller's transaction rolls back, and nothing happened.
+
+use serde_json::{Value, json};
+use sqlx::query::Query;
+use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
+
+use super::enqueue::timestamp;
+use super::{row as decode, store_error};
+use crate::error::StoreError;
+use crate::saga::{Line, Log, Request, Row, Said};
+
+pub(super) async fn answer(
+    connection: &mut SqliteConnection,
+    request: Request<'_>,
+) -> Result<Said, StoreError> {
+    match request {
+        Request::Lock { name, id } => lock(connection, name, id).await,
+        Request::Insert(row, log) => write(connection, include_str!("sql/saga_insert.sql"), row, log).await,
+        Request::Save(row, log) => write(connection, include_str!("sql/saga_save.sql"), row, log).await,
+        Request::Note(row, log) => note(connection, row, log).await,
+    }
+    .map_err(|failed| match failed {
+        Failed::Database(error) => store_error(error, "this file"),
+        Failed::Row(error) => error,
+    })
+}
+
+/// Why there is no answer.
+enum Failed {
+    Database(sqlx::Error),
+    Row(StoreError),
+}
+
+impl From<sqlx::Error> for Failed {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+async fn lock(connection: &mut SqliteConnection, name: &str, id: &str) -> Result<Said, Failed> {
+    let found = sqlx::query(include_str!("sql/saga_lock.sql"))
+        .bind(name)
+        .bind(id)
+        .fetch_optional(connection)
+        .await?;
+    let Some(found) = found else {
+        return Ok(Said::Nothing);
+    };
+    let json = decode::text(&found, "saga")?.unwrap_or_default();
+    let row = Row::read(name, id, &json).map_err(Failed::Row)?;
+    Ok(Said::Found(Box::new(row)))
+}
+
+async fn write(
+    connection: &mut SqliteConnection,
+    statement: &'static str,
+    row: &Row,
+    log: Log<'_>,
+) -> Result<Said, Failed> {
+    let written = bound(sqlx::query(statement), row)
+        .fetch_optional(&mut *connection)
+        .await?;
+    match written {
+        Some(_) => note(connection, row, log).await,
+        None => Ok(Said::Nothing),
+    }
+}
+
+fn bound<'a>(query: Query<'a, Sqlite, SqliteArguments>, row: &'a Row) -> Query<'a, Sqlite, SqliteArguments> {
+    query
+        .bind(&row.name)
+        .bind(&row.id)
+        .bind(&row.namespace)
+        .bind(&row.topic)
+        .bind(row.state.status.as_str())
+        .bind(row.path())
+        .bind(row.state.number)
+        .bind(row.state.tries)
+        .bind(row.state.in_doubt)
+        .bind(&row.data)
+        .bind(&row.last_error)
+        .bind(row.timeout_at.map(timestamp))
+}
+
+async fn note(connection: &mut SqliteConnection, row: &Row, log: Log<'_>) -> Result<Said, Failed> {
+    let lines: Vec<Value> = log.0.iter().map(line).collect();
+    sqlx::query(include_str!("sql/saga_note.sql"))
+        .bind(&row.name)
+        .bind(&row.id)
+        .bind(json!(lines).to_string())
+        .execute(connection)
+        .await?;
+    Ok(Said::Written)
+}
+
+fn line(line: &Line) -> Value {
+    let about = line.about.as_ref();
+    json!([
+        line.what.as_str(),
+        about.map(|attempt| &attempt.step),
+        about.map(|attempt| attempt.action.as_str()),
+        about.map(|attempt| attempt.number),
+        line.detail,
+    ])
+}
