@@ -33,39 +33,20 @@
 //! | `held` | what is claimed and not settled: the room that is left | all of them |
 //! | [`dispatcher`] | starts them, and stops them in order | – |
 
-mod attempt;
-mod claimer;
-pub mod counters;
-mod crowd;
-mod cuts;
-pub mod dispatcher;
-mod entrance;
-mod gate;
-mod heart;
-mod held;
-mod importer;
-mod keeper;
-mod lanes;
-mod outage;
-mod pace;
-pub mod policy;
-mod rate;
-mod recovery;
-pub mod router;
-mod scout;
-pub mod settings;
-mod settler;
-mod sorter;
-mod sources;
-mod steward;
-mod sweeper;
-mod task;
-mod turns;
-mod usher;
+mod claim;
+mod counters;
+mod dispatcher;
+mod find;
+mod policy;
+mod route;
+mod send;
+mod settings;
+mod settle;
+mod side;
 mod worker;
 
 pub use counters::{Counters, Snapshot};
 pub use dispatcher::{Builder, Destination, Dispatcher};
 pub use policy::{OnDead, Overrides, Policy, Rate};
-pub use router::{OneOf, Pattern, Route};
+pub use route::route_table::{OneOf, Pattern, Route};
 pub use settings::{Settings, SettingsError, Unrouted};

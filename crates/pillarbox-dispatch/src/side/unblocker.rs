@@ -13,12 +13,12 @@ use pillarbox::StoreError;
 use pillarbox_store::store::{Aside, Stub};
 use uuid::Uuid;
 
-use crate::outage::Backoff;
+use crate::claim::suspects::Asked;
 use crate::policy::OnDead;
-use crate::recovery::Asked;
-use crate::router::Router;
-use crate::task::{Next, Task};
+use crate::route::route_table::Router;
 use crate::worker::Worker;
+use crate::worker::store_health::Backoff;
+use crate::worker::task::{Next, Task};
 
 /// How long between two rounds.
 const ROUND: Duration = Duration::from_secs(60);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::outage::Backoff;
+use crate::worker::store_health::Backoff;
 
 /// Waits before the next check: the first, and the longest.
 const FIRST: Duration = Duration::from_secs(1);

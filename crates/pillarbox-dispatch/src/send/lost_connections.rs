@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::turns::Ticket;
+use crate::send::key_queues::Ticket;
 
 /// How long to collect: connections are torn down row by row, and what is under way may follow.
 const COLLECT: Duration = Duration::from_millis(50);

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::crowd::Notice;
-use crate::gate::Sign;
-use crate::turns::Row;
+use crate::send::backpressure::Notice;
+use crate::send::breaker::Sign;
+use crate::send::key_queues::Row;
 
 /// How many rows wait at a destination, on their way there included.
 #[derive(Debug, Clone, Default)]

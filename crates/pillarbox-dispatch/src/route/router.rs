@@ -12,14 +12,14 @@ use pillarbox_store::store::{Member, Routing, Settlement, UNROUTED};
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
-use crate::entrance::Entrance;
-use crate::held::{Lease, Room};
-use crate::outage::Backoff;
-use crate::router::{Router, Way, leads_nowhere};
+use crate::route::route_table::{Router, Way, leads_nowhere};
+use crate::send::handle::Entrance;
+use crate::send::key_queues::{Key, Row, key};
 use crate::settings::Unrouted;
-use crate::settler::{Settled, hand_over, release};
-use crate::turns::{Key, Row, key};
+use crate::settle::settler::{Settled, hand_over, release};
 use crate::worker::Worker;
+use crate::worker::in_flight::{Lease, Room};
+use crate::worker::store_health::Backoff;
 
 /// About how many (namespace, topic) without a route a warning is remembered.
 const MOST_WARNINGS: usize = 1000;

@@ -12,9 +12,9 @@ use std::time::Duration;
 use pillarbox_store::store::{LaneRequest, Range};
 use tokio::sync::Notify;
 
-use crate::outage::Backoff;
-use crate::task::{LONG, Next, Task};
 use crate::worker::Worker;
+use crate::worker::store_health::Backoff;
+use crate::worker::task::{LONG, Next, Task};
 
 /// How often to ask while there are rows with keys.
 const OFTEN: Duration = Duration::from_secs(1);

@@ -12,16 +12,16 @@ use pillarbox::{Delivery, StoreError, failpoint};
 use pillarbox_store::store::{ClaimRequest, LANES, Share, Source, Take};
 use uuid::Uuid;
 
-use crate::entrance::{Entrance, closed};
-use crate::held::{Lease, Room};
-use crate::outage::Backoff;
-use crate::recovery::{Asked, Recovery, Step};
-use crate::router::Router;
-use crate::settler::SETTLER;
-use crate::sorter::Sorter;
-use crate::sources::{Kind, Taken};
-use crate::task::{LONG, Next, Task};
+use crate::claim::suspects::{Asked, Recovery, Step};
+use crate::find::backlogs::{Kind, Taken};
+use crate::route::route_table::Router;
+use crate::route::router::Sorter;
+use crate::send::handle::{Entrance, closed};
+use crate::settle::settler::SETTLER;
 use crate::worker::Worker;
+use crate::worker::in_flight::{Lease, Room};
+use crate::worker::store_health::Backoff;
+use crate::worker::task::{LONG, Next, Task};
 
 /// How many rows whose lease ran out may be in flight: the next crash has few victims.
 const RECOVERED: usize = 16;

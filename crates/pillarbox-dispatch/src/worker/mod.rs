@@ -1,5 +1,9 @@
 //! What all tasks of one worker share: who it is, and what it works with.
 
+pub(crate) mod in_flight;
+pub(crate) mod store_health;
+pub(crate) mod task;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,10 +12,10 @@ use pillarbox_store::Store;
 use uuid::Uuid;
 
 use crate::counters::Counters;
-use crate::held::Held;
-use crate::outage::Outage;
+use crate::find::backlogs::Sources;
 use crate::settings::Settings;
-use crate::sources::Sources;
+use crate::worker::in_flight::Held;
+use crate::worker::store_health::Outage;
 
 /// One running dispatcher.
 pub(crate) struct Worker {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use pillarbox::failpoint;
 use pillarbox_store::store::SweepRequest;
 
-use crate::claimer::Signals;
-use crate::entrance::{Entrance, closed};
-use crate::outage::Backoff;
-use crate::recovery::Asked;
-use crate::task::{Next, Task};
+use crate::claim::claimer::Signals;
+use crate::claim::suspects::Asked;
+use crate::send::handle::{Entrance, closed};
 use crate::worker::Worker;
+use crate::worker::store_health::Backoff;
+use crate::worker::task::{Next, Task};
 
 /// See the module.
 pub(crate) struct Sweeper {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use pillarbox_store::store::Heartbeat;
 
-use crate::outage::Backoff;
-use crate::task::{Next, Task};
 use crate::worker::Worker;
+use crate::worker::store_health::Backoff;
+use crate::worker::task::{Next, Task};
 
 /// How many beats may be missed before a worker counts as gone.
 const MISSED: u32 = 3;

@@ -10,9 +10,9 @@ use std::time::Duration;
 use pillarbox::{StoreError, Wake, failpoint};
 use pillarbox_store::store::{ImportRequest, Imported, Importing};
 
-use crate::outage::Backoff;
-use crate::task::{Next, Task};
 use crate::worker::Worker;
+use crate::worker::store_health::Backoff;
+use crate::worker::task::{Next, Task};
 
 /// How many rows of one table may be on their way. What waits in the outbox waits in the table just as well.
 const MOST: usize = 10_000;

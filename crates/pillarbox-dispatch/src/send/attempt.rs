@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use pillarbox::{Clock, Outcome, Sink, failpoint};
 
-use crate::turns::Row;
+use crate::send::key_queues::Row;
 
 /// How often a long attempt looks whether its row is still ours.
 const LOOK: Duration = Duration::from_secs(1);

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use pillarbox::failpoint;
 
-use crate::outage::Backoff;
-use crate::task::{Next, Task};
 use crate::worker::Worker;
+use crate::worker::store_health::Backoff;
+use crate::worker::task::{Next, Task};
 
 /// The most rows in one statement.
 const MOST: usize = 2000;

@@ -24,18 +24,18 @@ use pillarbox_store::verdict::decide;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use crate::attempt::{End, attempt, check};
-use crate::crowd::Crowd;
-use crate::cuts::{Cut, Cuts};
 use crate::dispatcher::Destination;
-use crate::entrance::Queue;
-use crate::gate::{Gate, LONGEST_THROTTLE, SHORTEST_THROTTLE, Sign};
 use crate::policy::OnDead;
-use crate::rate::Bucket;
-use crate::settler::{Settled, hand_over, release};
-use crate::task::{LONG, Next, Task};
-use crate::turns::{Key, Row, Ticket, Turns};
+use crate::send::attempt::{End, attempt, check};
+use crate::send::backpressure::Crowd;
+use crate::send::breaker::{Gate, LONGEST_THROTTLE, SHORTEST_THROTTLE, Sign};
+use crate::send::handle::Queue;
+use crate::send::key_queues::{Key, Row, Ticket, Turns};
+use crate::send::lost_connections::{Cut, Cuts};
+use crate::send::rate_limit::Bucket;
+use crate::settle::settler::{Settled, hand_over, release};
 use crate::worker::Worker;
+use crate::worker::task::{LONG, Next, Task};
 
 /// The longest that a check may take; a destination's own timeout may be shorter.
 const CHECK: Duration = Duration::from_secs(5);

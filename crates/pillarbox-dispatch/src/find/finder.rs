@@ -16,12 +16,12 @@ use std::time::Duration;
 use pillarbox::{StoreError, Wake};
 use pillarbox_store::store::Source;
 
-use crate::entrance::Entrance;
-use crate::outage::Backoff;
-use crate::pace::Pace;
-use crate::steward::Namespaces;
-use crate::task::{Next, Task};
+use crate::find::poll_backoff::Pace;
+use crate::send::handle::Entrance;
+use crate::side::lane_leases::Namespaces;
 use crate::worker::Worker;
+use crate::worker::store_health::Backoff;
+use crate::worker::task::{Next, Task};
 
 /// How many sources a look names at the most.
 const PAGE: usize = 256;

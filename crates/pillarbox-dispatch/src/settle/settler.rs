@@ -21,10 +21,10 @@ use pillarbox_store::store::Settlement;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use uuid::Uuid;
 
-use crate::held::Room;
-use crate::outage::Backoff;
-use crate::task::{LONG, Next, Task};
 use crate::worker::Worker;
+use crate::worker::in_flight::Room;
+use crate::worker::store_health::Backoff;
+use crate::worker::task::{LONG, Next, Task};
 
 /// The task's name.
 pub(crate) const SETTLER: &str = "settler";

@@ -12,8 +12,8 @@ use std::time::Duration;
 use pillarbox::Delivery;
 use uuid::Uuid;
 
-use crate::held::{Lease, Room};
 use crate::policy::Policy;
+use crate::worker::in_flight::{Lease, Room};
 
 /// Namespace and ordering key.
 pub(crate) type Key = Arc<(String, String)>;

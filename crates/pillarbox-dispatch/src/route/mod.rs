@@ -1,0 +1,4 @@
+//! Step 3 of 5: route each claimed row to its destinations.
+
+pub(crate) mod route_table;
+pub(crate) mod router;

@@ -1,0 +1,8 @@
+//! Side jobs: they keep leases alive, repair what crashed workers left, and import adopted tables.
+
+pub(crate) mod heartbeat;
+pub(crate) mod importer;
+pub(crate) mod lane_leases;
+pub(crate) mod renewer;
+pub(crate) mod sweeper;
+pub(crate) mod unblocker;
