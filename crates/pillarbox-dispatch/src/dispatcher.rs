@@ -25,7 +25,7 @@ use crate::claim::claimer::{Claimer, Signals};
 use crate::claim::suspects::Asked;
 use crate::counters::{Counters, Snapshot};
 use crate::find::backlogs::Sources;
-use crate::find::finder::Scout;
+use crate::find::finder::Finder;
 use crate::policy::{Policy, Rate};
 use crate::route::route_table::{Route, Router};
 use crate::route::router::Sorter;
@@ -352,10 +352,10 @@ impl Dispatcher {
             let importer = Importer::new(worker(), from, self.wake.clone());
             spawn(&mut crew, "importer", importer, shutdown);
         }
-        let scout = Scout::new(worker(), doors(), Arc::clone(&namespaces), self.wake);
+        let finder = Finder::new(worker(), doors(), Arc::clone(&namespaces), self.wake);
         let sweeper = Sweeper::new(worker(), doors(), signals, Arc::clone(&asked));
         spawn(&mut crew, "claimer", claimer, shutdown);
-        spawn(&mut crew, "scout", scout, shutdown);
+        spawn(&mut crew, "finder", finder, shutdown);
         spawn(&mut crew, "steward", Steward::new(worker(), namespaces), shutdown);
         spawn(&mut crew, SETTLER, Settler::new(worker(), settled), &never);
         spawn(&mut crew, "keeper", Keeper::new(worker()), drained);

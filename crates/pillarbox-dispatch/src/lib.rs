@@ -2,7 +2,7 @@
 //! [sink](pillarbox::Sink) and writes down what came of it. It knows no SQL, no HTTP and no broker.
 //!
 //! ```text
-//!  store ▶ scout: where there is work
+//!  store ▶ finder: where there is work
 //!            ▼
 //!  store ▶ claimer ▶ sorter ▶ lanes ▶ attempt ▶ settler ▶ store
 //!            ▲         (one task per destination,   │
@@ -18,7 +18,7 @@
 //!
 //! | module | what it does | who it talks to |
 //! |---|---|---|
-//! | `scout` (with `pace`, `sources`) | sees where there is work, and what is paused | store |
+//! | `finder` (with `pace`, `sources`) | sees where there is work, and what is paused | store |
 //! | `claimer` (with `recovery`) | takes rows from open sources when there is room | store, sorter |
 //! | [`router`], [`policy`] | which destinations, and how (pure) | – |
 //! | `sorter` (with `entrance`) | families, what leads nowhere, what cannot go now | store, lanes, settler |

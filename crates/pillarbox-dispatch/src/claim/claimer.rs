@@ -1,4 +1,4 @@
-//! Takes rows for this worker from where the scout saw some, and passes them on to be sorted.
+//! Takes rows for this worker from where the finder saw some, and passes them on to be sorted.
 //!
 //! Never asks for more than there is room for: a row that waits here burns its lease without being
 //! worked on, and another worker could have had it. Asks nothing of a destination that takes nothing now.

@@ -1,4 +1,4 @@
-//! Where there is work: what the scout saw and the claimer has not used up. Locked briefly, never across an await.
+//! Where there is work: what the finder saw and the claimer has not used up. Locked briefly, never across an await.
 //!
 //! Everything here is a hint. A source that is missing is found by the next look; one that is named for nothing
 //! costs an empty claim.
@@ -68,7 +68,7 @@ struct Book {
     entries: BTreeMap<Source, Entry>,
     /// The source that was served last: the next comes first.
     served: Option<Source>,
-    /// Did a claim find something since the scout looked last?
+    /// Did a claim find something since the finder looked last?
     found: bool,
     /// How many rows with a key were settled since keys were looked at again.
     settled: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Taken {
 }
 
 impl Sources {
-    /// The scout saw these, in the part that begins after `after` and goes on to the end unless there is `more`.
+    /// The finder saw these, in the part that begins after `after` and goes on to the end unless there is `more`.
     pub(crate) fn saw(&self, after: Option<&Source>, due: Vec<Due>, more: bool) {
         let mut book = self.book();
         let begin = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));

@@ -29,7 +29,7 @@ const PAGE: usize = 256;
 const PAGES: usize = 8;
 
 /// See the module.
-pub(crate) struct Scout {
+pub(crate) struct Finder {
     worker: Arc<Worker>,
     entrances: Arc<[Entrance]>,
     namespaces: Arc<Namespaces>,
@@ -53,7 +53,7 @@ enum Heard {
     Dry,
 }
 
-impl Scout {
+impl Finder {
     pub(crate) fn new(
         worker: Arc<Worker>,
         entrances: Arc<[Entrance]>,
@@ -130,7 +130,7 @@ impl Scout {
     }
 }
 
-impl Task for Scout {
+impl Task for Finder {
     async fn tick(&mut self) -> Next {
         let now = self.worker.now();
         match std::mem::replace(&mut self.heard, Heard::Nothing) {
@@ -151,13 +151,13 @@ impl Task for Scout {
         }
         let wait = match self.look().await {
             Ok(()) => {
-                self.worker.outage.worked("scout");
+                self.worker.outage.worked("finder");
                 self.backoff.worked();
                 let took = self.worker.now().saturating_sub(now);
                 self.rest(took)
             }
             Err(error) => {
-                self.worker.store_failed("scout", &error);
+                self.worker.store_failed("finder", &error);
                 self.backoff.failed(fastrand::f64())
             }
         };
