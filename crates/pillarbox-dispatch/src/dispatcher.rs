@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::claim::claimer::{Claimer, Signals};
 use crate::claim::suspects::Asked;
 use crate::counters::{Counters, Snapshot};
-use crate::find::backlogs::Sources;
+use crate::find::backlogs::Backlogs;
 use crate::find::finder::Finder;
 use crate::policy::{Policy, Rate};
 use crate::route::route_table::{Route, Router};
@@ -165,7 +165,7 @@ impl Builder {
             counters: Arc::default(),
             outage: Outage::default(),
             held: Held::default(),
-            sources: Sources::default(),
+            backlogs: Backlogs::default(),
             gone: Mutex::default(),
         };
         Ok(Dispatcher {

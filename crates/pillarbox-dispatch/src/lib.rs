@@ -18,8 +18,8 @@
 //!
 //! | module | what it does | who it talks to |
 //! |---|---|---|
-//! | `finder` (with `pace`, `sources`) | sees where there is work, and what is paused | store |
-//! | `claimer` (with `recovery`) | takes rows from open sources when there is room | store, sorter |
+//! | `finder` (with `pace`, `backlogs`) | sees where there is work, and what is paused | store |
+//! | `claimer` (with `recovery`) | takes rows from open backlogs when there is room | store, sorter |
 //! | [`router`], [`policy`] | which destinations, and how (pure) | – |
 //! | `sorter` (with `entrance`) | families, what leads nowhere, what cannot go now | store, lanes, settler |
 //! | `lanes` (with `turns`, `gate`, `rate`, `cuts`, `crowd`) | whose turn it is, and what follows from an outcome | sink, settler |

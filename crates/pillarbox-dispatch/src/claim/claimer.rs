@@ -30,8 +30,8 @@ const RECOVERED: usize = 16;
 const FEW_KEYS: usize = 8;
 /// How many times as many rows a claim takes that have a key: to step from key to key costs as much as the rows.
 const KEYED: usize = 2;
-/// From how many sources a claim takes at the most.
-const MOST_SOURCES: usize = 64;
+/// From how many backlogs a claim takes at the most.
+const MAX_BACKLOGS: usize = 64;
 
 /// Word from the sweeper of rows whose lease ran out.
 #[derive(Debug, Default)]
@@ -124,7 +124,7 @@ impl Claimer {
                 Some((entrance.room(now), entrance.fair))
             }
         };
-        self.worker.sources.shares(kind, MOST_SOURCES, rows, room)
+        self.worker.backlogs.shares(kind, MAX_BACKLOGS, rows, room)
     }
 
     async fn claim_from(&mut self, kind: Kind, shares: Vec<Share>, bytes: usize) -> Result<(), StoreError> {
@@ -145,7 +145,7 @@ impl Claimer {
             .iter()
             .map(|share| taken(kind, &share.source, &claimed.rows))
             .collect();
-        self.worker.sources.took(kind, &shares, &taken);
+        self.worker.backlogs.took(kind, &shares, &taken);
         self.pass_on(claimed).await;
         Ok(())
     }
@@ -273,7 +273,7 @@ impl Task for Claimer {
             () = self.worker.held.freed(), if self.wants_room => {}
             () = self.signals.alone.heard() => {}
             () = self.signals.recovered.heard() => {}
-            () = self.worker.sources.ready() => {}
+            () = self.worker.backlogs.ready() => {}
         }
     }
 }

@@ -57,7 +57,7 @@ impl Entry {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Sources {
+pub(crate) struct Backlogs {
     book: Mutex<Book>,
     ready: Notify,
     dry: Notify,
@@ -82,7 +82,7 @@ pub(crate) struct Taken {
     pub(crate) floor: Option<i64>,
 }
 
-impl Sources {
+impl Backlogs {
     /// The finder saw these, in the part that begins after `after` and goes on to the end unless there is `more`.
     pub(crate) fn saw(&self, after: Option<&Source>, due: Vec<Due>, more: bool) {
         let mut book = self.book();
@@ -115,7 +115,7 @@ impl Sources {
         self.ready.notify_one();
     }
 
-    /// What to take: from `most` sources at the most, beginning after the one served last, of each as much as
+    /// What to take: from `most` backlogs at the most, beginning after the one served last, of each as much as
     /// `room` says and all together about `rows`.
     pub(crate) fn shares(
         &self,
@@ -282,18 +282,18 @@ mod tests {
             .collect()
     }
 
-    fn seen(names: &[&str]) -> Sources {
-        let sources = Sources::default();
-        sources.saw(None, names.iter().map(|name| due(name, 1)).collect(), false);
-        sources
+    fn seen(names: &[&str]) -> Backlogs {
+        let backlogs = Backlogs::default();
+        backlogs.saw(None, names.iter().map(|name| due(name, 1)).collect(), false);
+        backlogs
     }
 
     #[test]
     fn sources_are_served_in_rotation() {
-        let sources = seen(&["a", "b", "c", "d", "e"]);
+        let backlogs = seen(&["a", "b", "c", "d", "e"]);
         let mut served = Vec::new();
         for _ in 0..3 {
-            let shares = sources.shares(Kind::Free, 2, 100, |_| Some((10, false)));
+            let shares = backlogs.shares(Kind::Free, 2, 100, |_| Some((10, false)));
             served.extend(names(&shares).into_iter().map(str::to_owned));
         }
         assert_eq!(served, ["a", "b", "c", "d", "e", "a"]);
@@ -301,92 +301,92 @@ mod tests {
 
     #[test]
     fn one_without_room_is_passed_over_and_the_others_share_the_rows() {
-        let sources = seen(&["a", "b", "c"]);
+        let backlogs = seen(&["a", "b", "c"]);
         let room = |source: &Source| (source.destination.as_deref() != Some("b")).then_some((50, false));
-        let shares = sources.shares(Kind::Free, 10, 60, room);
+        let shares = backlogs.shares(Kind::Free, 10, 60, room);
         assert_eq!(names(&shares), ["a", "c"]);
         assert!(shares.iter().all(|share| share.limit == 30));
     }
 
     #[test]
     fn what_gave_less_than_asked_is_left_until_it_is_seen_again() {
-        let sources = seen(&["a"]);
-        let ask = || sources.shares(Kind::Free, 10, 5, |_| Some((5, false)));
+        let backlogs = seen(&["a"]);
+        let ask = || backlogs.shares(Kind::Free, 10, 5, |_| Some((5, false)));
         let shares = ask();
         let took = |rows, floor| [Taken { rows, floor }];
-        sources.took(Kind::Free, &shares, &took(5, Some(40)));
+        backlogs.took(Kind::Free, &shares, &took(5, Some(40)));
         assert_eq!(ask()[0].floor, 40);
-        sources.took(Kind::Free, &shares, &took(4, None));
-        assert!(ask().is_empty() && sources.found() && !sources.found());
-        sources.saw(None, vec![due("a", 7)], false);
+        backlogs.took(Kind::Free, &shares, &took(4, None));
+        assert!(ask().is_empty() && backlogs.found() && !backlogs.found());
+        backlogs.saw(None, vec![due("a", 7)], false);
         assert_eq!(ask()[0].floor, 7, "a late commit is found below the floor");
     }
 
     #[test]
     fn a_claim_of_some_keys_does_not_say_that_there_are_no_others() {
-        let sources = seen(&["a"]);
-        let ask = || sources.shares(Kind::Keyed, 10, 100, |_| Some((100, false)));
+        let backlogs = seen(&["a"]);
+        let ask = || backlogs.shares(Kind::Keyed, 10, 100, |_| Some((100, false)));
         let took = |rows| [Taken { rows, floor: None }];
-        sources.took(Kind::Keyed, &ask(), &took(25));
+        backlogs.took(Kind::Keyed, &ask(), &took(25));
         assert_eq!(ask().len(), 1);
-        sources.took(Kind::Keyed, &ask(), &took(24));
+        backlogs.took(Kind::Keyed, &ask(), &took(24));
         assert!(ask().is_empty());
     }
 
     #[test]
     fn keys_go_on_when_what_was_taken_is_done_with() {
-        let sources = seen(&["a"]);
-        let shares = sources.shares(Kind::Keyed, 10, 5, |_| Some((5, false)));
-        sources.took(Kind::Keyed, &shares, &[NOTHING]);
+        let backlogs = seen(&["a"]);
+        let shares = backlogs.shares(Kind::Keyed, 10, 5, |_| Some((5, false)));
+        backlogs.took(Kind::Keyed, &shares, &[NOTHING]);
         assert!(
-            sources
+            backlogs
                 .shares(Kind::Keyed, 10, 5, |_| Some((5, false)))
                 .is_empty()
         );
-        sources.stir(false);
+        backlogs.stir(false);
         assert!(
-            sources
+            backlogs
                 .shares(Kind::Keyed, 10, 5, |_| Some((5, false)))
                 .is_empty()
         );
-        sources.stir(true);
-        assert_eq!(sources.shares(Kind::Keyed, 10, 5, |_| Some((5, false))).len(), 1);
+        backlogs.stir(true);
+        assert_eq!(backlogs.shares(Kind::Keyed, 10, 5, |_| Some((5, false))).len(), 1);
     }
 
     #[test]
     fn keys_are_looked_at_again_when_half_of_what_was_taken_is_done() {
-        let sources = seen(&["a"]);
-        let ask = || sources.shares(Kind::Keyed, 10, 5, |_| Some((5, false)));
-        sources.took(Kind::Keyed, &ask(), &[NOTHING]);
-        sources.settled(30, 70);
+        let backlogs = seen(&["a"]);
+        let ask = || backlogs.shares(Kind::Keyed, 10, 5, |_| Some((5, false)));
+        backlogs.took(Kind::Keyed, &ask(), &[NOTHING]);
+        backlogs.settled(30, 70);
         assert!(ask().is_empty());
-        sources.settled(20, 50);
+        backlogs.settled(20, 50);
         assert_eq!(ask().len(), 1);
-        sources.took(Kind::Keyed, &ask(), &[NOTHING]);
-        sources.settled(0, 0);
+        backlogs.took(Kind::Keyed, &ask(), &[NOTHING]);
+        backlogs.settled(0, 0);
         assert!(ask().is_empty(), "rows without a key free none");
     }
 
     #[test]
     fn a_destination_that_takes_nothing_is_no_work_until_something_has_ended() {
-        let sources = seen(&["a"]);
-        assert!(sources.shares(Kind::Free, 10, 5, |_| None).is_empty());
+        let backlogs = seen(&["a"]);
+        assert!(backlogs.shares(Kind::Free, 10, 5, |_| None).is_empty());
         assert!(
-            sources
+            backlogs
                 .shares(Kind::Keyed, 10, 5, |_| Some((0, false)))
                 .is_empty()
         );
-        assert!(!sources.has_work());
-        sources.stir(false);
-        assert!(sources.has_work());
+        assert!(!backlogs.has_work());
+        backlogs.stir(false);
+        assert!(backlogs.has_work());
     }
 
     #[test]
     fn a_page_of_a_look_says_nothing_of_other_pages() {
-        let sources = seen(&["a", "b", "c"]);
-        sources.saw(Some(&source("a")), vec![due("b", 1)], true);
-        sources.saw(Some(&source("b")), vec![], false);
-        let shares = sources.shares(Kind::Free, 10, 100, |_| Some((5, false)));
+        let backlogs = seen(&["a", "b", "c"]);
+        backlogs.saw(Some(&source("a")), vec![due("b", 1)], true);
+        backlogs.saw(Some(&source("b")), vec![], false);
+        let shares = backlogs.shares(Kind::Free, 10, 100, |_| Some((5, false)));
         assert_eq!(names(&shares), ["a", "b"]);
     }
 }

@@ -23,7 +23,7 @@ use crate::worker::Worker;
 use crate::worker::store_health::Backoff;
 use crate::worker::task::{Next, Task};
 
-/// How many sources a look names at the most.
+/// How many backlogs a look names at the most.
 const PAGE: usize = 256;
 /// How many pages are looked at before a rest; the next look goes on from there.
 const PAGES: usize = 8;
@@ -85,7 +85,7 @@ impl Finder {
             self.namespaces
                 .saw(keyed.map(|due| due.source.namespace.as_str()), self.worker.now());
             let last = look.due.last().map(|due| due.source.clone());
-            self.worker.sources.saw(self.after.as_ref(), look.due, look.more);
+            self.worker.backlogs.saw(self.after.as_ref(), look.due, look.more);
             self.after = last.filter(|_| look.more);
             if self.after.is_none() {
                 break;
@@ -121,7 +121,7 @@ impl Finder {
 
     /// When to look again after a look that took so long.
     fn rest(&mut self, took: Duration) -> Duration {
-        let rest = if self.worker.sources.has_work() {
+        let rest = if self.worker.backlogs.has_work() {
             self.worker.settings.poll_interval
         } else {
             self.pace.nothing()
@@ -140,7 +140,7 @@ impl Task for Finder {
                 self.at = now;
             }
             Heard::Dry => {
-                if self.worker.sources.found() {
+                if self.worker.backlogs.found() {
                     self.pace.found();
                 }
                 self.at = now + self.pace.nothing();
@@ -168,7 +168,7 @@ impl Task for Finder {
     async fn listen(&mut self) {
         self.heard = tokio::select! {
             () = self.wake.rung() => Heard::Wake,
-            () = self.worker.sources.dry() => Heard::Dry,
+            () = self.worker.backlogs.dry() => Heard::Dry,
         };
     }
 }

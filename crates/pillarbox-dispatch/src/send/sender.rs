@@ -436,7 +436,7 @@ impl Task for Lanes {
         self.hand_over();
         if !was_open && self.gate.is_open() {
             // What was left where it is may be claimed again.
-            self.worker.sources.stir(false);
+            self.worker.backlogs.stir(false);
         }
         if !self.heard.ends.is_empty() {
             return Next::Again;

@@ -149,7 +149,7 @@ impl Settler {
         let room = self.rooms.drain(..most).fold(Room::default(), Room::add);
         self.worker.held.free(room);
         let left = self.worker.held.taken().keyed;
-        self.worker.sources.settled(room.keyed, left);
+        self.worker.backlogs.settled(room.keyed, left);
         self.first = self.worker.now();
     }
 

@@ -108,7 +108,7 @@ impl Steward {
         }
         if self.ours != ours {
             self.ours = ours;
-            self.worker.sources.stir(true);
+            self.worker.backlogs.stir(true);
         }
     }
 

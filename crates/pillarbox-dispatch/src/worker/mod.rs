@@ -12,7 +12,7 @@ use pillarbox_store::Store;
 use uuid::Uuid;
 
 use crate::counters::Counters;
-use crate::find::backlogs::Sources;
+use crate::find::backlogs::Backlogs;
 use crate::settings::Settings;
 use crate::worker::in_flight::Held;
 use crate::worker::store_health::Outage;
@@ -27,7 +27,7 @@ pub(crate) struct Worker {
     pub(crate) counters: Arc<Counters>,
     pub(crate) outage: Outage,
     pub(crate) held: Held,
-    pub(crate) sources: Sources,
+    pub(crate) backlogs: Backlogs,
     /// Destinations that are gone, with the reason, until the store knows.
     pub(crate) gone: Mutex<Vec<(String, String)>>,
 }
