@@ -42,7 +42,7 @@ use crate::side::renewer::Keeper;
 use crate::side::sweeper::Sweeper;
 use crate::side::unblocker::Usher;
 use crate::worker::Worker;
-use crate::worker::in_flight::Held;
+use crate::worker::in_flight::InFlight;
 use crate::worker::store_health::Outage;
 use crate::worker::task::{self, Task};
 
@@ -164,7 +164,7 @@ impl Builder {
             clock: self.clock,
             counters: Arc::default(),
             outage: Outage::default(),
-            held: Held::default(),
+            in_flight: InFlight::default(),
             backlogs: Backlogs::default(),
             gone: Mutex::default(),
         };

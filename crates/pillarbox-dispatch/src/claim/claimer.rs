@@ -161,7 +161,7 @@ impl Claimer {
     /// The room that is left, if it is worth a claim: a few rows at a time would cost as much as many.
     fn room(&self) -> Option<Room> {
         let settings = &self.worker.settings;
-        let taken = self.worker.held.taken();
+        let taken = self.worker.in_flight.taken();
         let rows = settings.max_in_flight.saturating_sub(taken.rows);
         let bytes = settings.max_bytes.saturating_sub(taken.bytes);
         let worth = (settings.batch.min(settings.max_in_flight) / 4).max(1);
@@ -200,7 +200,7 @@ impl Claimer {
         if !rows.is_empty() {
             failpoint::hit("after_claim");
             self.worker.counters.claimed(rows.len());
-            self.worker.held.take(&lease, asked, &rows);
+            self.worker.in_flight.take(&lease, asked, &rows);
         }
         Ok(Claimed { rows, lease })
     }
@@ -253,7 +253,7 @@ impl Task for Claimer {
             self.recovery.want();
         }
         self.recovered |= self.signals.recovered.take();
-        let in_flight = self.worker.held.taken().rows;
+        let in_flight = self.worker.in_flight.taken().rows;
         let next = match self.recovery.step(in_flight, self.worker.now()) {
             Step::Claim => self.claim_due().await,
             Step::ClaimAlone => self.claim_alone().await,
@@ -270,7 +270,7 @@ impl Task for Claimer {
 
     async fn listen(&mut self) {
         tokio::select! {
-            () = self.worker.held.freed(), if self.wants_room => {}
+            () = self.worker.in_flight.freed(), if self.wants_room => {}
             () = self.signals.alone.heard() => {}
             () = self.signals.recovered.heard() => {}
             () = self.worker.backlogs.ready() => {}

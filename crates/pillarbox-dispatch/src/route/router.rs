@@ -188,7 +188,7 @@ impl Sorter {
                 let mut delivery = delivery.clone();
                 if member.id != delivery.id {
                     delivery.id = member.id;
-                    self.worker.held.join(lease, &delivery);
+                    self.worker.in_flight.join(lease, &delivery);
                 }
                 if !alone {
                     delivery.event.destination = Some(member.destination);
@@ -227,9 +227,9 @@ impl Sorter {
     /// The row is not ours any more, or not now.
     fn forget(&self, delivery: &Delivery) {
         self.worker
-            .held
+            .in_flight
             .answered(std::iter::once((delivery.claim, delivery.id)));
-        self.worker.held.free(Room::of(delivery));
+        self.worker.in_flight.free(Room::of(delivery));
     }
 
     fn hand_out(&self, sorted: Sorted, now: Duration) {

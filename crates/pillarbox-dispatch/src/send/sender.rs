@@ -340,9 +340,9 @@ impl Lanes {
         tracing::debug!(row = %ticket.id, "the lease ended while the row was being sent");
         self.worker.counters.lost(1);
         self.worker
-            .held
+            .in_flight
             .answered(std::iter::once((ticket.lease.claim, ticket.id)));
-        self.worker.held.free(ticket.room);
+        self.worker.in_flight.free(ticket.room);
         if let Some(key) = &ticket.key {
             self.give_back_behind(key);
         }

@@ -60,7 +60,7 @@ pub(crate) fn hand_over(worker: &Worker, settler: &UnboundedSender<Vec<Settled>>
     let ids = settled
         .iter()
         .map(|row| (row.settlement.claim, row.settlement.id));
-    worker.held.answered(ids);
+    worker.in_flight.answered(ids);
     if settler.send(settled).is_err() {
         tracing::error!("the settler is gone; what was not settled waits for its lease to end");
     }
@@ -107,7 +107,7 @@ impl Settler {
 
     /// When the next batch should be written.
     fn due(&self) -> Duration {
-        let nothing_else = || self.worker.held.taken().rows <= self.settlements.len();
+        let nothing_else = || self.worker.in_flight.taken().rows <= self.settlements.len();
         let collected = self.give_up.is_some() || self.settlements.len() >= ENOUGH || nothing_else();
         let due = if collected {
             self.first
@@ -147,8 +147,8 @@ impl Settler {
             }
         }
         let room = self.rooms.drain(..most).fold(Room::default(), Room::add);
-        self.worker.held.free(room);
-        let left = self.worker.held.taken().keyed;
+        self.worker.in_flight.free(room);
+        let left = self.worker.in_flight.taken().keyed;
         self.worker.backlogs.settled(room.keyed, left);
         self.first = self.worker.now();
     }

@@ -90,7 +90,7 @@ impl Steward {
     fn request(&self, namespaces: Vec<String>) -> LaneRequest {
         let settings = &self.worker.settings;
         let is_new = namespaces.iter().any(|name| !self.said.contains(name));
-        let done = |range: &&Range| range.leaving && !self.worker.held.holds(range);
+        let done = |range: &&Range| range.leaving && !self.worker.in_flight.holds(range);
         LaneRequest {
             worker: self.worker.id,
             namespaces,

@@ -41,13 +41,13 @@ impl Task for Keeper {
         let Some(before) = worker.now().checked_sub(self.lease() / 2) else {
             return Next::Wait(self.lease() / 8);
         };
-        let old = worker.held.older_than(before);
+        let old = worker.in_flight.older_than(before);
         for rows in old.chunks(MOST) {
             let asked = worker.now();
             match worker.store.renew(worker.id, rows, self.lease()).await {
                 Ok(lost) => {
                     failpoint::hit("after_renew");
-                    let gone = worker.held.renewed(rows, &lost, asked, self.lease());
+                    let gone = worker.in_flight.renewed(rows, &lost, asked, self.lease());
                     if gone > 0 {
                         tracing::warn!(
                             rows = gone,

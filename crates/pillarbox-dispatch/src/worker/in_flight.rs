@@ -126,7 +126,7 @@ impl Sub for Room {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct InFlight {
     book: Mutex<Book>,
     freed: Notify,
 }
@@ -162,7 +162,7 @@ impl Book {
     }
 }
 
-impl Held {
+impl InFlight {
     /// Takes room for the rows of a claim.
     pub(crate) fn take(&self, lease: &Arc<Lease>, asked: Duration, rows: &[Delivery]) {
         let open = rows.iter().map(|row| (row.id, lane(row))).collect();
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    fn claim(held: &Held, n: u128, rows: &[u128], asked: Duration) -> Arc<Lease> {
+    fn claim(held: &InFlight, n: u128, rows: &[u128], asked: Duration) -> Arc<Lease> {
         let lease = Arc::new(Lease::new(Uuid::from_u128(n), asked, LEASE));
         let rows: Vec<Delivery> = rows.iter().map(|row| delivery(*row)).collect();
         held.take(&lease, asked, &rows);
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn room_comes_back_only_when_rows_are_settled() {
-        let held = Held::default();
+        let held = InFlight::default();
         claim(&held, 1, &[11, 12], Duration::ZERO);
         held.answered([(Uuid::from_u128(1), Uuid::from_u128(11))].into_iter());
         assert_eq!(held.taken(), room(2, 20, 1, 1));
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_lane_is_held_until_its_rows_have_a_verdict() {
-        let held = Held::default();
+        let held = InFlight::default();
         claim(&held, 1, &[12, 13], Duration::ZERO);
         let range = |first, last| Range {
             namespace: "n".to_owned(),
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_sibling_takes_room_in_the_claim_that_it_was_born_in() {
-        let held = Held::default();
+        let held = InFlight::default();
         let lease = claim(&held, 1, &[11], Duration::ZERO);
         held.join(&lease, &delivery(13));
         assert_eq!(held.taken().rows, 2);
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn only_old_rows_without_a_verdict_are_renewed() {
-        let held = Held::default();
+        let held = InFlight::default();
         claim(&held, 1, &[11, 12], Duration::ZERO);
         claim(&held, 2, &[21], Duration::from_secs(40));
         held.answered([(Uuid::from_u128(1), Uuid::from_u128(11))].into_iter());
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_row_that_we_claim_again_is_lost_under_the_earlier_claim() {
-        let held = Held::default();
+        let held = InFlight::default();
         let before = claim(&held, 1, &[12, 13], Duration::ZERO);
         let now = Duration::from_secs(10);
         let again = claim(&held, 2, &[12], now);
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_renewal_extends_all_but_what_is_lost() {
-        let held = Held::default();
+        let held = InFlight::default();
         let lease = claim(&held, 1, &[11, 12], Duration::ZERO);
         let rows = held.older_than(Duration::ZERO);
         let asked = Duration::from_secs(30);

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::counters::Counters;
 use crate::find::backlogs::Backlogs;
 use crate::settings::Settings;
-use crate::worker::in_flight::Held;
+use crate::worker::in_flight::InFlight;
 use crate::worker::store_health::Outage;
 
 /// One running dispatcher.
@@ -26,7 +26,7 @@ pub(crate) struct Worker {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) outage: Outage,
-    pub(crate) held: Held,
+    pub(crate) in_flight: InFlight,
     pub(crate) backlogs: Backlogs,
     /// Destinations that are gone, with the reason, until the store knows.
     pub(crate) gone: Mutex<Vec<(String, String)>>,
