@@ -1,7 +1,7 @@
 //! One worker: starts the tasks, and stops them in order.
 //!
 //! On shutdown the claimer and the sweeper stop; each destination's lanes give back what was never
-//! sent and wait for what is under way; the settler writes what they said; the keeper renews until
+//! sent and wait for what is under way; the settler writes what they said; the renewer renews until
 //! then; the sinks are closed. Nobody is told to stop twice: a task ends when those who feed it have.
 //!
 //! **If we die here**, or the future is dropped, everything stops where it is: leases end, and what
@@ -38,7 +38,7 @@ use crate::settle::settler::{FLUSH, SETTLER, Settler};
 use crate::side::heartbeat::Heart;
 use crate::side::importer::Importer;
 use crate::side::lane_leases::{Namespaces, Steward};
-use crate::side::renewer::Keeper;
+use crate::side::renewer::Renewer;
 use crate::side::sweeper::Sweeper;
 use crate::side::unblocker::Usher;
 use crate::worker::Worker;
@@ -358,7 +358,7 @@ impl Dispatcher {
         spawn(&mut crew, "finder", finder, shutdown);
         spawn(&mut crew, "steward", Steward::new(worker(), namespaces), shutdown);
         spawn(&mut crew, SETTLER, Settler::new(worker(), settled), &never);
-        spawn(&mut crew, "keeper", Keeper::new(worker()), drained);
+        spawn(&mut crew, "renewer", Renewer::new(worker()), drained);
         spawn(&mut crew, "sweeper", sweeper, shutdown);
         spawn(
             &mut crew,

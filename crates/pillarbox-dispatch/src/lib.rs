@@ -8,7 +8,7 @@
 //!            ▲         (one task per destination,   │
 //!            │          with its gate)              │ room is free
 //!            └──────────────────────────────────────┘
-//!  aside: keeper, sweeper, steward, usher, heart
+//!  aside: renewer, sweeper, steward, usher, heart
 //! ```
 //!
 //! Why so many tasks: claim, send and settle overlap, so that neither the database nor a destination
@@ -25,7 +25,7 @@
 //! | `lanes` (with `turns`, `gate`, `rate`, `cuts`, `crowd`) | whose turn it is, and what follows from an outcome | sink, settler |
 //! | `attempt` | one try | sink |
 //! | `settler` | writes outcomes in batches | store |
-//! | `keeper` | renews leases | store |
+//! | `renewer` | renews leases | store |
 //! | `sweeper` | buries what is used up, finds what lost its worker | store, claimer |
 //! | `steward` | sees to it that our part of the lanes is ours | store |
 //! | `usher` | brings back what was put aside | store |

@@ -19,12 +19,12 @@ use crate::worker::task::{Next, Task};
 const MOST: usize = 2000;
 
 /// See the module.
-pub(crate) struct Keeper {
+pub(crate) struct Renewer {
     worker: Arc<Worker>,
     backoff: Backoff,
 }
 
-impl Keeper {
+impl Renewer {
     pub(crate) fn new(worker: Arc<Worker>) -> Self {
         let backoff = Backoff::for_store();
         Self { worker, backoff }
@@ -35,7 +35,7 @@ impl Keeper {
     }
 }
 
-impl Task for Keeper {
+impl Task for Renewer {
     async fn tick(&mut self) -> Next {
         let worker = &self.worker;
         let Some(before) = worker.now().checked_sub(self.lease() / 2) else {
@@ -56,12 +56,12 @@ impl Task for Keeper {
                     }
                 }
                 Err(error) => {
-                    worker.store_failed("keeper", &error);
+                    worker.store_failed("renewer", &error);
                     return Next::Wait(self.backoff.failed(fastrand::f64()));
                 }
             }
         }
-        worker.outage.worked("keeper");
+        worker.outage.worked("renewer");
         self.backoff.worked();
         // Between a half and five eighths of a lease: there is time left to try again.
         Next::Wait(self.lease() / 8)
