@@ -37,7 +37,7 @@ use crate::settings::{Settings, SettingsError};
 use crate::settle::settler::{FLUSH, SETTLER, Settler};
 use crate::side::heartbeat::Heart;
 use crate::side::importer::Importer;
-use crate::side::lane_leases::{Namespaces, Steward};
+use crate::side::lane_leases::{LaneLeases, Namespaces};
 use crate::side::renewer::Renewer;
 use crate::side::sweeper::Sweeper;
 use crate::side::unblocker::Usher;
@@ -356,7 +356,12 @@ impl Dispatcher {
         let sweeper = Sweeper::new(worker(), doors(), signals, Arc::clone(&asked));
         spawn(&mut crew, "claimer", claimer, shutdown);
         spawn(&mut crew, "finder", finder, shutdown);
-        spawn(&mut crew, "steward", Steward::new(worker(), namespaces), shutdown);
+        spawn(
+            &mut crew,
+            "lane_leases",
+            LaneLeases::new(worker(), namespaces),
+            shutdown,
+        );
         spawn(&mut crew, SETTLER, Settler::new(worker(), settled), &never);
         spawn(&mut crew, "renewer", Renewer::new(worker()), drained);
         spawn(&mut crew, "sweeper", sweeper, shutdown);

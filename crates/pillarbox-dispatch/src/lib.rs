@@ -27,7 +27,7 @@
 //! | `settler` | writes outcomes in batches | store |
 //! | `renewer` | renews leases | store |
 //! | `sweeper` | buries what is used up, finds what lost its worker | store, claimer |
-//! | `steward` | sees to it that our part of the lanes is ours | store |
+//! | `lane_leases` | sees to it that our part of the lanes is ours | store |
 //! | `usher` | brings back what was put aside | store |
 //! | `heart` | says that we live | store |
 //! | `held` | what is claimed and not settled: the room that is left | all of them |

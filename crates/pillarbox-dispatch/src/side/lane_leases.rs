@@ -67,7 +67,7 @@ impl Namespaces {
 }
 
 /// See the module.
-pub(crate) struct Steward {
+pub(crate) struct LaneLeases {
     worker: Arc<Worker>,
     namespaces: Arc<Namespaces>,
     ours: Vec<Range>,
@@ -76,7 +76,7 @@ pub(crate) struct Steward {
     backoff: Backoff,
 }
 
-impl Steward {
+impl LaneLeases {
     pub(crate) fn new(worker: Arc<Worker>, namespaces: Arc<Namespaces>) -> Self {
         Self {
             worker,
@@ -125,7 +125,7 @@ impl Steward {
     }
 }
 
-impl Task for Steward {
+impl Task for LaneLeases {
     async fn tick(&mut self) -> Next {
         let namespaces = self.namespaces.all();
         if namespaces.is_empty() {
@@ -134,14 +134,14 @@ impl Task for Steward {
         let request = self.request(namespaces);
         match self.worker.store.share_lanes(&request).await {
             Ok(ours) => {
-                self.worker.outage.worked("steward");
+                self.worker.outage.worked("lane_leases");
                 self.backoff.worked();
                 self.said.extend(request.namespaces);
                 self.take(ours);
                 Next::Wait(self.rest())
             }
             Err(error) => {
-                self.worker.store_failed("steward", &error);
+                self.worker.store_failed("lane_leases", &error);
                 Next::Wait(self.backoff.failed(fastrand::f64()))
             }
         }
