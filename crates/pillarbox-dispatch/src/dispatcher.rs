@@ -43,7 +43,7 @@ use crate::side::sweeper::Sweeper;
 use crate::side::unblocker::Usher;
 use crate::worker::Worker;
 use crate::worker::in_flight::InFlight;
-use crate::worker::store_health::Outage;
+use crate::worker::store_health::StoreHealth;
 use crate::worker::task::{self, Task};
 
 /// How long a sink may take to say goodbye, and a task to end when its time is over.
@@ -163,7 +163,7 @@ impl Builder {
             store: self.store,
             clock: self.clock,
             counters: Arc::default(),
-            outage: Outage::default(),
+            store_health: StoreHealth::default(),
             in_flight: InFlight::default(),
             backlogs: Backlogs::default(),
             gone: Mutex::default(),

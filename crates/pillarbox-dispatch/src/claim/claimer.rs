@@ -194,7 +194,7 @@ impl Claimer {
         let asked = self.worker.now();
         failpoint::hit("before_claim");
         let rows = self.worker.store.claim(&request).await?;
-        self.worker.outage.worked("claimer");
+        self.worker.store_health.worked("claimer");
         self.backoff.worked();
         let lease = Arc::new(Lease::new(request.claim, asked, request.lease));
         if !rows.is_empty() {
@@ -246,7 +246,7 @@ impl Task for Claimer {
         self.wants_room = false;
         // What came of earlier attempts is written first: after an outage we would otherwise claim our
         // own rows again, whose leases have ended and whose settlements wait.
-        if self.worker.outage.is_failing(SETTLER) {
+        if self.worker.store_health.is_failing(SETTLER) {
             return Next::Wait(self.worker.settings.poll_interval);
         }
         if self.signals.alone.take() {

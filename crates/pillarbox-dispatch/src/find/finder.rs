@@ -151,7 +151,7 @@ impl Task for Finder {
         }
         let wait = match self.look().await {
             Ok(()) => {
-                self.worker.outage.worked("finder");
+                self.worker.store_health.worked("finder");
                 self.backoff.worked();
                 let took = self.worker.now().saturating_sub(now);
                 self.rest(took)

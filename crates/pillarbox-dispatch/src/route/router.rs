@@ -207,7 +207,7 @@ impl Sorter {
             failpoint::hit("before_route");
             match self.worker.store.route(self.worker.id, routings).await {
                 Ok(routed) => {
-                    self.worker.outage.worked("sorter");
+                    self.worker.store_health.worked("sorter");
                     return Ok(routed);
                 }
                 Err(error) => {
@@ -215,7 +215,7 @@ impl Sorter {
                     tries += 1;
                     if tries == TRIES {
                         // The others will say when the store is back.
-                        self.worker.outage.worked("sorter");
+                        self.worker.store_health.worked("sorter");
                         return Err(error);
                     }
                     tokio::time::sleep(backoff.failed(fastrand::f64())).await;

@@ -137,7 +137,7 @@ impl Settler {
     }
 
     fn written(&mut self, most: usize, lost: &[Uuid]) {
-        self.worker.outage.worked(SETTLER);
+        self.worker.store_health.worked(SETTLER);
         self.backoff.worked();
         self.report(lost);
         let lost: HashSet<Uuid> = lost.iter().copied().collect();

@@ -53,7 +53,7 @@ impl Task for Heart {
         };
         match worker.store.beat(&heartbeat).await {
             Ok(()) => {
-                worker.outage.worked("heart");
+                worker.store_health.worked("heart");
                 self.backoff.worked();
                 Next::Wait(self.pause())
             }

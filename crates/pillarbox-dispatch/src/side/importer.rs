@@ -140,7 +140,7 @@ impl Task for Importer {
         match self.worker.store.import(&request).await {
             Ok(imported) => {
                 failpoint::hit("after_import");
-                self.worker.outage.worked("importer");
+                self.worker.store_health.worked("importer");
                 self.backoff.worked();
                 self.rounds.complained = None;
                 self.tell(&imported);

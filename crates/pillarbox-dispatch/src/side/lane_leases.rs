@@ -134,7 +134,7 @@ impl Task for LaneLeases {
         let request = self.request(namespaces);
         match self.worker.store.share_lanes(&request).await {
             Ok(ours) => {
-                self.worker.outage.worked("lane_leases");
+                self.worker.store_health.worked("lane_leases");
                 self.backoff.worked();
                 self.said.extend(request.namespaces);
                 self.take(ours);

@@ -61,7 +61,7 @@ impl Task for Renewer {
                 }
             }
         }
-        worker.outage.worked("renewer");
+        worker.store_health.worked("renewer");
         self.backoff.worked();
         // Between a half and five eighths of a lease: there is time left to try again.
         Next::Wait(self.lease() / 8)

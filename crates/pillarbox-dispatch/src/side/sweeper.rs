@@ -64,7 +64,7 @@ impl Task for Sweeper {
                 return Next::Wait(self.backoff.failed(fastrand::f64()));
             }
         };
-        worker.outage.worked("sweeper");
+        worker.store_health.worked("sweeper");
         self.backoff.worked();
         if swept.recovered {
             self.signals.recovered.ask();

@@ -107,7 +107,7 @@ impl Task for Usher {
     async fn tick(&mut self) -> Next {
         match self.round().await {
             Ok(()) => {
-                self.worker.outage.worked("usher");
+                self.worker.store_health.worked("usher");
                 self.backoff.worked();
                 Next::Wait(ROUND)
             }

@@ -15,7 +15,7 @@ use crate::counters::Counters;
 use crate::find::backlogs::Backlogs;
 use crate::settings::Settings;
 use crate::worker::in_flight::InFlight;
-use crate::worker::store_health::Outage;
+use crate::worker::store_health::StoreHealth;
 
 /// One running dispatcher.
 pub(crate) struct Worker {
@@ -25,7 +25,7 @@ pub(crate) struct Worker {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) outage: Outage,
+    pub(crate) store_health: StoreHealth,
     pub(crate) in_flight: InFlight,
     pub(crate) backlogs: Backlogs,
     /// Destinations that are gone, with the reason, until the store knows.
@@ -54,6 +54,6 @@ impl Worker {
     /// A call to the store failed.
     pub(crate) fn store_failed(&self, task: &'static str, error: &pillarbox::StoreError) {
         self.counters.store_error();
-        self.outage.failed(task, error);
+        self.store_health.failed(task, error);
     }
 }

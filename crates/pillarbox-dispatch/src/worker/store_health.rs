@@ -15,11 +15,11 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// Which tasks find the store gone.
 #[derive(Debug, Default)]
-pub(crate) struct Outage {
+pub(crate) struct StoreHealth {
     failing: Mutex<BTreeSet<&'static str>>,
 }
 
-impl Outage {
+impl StoreHealth {
     /// This task's call failed.
     pub(crate) fn failed(&self, task: &'static str, error: &StoreError) {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
