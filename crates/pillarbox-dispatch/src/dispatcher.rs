@@ -27,8 +27,8 @@ use crate::counters::{Counters, Snapshot};
 use crate::find::backlogs::Backlogs;
 use crate::find::finder::Finder;
 use crate::policy::{Policy, Rate};
-use crate::route::route_table::{Route, Router};
-use crate::route::router::Sorter;
+use crate::route::route_table::{Route, RouteTable};
+use crate::route::router::Router;
 use crate::send::backpressure::Crowd;
 use crate::send::breaker::Gate;
 use crate::send::handle::{Entrance, Queue};
@@ -153,7 +153,7 @@ impl Builder {
             .destinations
             .iter()
             .map(|to| (to.name.clone(), to.policy.clone()));
-        let router = Router::new(policies.collect(), self.routes).map_err(|name| {
+        let routes = RouteTable::new(policies.collect(), self.routes).map_err(|name| {
             let message = format!("a route leads to \"{name}\", and there is no such destination");
             SettingsError::new("routes", message)
         })?;
@@ -170,7 +170,7 @@ impl Builder {
         };
         Ok(Dispatcher {
             worker: Arc::new(worker),
-            router: Arc::new(router),
+            routes: Arc::new(routes),
             destinations: self.destinations,
             wake: self.wake,
             host: self.host,
@@ -238,7 +238,7 @@ impl Builder {
 /// One worker. See the [module](self).
 pub struct Dispatcher {
     worker: Arc<Worker>,
-    router: Arc<Router>,
+    routes: Arc<RouteTable>,
     destinations: Vec<Destination>,
     wake: Wake,
     host: String,
@@ -342,12 +342,12 @@ impl Dispatcher {
         }
         let entrances: Arc<[Entrance]> = entrances.into();
         let worker = || Arc::clone(&self.worker);
-        let (router, doors) = (|| Arc::clone(&self.router), || Arc::clone(&entrances));
+        let (routes, doors) = (|| Arc::clone(&self.routes), || Arc::clone(&entrances));
         let signals = Arc::new(Signals::default());
         let namespaces = Arc::new(Namespaces::default());
         let asked = Arc::new(Asked::default());
-        let sorter = Sorter::new(worker(), router(), doors(), settler);
-        let claimer = Claimer::new(worker(), router(), doors(), sorter, Arc::clone(&signals));
+        let router = Router::new(worker(), routes(), doors(), settler);
+        let claimer = Claimer::new(worker(), routes(), doors(), router, Arc::clone(&signals));
         for from in self.worker.store.importing() {
             let importer = Importer::new(worker(), from, self.wake.clone());
             spawn(&mut crew, "importer", importer, shutdown);
@@ -368,7 +368,7 @@ impl Dispatcher {
         spawn(
             &mut crew,
             "usher",
-            Usher::new(worker(), router(), asked),
+            Usher::new(worker(), routes(), asked),
             shutdown,
         );
         spawn(&mut crew, "heart", Heart::new(worker(), self.host), drained);

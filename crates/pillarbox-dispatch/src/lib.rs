@@ -4,7 +4,7 @@
 //! ```text
 //!  store ▶ finder: where there is work
 //!            ▼
-//!  store ▶ claimer ▶ sorter ▶ lanes ▶ attempt ▶ settler ▶ store
+//!  store ▶ claimer ▶ router ▶ lanes ▶ attempt ▶ settler ▶ store
 //!            ▲         (one task per destination,   │
 //!            │          with its gate)              │ room is free
 //!            └──────────────────────────────────────┘
@@ -19,9 +19,9 @@
 //! | module | what it does | who it talks to |
 //! |---|---|---|
 //! | `finder` (with `pace`, `backlogs`) | sees where there is work, and what is paused | store |
-//! | `claimer` (with `recovery`) | takes rows from open backlogs when there is room | store, sorter |
+//! | `claimer` (with `recovery`) | takes rows from open backlogs when there is room | store, router |
 //! | [`router`], [`policy`] | which destinations, and how (pure) | – |
-//! | `sorter` (with `entrance`) | families, what leads nowhere, what cannot go now | store, lanes, settler |
+//! | `router` (with `entrance`) | families, what leads nowhere, what cannot go now | store, lanes, settler |
 //! | `lanes` (with `turns`, `gate`, `rate`, `cuts`, `crowd`) | whose turn it is, and what follows from an outcome | sink, settler |
 //! | `attempt` | one try | sink |
 //! | `settler` | writes outcomes in batches | store |

@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 use crate::claim::suspects::{Asked, Recovery, Step};
 use crate::find::backlogs::{Kind, Taken};
-use crate::route::route_table::Router;
-use crate::route::router::Sorter;
+use crate::route::route_table::RouteTable;
+use crate::route::router::Router;
 use crate::send::handle::{Entrance, closed};
 use crate::settle::settler::SETTLER;
 use crate::worker::Worker;
@@ -45,9 +45,9 @@ pub(crate) struct Signals {
 /// See the module.
 pub(crate) struct Claimer {
     worker: Arc<Worker>,
-    router: Arc<Router>,
+    routes: Arc<RouteTable>,
     entrances: Arc<[Entrance]>,
-    sorter: Sorter,
+    router: Router,
     signals: Arc<Signals>,
     recovery: Recovery,
     /// Are there rows whose lease ran out?
@@ -64,16 +64,16 @@ pub(crate) struct Claimer {
 impl Claimer {
     pub(crate) fn new(
         worker: Arc<Worker>,
-        router: Arc<Router>,
+        routes: Arc<RouteTable>,
         entrances: Arc<[Entrance]>,
-        sorter: Sorter,
+        router: Router,
         signals: Arc<Signals>,
     ) -> Self {
         Self {
             worker,
-            router,
+            routes,
             entrances,
-            sorter,
+            router,
             signals,
             recovery: Recovery::default(),
             recovered: false,
@@ -120,7 +120,7 @@ impl Claimer {
             // Where these go is known when they are here.
             None => Some((rows, false)),
             Some(name) => {
-                let entrance = &self.entrances[self.router.number(name)?];
+                let entrance = &self.entrances[self.routes.number(name)?];
                 Some((entrance.room(now), entrance.fair))
             }
         };
@@ -207,7 +207,7 @@ impl Claimer {
 
     async fn pass_on(&mut self, claimed: Claimed) {
         if !claimed.rows.is_empty() {
-            self.sorter.sort(claimed.rows, &claimed.lease).await;
+            self.router.sort(claimed.rows, &claimed.lease).await;
         }
     }
 }

@@ -132,13 +132,13 @@ pub(crate) struct Way {
 
 /// The routes, each with the number of its destination and its policy.
 #[derive(Debug)]
-pub(crate) struct Router {
+pub(crate) struct RouteTable {
     numbers: HashMap<String, usize>,
     policies: Vec<Arc<Policy>>,
     routes: Vec<(Route, Way)>,
 }
 
-impl Router {
+impl RouteTable {
     /// Routes among these destinations, by their place in the list.
     ///
     /// # Errors
@@ -246,12 +246,12 @@ mod tests {
         }
     }
 
-    fn router(routes: Vec<Route>) -> Router {
+    fn router(routes: Vec<Route>) -> RouteTable {
         let destinations = ["a", "b"].map(|name| (name.to_owned(), policy()));
-        Router::new(destinations.into(), routes).expect("the destinations are there")
+        RouteTable::new(destinations.into(), routes).expect("the destinations are there")
     }
 
-    fn numbers(router: &Router, event: &Event) -> Vec<usize> {
+    fn numbers(router: &RouteTable, event: &Event) -> Vec<usize> {
         router.ways(event).iter().map(|way| way.number).collect()
     }
 
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn one_destination_and_no_routes_take_everything() {
-        let router = Router::new(vec![("only".to_owned(), policy())], vec![]).expect("no routes");
+        let router = RouteTable::new(vec![("only".to_owned(), policy())], vec![]).expect("no routes");
         assert_eq!(numbers(&router, &Event::new("n", "t")), [0]);
     }
 
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_route_to_nowhere_is_refused() {
-        let refused = Router::new(vec![("a".to_owned(), policy())], vec![Route::to("z")]);
+        let refused = RouteTable::new(vec![("a".to_owned(), policy())], vec![Route::to("z")]);
         assert_eq!(refused.expect_err("no z"), "z");
     }
 }

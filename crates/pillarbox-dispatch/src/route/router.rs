@@ -12,7 +12,7 @@ use pillarbox_store::store::{Member, Routing, Settlement, UNROUTED};
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
-use crate::route::route_table::{Router, Way, leads_nowhere};
+use crate::route::route_table::{RouteTable, Way, leads_nowhere};
 use crate::send::handle::Entrance;
 use crate::send::key_queues::{Key, Row, key};
 use crate::settings::Unrouted;
@@ -27,9 +27,9 @@ const MOST_WARNINGS: usize = 1000;
 const TRIES: usize = 5;
 
 /// See the module.
-pub(crate) struct Sorter {
+pub(crate) struct Router {
     worker: Arc<Worker>,
-    router: Arc<Router>,
+    routes: Arc<RouteTable>,
     entrances: Arc<[Entrance]>,
     settler: UnboundedSender<Vec<Settled>>,
     warned: HashSet<(String, String)>,
@@ -56,10 +56,10 @@ struct Family {
     members: Vec<(Member, Way)>,
 }
 
-impl Sorter {
+impl Router {
     pub(crate) fn new(
         worker: Arc<Worker>,
-        router: Arc<Router>,
+        routes: Arc<RouteTable>,
         entrances: Arc<[Entrance]>,
         settler: UnboundedSender<Vec<Settled>>,
     ) -> Self {
@@ -68,7 +68,7 @@ impl Sorter {
         Self {
             own_limits: own_limits.collect(),
             worker,
-            router,
+            routes,
             entrances,
             settler,
             warned: HashSet::new(),
@@ -107,8 +107,8 @@ impl Sorter {
     /// Where a row goes.
     fn ways(&self, delivery: Delivery) -> (Delivery, Vec<Way>) {
         let mut ways: Vec<Way> = match &delivery.event.destination {
-            Some(name) => self.router.way_to(name, &delivery.event).into_iter().collect(),
-            None => self.router.ways(&delivery.event),
+            Some(name) => self.routes.way_to(name, &delivery.event).into_iter().collect(),
+            None => self.routes.ways(&delivery.event),
         };
         if let Some(attempts) = delivery.max_attempts
             && self.own_limits.contains(&delivery.event.namespace)
@@ -207,15 +207,15 @@ impl Sorter {
             failpoint::hit("before_route");
             match self.worker.store.route(self.worker.id, routings).await {
                 Ok(routed) => {
-                    self.worker.store_health.worked("sorter");
+                    self.worker.store_health.worked("router");
                     return Ok(routed);
                 }
                 Err(error) => {
-                    self.worker.store_failed("sorter", &error);
+                    self.worker.store_failed("router", &error);
                     tries += 1;
                     if tries == TRIES {
                         // The others will say when the store is back.
-                        self.worker.store_health.worked("sorter");
+                        self.worker.store_health.worked("router");
                         return Err(error);
                     }
                     tokio::time::sleep(backoff.failed(fastrand::f64())).await;

@@ -1,4 +1,4 @@
-//! The way to one destination's lanes: what the claimer and the sorter may know of it.
+//! The way to one destination's lanes: what the claimer and the router may know of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

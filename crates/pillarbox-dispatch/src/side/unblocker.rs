@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::claim::suspects::Asked;
 use crate::policy::OnDead;
-use crate::route::route_table::Router;
+use crate::route::route_table::RouteTable;
 use crate::worker::Worker;
 use crate::worker::store_health::Backoff;
 use crate::worker::task::{Next, Task};
@@ -30,7 +30,7 @@ const CHUNKS: usize = 40;
 /// See the module.
 pub(crate) struct Usher {
     worker: Arc<Worker>,
-    router: Arc<Router>,
+    routes: Arc<RouteTable>,
     asked: Arc<Asked>,
     /// Where the next round begins.
     unrouted: Option<i64>,
@@ -39,10 +39,10 @@ pub(crate) struct Usher {
 }
 
 impl Usher {
-    pub(crate) fn new(worker: Arc<Worker>, router: Arc<Router>, asked: Arc<Asked>) -> Self {
+    pub(crate) fn new(worker: Arc<Worker>, routes: Arc<RouteTable>, asked: Arc<Asked>) -> Self {
         Self {
             worker,
-            router,
+            routes,
             asked,
             unrouted: None,
             blocking: None,
@@ -91,11 +91,11 @@ impl Usher {
 
     fn may_go(&self, what: Aside, stub: &Stub) -> bool {
         match what {
-            Aside::Unrouted => !self.router.ways(&stub.event).is_empty(),
+            Aside::Unrouted => !self.routes.ways(&stub.event).is_empty(),
             Aside::Blocking => {
                 let way = match &stub.event.destination {
-                    Some(name) => self.router.way_to(name, &stub.event),
-                    None => self.router.ways(&stub.event).into_iter().next(),
+                    Some(name) => self.routes.way_to(name, &stub.event),
+                    None => self.routes.ways(&stub.event).into_iter().next(),
                 };
                 way.is_some_and(|way| way.policy.on_dead == OnDead::Continue)
             }
