@@ -22,7 +22,7 @@
 //! | `claimer` (with `recovery`) | takes rows from open backlogs when there is room | store, router |
 //! | [`router`], [`policy`] | which destinations, and how (pure) | – |
 //! | `router` (with `entrance`) | families, what leads nowhere, what cannot go now | store, lanes, settler |
-//! | `lanes` (with `turns`, `gate`, `rate`, `cuts`, `crowd`) | whose turn it is, and what follows from an outcome | sink, settler |
+//! | `lanes` (with `queues`, `gate`, `rate`, `cuts`, `crowd`) | whose turn it is, and what follows from an outcome | sink, settler |
 //! | `attempt` | one try | sink |
 //! | `settler` | writes outcomes in batches | store |
 //! | `renewer` | renews leases | store |

@@ -1,7 +1,7 @@
 //! Whose turn it is: the rows that wait for one destination. Pure.
 //!
 //! Rows without a key go as they come. Rows of one key go one at a time, lowest `seq` first; the next
-//! one's turn comes when the one before is [done](Turns::done), and if that was not delivered, what
+//! one's turn comes when the one before is [done](KeyQueues::done), and if that was not delivered, what
 //! waits behind it is handed back, so that nothing overtakes it here. Where the destination keeps order
 //! itself (`pipelined`) the next one's turn comes when the one before has begun.
 
@@ -75,7 +75,7 @@ impl Row {
 
 /// Rows waiting for one destination.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct KeyQueues {
     ready: VecDeque<Turn>,
     /// Every key that has a turn or rows under way.
     keys: HashMap<Key, Queue>,
@@ -111,7 +111,7 @@ impl Queue {
     }
 }
 
-impl Turns {
+impl KeyQueues {
     /// Adds a row.
     pub(crate) fn push(&mut self, row: Row) {
         self.waiting += 1;
@@ -168,7 +168,7 @@ impl Turns {
         behind
     }
 
-    /// What would wait longest: all but the first `keep` turns, and of every key all but the row whose turn it is.
+    /// What would wait longest: all but the first `keep` queues, and of every key all but the row whose turn it is.
     pub(crate) fn surplus(&mut self, keep: usize) -> Vec<Row> {
         let mut surplus = Vec::new();
         let mut kept = VecDeque::new();
@@ -284,20 +284,20 @@ mod tests {
         Row::new(delivery, &lease, policy(pipelined), Duration::ZERO)
     }
 
-    fn turns(rows: &[(i64, Option<&str>)]) -> Turns {
-        let mut turns = Turns::default();
+    fn queues(rows: &[(i64, Option<&str>)]) -> KeyQueues {
+        let mut queues = KeyQueues::default();
         for (seq, key) in rows {
-            turns.push(row(*seq, *key, false));
+            queues.push(row(*seq, *key, false));
         }
-        turns
+        queues
     }
 
     fn seqs(rows: impl IntoIterator<Item = Row>) -> Vec<i64> {
         rows.into_iter().map(|row| row.delivery.seq).collect()
     }
 
-    fn all(turns: &mut Turns) -> Vec<i64> {
-        seqs(std::iter::from_fn(|| turns.next()))
+    fn all(queues: &mut KeyQueues) -> Vec<i64> {
+        seqs(std::iter::from_fn(|| queues.next()))
     }
 
     fn key(name: &str) -> Key {
@@ -306,83 +306,86 @@ mod tests {
 
     #[test]
     fn rows_without_a_key_go_as_they_come() {
-        assert_eq!(all(&mut turns(&[(3, None), (1, None), (2, None)])), [3, 1, 2]);
+        assert_eq!(all(&mut queues(&[(3, None), (1, None), (2, None)])), [3, 1, 2]);
     }
 
     #[test]
     fn a_row_that_has_left_its_lane_goes_as_it_comes() {
-        let mut turns = turns(&[(1, Some("k"))]);
+        let mut queues = queues(&[(1, Some("k"))]);
         let mut free = row(2, Some("k"), false);
         free.delivery.lane = None;
         let free = Row::new(free.delivery, &free.ticket.lease, policy(false), Duration::ZERO);
-        turns.push(free);
-        assert_eq!(all(&mut turns), [1, 2]);
+        queues.push(free);
+        assert_eq!(all(&mut queues), [1, 2]);
     }
 
     #[test]
     fn one_row_of_a_key_at_a_time_and_the_lowest_seq_first() {
-        let mut turns = turns(&[(2, Some("k")), (3, Some("k")), (4, Some("other")), (1, Some("k"))]);
-        assert_eq!(all(&mut turns), [1, 4]);
-        turns.done(&key("k"));
-        assert_eq!(all(&mut turns), [2]);
-        turns.done(&key("k"));
-        assert_eq!(all(&mut turns), [3]);
-        turns.done(&key("k"));
-        assert_eq!((all(&mut turns), turns.len(), turns.keys.len()), (vec![], 0, 1));
+        let mut queues = queues(&[(2, Some("k")), (3, Some("k")), (4, Some("other")), (1, Some("k"))]);
+        assert_eq!(all(&mut queues), [1, 4]);
+        queues.done(&key("k"));
+        assert_eq!(all(&mut queues), [2]);
+        queues.done(&key("k"));
+        assert_eq!(all(&mut queues), [3]);
+        queues.done(&key("k"));
+        assert_eq!(
+            (all(&mut queues), queues.len(), queues.keys.len()),
+            (vec![], 0, 1)
+        );
     }
 
     #[test]
     fn pipelined_rows_of_a_key_go_one_after_another_without_waiting() {
-        let mut turns = Turns::default();
+        let mut queues = KeyQueues::default();
         for (seq, key) in [(2, "k"), (1, "k"), (9, "l"), (3, "k")] {
-            turns.push(row(seq, Some(key), true));
+            queues.push(row(seq, Some(key), true));
         }
-        let went = all(&mut turns);
+        let went = all(&mut queues);
         let of_key: Vec<i64> = went.iter().copied().filter(|seq| *seq < 9).collect();
         assert_eq!((of_key, went.len()), (vec![1, 2, 3], 4));
         for _ in 0..3 {
-            turns.done(&key("k"));
+            queues.done(&key("k"));
         }
-        assert_eq!(turns.keys.len(), 1);
+        assert_eq!(queues.keys.len(), 1);
     }
 
     #[test]
     fn what_waits_behind_a_row_that_comes_back_is_handed_back() {
-        let mut turns = turns(&[(1, Some("k")), (2, Some("k")), (3, Some("k")), (4, None)]);
-        assert_eq!(all(&mut turns), [1, 4]);
-        assert_eq!(seqs(turns.blocked(&key("k"))), [2, 3]);
-        turns.push(row(5, Some("k"), false));
-        assert_eq!(all(&mut turns), [5]);
+        let mut queues = queues(&[(1, Some("k")), (2, Some("k")), (3, Some("k")), (4, None)]);
+        assert_eq!(all(&mut queues), [1, 4]);
+        assert_eq!(seqs(queues.blocked(&key("k"))), [2, 3]);
+        queues.push(row(5, Some("k"), false));
+        assert_eq!(all(&mut queues), [5]);
     }
 
     #[test]
     fn the_surplus_is_what_would_wait_longest_and_never_a_row_before_one_that_stays() {
-        let mut turns = turns(&[(1, None), (2, Some("k")), (3, None), (4, Some("k")), (5, None)]);
-        assert_eq!(seqs(turns.surplus(2)), [3, 5, 4]);
-        assert_eq!((turns.len(), all(&mut turns)), (2, vec![1, 2]));
+        let mut queues = queues(&[(1, None), (2, Some("k")), (3, None), (4, Some("k")), (5, None)]);
+        assert_eq!(seqs(queues.surplus(2)), [3, 5, 4]);
+        assert_eq!((queues.len(), all(&mut queues)), (2, vec![1, 2]));
     }
 
     #[test]
     fn a_surplus_takes_what_waits_behind_a_row_under_way() {
-        let mut turns = turns(&[(1, Some("k")), (2, Some("k")), (3, Some("l"))]);
-        assert_eq!(turns.next().map(|row| row.delivery.seq), Some(1));
-        let mut surplus = seqs(turns.surplus(0));
+        let mut queues = queues(&[(1, Some("k")), (2, Some("k")), (3, Some("l"))]);
+        assert_eq!(queues.next().map(|row| row.delivery.seq), Some(1));
+        let mut surplus = seqs(queues.surplus(0));
         surplus.sort_unstable();
-        assert_eq!((surplus, turns.len()), (vec![2, 3], 0));
-        turns.done(&key("k"));
-        assert!(turns.keys.is_empty());
+        assert_eq!((surplus, queues.len()), (vec![2, 3], 0));
+        queues.done(&key("k"));
+        assert!(queues.keys.is_empty());
     }
 
     #[test]
     fn a_drain_hands_back_everything_and_forgets_no_row_under_way() {
-        let mut turns = turns(&[(1, Some("k")), (2, Some("k")), (3, None), (4, Some("l"))]);
-        assert_eq!(turns.next().map(|row| row.delivery.seq), Some(1));
-        let mut drained = seqs(turns.drain());
+        let mut queues = queues(&[(1, Some("k")), (2, Some("k")), (3, None), (4, Some("l"))]);
+        assert_eq!(queues.next().map(|row| row.delivery.seq), Some(1));
+        let mut drained = seqs(queues.drain());
         drained.sort_unstable();
-        assert_eq!((drained, turns.len()), (vec![2, 3, 4], 0));
-        turns.push(row(5, Some("k"), false));
+        assert_eq!((drained, queues.len()), (vec![2, 3, 4], 0));
+        queues.push(row(5, Some("k"), false));
         assert!(
-            all(&mut turns).is_empty(),
+            all(&mut queues).is_empty(),
             "the first of the key is still under way"
         );
     }

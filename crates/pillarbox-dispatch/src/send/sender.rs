@@ -1,7 +1,7 @@
 //! Sends the rows of one destination: each in its turn, no more at once than the destination bears,
 //! and none while its gate is closed.
 //!
-//! One task per destination, which owns its turns, its gate and its attempts: nothing here is locked,
+//! One task per destination, which owns its queues, its gate and its attempts: nothing here is locked,
 //! and a destination that hangs holds up nobody else. What came of an attempt is decided here and
 //! handed to the settler in bulk.
 //!
@@ -30,7 +30,7 @@ use crate::send::attempt::{End, attempt, check};
 use crate::send::backpressure::Crowd;
 use crate::send::breaker::{Gate, LONGEST_THROTTLE, SHORTEST_THROTTLE, Sign};
 use crate::send::handle::Queue;
-use crate::send::key_queues::{Key, Row, Ticket, Turns};
+use crate::send::key_queues::{Key, KeyQueues, Row, Ticket};
 use crate::send::lost_connections::{Cut, Cuts};
 use crate::send::rate_limit::Bucket;
 use crate::settle::settler::{Settled, hand_over, release};
@@ -55,7 +55,7 @@ pub(crate) struct Lanes {
     inbox: UnboundedReceiver<Vec<Row>>,
     /// Is the claimer still there?
     is_fed: bool,
-    turns: Turns,
+    queues: KeyQueues,
     gate: Gate,
     sign: Sign,
     crowd: Crowd,
@@ -119,7 +119,7 @@ impl Lanes {
             give_up: None,
             inbox,
             is_fed: true,
-            turns: Turns::default(),
+            queues: KeyQueues::default(),
             gate,
             sign,
             crowd,
@@ -140,7 +140,7 @@ impl Lanes {
     fn take_in(&mut self, now: Duration) {
         let Heard { rows, ends, checked } = std::mem::take(&mut self.heard);
         for row in rows {
-            self.turns.push(row);
+            self.queues.push(row);
         }
         for (number, end) in ends {
             if let Some(row) = self.under_way.remove(&number) {
@@ -240,7 +240,7 @@ impl Lanes {
         if self.give_up.is_none() && self.gate.is_open() {
             return;
         }
-        let rows = self.turns.drain();
+        let rows = self.queues.drain();
         if self.give_up.is_some() && !rows.is_empty() {
             failpoint::hit("on_release");
         }
@@ -252,11 +252,11 @@ impl Lanes {
 
     /// Gives back what would take the room of other destinations for long.
     fn make_room(&mut self, now: Duration) {
-        let rows = self.turns.len() + self.running.len();
-        if !self.crowd.is_crowded(rows, self.turns.oldest(), now) {
+        let rows = self.queues.len() + self.running.len();
+        if !self.crowd.is_crowded(rows, self.queues.oldest(), now) {
             return;
         }
-        let surplus = self.turns.surplus(self.destination.concurrency);
+        let surplus = self.queues.surplus(self.destination.concurrency);
         self.queue.went(surplus.len());
         for row in surplus {
             self.push(row.ticket, release());
@@ -278,11 +278,11 @@ impl Lanes {
         if !self.gate.is_open() || !self.cuts.is_empty() || self.give_up.is_some() {
             return;
         }
-        while self.running.len() < self.destination.concurrency && self.turns.has_ready() {
+        while self.running.len() < self.destination.concurrency && self.queues.has_ready() {
             if self.bucket.as_mut().is_some_and(|bucket| !bucket.take(now)) {
                 return;
             }
-            let Some(row) = self.turns.next() else { return };
+            let Some(row) = self.queues.next() else { return };
             self.queue.went(1);
             self.started += 1;
             let number = self.started;
@@ -331,7 +331,7 @@ impl Lanes {
         match key {
             None => {}
             Some(key) if blocks => self.give_back_behind(&key),
-            Some(key) => self.turns.done(&key),
+            Some(key) => self.queues.done(&key),
         }
     }
 
@@ -350,7 +350,7 @@ impl Lanes {
 
     /// What waits behind a row that comes again, or blocks its key. The store sees to it that none overtakes it.
     fn give_back_behind(&mut self, key: &Key) {
-        let behind = self.turns.blocked(key);
+        let behind = self.queues.blocked(key);
         self.queue.went(behind.len());
         for row in behind {
             self.push(row.ticket, release());
@@ -393,8 +393,8 @@ impl Lanes {
         }
         let check = self.check_at().filter(|_| self.checking.is_none());
         // Time makes a crowd, also where nothing else happens.
-        let crowd = (self.turns.len() > 0).then(|| now + LOOK);
-        let limited = self.gate.is_open() && self.turns.has_ready();
+        let crowd = (self.queues.len() > 0).then(|| now + LOOK);
+        let limited = self.gate.is_open() && self.queues.has_ready();
         let token = self.bucket.as_ref().filter(|_| limited).map(Bucket::next);
         let wake = check
             .into_iter()
