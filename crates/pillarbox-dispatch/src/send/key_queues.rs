@@ -76,28 +76,28 @@ impl Row {
 /// Rows waiting for one destination.
 #[derive(Debug, Default)]
 pub(crate) struct KeyQueues {
-    ready: VecDeque<Turn>,
+    ready: VecDeque<Slot>,
     /// Every key that has a turn or rows under way.
-    keys: HashMap<Key, Queue>,
+    keys: HashMap<Key, KeyQueue>,
     waiting: usize,
 }
 
 #[derive(Debug)]
-enum Turn {
+enum Slot {
     Free(Box<Row>),
     Key(Key),
 }
 
 /// The rows of one key.
 #[derive(Debug, Default)]
-struct Queue {
+struct KeyQueue {
     waiting: VecDeque<Row>,
     under_way: usize,
     /// Is there a turn for it?
-    has_turn: bool,
+    has_slot: bool,
 }
 
-impl Queue {
+impl KeyQueue {
     /// May the next row begin?
     fn may_go(&self) -> bool {
         match self.waiting.front() {
@@ -116,7 +116,7 @@ impl KeyQueues {
     pub(crate) fn push(&mut self, row: Row) {
         self.waiting += 1;
         let Some(key) = row.ticket.key.clone() else {
-            self.ready.push_back(Turn::Free(Box::new(row)));
+            self.ready.push_back(Slot::Free(Box::new(row)));
             return;
         };
         let queue = self.keys.entry(Arc::clone(&key)).or_default();
@@ -125,24 +125,24 @@ impl KeyQueues {
             .waiting
             .partition_point(|other| other.delivery.seq < row.delivery.seq);
         queue.waiting.insert(place, row);
-        self.give_turn(&key);
+        self.give_slot(&key);
     }
 
     /// The next row to be sent, if any may be.
     pub(crate) fn next(&mut self) -> Option<Row> {
         loop {
             let row = match self.ready.pop_front()? {
-                Turn::Free(row) => *row,
-                Turn::Key(key) => {
+                Slot::Free(row) => *row,
+                Slot::Key(key) => {
                     let Some(queue) = self.keys.get_mut(&key) else {
                         continue;
                     };
-                    queue.has_turn = false;
+                    queue.has_slot = false;
                     let Some(row) = queue.waiting.pop_front() else {
                         continue;
                     };
                     queue.under_way += 1;
-                    self.give_turn(&key);
+                    self.give_slot(&key);
                     row
                 }
             };
@@ -154,7 +154,7 @@ impl KeyQueues {
     /// A row of this key that was under way has ended, and does not hold the others up.
     pub(crate) fn done(&mut self, key: &Key) {
         self.end(key);
-        self.give_turn(key);
+        self.give_slot(key);
     }
 
     /// A row of this key that was under way comes back later, or blocks its key: the rows behind it.
@@ -175,17 +175,17 @@ impl KeyQueues {
         for turn in std::mem::take(&mut self.ready) {
             let keeps = kept.len() < keep;
             match turn {
-                Turn::Free(row) if !keeps => surplus.push(*row),
-                Turn::Key(key) if !keeps => {
+                Slot::Free(row) if !keeps => surplus.push(*row),
+                Slot::Key(key) if !keeps => {
                     if let Some(queue) = self.keys.get_mut(&key) {
-                        queue.has_turn = false;
+                        queue.has_slot = false;
                     }
                 }
-                turn @ (Turn::Free(_) | Turn::Key(_)) => kept.push_back(turn),
+                turn @ (Slot::Free(_) | Slot::Key(_)) => kept.push_back(turn),
             }
         }
         for queue in self.keys.values_mut() {
-            let front = usize::from(queue.has_turn).min(queue.waiting.len());
+            let front = usize::from(queue.has_slot).min(queue.waiting.len());
             surplus.extend(queue.waiting.drain(front..));
         }
         self.keys.retain(|_, queue| !queue.is_idle());
@@ -197,8 +197,8 @@ impl KeyQueues {
     /// When the row came whose turn is next.
     pub(crate) fn oldest(&self) -> Option<Duration> {
         match self.ready.front()? {
-            Turn::Free(row) => Some(row.came),
-            Turn::Key(key) => self.keys.get(key)?.waiting.front().map(|row| row.came),
+            Slot::Free(row) => Some(row.came),
+            Slot::Key(key) => self.keys.get(key)?.waiting.front().map(|row| row.came),
         }
     }
 
@@ -216,12 +216,12 @@ impl KeyQueues {
     pub(crate) fn drain(&mut self) -> Vec<Row> {
         let mut rows = Vec::with_capacity(self.waiting);
         for turn in std::mem::take(&mut self.ready) {
-            if let Turn::Free(row) = turn {
+            if let Slot::Free(row) = turn {
                 rows.push(*row);
             }
         }
         for queue in self.keys.values_mut() {
-            queue.has_turn = false;
+            queue.has_slot = false;
             rows.extend(queue.waiting.drain(..));
         }
         self.keys.retain(|_, queue| !queue.is_idle());
@@ -239,13 +239,13 @@ impl KeyQueues {
         }
     }
 
-    fn give_turn(&mut self, key: &Key) {
+    fn give_slot(&mut self, key: &Key) {
         if let Some(queue) = self.keys.get_mut(key)
-            && !queue.has_turn
+            && !queue.has_slot
             && queue.may_go()
         {
-            queue.has_turn = true;
-            self.ready.push_back(Turn::Key(Arc::clone(key)));
+            queue.has_slot = true;
+            self.ready.push_back(Slot::Key(Arc::clone(key)));
         }
     }
 }
