@@ -12,7 +12,7 @@ use pillarbox::{Delivery, StoreError, failpoint};
 use pillarbox_store::store::{ClaimRequest, LANES, Share, Source, Take};
 use uuid::Uuid;
 
-use crate::claim::suspects::{Asked, Recovery, Step};
+use crate::claim::suspects::{Asked, Step, Suspects};
 use crate::find::backlogs::{Kind, Taken};
 use crate::route::route_table::RouteTable;
 use crate::route::router::Router;
@@ -49,7 +49,7 @@ pub(crate) struct Claimer {
     entrances: Arc<[Entrance]>,
     router: Router,
     signals: Arc<Signals>,
-    recovery: Recovery,
+    suspects: Suspects,
     /// Are there rows whose lease ran out?
     recovered: bool,
     /// Which rows are claimed next, where there are both.
@@ -75,7 +75,7 @@ impl Claimer {
             entrances,
             router,
             signals,
-            recovery: Recovery::default(),
+            suspects: Suspects::default(),
             recovered: false,
             turn: Kind::Free,
             few_keys: false,
@@ -153,7 +153,7 @@ impl Claimer {
     /// Claims one row with nothing else in flight.
     async fn claim_alone(&mut self) -> Result<Next, StoreError> {
         let claimed = self.claim(Take::Alone, self.worker.settings.max_bytes).await?;
-        self.recovery.claimed(!claimed.is_empty());
+        self.suspects.claimed(!claimed.is_empty());
         self.pass_on(claimed).await;
         Ok(Next::Again)
     }
@@ -250,11 +250,11 @@ impl Task for Claimer {
             return Next::Wait(self.worker.settings.poll_interval);
         }
         if self.signals.alone.take() {
-            self.recovery.want();
+            self.suspects.want();
         }
         self.recovered |= self.signals.recovered.take();
         let in_flight = self.worker.in_flight.taken().rows;
-        let next = match self.recovery.step(in_flight, self.worker.now()) {
+        let next = match self.suspects.step(in_flight, self.worker.now()) {
             Step::Claim => self.claim_due().await,
             Step::ClaimAlone => self.claim_alone().await,
             Step::Wait => {

@@ -47,7 +47,7 @@ pub(crate) enum Step {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Recovery {
+pub(crate) struct Suspects {
     wanted: bool,
     turn: Turn,
     not_before: Duration,
@@ -63,7 +63,7 @@ enum Turn {
     Alone(Duration),
 }
 
-impl Recovery {
+impl Suspects {
     /// A row wants to be alone.
     pub(crate) fn want(&mut self) {
         self.wanted = true;
@@ -106,32 +106,32 @@ mod tests {
 
     #[test]
     fn a_row_is_claimed_alone_only_in_silence() {
-        let mut recovery = Recovery::default();
-        assert_eq!(recovery.step(5, s(0)), Step::Claim);
-        recovery.want();
-        assert_eq!(recovery.step(5, s(1)), Step::Wait);
-        assert_eq!(recovery.step(0, s(2)), Step::ClaimAlone);
-        recovery.claimed(true);
-        assert_eq!(recovery.step(1, s(3)), Step::Wait);
+        let mut suspects = Suspects::default();
+        assert_eq!(suspects.step(5, s(0)), Step::Claim);
+        suspects.want();
+        assert_eq!(suspects.step(5, s(1)), Step::Wait);
+        assert_eq!(suspects.step(0, s(2)), Step::ClaimAlone);
+        suspects.claimed(true);
+        assert_eq!(suspects.step(1, s(3)), Step::Wait);
     }
 
     #[test]
     fn everybody_else_has_as_much_time_as_the_turn_took() {
-        let mut recovery = Recovery::default();
-        recovery.want();
-        assert_eq!(recovery.step(0, s(10)), Step::ClaimAlone);
-        recovery.claimed(true);
-        assert_eq!(recovery.step(0, s(14)), Step::Claim);
-        assert_eq!(recovery.step(9, s(17)), Step::Claim);
-        assert_eq!(recovery.step(9, s(18)), Step::Wait);
+        let mut suspects = Suspects::default();
+        suspects.want();
+        assert_eq!(suspects.step(0, s(10)), Step::ClaimAlone);
+        suspects.claimed(true);
+        assert_eq!(suspects.step(0, s(14)), Step::Claim);
+        assert_eq!(suspects.step(9, s(17)), Step::Claim);
+        assert_eq!(suspects.step(9, s(18)), Step::Wait);
     }
 
     #[test]
     fn when_there_is_none_everything_goes_on() {
-        let mut recovery = Recovery::default();
-        recovery.want();
-        assert_eq!(recovery.step(0, s(10)), Step::ClaimAlone);
-        recovery.claimed(false);
-        assert_eq!(recovery.step(0, s(10)), Step::Claim);
+        let mut suspects = Suspects::default();
+        suspects.want();
+        assert_eq!(suspects.step(0, s(10)), Step::ClaimAlone);
+        suspects.claimed(false);
+        assert_eq!(suspects.step(0, s(10)), Step::Claim);
     }
 }
