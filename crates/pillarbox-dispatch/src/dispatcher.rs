@@ -35,7 +35,7 @@ use crate::send::handle::{Entrance, Queue};
 use crate::send::sender::{Lanes, Station};
 use crate::settings::{Settings, SettingsError};
 use crate::settle::settler::{FLUSH, SETTLER, Settler};
-use crate::side::heartbeat::Heart;
+use crate::side::heartbeat::Heartbeat;
 use crate::side::importer::Importer;
 use crate::side::lane_leases::{LaneLeases, Namespaces};
 use crate::side::renewer::Renewer;
@@ -371,7 +371,12 @@ impl Dispatcher {
             Usher::new(worker(), routes(), asked),
             shutdown,
         );
-        spawn(&mut crew, "heart", Heart::new(worker(), self.host), drained);
+        spawn(
+            &mut crew,
+            "heartbeat",
+            Heartbeat::new(worker(), self.host),
+            drained,
+        );
         crew
     }
 }

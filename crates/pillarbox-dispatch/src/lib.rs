@@ -29,7 +29,7 @@
 //! | `sweeper` | buries what is used up, finds what lost its worker | store, claimer |
 //! | `lane_leases` | sees to it that our part of the lanes is ours | store |
 //! | `usher` | brings back what was put aside | store |
-//! | `heart` | says that we live | store |
+//! | `heartbeat` | says that we live | store |
 //! | `held` | what is claimed and not settled: the room that is left | all of them |
 //! | [`dispatcher`] | starts them, and stops them in order | – |
 

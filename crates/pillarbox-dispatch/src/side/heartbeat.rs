@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox_store::store::Heartbeat;
+use pillarbox_store::store;
 
 use crate::worker::Worker;
 use crate::worker::store_health::Backoff;
@@ -16,13 +16,13 @@ use crate::worker::task::{Next, Task};
 const MISSED: u32 = 3;
 
 /// See the module.
-pub(crate) struct Heart {
+pub(crate) struct Heartbeat {
     worker: Arc<Worker>,
     host: String,
     backoff: Backoff,
 }
 
-impl Heart {
+impl Heartbeat {
     pub(crate) fn new(worker: Arc<Worker>, host: String) -> Self {
         Self {
             worker,
@@ -37,11 +37,11 @@ impl Heart {
     }
 }
 
-impl Task for Heart {
+impl Task for Heartbeat {
     async fn tick(&mut self) -> Next {
         let worker = &self.worker;
         let done = worker.counters.snapshot();
-        let heartbeat = Heartbeat {
+        let heartbeat = store::Heartbeat {
             worker: worker.id,
             host: self.host.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -53,12 +53,12 @@ impl Task for Heart {
         };
         match worker.store.beat(&heartbeat).await {
             Ok(()) => {
-                worker.store_health.worked("heart");
+                worker.store_health.worked("heartbeat");
                 self.backoff.worked();
                 Next::Wait(self.pause())
             }
             Err(error) => {
-                worker.store_failed("heart", &error);
+                worker.store_failed("heartbeat", &error);
                 Next::Wait(self.backoff.failed(fastrand::f64()))
             }
         }
