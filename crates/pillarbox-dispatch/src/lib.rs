@@ -18,7 +18,7 @@
 //!
 //! | module | what it does | who it talks to |
 //! |---|---|---|
-//! | `finder` (with `pace`, `backlogs`) | sees where there is work, and what is paused | store |
+//! | `finder` (with `poll_backoff`, `backlogs`) | sees where there is work, and what is paused | store |
 //! | `claimer` (with `suspects`) | takes rows from open backlogs when there is room | store, router |
 //! | [`router`], [`policy`] | which destinations, and how (pure) | – |
 //! | `router` (with `entrance`) | families, what leads nowhere, what cannot go now | store, lanes, settler |

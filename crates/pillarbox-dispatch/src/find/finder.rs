@@ -16,7 +16,7 @@ use std::time::Duration;
 use pillarbox::{StoreError, Wake};
 use pillarbox_store::store::Source;
 
-use crate::find::poll_backoff::Pace;
+use crate::find::poll_backoff::PollBackoff;
 use crate::send::handle::Entrance;
 use crate::side::lane_leases::Namespaces;
 use crate::worker::Worker;
@@ -34,7 +34,7 @@ pub(crate) struct Finder {
     entrances: Arc<[Entrance]>,
     namespaces: Arc<Namespaces>,
     wake: Wake,
-    pace: Pace,
+    poll_backoff: PollBackoff,
     backoff: Backoff,
     /// Where the next look begins.
     after: Option<Source>,
@@ -60,13 +60,13 @@ impl Finder {
         namespaces: Arc<Namespaces>,
         wake: Wake,
     ) -> Self {
-        let pace = Pace::new(worker.settings.poll_interval);
+        let poll_backoff = PollBackoff::new(worker.settings.poll_interval);
         Self {
             worker,
             entrances,
             namespaces,
             wake,
-            pace,
+            poll_backoff,
             backoff: Backoff::for_store(),
             after: None,
             at: Duration::ZERO,
@@ -124,7 +124,7 @@ impl Finder {
         let rest = if self.worker.backlogs.has_work() {
             self.worker.settings.poll_interval
         } else {
-            self.pace.nothing()
+            self.poll_backoff.nothing()
         };
         rest.max(took * 4)
     }
@@ -136,14 +136,14 @@ impl Task for Finder {
         match std::mem::replace(&mut self.heard, Heard::Nothing) {
             Heard::Nothing => {}
             Heard::Wake => {
-                self.pace.found();
+                self.poll_backoff.found();
                 self.at = now;
             }
             Heard::Dry => {
                 if self.worker.backlogs.found() {
-                    self.pace.found();
+                    self.poll_backoff.found();
                 }
-                self.at = now + self.pace.nothing();
+                self.at = now + self.poll_backoff.nothing();
             }
         }
         if let Some(wait) = self.at.checked_sub(now).filter(|wait| !wait.is_zero()) {

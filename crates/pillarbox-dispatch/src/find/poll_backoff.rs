@@ -8,12 +8,12 @@ const FIRST: Duration = Duration::from_millis(5);
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct PollBackoff {
     wait: Duration,
     longest: Duration,
 }
 
-impl Pace {
+impl PollBackoff {
     pub(crate) fn new(longest: Duration) -> Self {
         Self {
             wait: Duration::ZERO,
@@ -39,10 +39,10 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_poll_interval() {
-        let mut pace = Pace::new(Duration::from_millis(500));
-        let waits: Vec<u128> = (0..9).map(|_| pace.nothing().as_millis()).collect();
+        let mut poll_backoff = PollBackoff::new(Duration::from_millis(500));
+        let waits: Vec<u128> = (0..9).map(|_| poll_backoff.nothing().as_millis()).collect();
         assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 500, 500]);
-        pace.found();
-        assert_eq!(pace.nothing(), FIRST);
+        poll_backoff.found();
+        assert_eq!(poll_backoff.nothing(), FIRST);
     }
 }
