@@ -6,13 +6,13 @@ use crate::policy::Rate;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct TokenBucket {
     rate: Rate,
     tokens: f64,
     filled: Duration,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A full bucket.
     pub(crate) fn new(rate: Rate, now: Duration) -> Self {
         Self {
@@ -54,8 +54,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn bucket(per_second: f64, burst: u32) -> Bucket {
-        Bucket::new(Rate { per_second, burst }, Duration::ZERO)
+    fn bucket(per_second: f64, burst: u32) -> TokenBucket {
+        TokenBucket::new(Rate { per_second, burst }, Duration::ZERO)
     }
 
     #[test]

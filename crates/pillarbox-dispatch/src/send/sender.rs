@@ -32,7 +32,7 @@ use crate::send::breaker::{Gate, LONGEST_THROTTLE, SHORTEST_THROTTLE, Sign};
 use crate::send::handle::Queue;
 use crate::send::key_queues::{Key, KeyQueues, Row, Ticket};
 use crate::send::lost_connections::{Cut, Cuts};
-use crate::send::rate_limit::Bucket;
+use crate::send::rate_limit::TokenBucket;
 use crate::settle::settler::{Settled, hand_over, release};
 use crate::worker::Worker;
 use crate::worker::task::{LONG, Next, Task};
@@ -60,7 +60,7 @@ pub(crate) struct Lanes {
     sign: Sign,
     crowd: Crowd,
     queue: Queue,
-    bucket: Option<Bucket>,
+    bucket: Option<TokenBucket>,
 
     running: FuturesUnordered<BoxFuture<'static, (u64, End)>>,
     under_way: HashMap<u64, UnderWay>,
@@ -110,7 +110,7 @@ impl Lanes {
             queue,
             inbox,
         } = station;
-        let bucket = destination.rate.map(|rate| Bucket::new(rate, worker.now()));
+        let bucket = destination.rate.map(|rate| TokenBucket::new(rate, worker.now()));
         let sign = gate.sign();
         Self {
             worker,
@@ -395,7 +395,7 @@ impl Lanes {
         // Time makes a crowd, also where nothing else happens.
         let crowd = (self.queues.len() > 0).then(|| now + LOOK);
         let limited = self.gate.is_open() && self.queues.has_ready();
-        let token = self.bucket.as_ref().filter(|_| limited).map(Bucket::next);
+        let token = self.bucket.as_ref().filter(|_| limited).map(TokenBucket::next);
         let wake = check
             .into_iter()
             .chain(self.give_up)
