@@ -16,7 +16,7 @@ const COLLECT: Duration = Duration::from_millis(50);
 
 /// A row whose connection was closed.
 #[derive(Debug)]
-pub(crate) struct Cut {
+pub(crate) struct LostConnection {
     pub(crate) ticket: Ticket,
     pub(crate) reason: String,
     /// Was nothing else under way to this destination, from its beginning to its end?
@@ -25,13 +25,13 @@ pub(crate) struct Cut {
 
 /// The cuts that wait for one check.
 #[derive(Debug, Default)]
-pub(crate) struct Cuts {
-    rows: Vec<Cut>,
+pub(crate) struct LostConnections {
+    rows: Vec<LostConnection>,
     first: Duration,
 }
 
-impl Cuts {
-    pub(crate) fn push(&mut self, cut: Cut, now: Duration) {
+impl LostConnections {
+    pub(crate) fn push(&mut self, row: LostConnection, now: Duration) {
         if self.rows.is_empty() {
             self.first = now;
         }
@@ -52,7 +52,7 @@ impl Cuts {
     }
 
     /// The rows, now that the check is answered.
-    pub(crate) fn take(&mut self) -> Vec<Cut> {
+    pub(crate) fn take(&mut self) -> Vec<LostConnection> {
         std::mem::take(&mut self.rows)
     }
 }

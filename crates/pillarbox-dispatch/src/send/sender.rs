@@ -31,7 +31,7 @@ use crate::send::backpressure::Crowd;
 use crate::send::breaker::{Gate, LONGEST_THROTTLE, SHORTEST_THROTTLE, Sign};
 use crate::send::handle::Queue;
 use crate::send::key_queues::{Key, KeyQueues, Row, Ticket};
-use crate::send::lost_connections::{Cut, Cuts};
+use crate::send::lost_connections::{LostConnection, LostConnections};
 use crate::send::rate_limit::TokenBucket;
 use crate::settle::settler::{Settled, hand_over, release};
 use crate::worker::Worker;
@@ -67,7 +67,7 @@ pub(crate) struct Lanes {
     started: u64,
 
     checking: Option<BoxFuture<'static, Result<(), String>>>,
-    cuts: Cuts,
+    lost: LostConnections,
     heard: Heard,
 
     settler: UnboundedSender<Vec<Settled>>,
@@ -129,7 +129,7 @@ impl Lanes {
             under_way: HashMap::new(),
             started: 0,
             checking: None,
-            cuts: Cuts::default(),
+            lost: LostConnections::default(),
             heard: Heard::default(),
             settler,
             settled: Vec::new(),
@@ -156,12 +156,12 @@ impl Lanes {
     fn end(&mut self, ticket: Ticket, end: End, alone: bool, now: Duration) {
         match end {
             End::Answered(Outcome::Cut { reason }) => {
-                let cut = Cut {
+                let cut = LostConnection {
                     ticket,
                     reason,
                     alone,
                 };
-                self.cuts.push(cut, now);
+                self.lost.push(cut, now);
             }
             End::Answered(outcome) => self.conclude(ticket, outcome, now),
             End::Unsent => self.settle(ticket, release()),
@@ -202,11 +202,11 @@ impl Lanes {
     /// It is known now whether the place is there.
     fn checked(&mut self, answer: Result<(), String>, now: Duration) {
         self.gate.checked(answer.clone(), now, fastrand::f64());
-        for Cut {
+        for LostConnection {
             ticket,
             reason,
             alone,
-        } in self.cuts.take()
+        } in self.lost.take()
         {
             let outcome = match &answer {
                 Err(why) if !alone => Outcome::unavailable(format!("{reason}; the check says: {why}")),
@@ -230,7 +230,7 @@ impl Lanes {
     }
 
     fn check_at(&self) -> Option<Duration> {
-        let cut = self.cuts.check_at(self.running.len());
+        let cut = self.lost.check_at(self.running.len());
         cut.into_iter().chain(self.gate.check_at()).min()
     }
 
@@ -275,7 +275,7 @@ impl Lanes {
     /// Starts what may be started.
     fn start(&mut self, now: Duration) {
         // After a cut nothing is sent until it is known whether anybody is there.
-        if !self.gate.is_open() || !self.cuts.is_empty() || self.give_up.is_some() {
+        if !self.gate.is_open() || !self.lost.is_empty() || self.give_up.is_some() {
             return;
         }
         while self.running.len() < self.destination.concurrency && self.queues.has_ready() {
@@ -312,7 +312,7 @@ impl Lanes {
             let outcome = Outcome::retry("shut down before the destination answered");
             self.conclude(row.ticket, outcome, now);
         }
-        for cut in self.cuts.take() {
+        for cut in self.lost.take() {
             self.conclude(cut.ticket, Outcome::cut(cut.reason), now);
         }
     }
@@ -384,7 +384,7 @@ impl Lanes {
     }
 
     fn is_done(&self) -> bool {
-        self.give_up.is_some() && !self.is_fed && self.running.is_empty() && self.cuts.is_empty()
+        self.give_up.is_some() && !self.is_fed && self.running.is_empty() && self.lost.is_empty()
     }
 
     fn next(&self, now: Duration) -> Next {
