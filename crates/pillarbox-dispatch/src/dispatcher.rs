@@ -1,11 +1,11 @@
 //! One worker: starts the tasks, and stops them in order.
 //!
 //! On shutdown the claimer and the sweeper stop; each destination's lanes give back what was never
-//! sent and wait for what is under way; the settler writes what they said; the renewer renews until
+//! sent and wait for what is under target; the settler writes what they said; the renewer renews until
 //! then; the sinks are closed. Nobody is told to stop twice: a task ends when those who feed it have.
 //!
 //! **If we die here**, or the future is dropped, everything stops where it is: leases end, and what
-//! was under way may be sent again.
+//! was under target may be sent again.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -60,7 +60,7 @@ pub struct Destination {
     pub sink: Arc<dyn Sink>,
     /// How rows are treated, unless their route says otherwise.
     pub policy: Policy,
-    /// How many attempts may be under way at once.
+    /// How many attempts may be under target at once.
     pub concurrency: usize,
     /// How many may begin in a while, if that is limited. Each worker has its own count.
     pub rate: Option<Rate>,
@@ -279,7 +279,7 @@ impl Dispatcher {
         self.worker.id
     }
 
-    /// Runs until `shutdown` is cancelled, then drains: stops claiming, finishes what is under way
+    /// Runs until `shutdown` is cancelled, then drains: stops claiming, finishes what is under target
     /// within the grace time, gives back what was never sent, closes the sinks.
     ///
     /// Dropped, it stops where it is, as if the process had been killed.

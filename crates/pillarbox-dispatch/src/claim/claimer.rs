@@ -25,7 +25,7 @@ use crate::worker::task::{LONG, Next, Task};
 
 /// How many rows whose lease ran out may be in flight: the next crash has few victims.
 const RECOVERED: usize = 16;
-/// A claim of so few keys takes longer runs of them, because there is no other way to be quick: the rows of a key go
+/// A claim of so few keys takes longer runs of them, because there is no other target to be quick: the rows of a key go
 /// one after another, and the next run is claimed when the last is settled.
 const FEW_KEYS: usize = 8;
 /// How many times as many rows a claim takes that have a key: to step from key to key costs as much as the rows.

@@ -59,7 +59,7 @@ enum Turn {
     Everybody,
     /// Stopped claiming at this time; waiting for silence.
     Hush(Duration),
-    /// Stopped claiming at this time; the one row is under way.
+    /// Stopped claiming at this time; the one row is under target.
     Alone(Duration),
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pillarbox_store::store::{Due, Share, Source};
 use tokio::sync::Notify;
 
-/// With or without a key: they are claimed in different ways.
+/// With or without a key: they are claimed in different targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Free,

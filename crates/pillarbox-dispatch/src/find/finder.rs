@@ -1,4 +1,4 @@
-//! Looks where there is work: twice a second when there is none, at once after a wake, and never in the way of
+//! Looks where there is work: twice a second when there is none, at once after a wake, and never in the target of
 //! those who work.
 //!
 //! What it sees are hints for the claimer; the look also finds what was committed late, behind the claimer's back,

@@ -124,7 +124,7 @@ impl Route {
 
 /// Where one row goes, and how it is treated there.
 #[derive(Debug, Clone)]
-pub(crate) struct Way {
+pub(crate) struct Target {
     /// The destination's place in the list.
     pub(crate) number: usize,
     pub(crate) policy: Arc<Policy>,
@@ -135,7 +135,7 @@ pub(crate) struct Way {
 pub(crate) struct RouteTable {
     numbers: HashMap<String, usize>,
     policies: Vec<Arc<Policy>>,
-    routes: Vec<(Route, Way)>,
+    routes: Vec<(Route, Target)>,
 }
 
 impl RouteTable {
@@ -166,7 +166,7 @@ impl RouteTable {
                 } else {
                     Arc::new(policies[number].with(&route.overrides))
                 };
-                Ok((route, Way { number, policy }))
+                Ok((route, Target { number, policy }))
             })
             .collect::<Result<_, _>>()?;
         Ok(Self {
@@ -177,27 +177,27 @@ impl RouteTable {
     }
 
     /// Where an event goes that knows no destination: to each place once. Empty if it leads nowhere.
-    pub(crate) fn ways(&self, event: &Event) -> Vec<Way> {
-        let mut ways: Vec<Way> = Vec::new();
-        for (_, way) in self.routes.iter().filter(|(route, _)| route.matches(event)) {
-            if ways.iter().all(|known| known.number != way.number) {
-                ways.push(way.clone());
+    pub(crate) fn targets(&self, event: &Event) -> Vec<Target> {
+        let mut targets: Vec<Target> = Vec::new();
+        for (_, target) in self.routes.iter().filter(|(route, _)| route.matches(event)) {
+            if targets.iter().all(|known| known.number != target.number) {
+                targets.push(target.clone());
             }
         }
-        ways
+        targets
     }
 
-    /// How a row is treated that is on its way to a destination: as the first route says that leads there, or as
+    /// How a row is treated that is on its target to a destination: as the first route says that leads there, or as
     /// the destination itself. `None` if the destination is not configured.
-    pub(crate) fn way_to(&self, destination: &str, event: &Event) -> Option<Way> {
+    pub(crate) fn target_at(&self, destination: &str, event: &Event) -> Option<Target> {
         let number = *self.numbers.get(destination)?;
         let route = self
             .routes
             .iter()
-            .find(|(route, way)| way.number == number && route.matches(event));
+            .find(|(route, target)| target.number == number && route.matches(event));
         Some(match route {
-            Some((_, way)) => way.clone(),
-            None => Way {
+            Some((_, target)) => target.clone(),
+            None => Target {
                 number,
                 policy: Arc::clone(&self.policies[number]),
             },
@@ -211,7 +211,7 @@ impl RouteTable {
 }
 
 /// Why an event is held, and what to do.
-pub(crate) fn leads_nowhere(event: &Event) -> String {
+pub(crate) fn no_route(event: &Event) -> String {
     format!(
         "no route matches namespace \"{}\" topic \"{}\" event type \"{}\"; add a route",
         event.namespace,
@@ -252,7 +252,7 @@ mod tests {
     }
 
     fn numbers(router: &RouteTable, event: &Event) -> Vec<usize> {
-        router.ways(event).iter().map(|way| way.number).collect()
+        router.targets(event).iter().map(|target| target.number).collect()
     }
 
     #[test]
@@ -321,19 +321,21 @@ mod tests {
         let mut first = route("shop", "*", "*", "b");
         first.overrides = quick;
         let router = router(vec![first, route("*", "*", "*", "b")]);
-        let timeout = |event: &Event| router.ways(event)[0].policy.timeout.as_secs();
+        let timeout = |event: &Event| router.targets(event)[0].policy.timeout.as_secs();
         assert_eq!(timeout(&Event::new("shop", "orders")), 1);
         assert_eq!(timeout(&Event::new("bank", "orders")), 20);
-        let way = router.way_to("b", &Event::new("shop", "orders")).expect("there");
-        assert_eq!(way.policy.timeout.as_secs(), 1);
+        let target = router
+            .target_at("b", &Event::new("shop", "orders"))
+            .expect("there");
+        assert_eq!(target.policy.timeout.as_secs(), 1);
     }
 
     #[test]
     fn a_rows_own_destination_needs_no_route() {
         let router = router(vec![route("*", "*", "*", "a")]);
         let event = Event::new("n", "t");
-        assert_eq!(router.way_to("b", &event).map(|way| way.number), Some(1));
-        assert!(router.way_to("c", &event).is_none());
+        assert_eq!(router.target_at("b", &event).map(|target| target.number), Some(1));
+        assert!(router.target_at("c", &event).is_none());
     }
 
     #[test]
@@ -346,7 +348,7 @@ mod tests {
     fn what_leads_nowhere_says_what_to_do() {
         let event = Event::new("n", "t");
         assert!(numbers(&router(vec![]), &event).is_empty());
-        let reason = leads_nowhere(&event);
+        let reason = no_route(&event);
         assert!(reason.contains("namespace \"n\" topic \"t\"") && reason.ends_with("add a route"));
     }
 

@@ -12,7 +12,7 @@ use pillarbox_store::store::{Member, Routing, Settlement, UNROUTED};
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
-use crate::route::route_table::{RouteTable, Way, leads_nowhere};
+use crate::route::route_table::{RouteTable, Target, no_route};
 use crate::send::handle::Entrance;
 use crate::send::key_queues::{Key, Row, key};
 use crate::settings::Unrouted;
@@ -44,16 +44,16 @@ struct Sorted {
 }
 
 impl Sorted {
-    fn put(&mut self, way: Way, delivery: Delivery, lease: &Arc<Lease>, now: Duration) {
-        let row = Row::new(delivery, lease, way.policy, now);
-        self.bundles.entry(way.number).or_default().push(row);
+    fn put(&mut self, target: Target, delivery: Delivery, lease: &Arc<Lease>, now: Duration) {
+        let row = Row::new(delivery, lease, target.policy, now);
+        self.bundles.entry(target.number).or_default().push(row);
     }
 }
 
 /// A row that goes to several places, or has to ask whether it may go.
 struct Family {
     delivery: Delivery,
-    members: Vec<(Member, Way)>,
+    members: Vec<(Member, Target)>,
 }
 
 impl Router {
@@ -82,20 +82,21 @@ impl Router {
             bundles: HashMap::new(),
             given_back: Vec::new(),
         };
-        let rows: Vec<(Delivery, Vec<Way>)> = deliveries.into_iter().map(|row| self.ways(row)).collect();
-        // Rows with a key go one way together: straight on, if none has siblings or has to ask.
+        let rows: Vec<(Delivery, Vec<Target>)> =
+            deliveries.into_iter().map(|row| self.targets(row)).collect();
+        // Rows with a key go one target together: straight on, if none has siblings or has to ask.
         let keys_ask = rows
             .iter()
-            .any(|(row, ways)| asks(row) && (row.contested || ways.len() > 1));
+            .any(|(row, targets)| asks(row) && (row.contested || targets.len() > 1));
         let mut families = Vec::new();
-        for (delivery, mut ways) in rows {
+        for (delivery, mut targets) in rows {
             let straight = !(keys_ask && asks(&delivery));
-            match (ways.pop(), ways.is_empty()) {
-                (None, _) => sorted.given_back.push(self.leads_nowhere(&delivery)),
-                (Some(way), true) if straight => sorted.put(way, delivery, lease, now),
-                (Some(way), _) => {
-                    ways.push(way);
-                    families.push(self.family(delivery, ways));
+            match (targets.pop(), targets.is_empty()) {
+                (None, _) => sorted.given_back.push(self.no_route(&delivery)),
+                (Some(target), true) if straight => sorted.put(target, delivery, lease, now),
+                (Some(target), _) => {
+                    targets.push(target);
+                    families.push(self.family(delivery, targets));
                 }
             }
         }
@@ -105,29 +106,29 @@ impl Router {
     }
 
     /// Where a row goes.
-    fn ways(&self, delivery: Delivery) -> (Delivery, Vec<Way>) {
-        let mut ways: Vec<Way> = match &delivery.event.destination {
-            Some(name) => self.routes.way_to(name, &delivery.event).into_iter().collect(),
-            None => self.routes.ways(&delivery.event),
+    fn targets(&self, delivery: Delivery) -> (Delivery, Vec<Target>) {
+        let mut targets: Vec<Target> = match &delivery.event.destination {
+            Some(name) => self.routes.target_at(name, &delivery.event).into_iter().collect(),
+            None => self.routes.targets(&delivery.event),
         };
         if let Some(attempts) = delivery.max_attempts
             && self.own_limits.contains(&delivery.event.namespace)
         {
-            for way in &mut ways {
-                way.policy = Arc::new(way.policy.limited(attempts));
+            for target in &mut targets {
+                target.policy = Arc::new(target.policy.limited(attempts));
             }
         }
-        (delivery, ways)
+        (delivery, targets)
     }
 
-    fn family(&self, delivery: Delivery, ways: Vec<Way>) -> Family {
-        let members = ways.into_iter().enumerate().map(|(number, way)| {
+    fn family(&self, delivery: Delivery, targets: Vec<Target>) -> Family {
+        let members = targets.into_iter().enumerate().map(|(number, target)| {
             let member = Member {
                 id: if number == 0 { delivery.id } else { Uuid::now_v7() },
-                destination: self.entrances[way.number].name.clone(),
-                max_attempts: Some(way.policy.limit()),
+                destination: self.entrances[target.number].name.clone(),
+                max_attempts: Some(target.policy.limit()),
             };
-            (member, way)
+            (member, target)
         });
         Family {
             members: members.collect(),
@@ -181,7 +182,7 @@ impl Router {
             if is_lost {
                 continue;
             }
-            for (member, way) in members {
+            for (member, target) in members {
                 if waiting.contains(&member.id) {
                     continue;
                 }
@@ -194,7 +195,7 @@ impl Router {
                     delivery.event.destination = Some(member.destination);
                     delivery.max_attempts = member.max_attempts;
                 }
-                sorted.put(way, delivery, lease, now);
+                sorted.put(target, delivery, lease, now);
             }
         }
     }
@@ -247,14 +248,14 @@ impl Router {
     }
 
     /// No route leads anywhere: the configuration says what becomes of it.
-    fn leads_nowhere(&mut self, delivery: &Delivery) -> Settled {
+    fn no_route(&mut self, delivery: &Delivery) -> Settled {
         if delivery.event.destination.is_some() {
             // It came back because its lease ran out, and its destination is not configured any more.
             return settled(delivery, release());
         }
         self.worker.counters.unrouted(1);
         let event = &delivery.event;
-        let reason = leads_nowhere(event);
+        let reason = no_route(event);
         let what = self.worker.settings.unrouted;
         let about = (event.namespace.clone(), event.topic.clone());
         if self.warned.len() < MOST_WARNINGS && self.warned.insert(about) {
@@ -276,7 +277,7 @@ impl Router {
     }
 }
 
-/// A row whose destination takes nothing now: it waits there, not in the way of the others.
+/// A row whose destination takes nothing now: it waits there, not in the target of the others.
 fn turn_away(row: &Row, destination: &str) -> Settled {
     let mut settled = settled(&row.delivery, release());
     if !row.ticket.knows_destination {

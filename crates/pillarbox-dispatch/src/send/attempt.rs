@@ -25,7 +25,7 @@ pub(crate) enum End {
     Answered(Outcome),
     /// The lease was over before the send began.
     Unsent,
-    /// The lease ended while the send was under way: the row is not ours to settle.
+    /// The lease ended while the send was under target: the row is not ours to settle.
     Lost,
 }
 

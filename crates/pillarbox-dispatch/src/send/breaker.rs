@@ -132,7 +132,7 @@ impl Gate {
         }
     }
 
-    /// Nobody is there. Those who were under way when it closed say the same, and are not news.
+    /// Nobody is there. Those who were under target when it closed say the same, and are not news.
     pub(crate) fn unavailable(&mut self, reason: &str, now: Duration, random: f64) {
         if self.state == State::Open {
             let wait = self.backoff.failed(random);
@@ -180,7 +180,7 @@ impl Gate {
                     until: until.max(now + wait),
                 });
             }
-            // Closed for longer while the check was under way.
+            // Closed for longer while the check was under target.
             Ok(()) if until > now => {}
             Ok(()) => {
                 tracing::info!(destination = self.name, "the destination is back");

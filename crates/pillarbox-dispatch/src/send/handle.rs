@@ -1,4 +1,4 @@
-//! The way to one destination's lanes: what the claimer and the router may know of it.
+//! The target to one destination's lanes: what the claimer and the router may know of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use crate::send::backpressure::Notice;
 use crate::send::breaker::Sign;
 use crate::send::key_queues::Row;
 
-/// How many rows wait at a destination, on their way there included.
+/// How many rows wait at a destination, on their target there included.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Queue(Arc<AtomicUsize>);
 

@@ -45,7 +45,7 @@ impl Ticket {
     }
 }
 
-/// A claimed row on its way to a destination.
+/// A claimed row on its target to a destination.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) ticket: Ticket,
@@ -77,7 +77,7 @@ impl Row {
 #[derive(Debug, Default)]
 pub(crate) struct KeyQueues {
     ready: VecDeque<Slot>,
-    /// Every key that has a turn or rows under way.
+    /// Every key that has a turn or rows under target.
     keys: HashMap<Key, KeyQueue>,
     waiting: usize,
 }
@@ -151,13 +151,13 @@ impl KeyQueues {
         }
     }
 
-    /// A row of this key that was under way has ended, and does not hold the others up.
+    /// A row of this key that was under target has ended, and does not hold the others up.
     pub(crate) fn done(&mut self, key: &Key) {
         self.end(key);
         self.give_slot(key);
     }
 
-    /// A row of this key that was under way comes back later, or blocks its key: the rows behind it.
+    /// A row of this key that was under target comes back later, or blocks its key: the rows behind it.
     pub(crate) fn blocked(&mut self, key: &Key) -> Vec<Row> {
         let behind: Vec<Row> = match self.keys.get_mut(key) {
             Some(queue) => queue.waiting.drain(..).collect(),
@@ -212,7 +212,7 @@ impl KeyQueues {
         self.waiting
     }
 
-    /// Everything that waits. Keys with a row under way stay known.
+    /// Everything that waits. Keys with a row under target stay known.
     pub(crate) fn drain(&mut self) -> Vec<Row> {
         let mut rows = Vec::with_capacity(self.waiting);
         for turn in std::mem::take(&mut self.ready) {
@@ -386,7 +386,7 @@ mod tests {
         queues.push(row(5, Some("k"), false));
         assert!(
             all(&mut queues).is_empty(),
-            "the first of the key is still under way"
+            "the first of the key is still under target"
         );
     }
 }

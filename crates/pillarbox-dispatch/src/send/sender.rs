@@ -5,10 +5,10 @@
 //! and a destination that hangs holds up nobody else. What came of an attempt is decided here and
 //! handed to the settler in bulk.
 //!
-//! On shutdown it gives back what was never sent, waits for what is under way until the grace time is
+//! On shutdown it gives back what was never sent, waits for what is under target until the grace time is
 //! over, and then drops it; those attempts count, because nobody knows what became of them.
 //!
-//! **If we die here** leases end. What was under way may be sent again; what waited was never sent.
+//! **If we die here** leases end. What was under target may be sent again; what waited was never sent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) struct Lanes {
     worker: Arc<Worker>,
     destination: Destination,
     shutdown: CancellationToken,
-    /// When attempts under way are dropped; set when the shutdown is noticed.
+    /// When attempts under target are dropped; set when the shutdown is noticed.
     give_up: Option<Duration>,
 
     inbox: UnboundedReceiver<Vec<Row>>,
@@ -92,7 +92,7 @@ pub(crate) struct Station {
 
 struct UnderWay {
     ticket: Ticket,
-    /// Was nothing else under way when it began?
+    /// Was nothing else under target when it began?
     began_alone: bool,
 }
 
@@ -301,7 +301,7 @@ impl Lanes {
         }
     }
 
-    /// Drops what is still under way when the grace time is over.
+    /// Drops what is still under target when the grace time is over.
     fn drop_late(&mut self, now: Duration) {
         if self.give_up.is_none_or(|at| now < at) {
             return;

@@ -1,6 +1,6 @@
 //! Writes down what came of attempts, in batches.
 //!
-//! At once when nothing else is under way, so that a single event is quick; otherwise when there are
+//! At once when nothing else is under target, so that a single event is quick; otherwise when there are
 //! enough or the first has waited long enough, so that a busy worker makes few statements. One settle
 //! at a time; the next collects meanwhile.
 //!

@@ -14,14 +14,14 @@ use crate::worker::Worker;
 use crate::worker::store_health::Backoff;
 use crate::worker::task::{Next, Task};
 
-/// How many rows of one table may be on their way. What waits in the outbox waits in the table just as well.
+/// How many rows of one table may be on their target. What waits in the outbox waits in the table just as well.
 const MOST: usize = 10_000;
 /// How often what people did to a table is heeded.
 const HEED: Duration = Duration::from_secs(2);
 /// How often old rows are deleted, notes forgotten, and ends noticed that nobody told: without an index the first reads
 /// everything that was delivered.
 const TIDY: Duration = Duration::from_secs(60);
-/// When to ask again while as many rows are on their way as may be.
+/// When to ask again while as many rows are on their target as may be.
 const SOON: Duration = Duration::from_millis(100);
 
 /// See the module.

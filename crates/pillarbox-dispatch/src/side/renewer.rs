@@ -1,5 +1,5 @@
 //! Renews the leases of rows that take longer than half of one: those that wait for their turn, and
-//! those whose attempt is under way.
+//! those whose attempt is under target.
 //!
 //! A row that the store says is somebody else's is not sent, and if it is being sent, the send is
 //! dropped.

@@ -91,13 +91,13 @@ impl Usher {
 
     fn may_go(&self, what: Aside, stub: &Stub) -> bool {
         match what {
-            Aside::Unrouted => !self.routes.ways(&stub.event).is_empty(),
+            Aside::Unrouted => !self.routes.targets(&stub.event).is_empty(),
             Aside::Blocking => {
-                let way = match &stub.event.destination {
-                    Some(name) => self.routes.way_to(name, &stub.event),
-                    None => self.routes.ways(&stub.event).into_iter().next(),
+                let target = match &stub.event.destination {
+                    Some(name) => self.routes.target_at(name, &stub.event),
+                    None => self.routes.targets(&stub.event).into_iter().next(),
                 };
-                way.is_some_and(|way| way.policy.on_dead == OnDead::Continue)
+                target.is_some_and(|target| target.policy.on_dead == OnDead::Continue)
             }
         }
     }
