@@ -54,8 +54,3 @@ pub use received::Received;
 pub use registry::StartError;
 pub use settings::{Newer, Unknown};
 pub use source::Source;
-
-/// The examples of the book's page are compiled.
-#[cfg(all(doctest, feature = "rabbitmq", feature = "kafka", feature = "postgres"))]
-#[doc = include_str!("../../../docs/consumers.md")]
-mod book {}
