@@ -159,7 +159,7 @@ impl<D: Database> Work<D> {
         let closed = outage().delay(in_vain + 1, random).unwrap_or_default();
         let policy = &self.attempts.settings.retry;
         match decide(outcome, attempt, policy, closed, random) {
-            Verdict::Delivered | Verdict::Discard => Next::Done,
+            Verdict::Delivered | Verdict::Delete => Next::Done,
             Verdict::Dead { reason } => Next::Bury(reason),
             Verdict::Retry { after, reason } | Verdict::Suspect { after, reason } => {
                 self.counters.retried();

@@ -15,7 +15,7 @@ pub struct Counters {
     released: AtomicU64,
     suspected: AtomicU64,
     unrouted: AtomicU64,
-    discarded: AtomicU64,
+    deleted: AtomicU64,
     lost: AtomicU64,
     store_errors: AtomicU64,
 }
@@ -38,7 +38,7 @@ pub struct Snapshot {
     /// Rows that no route led anywhere.
     pub unrouted: u64,
     /// Of those, the ones that were deleted because the configuration says so.
-    pub discarded: u64,
+    pub deleted: u64,
     /// Rows that were no longer ours when we wanted to send or settle them.
     pub lost: u64,
     /// Calls to the store that failed.
@@ -64,7 +64,7 @@ impl Counters {
             released: read(&self.released),
             suspected: read(&self.suspected),
             unrouted: read(&self.unrouted),
-            discarded: read(&self.discarded),
+            deleted: read(&self.deleted),
             lost: read(&self.lost),
             store_errors: read(&self.store_errors),
         }
@@ -96,7 +96,7 @@ impl Counters {
             Verdict::Retry { .. } => &self.retried,
             Verdict::Dead { .. } => &self.dead,
             Verdict::Release { .. } => &self.released,
-            Verdict::Discard => &self.discarded,
+            Verdict::Delete => &self.deleted,
             Verdict::Suspect { .. } => &self.suspected,
         };
         add(counter, 1);

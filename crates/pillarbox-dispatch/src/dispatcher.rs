@@ -298,7 +298,7 @@ impl Dispatcher {
         let crew = self.start(&shutdown, &drained);
         let limit = worker.settings.grace + FLUSH + GOODBYE;
         oversee(crew, &shutdown, &drained, limit).await;
-        leave(&worker).await;
+        deregister(&worker).await;
         close(sinks).await;
         let snapshot = worker.counters.snapshot();
         tracing::info!(worker = %worker.id, ?snapshot, "the dispatcher has stopped");
@@ -398,8 +398,8 @@ fn capacity(destination: &Destination, settings: &Settings, destinations: usize)
 }
 
 /// Says goodbye to the store: our lanes are free at once.
-async fn leave(worker: &Worker) {
-    let goodbye = worker.store.leave(worker.id);
+async fn deregister(worker: &Worker) {
+    let goodbye = worker.store.deregister(worker.id);
     match tokio::time::timeout(GOODBYE, goodbye).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "the store was not told that this worker leaves"),

@@ -46,7 +46,7 @@ pub enum Unrouted {
     #[default]
     Hold,
     /// They are deleted: nobody wants them.
-    Discard,
+    Delete,
     /// They are dead, with a reason.
     Dead,
 }

@@ -18,7 +18,7 @@ pub(crate) fn delivery(event: Event) -> Delivery {
         max_attempts: None,
         created_at: datetime!(2026-01-02 03:04:05 UTC),
         claim: Uuid::nil(),
-        recovered: false,
+        suspect: false,
         contested: false,
     }
 }

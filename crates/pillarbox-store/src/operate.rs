@@ -308,7 +308,7 @@ pub trait Operate: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the database does not answer.
-    async fn sources(&self) -> Result<Vec<SourceRecord>, StoreError> {
+    async fn adopted_tables(&self) -> Result<Vec<SourceRecord>, StoreError> {
         Ok(Vec::new())
     }
 

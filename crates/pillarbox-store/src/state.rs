@@ -135,7 +135,7 @@ pub enum Change {
         grace: Duration,
     },
     /// A person wants it tried again now.
-    Revive,
+    ManualRetry,
 }
 
 /// Why a change was not made. The row is as it was.
@@ -205,7 +205,7 @@ impl State {
                 })
             }
             Change::Sweep { limit, grace } => self.swept(limit, grace, now),
-            Change::Revive => match self.status {
+            Change::ManualRetry => match self.status {
                 Status::Pending | Status::Dead => Ok(Self {
                     status: Status::Pending,
                     attempts: 0,
@@ -252,7 +252,7 @@ impl State {
                 ..free
             },
             // The last that is known of a row which its store removes.
-            Verdict::Discard => Self {
+            Verdict::Delete => Self {
                 status: Status::Dead,
                 ..free
             },

@@ -57,21 +57,21 @@ pub const LANES: u16 = 4096;
 
 /// The rows of one namespace on their way to one destination, or to none yet.
 ///
-/// Work is looked for and taken source by source, so that a destination that takes nothing now is in
+/// Work is looked for and taken backlog by backlog, so that a destination that takes nothing now is in
 /// nobody's way.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Source {
+pub struct Backlog {
     /// Where to; `None` until routing knows.
     pub destination: Option<String>,
     /// Who publishes.
     pub namespace: String,
 }
 
-/// A source in which something may be due.
+/// A backlog in which something may be due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
     /// Which.
-    pub source: Source,
+    pub backlog: Backlog,
     /// The lowest `seq` of a row without a key that was never tried.
     pub lowest: Option<i64>,
     /// Are there rows without a key that have waited for their time, and is it over?
@@ -83,24 +83,24 @@ pub struct Due {
 
 /// What an idle worker sees.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Look {
-    /// Sources in the order of the store, after the one that was asked for.
+pub struct Found {
+    /// Backlogs in the order of the store, after the one that was asked for.
     pub due: Vec<Due>,
-    /// Was the look ended by its limit? Then the next goes on after the last source.
+    /// Was the look ended by its limit? Then the next goes on after the last backlog.
     pub more: bool,
     /// Destinations that are paused.
     pub paused: Vec<String>,
 }
 
-/// What a claim may take from one source.
+/// What a claim may take from one backlog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
     /// Which.
-    pub source: Source,
+    pub backlog: Backlog,
     /// How many rows at the most.
     pub limit: usize,
     /// Of rows that were never tried, only those with a `seq` from here on. A hint that keeps the claim off
-    /// what is done with; [`look`](Store::look) finds what is below.
+    /// what is done with; [`look`](Store::find) finds what is below.
     pub floor: i64,
     /// Does every tenant get its turn? Otherwise whoever came first.
     pub fair: bool,
@@ -119,10 +119,10 @@ pub enum Take {
     ///
     /// Such a row may be what killed its worker. On the second attempt it comes back with few others, so that the
     /// next crash has few victims.
-    Recovered(usize),
+    Suspects(usize),
     /// One row that has had two attempts or more and whose lease ran out. The caller has nothing else
     /// in flight, so that a crash is this row's own.
-    Alone,
+    LoneSuspect,
 }
 
 /// Asks for rows.
@@ -137,7 +137,7 @@ pub struct ClaimRequest {
     /// Which rows.
     pub take: Take,
     /// Destinations whose rows are not taken. Asked only for rows whose lease ran out; shares name their own.
-    pub closed: Vec<String>,
+    pub excluded: Vec<String>,
     /// The lane at which to begin. Random, so that no key has to wait for the others.
     pub first_lane: u16,
     /// How many bytes of payload at the most. One row is given even if it is larger. A store may measure
@@ -210,7 +210,7 @@ pub struct SweepRequest {
     /// How long after the end of its lease a row counts as abandoned.
     pub grace: Duration,
     /// Destinations whose rows are not taken now.
-    pub closed: Vec<String>,
+    pub excluded: Vec<String>,
 }
 
 /// What a sweep found.
@@ -218,10 +218,10 @@ pub struct SweepRequest {
 pub struct Swept {
     /// Rows that are dead now because their attempts were used up.
     pub dead: Vec<Uuid>,
-    /// Is there a row whose first lease ran out, that this worker could [take](Take::Recovered)?
-    pub recovered: bool,
-    /// Is there a row that this worker could take [alone](Take::Alone)?
-    pub alone: bool,
+    /// Is there a row whose first lease ran out, that this worker could [take](Take::Suspects)?
+    pub suspects: bool,
+    /// Is there a row that this worker could take [alone](Take::LoneSuspect)?
+    pub lone_suspect: bool,
 }
 
 /// Asks for lanes to take care of.
@@ -277,7 +277,7 @@ pub struct Heartbeat {
 
 /// Rows that wait for something other than time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Aside {
+pub enum Parked {
     /// Held because no route led anywhere. Let go, they are due now and know no destination.
     Unrouted,
     /// Dead, and others of their key wait behind them. Let go, they are still dead and hold nobody up.
@@ -362,17 +362,17 @@ pub struct Imported {
 /// Proven by `pillarbox_testkit::store_suite!`.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Looks for work: sources in which something may be due, after the one given, `limit` at the most.
-    /// Cheap, and what an idle worker asks twice a second. May name a source in which nothing can be taken, never
+    /// Looks for work: backlogs in which something may be due, after the one given, `limit` at the most.
+    /// Cheap, and what an idle worker asks twice a second. May name a backlog in which nothing can be taken, never
     /// leaves out one in which something can.
     ///
     /// # Errors
     /// When the database does not answer.
-    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError>;
+    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError>;
 
     /// Takes rows. Each gets one more attempt and the lease. The rows come sorted by `seq`.
     ///
-    /// Of a source, fresh rows are taken in the order of their insertion and rows that have waited in the order of
+    /// Of a backlog, fresh rows are taken in the order of their insertion and rows that have waited in the order of
     /// their time. A row with a lane is taken only by the lane's owner, and only if every earlier unfinished row of
     /// its key (of its destination, or of none yet) is taken by the same claim.
     ///
@@ -426,19 +426,19 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the database does not answer.
-    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError>;
+    async fn lease_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError>;
 
     /// Says that a worker is alive.
     ///
     /// # Errors
     /// When the database does not answer.
-    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError>;
+    async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError>;
 
     /// Says that a worker is no more: its lanes are free.
     ///
     /// # Errors
     /// When the database does not answer; the lanes are free a lease later.
-    async fn leave(&self, worker: Uuid) -> Result<(), StoreError>;
+    async fn deregister(&self, worker: Uuid) -> Result<(), StoreError>;
 
     /// Pauses a destination that asked never to be called again, until a person resumes it.
     ///
@@ -450,9 +450,9 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the database does not answer.
-    async fn aside(
+    async fn parked(
         &self,
-        what: Aside,
+        what: Parked,
         scope: &Scope,
         after: Option<i64>,
         limit: usize,
@@ -462,7 +462,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the database does not answer.
-    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
+    async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
 
     /// The tables of others that this store works on.
     fn importing(&self) -> Vec<Importing> {

@@ -32,7 +32,7 @@ pub enum Verdict {
         reason: Option<String>,
     },
     /// Taken out of the outbox: the configuration says that nobody wants it.
-    Discard,
+    Delete,
     /// Left in processing with a lease that ends after the delay, so that the row comes back as one
     /// whose lease ran out: in a small group, then alone. The attempt counts.
     Suspect {
@@ -46,7 +46,7 @@ pub enum Verdict {
 /// What follows from an outcome. Pure and total.
 ///
 /// `attempts` includes the attempt that just ended. `random` is uniform in [0, 1). For
-/// [`Outcome::Throttled`], [`Outcome::Unavailable`] and [`Outcome::Gone`] the attempt is given back
+/// [`Outcome::Throttled`], [`Outcome::Unavailable`] and [`Outcome::Disable`] the attempt is given back
 /// and `closed` says for how long the destination stays closed.
 pub fn decide(
     outcome: Outcome,
@@ -65,7 +65,7 @@ pub fn decide(
             },
             None => Verdict::Dead { reason },
         },
-        Outcome::Cut { reason } => match policy.delay(attempts, random) {
+        Outcome::ConnectionLost { reason } => match policy.delay(attempts, random) {
             Some(after) => Verdict::Suspect { after, reason },
             None => Verdict::Dead { reason },
         },
@@ -73,7 +73,7 @@ pub fn decide(
             after: after.unwrap_or(closed),
             reason: Some(reason),
         },
-        Outcome::Unavailable { reason } | Outcome::Gone { reason } => Verdict::Release {
+        Outcome::Unavailable { reason } | Outcome::Disable { reason } => Verdict::Release {
             after: closed,
             reason: Some(reason),
         },

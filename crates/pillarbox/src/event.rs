@@ -249,7 +249,7 @@ pub struct Delivery {
     /// The claim that holds the row; every settle names it.
     pub claim: Uuid,
     /// Was the row claimed because an earlier lease ran out?
-    pub recovered: bool,
+    pub suspect: bool,
     /// May an earlier row of its key be unfinished at a destination that this one may go to as well? Then where it
     /// goes has to be [written down](crate::Sink) first. A store that does not know says yes.
     pub contested: bool,

@@ -35,12 +35,12 @@ pub enum Outcome {
         reason: String,
     },
     /// The connection was closed under the event: it may have arrived, it may be what closed it.
-    Cut {
+    ConnectionLost {
         /// What was seen.
         reason: String,
     },
     /// The destination is no more and asks not to be called again.
-    Gone {
+    Disable {
         /// What it said.
         reason: String,
     },
@@ -70,8 +70,8 @@ impl Outcome {
     }
 
     /// Closed under us.
-    pub fn cut(reason: impl Into<String>) -> Self {
-        Self::Cut {
+    pub fn connection_lost(reason: impl Into<String>) -> Self {
+        Self::ConnectionLost {
             reason: reason.into(),
         }
     }
@@ -84,8 +84,8 @@ impl Outcome {
             Self::Reject { .. } => "reject",
             Self::Throttled { .. } => "throttled",
             Self::Unavailable { .. } => "unavailable",
-            Self::Cut { .. } => "cut",
-            Self::Gone { .. } => "gone",
+            Self::ConnectionLost { .. } => "connection_lost",
+            Self::Disable { .. } => "disable",
         }
     }
 }

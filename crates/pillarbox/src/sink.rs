@@ -13,7 +13,7 @@ use crate::outcome::Outcome;
 /// * May be dropped mid-call, when a lease is lost or time is up. Leaves nothing half-open.
 /// * Never retries on its own: it says what happened, and the dispatcher decides when to try again.
 /// * Says [`Outcome::Delivered`] only after the place confirmed.
-/// * Says [`Outcome::Unavailable`] only if the send never began, and [`Outcome::Cut`] if it began and
+/// * Says [`Outcome::Unavailable`] only if the send never began, and [`Outcome::ConnectionLost`] if it began and
 ///   the connection went away before the answer.
 ///
 /// Proven by `pillarbox_testkit::sink_suite!`.

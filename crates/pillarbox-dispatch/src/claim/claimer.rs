@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use pillarbox::{Delivery, StoreError, failpoint};
-use pillarbox_store::store::{ClaimRequest, LANES, Share, Source, Take};
+use pillarbox_store::store::{Backlog, ClaimRequest, LANES, Share, Take};
 use uuid::Uuid;
 
 use crate::claim::suspects::{Asked, Step, Suspects};
@@ -24,7 +24,7 @@ use crate::worker::store_health::Backoff;
 use crate::worker::task::{LONG, Next, Task};
 
 /// How many rows whose lease ran out may be in flight: the next crash has few victims.
-const RECOVERED: usize = 16;
+const SUSPECTS: usize = 16;
 /// A claim of so few keys takes longer runs of them, because there is no other target to be quick: the rows of a key go
 /// one after another, and the next run is claimed when the last is settled.
 const FEW_KEYS: usize = 8;
@@ -37,9 +37,9 @@ const MAX_BACKLOGS: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     /// There are some that come in small groups.
-    pub(crate) recovered: Asked,
+    pub(crate) suspects: Asked,
     /// There is one that wants to be alone.
-    pub(crate) alone: Asked,
+    pub(crate) lone_suspect: Asked,
 }
 
 /// See the module.
@@ -49,9 +49,9 @@ pub(crate) struct Claimer {
     entrances: Arc<[Entrance]>,
     router: Router,
     signals: Arc<Signals>,
-    suspects: Suspects,
+    lone: Suspects,
     /// Are there rows whose lease ran out?
-    recovered: bool,
+    suspects: bool,
     /// Which rows are claimed next, where there are both.
     turn: Kind,
     /// Did the last rows with a key have few keys?
@@ -75,8 +75,8 @@ impl Claimer {
             entrances,
             router,
             signals,
-            suspects: Suspects::default(),
-            recovered: false,
+            lone: Suspects::default(),
+            suspects: false,
             turn: Kind::Free,
             few_keys: false,
             backoff: Backoff::for_store(),
@@ -90,9 +90,9 @@ impl Claimer {
             self.wants_room = true;
             return Ok(Next::Wait(self.worker.settings.poll_interval));
         };
-        if self.recovered && room.recovered > 0 {
-            let taken = self.claim(Take::Recovered(room.recovered), room.bytes).await?;
-            self.recovered = !taken.is_empty();
+        if self.suspects && room.suspects > 0 {
+            let taken = self.claim(Take::Suspects(room.suspects), room.bytes).await?;
+            self.suspects = !taken.is_empty();
             self.pass_on(taken).await;
         }
         for _ in 0..2 {
@@ -104,11 +104,11 @@ impl Claimer {
                 return Ok(Next::Again);
             }
         }
-        self.wants_room = self.recovered;
+        self.wants_room = self.suspects;
         Ok(Next::Wait(LONG))
     }
 
-    /// What each source may give.
+    /// What each backlog may give.
     fn shares(&self, kind: Kind, rows: usize) -> Vec<Share> {
         let now = self.worker.now();
         let rows = match kind {
@@ -116,7 +116,7 @@ impl Claimer {
             Kind::Keyed => rows.min(self.worker.settings.batch.saturating_mul(KEYED)),
             Kind::Free => rows.min(self.worker.settings.batch),
         };
-        let room = |source: &Source| match &source.destination {
+        let room = |backlog: &Backlog| match &backlog.destination {
             // Where these go is known when they are here.
             None => Some((rows, false)),
             Some(name) => {
@@ -143,7 +143,7 @@ impl Claimer {
         }
         let taken: Vec<Taken> = shares
             .iter()
-            .map(|share| taken(kind, &share.source, &claimed.rows))
+            .map(|share| taken(kind, &share.backlog, &claimed.rows))
             .collect();
         self.worker.backlogs.took(kind, &shares, &taken);
         self.pass_on(claimed).await;
@@ -152,8 +152,10 @@ impl Claimer {
 
     /// Claims one row with nothing else in flight.
     async fn claim_alone(&mut self) -> Result<Next, StoreError> {
-        let claimed = self.claim(Take::Alone, self.worker.settings.max_bytes).await?;
-        self.suspects.claimed(!claimed.is_empty());
+        let claimed = self
+            .claim(Take::LoneSuspect, self.worker.settings.max_bytes)
+            .await?;
+        self.lone.claimed(!claimed.is_empty());
         self.pass_on(claimed).await;
         Ok(Next::Again)
     }
@@ -165,27 +167,27 @@ impl Claimer {
         let rows = settings.max_in_flight.saturating_sub(taken.rows);
         let bytes = settings.max_bytes.saturating_sub(taken.bytes);
         let worth = (settings.batch.min(settings.max_in_flight) / 4).max(1);
-        let recovered = RECOVERED.saturating_sub(taken.recovered).min(rows);
+        let suspects = SUSPECTS.saturating_sub(taken.suspects).min(rows);
         (rows >= worth && bytes >= settings.max_bytes.div_ceil(4)).then_some(Room {
             rows,
             bytes,
-            recovered,
+            suspects,
             keyed: 0,
         })
     }
 
     async fn claim(&mut self, take: Take, max_bytes: usize) -> Result<Claimed, StoreError> {
         let settings = &self.worker.settings;
-        let closed = match take {
+        let excluded = match take {
             Take::Free(_) | Take::Keyed(_) => Vec::new(),
-            Take::Recovered(_) | Take::Alone => closed(&self.entrances, self.worker.now()),
+            Take::Suspects(_) | Take::LoneSuspect => closed(&self.entrances, self.worker.now()),
         };
         let request = ClaimRequest {
             worker: self.worker.id,
             claim: Uuid::now_v7(),
             lease: settings.lease,
             take,
-            closed,
+            excluded,
             first_lane: fastrand::u16(0..LANES),
             max_bytes,
             scope: settings.scope.clone(),
@@ -224,10 +226,10 @@ impl Claimed {
     }
 }
 
-/// What came from one source.
-fn taken(kind: Kind, source: &Source, rows: &[Delivery]) -> Taken {
+/// What came from one backlog.
+fn taken(kind: Kind, backlog: &Backlog, rows: &[Delivery]) -> Taken {
     let from = |row: &&Delivery| {
-        row.event.destination == source.destination && row.event.namespace == source.namespace
+        row.event.destination == backlog.destination && row.event.namespace == backlog.namespace
     };
     // The lowest that was taken; where rows that have waited are among them, about the lowest fresh one.
     let tried = rows.iter().any(|row| row.attempts > 1);
@@ -249,12 +251,12 @@ impl Task for Claimer {
         if self.worker.store_health.is_failing(SETTLER) {
             return Next::Wait(self.worker.settings.poll_interval);
         }
-        if self.signals.alone.take() {
-            self.suspects.want();
+        if self.signals.lone_suspect.take() {
+            self.lone.want();
         }
-        self.recovered |= self.signals.recovered.take();
+        self.suspects |= self.signals.suspects.take();
         let in_flight = self.worker.in_flight.taken().rows;
-        let next = match self.suspects.step(in_flight, self.worker.now()) {
+        let next = match self.lone.step(in_flight, self.worker.now()) {
             Step::Claim => self.claim_due().await,
             Step::ClaimAlone => self.claim_alone().await,
             Step::Wait => {
@@ -271,8 +273,8 @@ impl Task for Claimer {
     async fn listen(&mut self) {
         tokio::select! {
             () = self.worker.in_flight.freed(), if self.wants_room => {}
-            () = self.signals.alone.heard() => {}
-            () = self.signals.recovered.heard() => {}
+            () = self.signals.lone_suspect.heard() => {}
+            () = self.signals.suspects.heard() => {}
             () = self.worker.backlogs.ready() => {}
         }
     }

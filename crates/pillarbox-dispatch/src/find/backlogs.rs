@@ -1,13 +1,13 @@
 //! Where there is work: what the finder saw and the claimer has not used up. Locked briefly, never across an await.
 //!
-//! Everything here is a hint. A source that is missing is found by the next look; one that is named for nothing
+//! Everything here is a hint. A backlog that is missing is found by the next look; one that is named for nothing
 //! costs an empty claim.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pillarbox_store::store::{Due, Share, Source};
+use pillarbox_store::store::{Backlog, Due, Share};
 use tokio::sync::Notify;
 
 /// With or without a key: they are claimed in different targets.
@@ -65,16 +65,16 @@ pub(crate) struct Backlogs {
 
 #[derive(Debug, Default)]
 struct Book {
-    entries: BTreeMap<Source, Entry>,
-    /// The source that was served last: the next comes first.
-    served: Option<Source>,
+    entries: BTreeMap<Backlog, Entry>,
+    /// The backlog that was served last: the next comes first.
+    served: Option<Backlog>,
     /// Did a claim find something since the finder looked last?
     found: bool,
     /// How many rows with a key were settled since keys were looked at again.
     settled: usize,
 }
 
-/// What a claim took from one source.
+/// What a claim took from one backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) rows: usize,
@@ -84,24 +84,24 @@ pub(crate) struct Taken {
 
 impl Backlogs {
     /// The finder saw these, in the part that begins after `after` and goes on to the end unless there is `more`.
-    pub(crate) fn saw(&self, after: Option<&Source>, due: Vec<Due>, more: bool) {
+    pub(crate) fn saw(&self, after: Option<&Backlog>, due: Vec<Due>, more: bool) {
         let mut book = self.book();
         let begin = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
         let end = match (more, due.last()) {
-            (true, Some(last)) => Bound::Included(last.source.clone()),
+            (true, Some(last)) => Bound::Included(last.backlog.clone()),
             (true, None) | (false, _) => Bound::Unbounded,
         };
-        let looked_at: Vec<Source> = book
+        let looked_at: Vec<Backlog> = book
             .entries
             .range((begin, end))
-            .map(|(source, _)| source.clone())
+            .map(|(backlog, _)| backlog.clone())
             .collect();
-        let mut before: BTreeMap<Source, Entry> = looked_at
+        let mut before: BTreeMap<Backlog, Entry> = looked_at
             .into_iter()
-            .filter_map(|source| book.entries.remove_entry(&source))
+            .filter_map(|backlog| book.entries.remove_entry(&backlog))
             .collect();
         for due in due {
-            let mut entry = before.remove(&due.source).unwrap_or_default();
+            let mut entry = before.remove(&due.backlog).unwrap_or_default();
             entry.floor = due.lowest.unwrap_or(entry.floor);
             entry.free = if due.lowest.is_some() || due.waited {
                 Work::Ready
@@ -109,7 +109,7 @@ impl Backlogs {
                 Work::None
             };
             entry.keyed = if due.keyed { Work::Ready } else { Work::None };
-            book.entries.insert(due.source, entry);
+            book.entries.insert(due.backlog, entry);
         }
         drop(book);
         self.ready.notify_one();
@@ -122,19 +122,19 @@ impl Backlogs {
         kind: Kind,
         most: usize,
         rows: usize,
-        room: impl Fn(&Source) -> Option<(usize, bool)>,
+        room: impl Fn(&Backlog) -> Option<(usize, bool)>,
     ) -> Vec<Share> {
         let mut book = self.book();
         let served = book.served.clone();
-        let later = |source: &Source| served.as_ref().is_none_or(|served| source > served);
+        let later = |backlog: &Backlog| served.as_ref().is_none_or(|served| backlog > served);
         let mut shares: Vec<Share> = Vec::new();
-        for (source, entry) in &mut book.entries {
+        for (backlog, entry) in &mut book.entries {
             if *entry.work(kind) != Work::Ready {
                 continue;
             }
-            match room(source) {
+            match room(backlog) {
                 Some((limit, fair)) if limit > 0 => shares.push(Share {
-                    source: source.clone(),
+                    backlog: backlog.clone(),
                     limit,
                     floor: entry.floor,
                     fair,
@@ -142,14 +142,14 @@ impl Backlogs {
                 Some(_) | None => *entry.work(kind) = Work::Closed,
             }
         }
-        shares.sort_by_key(|share| !later(&share.source));
+        shares.sort_by_key(|share| !later(&share.backlog));
         shares.truncate(most.min(rows));
         let each = rows / shares.len().max(1);
         for share in &mut shares {
             share.limit = share.limit.min(each.max(1));
         }
         match shares.last() {
-            Some(last) => book.served = Some(last.source.clone()),
+            Some(last) => book.served = Some(last.backlog.clone()),
             None => self.is_dry(book),
         }
         shares
@@ -161,7 +161,7 @@ impl Backlogs {
         for (share, taken) in shares.iter().zip(taken) {
             let rows = taken.rows;
             book.found |= rows > 0;
-            let Some(entry) = book.entries.get_mut(&share.source) else {
+            let Some(entry) = book.entries.get_mut(&share.backlog) else {
                 continue;
             };
             // Of a key only so much is taken at once: there may be more keys, also where less came than was asked for.
@@ -257,8 +257,8 @@ impl Book {
 mod tests {
     use super::*;
 
-    fn source(name: &str) -> Source {
-        Source {
+    fn backlog(name: &str) -> Backlog {
+        Backlog {
             destination: Some(name.to_owned()),
             namespace: "n".to_owned(),
         }
@@ -266,7 +266,7 @@ mod tests {
 
     fn due(name: &str, lowest: i64) -> Due {
         Due {
-            source: source(name),
+            backlog: backlog(name),
             lowest: Some(lowest),
             waited: false,
             keyed: true,
@@ -278,7 +278,7 @@ mod tests {
     fn names(shares: &[Share]) -> Vec<&str> {
         shares
             .iter()
-            .filter_map(|share| share.source.destination.as_deref())
+            .filter_map(|share| share.backlog.destination.as_deref())
             .collect()
     }
 
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_served_in_rotation() {
+    fn backlogs_are_served_in_rotation() {
         let backlogs = seen(&["a", "b", "c", "d", "e"]);
         let mut served = Vec::new();
         for _ in 0..3 {
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn one_without_room_is_passed_over_and_the_others_share_the_rows() {
         let backlogs = seen(&["a", "b", "c"]);
-        let room = |source: &Source| (source.destination.as_deref() != Some("b")).then_some((50, false));
+        let room = |backlog: &Backlog| (backlog.destination.as_deref() != Some("b")).then_some((50, false));
         let shares = backlogs.shares(Kind::Free, 10, 60, room);
         assert_eq!(names(&shares), ["a", "c"]);
         assert!(shares.iter().all(|share| share.limit == 30));
@@ -384,8 +384,8 @@ mod tests {
     #[test]
     fn a_page_of_a_look_says_nothing_of_other_pages() {
         let backlogs = seen(&["a", "b", "c"]);
-        backlogs.saw(Some(&source("a")), vec![due("b", 1)], true);
-        backlogs.saw(Some(&source("b")), vec![], false);
+        backlogs.saw(Some(&backlog("a")), vec![due("b", 1)], true);
+        backlogs.saw(Some(&backlog("b")), vec![], false);
         let shares = backlogs.shares(Kind::Free, 10, 100, |_| Some((5, false)));
         assert_eq!(names(&shares), ["a", "b"]);
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::{StoreError, Wake};
-use pillarbox_store::store::Source;
+use pillarbox_store::store::Backlog;
 
 use crate::find::poll_backoff::PollBackoff;
 use crate::send::handle::Entrance;
@@ -37,7 +37,7 @@ pub(crate) struct Finder {
     poll_backoff: PollBackoff,
     backoff: Backoff,
     /// Where the next look begins.
-    after: Option<Source>,
+    after: Option<Backlog>,
     /// When it is due.
     at: Duration,
     heard: Heard,
@@ -75,16 +75,16 @@ impl Finder {
     }
 
     /// One round, or as much of it as fits.
-    async fn look(&mut self) -> Result<(), StoreError> {
+    async fn find(&mut self) -> Result<(), StoreError> {
         self.tell_who_is_gone().await?;
         for _ in 0..PAGES {
             let scope = &self.worker.settings.scope;
-            let look = self.worker.store.look(scope, self.after.as_ref(), PAGE).await?;
+            let look = self.worker.store.find(scope, self.after.as_ref(), PAGE).await?;
             self.see_paused(&look.paused);
             let keyed = look.due.iter().filter(|due| due.keyed);
             self.namespaces
-                .saw(keyed.map(|due| due.source.namespace.as_str()), self.worker.now());
-            let last = look.due.last().map(|due| due.source.clone());
+                .saw(keyed.map(|due| due.backlog.namespace.as_str()), self.worker.now());
+            let last = look.due.last().map(|due| due.backlog.clone());
             self.worker.backlogs.saw(self.after.as_ref(), look.due, look.more);
             self.after = last.filter(|_| look.more);
             if self.after.is_none() {
@@ -149,7 +149,7 @@ impl Task for Finder {
         if let Some(wait) = self.at.checked_sub(now).filter(|wait| !wait.is_zero()) {
             return Next::Wait(wait);
         }
-        let wait = match self.look().await {
+        let wait = match self.find().await {
             Ok(()) => {
                 self.worker.store_health.worked("finder");
                 self.backoff.worked();

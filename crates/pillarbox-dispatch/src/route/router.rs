@@ -266,7 +266,7 @@ impl Router {
                 after: Duration::ZERO,
                 reason: Some(reason),
             },
-            Unrouted::Discard => Verdict::Discard,
+            Unrouted::Delete => Verdict::Delete,
             Unrouted::Dead => Verdict::Dead { reason },
         };
         let held = what == Unrouted::Hold;

@@ -278,7 +278,7 @@ mod tests {
             max_attempts: None,
             created_at: time::OffsetDateTime::UNIX_EPOCH,
             claim: Uuid::nil(),
-            recovered: false,
+            suspect: false,
             contested: false,
         };
         Row::new(delivery, &lease, policy(pipelined), Duration::ZERO)

@@ -155,7 +155,7 @@ impl Lanes {
 
     fn end(&mut self, ticket: Ticket, end: End, alone: bool, now: Duration) {
         match end {
-            End::Answered(Outcome::Cut { reason }) => {
+            End::Answered(Outcome::ConnectionLost { reason }) => {
                 let cut = LostConnection {
                     ticket,
                     reason,
@@ -182,17 +182,19 @@ impl Lanes {
                 self.gate.unavailable(&reason, now, random);
                 Outcome::Unavailable { reason }
             }
-            Outcome::Gone { reason } => {
+            Outcome::Disable { reason } => {
                 if self.gate.gone(&reason) {
                     self.worker.is_gone(&self.destination.name, &reason);
                 }
-                Outcome::Gone { reason }
+                Outcome::Disable { reason }
             }
             Outcome::Delivered => {
                 self.gate.delivered();
                 Outcome::Delivered
             }
-            other @ (Outcome::Retry { .. } | Outcome::Reject { .. } | Outcome::Cut { .. }) => other,
+            other @ (Outcome::Retry { .. } | Outcome::Reject { .. } | Outcome::ConnectionLost { .. }) => {
+                other
+            }
         };
         let closed = self.closed_for(now);
         let verdict = decide(outcome, ticket.attempts, &ticket.policy.retry, closed, random);
@@ -210,7 +212,7 @@ impl Lanes {
         {
             let outcome = match &answer {
                 Err(why) if !alone => Outcome::unavailable(format!("{reason}; the check says: {why}")),
-                Err(_) | Ok(()) => Outcome::cut(reason),
+                Err(_) | Ok(()) => Outcome::connection_lost(reason),
             };
             self.conclude(ticket, outcome, now);
         }
@@ -313,7 +315,7 @@ impl Lanes {
             self.conclude(row.ticket, outcome, now);
         }
         for cut in self.lost.take() {
-            self.conclude(cut.ticket, Outcome::cut(cut.reason), now);
+            self.conclude(cut.ticket, Outcome::connection_lost(cut.reason), now);
         }
     }
 
@@ -321,7 +323,7 @@ impl Lanes {
     fn settle(&mut self, ticket: Ticket, verdict: Verdict) {
         let key = ticket.key.clone();
         let blocks = match &verdict {
-            Verdict::Delivered | Verdict::Discard => false,
+            Verdict::Delivered | Verdict::Delete => false,
             // Also where the others go on without it: not before it is written, or a crash could bring it back
             // after them.
             Verdict::Dead { .. } => true,

@@ -51,7 +51,7 @@ impl Task for Heartbeat {
             delivered: done.delivered,
             failed: done.failed(),
         };
-        match worker.store.beat(&heartbeat).await {
+        match worker.store.heartbeat(&heartbeat).await {
             Ok(()) => {
                 worker.store_health.worked("heartbeat");
                 self.backoff.worked();

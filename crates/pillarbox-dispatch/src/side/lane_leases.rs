@@ -132,7 +132,7 @@ impl Task for LaneLeases {
             return Next::Wait(LONG);
         }
         let request = self.request(namespaces);
-        match self.worker.store.share_lanes(&request).await {
+        match self.worker.store.lease_lanes(&request).await {
             Ok(ours) => {
                 self.worker.store_health.worked("lane_leases");
                 self.backoff.worked();

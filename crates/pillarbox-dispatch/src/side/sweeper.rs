@@ -46,7 +46,7 @@ impl Sweeper {
             scope: settings.scope.clone(),
             max_attempts: settings.max_attempts,
             grace: settings.lease,
-            closed: closed(&self.entrances, self.worker.now()),
+            excluded: closed(&self.entrances, self.worker.now()),
         }
     }
 }
@@ -66,11 +66,11 @@ impl Task for Sweeper {
         };
         worker.store_health.worked("sweeper");
         self.backoff.worked();
-        if swept.recovered {
-            self.signals.recovered.ask();
+        if swept.suspects {
+            self.signals.suspects.ask();
         }
-        if swept.alone {
-            self.signals.alone.ask();
+        if swept.lone_suspect {
+            self.signals.lone_suspect.ask();
         }
         if swept.dead.is_empty() {
             // What a dead worker held should not wait much longer than its lease.

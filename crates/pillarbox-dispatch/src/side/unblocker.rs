@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::StoreError;
-use pillarbox_store::store::{Aside, Stub};
+use pillarbox_store::store::{Parked, Stub};
 use uuid::Uuid;
 
 use crate::claim::suspects::Asked;
@@ -52,11 +52,11 @@ impl Usher {
 
     async fn round(&mut self) -> Result<(), StoreError> {
         let mut unrouted = self.unrouted;
-        let led = self.bring_back(Aside::Unrouted, &mut unrouted).await;
+        let led = self.bring_back(Parked::Unrouted, &mut unrouted).await;
         self.unrouted = unrouted;
         let led = led?;
         let mut blocking = self.blocking;
-        let passed = self.bring_back(Aside::Blocking, &mut blocking).await;
+        let passed = self.bring_back(Parked::Blocking, &mut blocking).await;
         self.blocking = blocking;
         let passed = passed?;
         if led > 0 {
@@ -68,11 +68,11 @@ impl Usher {
         Ok(())
     }
 
-    async fn bring_back(&self, what: Aside, after: &mut Option<i64>) -> Result<usize, StoreError> {
+    async fn bring_back(&self, what: Parked, after: &mut Option<i64>) -> Result<usize, StoreError> {
         let mut brought = 0;
         for _ in 0..CHUNKS {
             let scope = &self.worker.settings.scope;
-            let stubs = self.worker.store.aside(what, scope, *after, CHUNK).await?;
+            let stubs = self.worker.store.parked(what, scope, *after, CHUNK).await?;
             *after = stubs.last().map(|stub| stub.seq).filter(|_| stubs.len() == CHUNK);
             let ids: Vec<Uuid> = stubs
                 .iter()
@@ -80,7 +80,7 @@ impl Usher {
                 .map(|stub| stub.id)
                 .collect();
             if !ids.is_empty() {
-                brought += self.worker.store.let_go(what, &ids).await?.len();
+                brought += self.worker.store.unpark(what, &ids).await?.len();
             }
             if after.is_none() {
                 break;
@@ -89,10 +89,10 @@ impl Usher {
         Ok(brought)
     }
 
-    fn may_go(&self, what: Aside, stub: &Stub) -> bool {
+    fn may_go(&self, what: Parked, stub: &Stub) -> bool {
         match what {
-            Aside::Unrouted => !self.routes.targets(&stub.event).is_empty(),
-            Aside::Blocking => {
+            Parked::Unrouted => !self.routes.targets(&stub.event).is_empty(),
+            Parked::Blocking => {
                 let target = match &stub.event.destination {
                     Some(name) => self.routes.target_at(name, &stub.event),
                     None => self.routes.targets(&stub.event).into_iter().next(),

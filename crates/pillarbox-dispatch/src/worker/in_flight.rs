@@ -82,7 +82,7 @@ pub(crate) struct Room {
     pub(crate) rows: usize,
     pub(crate) bytes: usize,
     /// How many of the rows came back because a lease ran out.
-    pub(crate) recovered: usize,
+    pub(crate) suspects: usize,
     /// How many of the rows have a lane.
     pub(crate) keyed: usize,
 }
@@ -92,7 +92,7 @@ impl Room {
         Self {
             rows: 1,
             bytes: delivery.event.payload.len(),
-            recovered: usize::from(delivery.recovered),
+            suspects: usize::from(delivery.suspect),
             keyed: usize::from(delivery.lane.is_some()),
         }
     }
@@ -105,7 +105,7 @@ impl Add for Room {
         Self {
             rows: self.rows + other.rows,
             bytes: self.bytes + other.bytes,
-            recovered: self.recovered + other.recovered,
+            suspects: self.suspects + other.suspects,
             keyed: self.keyed + other.keyed,
         }
     }
@@ -118,7 +118,7 @@ impl Sub for Room {
         Self {
             rows: self.rows.saturating_sub(other.rows),
             bytes: self.bytes.saturating_sub(other.bytes),
-            recovered: self.recovered.saturating_sub(other.recovered),
+            suspects: self.suspects.saturating_sub(other.suspects),
             keyed: self.keyed.saturating_sub(other.keyed),
         }
     }
@@ -168,7 +168,7 @@ impl InFlight {
         let open = rows.iter().map(|row| (row.id, lane(row))).collect();
         let mut book = self.book();
         book.taken = rows.iter().map(Room::of).fold(book.taken, Room::add);
-        for row in rows.iter().filter(|row| row.recovered) {
+        for row in rows.iter().filter(|row| row.suspect) {
             book.lose_own(row.id);
         }
         let claim = Claim {
@@ -292,16 +292,16 @@ mod tests {
             max_attempts: None,
             created_at: time::OffsetDateTime::UNIX_EPOCH,
             claim: Uuid::nil(),
-            recovered: row.is_multiple_of(2),
+            suspect: row.is_multiple_of(2),
             contested: false,
         }
     }
 
-    fn room(rows: usize, bytes: usize, recovered: usize, keyed: usize) -> Room {
+    fn room(rows: usize, bytes: usize, suspects: usize, keyed: usize) -> Room {
         Room {
             rows,
             bytes,
-            recovered,
+            suspects,
             keyed,
         }
     }

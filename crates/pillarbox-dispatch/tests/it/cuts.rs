@@ -37,11 +37,11 @@ impl Broker {
                 if Some(delivery.event.id) == poison {
                     tokio::time::sleep(ms(2)).await;
                     broker.cut();
-                    return Outcome::cut("the broker closed the connection");
+                    return Outcome::connection_lost("the broker closed the connection");
                 }
                 tokio::select! {
                     () = tokio::time::sleep(ms(5)) => Outcome::Delivered,
-                    _ = connection.changed() => Outcome::cut("the broker closed the connection"),
+                    _ = connection.changed() => Outcome::connection_lost("the broker closed the connection"),
                 }
             }
         })
@@ -154,7 +154,7 @@ async fn nothing_is_sent_while_it_is_not_known_whether_anybody_is_there() {
     let sink = FakeSink::scripted(move |delivery| async move {
         if delivery.event.id == cut {
             tokio::time::sleep(ms(2)).await;
-            return Outcome::cut("the broker closed the connection");
+            return Outcome::connection_lost("the broker closed the connection");
         }
         // Still under way while the cuts are collected.
         tokio::time::sleep(ms(40)).await;

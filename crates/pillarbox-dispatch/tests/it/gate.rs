@@ -111,7 +111,7 @@ async fn a_throttled_destination_is_left_alone_for_as_long_as_it_says() {
 #[tokio::test(start_paused = true)]
 async fn a_destination_that_is_gone_is_disabled_and_loses_nothing() {
     let world = World::new();
-    let sink = FakeSink::answering(|_| Outcome::Gone {
+    let sink = FakeSink::answering(|_| Outcome::Disable {
         reason: "410 Gone".into(),
     });
     let worker = world.start(&sink);

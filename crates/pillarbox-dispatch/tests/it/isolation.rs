@@ -138,7 +138,7 @@ async fn a_destination_that_is_gone_is_paused_for_everybody_until_a_person_resum
     let is_gone = Arc::new(AtomicBool::new(true));
     let gone = Arc::clone(&is_gone);
     let sink = FakeSink::answering(move |_| match gone.load(Ordering::SeqCst) {
-        true => Outcome::Gone {
+        true => Outcome::Disable {
             reason: "410 Gone".into(),
         },
         false => Outcome::Delivered,

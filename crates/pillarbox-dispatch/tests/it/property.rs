@@ -15,7 +15,7 @@ use pillarbox::{Clock, Delivery, Event, Outcome, Sink, StoreError};
 use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings};
 use pillarbox_store::operate::{Filter, Record};
 use pillarbox_store::store::{
-    Aside, ClaimRequest, Heartbeat, LaneRequest, Look, Range, Routed, Routing, Settlement, Source, Stub,
+    Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement, Stub,
     SweepRequest, Swept,
 };
 use pillarbox_store::stores::memory::Memory;
@@ -109,9 +109,9 @@ impl Store for WatchedStore {
         Ok(rows)
     }
 
-    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
+    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
         self.dawdle().await;
-        let look = self.under.look(scope, after, limit).await;
+        let look = self.under.find(scope, after, limit).await;
         self.dawdle().await;
         look
     }
@@ -177,37 +177,37 @@ impl Store for WatchedStore {
         self.under.sweep(request).await
     }
 
-    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+    async fn lease_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
         self.dawdle().await;
-        let ranges = self.under.share_lanes(request).await;
+        let ranges = self.under.lease_lanes(request).await;
         self.dawdle().await;
         ranges
     }
 
-    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
-        self.under.beat(heartbeat).await
+    async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        self.under.heartbeat(heartbeat).await
     }
 
-    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
-        self.under.leave(worker).await
+    async fn deregister(&self, worker: Uuid) -> Result<(), StoreError> {
+        self.under.deregister(worker).await
     }
 
     async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
         self.under.disable(destination, reason).await
     }
 
-    async fn aside(
+    async fn parked(
         &self,
-        what: Aside,
+        what: Parked,
         scope: &Scope,
         after: Option<i64>,
         limit: usize,
     ) -> Result<Vec<Stub>, StoreError> {
-        self.under.aside(what, scope, after, limit).await
+        self.under.parked(what, scope, after, limit).await
     }
 
-    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        self.under.let_go(what, ids).await
+    async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.under.unpark(what, ids).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
@@ -256,7 +256,7 @@ impl MoodySink {
                 after: Some(s(2)),
             },
             5 => Outcome::unavailable("nobody there"),
-            6 => Outcome::cut("hung up"),
+            6 => Outcome::connection_lost("hung up"),
             _ => Outcome::Delivered,
         }
     }

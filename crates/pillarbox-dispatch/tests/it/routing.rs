@@ -161,10 +161,10 @@ async fn what_leads_nowhere_can_be_dead_or_discarded_instead() {
             .contains("no route")
     );
 
-    world.settings.unrouted = Unrouted::Discard;
+    world.settings.unrouted = Unrouted::Delete;
     let id = world.enqueue(Event::new("shop", "elsewhere"));
     let worker = start(&world);
-    until("it is gone", || worker.counters.snapshot().discarded == 1).await;
+    until("it is gone", || worker.counters.snapshot().deleted == 1).await;
     worker.stop().await;
     assert_eq!(world.outbox.show(id).await.expect("memory answers"), None);
     assert!(sink.ledger().is_empty());

@@ -129,7 +129,7 @@ impl World {
             if began.elapsed() > s(3600) {
                 panic!("{count} rows should be {status}: {:#?}", self.rows().await);
             }
-            tokio::time::sleep(look(began)).await;
+            tokio::time::sleep(pause(began)).await;
         }
     }
 }
@@ -139,12 +139,12 @@ pub(crate) async fn until(what: &str, mut fact: impl FnMut() -> bool) {
     let began = tokio::time::Instant::now();
     while !fact() {
         assert!(began.elapsed() < s(3600), "never happened: {what}");
-        tokio::time::sleep(look(began)).await;
+        tokio::time::sleep(pause(began)).await;
     }
 }
 
 /// Quick at first; an hour in steps of a millisecond takes long even where time is virtual.
-fn look(began: tokio::time::Instant) -> Duration {
+fn pause(began: tokio::time::Instant) -> Duration {
     (began.elapsed() / 100).max(ms(1))
 }
 

@@ -87,7 +87,7 @@ async fn count(found: &target::Found, scope: &Scope) -> Result<Counts, Failure> 
     let operate = database.operate();
     Ok(Counts {
         stats: operate.stats(scope).await?,
-        sources: operate.sources().await?,
+        sources: operate.adopted_tables().await?,
     })
 }
 

@@ -25,7 +25,7 @@ impl Config {
                 "lanes": dispatch.lane_ranges,
                 "unrouted": match dispatch.unrouted {
                     Unrouted::Hold => "hold",
-                    Unrouted::Discard => "discard",
+                    Unrouted::Delete => "delete",
                     Unrouted::Dead => "dead",
                 },
                 "namespaces": dispatch.scope.names().unwrap_or_default(),

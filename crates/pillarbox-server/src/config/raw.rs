@@ -44,7 +44,7 @@ pub(crate) enum Unrouted {
     /// Kept until there is a route.
     Hold,
     /// Deleted.
-    Discard,
+    Delete,
     /// Given up on, visibly.
     Dead,
 }

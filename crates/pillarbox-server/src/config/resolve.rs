@@ -206,7 +206,7 @@ fn settings(raw: raw::Dispatch, general: Option<&raw::Retry>) -> Settings {
         unrouted: match raw.unrouted {
             None => default.unrouted,
             Some(raw::Unrouted::Hold) => Unrouted::Hold,
-            Some(raw::Unrouted::Discard) => Unrouted::Discard,
+            Some(raw::Unrouted::Delete) => Unrouted::Delete,
             Some(raw::Unrouted::Dead) => Unrouted::Dead,
         },
         heartbeat: raw.heartbeat.map_or(default.heartbeat, |span| span.0),

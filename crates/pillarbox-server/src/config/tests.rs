@@ -303,7 +303,7 @@ fn the_environment_overrides_the_file() {
         ("PILLARBOX_DISPATCH_LEASE", "2m"),
         ("PILLARBOX_DISPATCH_BATCH", "7"),
         ("PILLARBOX_DISPATCH_NAMESPACES", "a,b"),
-        ("PILLARBOX_DISPATCH_UNROUTED", "discard"),
+        ("PILLARBOX_DISPATCH_UNROUTED", "delete"),
         ("PILLARBOX_DISPATCH_LANES", "8"),
         ("PILLARBOX_DISPATCH_HEARTBEAT", "2s"),
         ("PILLARBOX_DISPATCH_SWEEP_INTERVAL", "3s"),
@@ -320,7 +320,7 @@ fn the_environment_overrides_the_file() {
     assert_eq!(config.dispatch.max_attempts, u32::MAX);
     assert_eq!(
         (config.dispatch.unrouted, config.dispatch.lane_ranges),
-        (Unrouted::Discard, 8)
+        (Unrouted::Delete, 8)
     );
     assert_eq!(config.dispatch.heartbeat, Duration::from_secs(2));
     assert_eq!(config.dispatch.sweep_interval, Duration::from_secs(3));

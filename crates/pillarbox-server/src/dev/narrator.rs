@@ -77,7 +77,7 @@ fn describe(to: &str, delivery: &Delivery, outcome: &Outcome, retry: &RetryPolic
             )
         }
         Verdict::Dead { reason } => format!("  ☠ {what} is dead after attempt {tries}: {}", why(&reason)),
-        Verdict::Release { .. } | Verdict::Suspect { .. } | Verdict::Discard => {
+        Verdict::Release { .. } | Verdict::Suspect { .. } | Verdict::Delete => {
             format!(
                 "  … {what}: {to} cannot be reached ({}); trying again later",
                 outcome.name()

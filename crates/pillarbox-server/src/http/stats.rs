@@ -88,6 +88,6 @@ async fn of_one(seat: &Seat) -> Result<Answer, Problem> {
             operate.destinations(&running.scope).await?,
             Some(&running.destinations),
         ),
-        sources: operate.sources().await?,
+        sources: operate.adopted_tables().await?,
     })
 }

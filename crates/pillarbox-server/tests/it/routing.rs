@@ -160,10 +160,10 @@ fn what_leads_nowhere_may_be_dead_or_deleted(new: fn(&str) -> Place) {
     let shown = place.run(&["events", "show", &id]).good();
     assert!(shown.contains("no route matches"), "{shown}");
 
-    place.configure(&config("discard"));
+    place.configure(&config("delete"));
     let daemon = place.ready();
     let id = place.enqueue(&["shop", "orders", "2"]);
-    daemon.wait_for_stats("one deleted", |stats| stats["worker"]["discarded"] == 1);
+    daemon.wait_for_stats("one deleted", |stats| stats["worker"]["deleted"] == 1);
     daemon.stop();
     place.run(&["events", "show", &id]).failed(1);
 }

@@ -24,7 +24,9 @@ pub(super) fn failure(error: &KafkaError, alone: bool, seen: Option<&str>) -> Ou
         | Code::InvalidMessageSize
         | Code::InvalidRecord
         | Code::InvalidMessage
-        | Code::InvalidDifferentRecord => Outcome::cut(format!("Kafka refused the batch: {code}")),
+        | Code::InvalidDifferentRecord => {
+            Outcome::connection_lost(format!("Kafka refused the batch: {code}"))
+        }
         Code::InvalidTopic => Outcome::reject(format!("Kafka refuses the topic: {code}")),
         Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => {
             Outcome::retry(format!("the topic does not exist ({code}); create it"))
@@ -35,7 +37,7 @@ pub(super) fn failure(error: &KafkaError, alone: bool, seen: Option<&str>) -> Ou
         // It may have been sent: librdkafka knows, its binding does not say.
         Code::MessageTimedOut => Outcome::retry(format!("no confirmation in time ({code}){because}")),
         Code::PurgeQueue => Outcome::unavailable("the record was not sent before the end"),
-        Code::PurgeInflight => Outcome::cut("the confirmation did not come before the end"),
+        Code::PurgeInflight => Outcome::connection_lost("the confirmation did not come before the end"),
         _ => Outcome::retry(format!("Kafka did not take the record: {code}{because}")),
     }
 }
@@ -63,9 +65,9 @@ mod tests {
     fn what_is_said_of_a_batch_is_a_refusal_only_of_the_one_that_was_alone() {
         for code in [Code::MessageSizeTooLarge, Code::InvalidRecord] {
             assert_eq!(name(code, true), "reject");
-            assert_eq!(name(code, false), "cut");
+            assert_eq!(name(code, false), "connection_lost");
         }
-        assert_eq!(name(Code::InvalidDifferentRecord, true), "cut");
+        assert_eq!(name(Code::InvalidDifferentRecord, true), "connection_lost");
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl Producer {
                 let alone = was_idle && self.started.load(Ordering::Relaxed) == started;
                 classify::failure(&error, alone, self.health.last_error().as_deref())
             }
-            Err(_) => Outcome::cut("the Kafka client ended before the confirmation"),
+            Err(_) => Outcome::connection_lost("the Kafka client ended before the confirmation"),
         }
     }
 

@@ -117,7 +117,7 @@ impl Sink for Log {
         match written.await {
             Ok(Ok(())) => Outcome::Delivered,
             Ok(Err(error)) => classify::outcome(&error),
-            Err(_) => Outcome::cut("the thread that writes the log ended"),
+            Err(_) => Outcome::connection_lost("the thread that writes the log ended"),
         }
     }
 

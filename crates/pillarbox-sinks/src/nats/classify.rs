@@ -77,7 +77,7 @@ fn refused(error: &jetstream::Error) -> Outcome {
 
 /// The message may have arrived.
 pub(super) fn lost() -> Outcome {
-    Outcome::cut("the connection was lost before the confirmation")
+    Outcome::connection_lost("the connection was lost before the confirmation")
 }
 
 /// Why there is no connection. Never shows a password or a token.
@@ -189,7 +189,10 @@ mod tests {
 
     #[test]
     fn a_lost_connection_is_uncertain_only_after_the_message_was_handed_over() {
-        assert_eq!(failure(&PublishErrorKind::BrokenPipe.into(), "a").name(), "cut");
+        assert_eq!(
+            failure(&PublishErrorKind::BrokenPipe.into(), "a").name(),
+            "connection_lost"
+        );
         assert_eq!(not_taken(&PublishErrorKind::Other.into()).name(), "unavailable");
     }
 

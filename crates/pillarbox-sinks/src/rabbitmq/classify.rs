@@ -46,11 +46,13 @@ pub(super) fn cohort(published: Vec<Published>) -> Vec<Outcome> {
         (Some(reason), _) => Outcome::retry(reason.clone()),
         (None, Err(error)) => lost(&error, message.len, alone),
         (None, Ok(Confirmation::Ack(Some(_)))) if !complete => {
-            Outcome::cut("the channel ended before it was clear whether the message was returned")
+            Outcome::connection_lost("the channel ended before it was clear whether the message was returned")
         }
         (None, Ok(Confirmation::Ack(_))) => Outcome::Delivered,
         (None, Ok(Confirmation::Nack(_))) => Outcome::retry("the broker could not take the message (nack)"),
-        (None, Ok(Confirmation::NotRequested)) => Outcome::cut("the channel lost its confirm mode"),
+        (None, Ok(Confirmation::NotRequested)) => {
+            Outcome::connection_lost("the channel lost its confirm mode")
+        }
     };
     published.into_iter().map(outcome).collect()
 }
@@ -78,7 +80,7 @@ fn unroutable(returned: &BasicReturnMessage) -> String {
 /// of one message on it; only of one that was alone is it known which.
 fn lost(error: &Error, len: usize, alone: bool) -> Outcome {
     let ErrorKind::ProtocolError(refusal) = error.kind() else {
-        return Outcome::cut(format!(
+        return Outcome::connection_lost(format!(
             "the connection was lost before the confirmation: {error}"
         ));
     };
@@ -92,8 +94,10 @@ fn lost(error: &Error, len: usize, alone: bool) -> Outcome {
         _ if alone && error.is_amqp_soft_error() => {
             Outcome::retry(format!("the broker refused the message: {text}"))
         }
-        _ if error.is_amqp_soft_error() => Outcome::cut(format!("the broker closed the channel: {text}")),
-        _ => Outcome::cut(format!("the broker closed the connection: {text}")),
+        _ if error.is_amqp_soft_error() => {
+            Outcome::connection_lost(format!("the broker closed the channel: {text}"))
+        }
+        _ => Outcome::connection_lost(format!("the broker closed the connection: {text}")),
     }
 }
 
@@ -200,7 +204,10 @@ mod tests {
     fn only_an_ack_is_delivered() {
         assert_eq!(names(vec![("a", Ok(Confirmation::Ack(None)))]), ["delivered"]);
         assert_eq!(names(vec![("a", Ok(Confirmation::Nack(None)))]), ["retry"]);
-        assert_eq!(names(vec![("a", Ok(Confirmation::NotRequested))]), ["cut"]);
+        assert_eq!(
+            names(vec![("a", Ok(Confirmation::NotRequested))]),
+            ["connection_lost"]
+        );
         assert_eq!(
             names(vec![("a", Ok(Confirmation::Ack(returned("a"))))]),
             ["retry"]
@@ -227,7 +234,10 @@ mod tests {
             ("d", Err(reset())),
         ];
         // a's own return, if there was one, may still have been on its way to c or d; b's was not.
-        assert_eq!(names(results), ["cut", "delivered", "retry", "cut"]);
+        assert_eq!(
+            names(results),
+            ["connection_lost", "delivered", "retry", "connection_lost"]
+        );
     }
 
     #[test]
@@ -241,25 +251,36 @@ mod tests {
             assert!(reason.contains("max size 20971520"), "{reason}");
         }
         // A smaller one cannot have been meant.
-        assert_eq!(lost(&refusal(PRECONDITION_FAILED, text), 10, false).name(), "cut");
+        assert_eq!(
+            lost(&refusal(PRECONDITION_FAILED, text), 10, false).name(),
+            "connection_lost"
+        );
     }
 
     #[test]
     fn a_refusal_is_a_failed_attempt_of_the_one_that_was_alone() {
         for code in [ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED] {
             assert_eq!(lost(&refusal(code, "no"), 10, true).name(), "retry", "{code}");
-            assert_eq!(lost(&refusal(code, "no"), 10, false).name(), "cut", "{code}");
+            assert_eq!(
+                lost(&refusal(code, "no"), 10, false).name(),
+                "connection_lost",
+                "{code}"
+            );
         }
     }
 
     #[test]
     fn a_lost_connection_is_uncertain() {
         for code in [320, 501, 541] {
-            assert_eq!(lost(&refusal(code, "bye"), 10, true).name(), "cut", "{code}");
+            assert_eq!(
+                lost(&refusal(code, "bye"), 10, true).name(),
+                "connection_lost",
+                "{code}"
+            );
         }
         assert_eq!(
             lost(&ErrorKind::MissingHeartbeatError.into(), 10, true).name(),
-            "cut"
+            "connection_lost"
         );
     }
 }

@@ -73,7 +73,7 @@ impl Ticket {
             return Outcome::unavailable("the connection was closed before the message was sent");
         };
         let lost = "the connection was closed before the confirmation";
-        outcome.await.unwrap_or_else(|_| Outcome::cut(lost))
+        outcome.await.unwrap_or_else(|_| Outcome::connection_lost(lost))
     }
 }
 

@@ -29,7 +29,7 @@ fn no_answer(error: &RedisError) -> Outcome {
         ErrorKind::UnexpectedReturnType => {
             Outcome::retry(format!("what came back is not the id of an entry: {error}"))
         }
-        _ => Outcome::cut(format!("the connection was lost before the answer: {error}")),
+        _ => Outcome::connection_lost(format!("the connection was lost before the answer: {error}")),
     }
 }
 
@@ -105,9 +105,12 @@ mod tests {
             std::io::ErrorKind::ConnectionReset,
             std::io::ErrorKind::UnexpectedEof,
         ] {
-            assert_eq!(failure(&std::io::Error::from(kind).into()).name(), "cut");
+            assert_eq!(
+                failure(&std::io::Error::from(kind).into()).name(),
+                "connection_lost"
+            );
         }
-        assert_eq!(failure(&(ErrorKind::Io, "gone").into()).name(), "cut");
+        assert_eq!(failure(&(ErrorKind::Io, "gone").into()).name(), "connection_lost");
         assert_eq!(
             failure(&(ErrorKind::UnexpectedReturnType, "what?").into()).name(),
             "retry"

@@ -54,12 +54,12 @@ impl Redis {
             self.links.forget();
         }
         match classify::failure(&error) {
-            Outcome::Unavailable { reason } | Outcome::Cut { reason } => Err(reason),
+            Outcome::Unavailable { reason } | Outcome::ConnectionLost { reason } => Err(reason),
             Outcome::Delivered
             | Outcome::Retry { .. }
             | Outcome::Reject { .. }
             | Outcome::Throttled { .. }
-            | Outcome::Gone { .. } => Ok(()),
+            | Outcome::Disable { .. } => Ok(()),
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn answer(status: StatusCode, after: Option<Duration>, body: &[u8]) -
             after,
         },
         // The receiver asks us to stop.
-        410 => Outcome::Gone { reason: reason() },
+        410 => Outcome::Disable { reason: reason() },
         // This event will never be accepted.
         400 | 413 | 415 | 422 => Outcome::reject(reason()),
         // 401, 403, 404 … are often mended by a person.
@@ -45,7 +45,7 @@ pub(super) fn failure(error: reqwest::Error) -> Outcome {
     if is_failed_attempt {
         Outcome::retry(reason)
     } else {
-        Outcome::cut(reason)
+        Outcome::connection_lost(reason)
     }
 }
 

@@ -493,7 +493,10 @@ async fn what_waited_in_a_client_whose_connection_was_lost_is_never_sent() {
     harness.proxy.cut();
     harness.proxy.restore().await;
     for outcome in join_all(stuck).await {
-        assert!(matches!(outcome.name(), "cut" | "unavailable"), "{outcome:?}");
+        assert!(
+            matches!(outcome.name(), "connection_lost" | "unavailable"),
+            "{outcome:?}"
+        );
     }
     // Three connections: the first, the one that the lost client tries in vain, and the one of this event.
     let last = delivery(order());
@@ -533,7 +536,10 @@ async fn a_server_killed_mid_flight_loses_nothing_that_was_confirmed() {
     let there: BTreeSet<Uuid> = ids(&jetstream, &harness.stream).await.into_iter().collect();
     let mut expected = there.clone();
     for (sent, outcome) in &ended {
-        assert!(matches!(outcome.name(), "cut" | "unavailable"), "{outcome:?}");
+        assert!(
+            matches!(outcome.name(), "connection_lost" | "unavailable"),
+            "{outcome:?}"
+        );
         let (last, confirmed) = sent.split_last().unwrap();
         assert!(
             confirmed.iter().all(|one| there.contains(&one.id)),

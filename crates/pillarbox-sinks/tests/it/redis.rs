@@ -360,7 +360,10 @@ async fn a_server_killed_mid_flight_loses_nothing_that_was_confirmed() {
     let there = read_all(&connect(&url).await, &harness.stream).await;
     let there: BTreeSet<Uuid> = there.into_iter().map(|one| one.id).collect();
     for (sent, outcome) in ended {
-        assert!(matches!(outcome.name(), "cut" | "unavailable"), "{outcome:?}");
+        assert!(
+            matches!(outcome.name(), "connection_lost" | "unavailable"),
+            "{outcome:?}"
+        );
         let confirmed = &sent[..sent.len() - 1];
         assert!(
             confirmed.iter().all(|one| there.contains(&one.id)),

@@ -92,7 +92,7 @@ fn a_suspect_row_comes_back_when_its_wait_is_over_and_nobody_holds_it() {
         1,
         Verdict::Suspect {
             after: wait,
-            reason: "cut".into(),
+            reason: "connection_lost".into(),
         },
     )
     .expect("held");
@@ -129,10 +129,10 @@ fn a_person_can_revive_the_dead_but_not_the_delivered() {
         Verdict::Dead { reason: "no".into() },
     )
     .expect("held");
-    let row = row.step(Change::Revive, NOW).expect("dead can be retried");
+    let row = row.step(Change::ManualRetry, NOW).expect("dead can be retried");
     assert_eq!((row.status.clone(), row.attempts), (Status::Pending, 0));
     let row = settle(claim(row, 2), 2, Verdict::Delivered).expect("held");
-    assert_eq!(row.step(Change::Revive, NOW), Err(Refused::NotRetryable));
+    assert_eq!(row.step(Change::ManualRetry, NOW), Err(Refused::NotRetryable));
 }
 
 fn verdicts() -> impl Strategy<Value = Verdict> {
@@ -151,7 +151,7 @@ fn verdicts() -> impl Strategy<Value = Verdict> {
             .prop_map(|after| Verdict::Release { after, reason: None }),
         after.prop_map(|after| Verdict::Suspect {
             after,
-            reason: "cut".into()
+            reason: "connection_lost".into()
         }),
     ]
 }
@@ -177,7 +177,7 @@ fn changes() -> impl Strategy<Value = Change> {
             limit: 3,
             grace: Duration::from_secs(10)
         }),
-        Just(Change::Revive),
+        Just(Change::ManualRetry),
     ]
 }
 
@@ -203,7 +203,7 @@ proptest! {
                 prop_assert!(after.last_error.as_ref().is_some_and(|e| !e.is_empty() && !e.contains('\0')));
             }
             if before.status == Status::Dead {
-                prop_assert_eq!(change, Change::Revive);
+                prop_assert_eq!(change, Change::ManualRetry);
             }
             row = after;
         }

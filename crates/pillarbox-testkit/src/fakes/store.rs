@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pillarbox::{Delivery, StoreError};
 use pillarbox_store::store::{
-    Aside, ClaimRequest, Heartbeat, ImportRequest, Imported, Importing, LaneRequest, Look, Range, Routed,
-    Routing, Settlement, Source, Stub, SweepRequest, Swept,
+    Backlog, ClaimRequest, Found, Heartbeat, ImportRequest, Imported, Importing, LaneRequest, Parked, Range,
+    Routed, Routing, Settlement, Stub, SweepRequest, Swept,
 };
 use pillarbox_store::{Scope, Store};
 use uuid::Uuid;
@@ -84,8 +84,8 @@ impl FlakyStore {
 
 #[async_trait]
 impl Store for FlakyStore {
-    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
-        self.call("look", self.under.look(scope, after, limit)).await
+    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
+        self.call("find", self.under.find(scope, after, limit)).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
@@ -113,16 +113,16 @@ impl Store for FlakyStore {
         self.call("sweep", self.under.sweep(request)).await
     }
 
-    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
-        self.call("share_lanes", self.under.share_lanes(request)).await
+    async fn lease_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+        self.call("lease_lanes", self.under.lease_lanes(request)).await
     }
 
-    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
-        self.call("beat", self.under.beat(heartbeat)).await
+    async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        self.call("heartbeat", self.under.heartbeat(heartbeat)).await
     }
 
-    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
-        self.call("leave", self.under.leave(worker)).await
+    async fn deregister(&self, worker: Uuid) -> Result<(), StoreError> {
+        self.call("deregister", self.under.deregister(worker)).await
     }
 
     async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
@@ -130,19 +130,19 @@ impl Store for FlakyStore {
             .await
     }
 
-    async fn aside(
+    async fn parked(
         &self,
-        what: Aside,
+        what: Parked,
         scope: &Scope,
         after: Option<i64>,
         limit: usize,
     ) -> Result<Vec<Stub>, StoreError> {
-        self.call("aside", self.under.aside(what, scope, after, limit))
+        self.call("parked", self.under.parked(what, scope, after, limit))
             .await
     }
 
-    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        self.call("let_go", self.under.let_go(what, ids)).await
+    async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.call("unpark", self.under.unpark(what, ids)).await
     }
 
     fn importing(&self) -> Vec<Importing> {

@@ -129,7 +129,7 @@ pub fn delivery(event: Event) -> Delivery {
         max_attempts: None,
         created_at: OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
         claim: Uuid::now_v7(),
-        recovered: false,
+        suspect: false,
         contested: false,
     }
 }
@@ -152,7 +152,7 @@ pub(super) fn reason(outcome: &Outcome) -> &str {
         | Outcome::Reject { reason }
         | Outcome::Throttled { reason, .. }
         | Outcome::Unavailable { reason }
-        | Outcome::Cut { reason }
-        | Outcome::Gone { reason } => reason,
+        | Outcome::ConnectionLost { reason }
+        | Outcome::Disable { reason } => reason,
     }
 }

@@ -79,7 +79,7 @@ pub async fn an_unanswered_event_is_not_delivered_even_if_it_arrived(bench: Benc
         outcome
     };
     // It arrived, and the sink cannot know.
-    assert_eq!(outcome.name(), "cut", "{outcome:?}");
+    assert_eq!(outcome.name(), "connection_lost", "{outcome:?}");
     bench.harness.come_back().await;
     bench.deliver_until_done(sink.as_ref(), &sent).await;
     let arrived = bench.arrived(1 + bench.copies_of_two()).await;
@@ -107,7 +107,10 @@ pub async fn a_connection_cut_mid_flight_is_never_reported_as_delivered_unless_i
     bench.arrived_all(&confirmed).await;
     for (id, outcome) in outcomes {
         assert!(
-            matches!(outcome.name(), "delivered" | "cut" | "retry" | "unavailable"),
+            matches!(
+                outcome.name(),
+                "delivered" | "connection_lost" | "retry" | "unavailable"
+            ),
             "{id}: {outcome:?}"
         );
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pillarbox::{Delivery, Event};
 use pillarbox_store::operate::{Filter, Record};
 use pillarbox_store::store::{
-    ClaimRequest, Due, Heartbeat, LaneRequest, Look, Range, Settlement, Share, Source, SweepRequest, Swept,
+    Backlog, ClaimRequest, Due, Found, Heartbeat, LaneRequest, Range, Settlement, Share, SweepRequest, Swept,
     Take,
 };
 use pillarbox_store::{Operate, Scope, Store, Verdict};
@@ -84,7 +84,7 @@ impl Bench {
             claim: Uuid::new_v4(),
             lease: LEASE,
             take,
-            closed: Vec::new(),
+            excluded: Vec::new(),
             first_lane: 0,
             max_bytes: usize::MAX,
             scope: Scope::All,
@@ -96,7 +96,7 @@ impl Bench {
         self.store().claim(&request).await.expect("a claim")
     }
 
-    /// Rows without a lane, as a dispatcher takes them: looks, takes from each source that it sees, and then
+    /// Rows without a lane, as a dispatcher takes them: looks, takes from each backlog that it sees, and then
     /// as many whose first lease ran out.
     pub(super) async fn claim(&self, limit: usize) -> Vec<Delivery> {
         self.claim_changed(limit, |request| request).await
@@ -109,8 +109,8 @@ impl Bench {
         change: impl Fn(ClaimRequest) -> ClaimRequest,
     ) -> Vec<Delivery> {
         let mut claimed = self.claim_free(limit, &change).await;
-        let recovered = change(self.request(Take::Recovered(limit)));
-        claimed.extend(self.claim_as(recovered).await);
+        let suspect = change(self.request(Take::Suspects(limit)));
+        claimed.extend(self.claim_as(suspect).await);
         claimed.sort_by_key(|delivery| delivery.seq);
         claimed
     }
@@ -122,31 +122,31 @@ impl Bench {
         change: impl Fn(ClaimRequest) -> ClaimRequest,
     ) -> Vec<Delivery> {
         let mut claimed = Vec::new();
-        let scope = change(self.request(Take::Alone)).scope;
+        let scope = change(self.request(Take::LoneSuspect)).scope;
         for due in self.look_in(&scope).await.due {
-            let share = share(due.source, limit - claimed.len());
+            let share = share(due.backlog, limit - claimed.len());
             let request = change(self.request(Take::Free(vec![share])));
             claimed.extend(self.claim_as(request).await);
         }
         claimed
     }
 
-    /// Rows with a lane, of every source that is seen, with all lanes that this worker can get.
+    /// Rows with a lane, of every backlog that is seen, with all lanes that this worker can get.
     pub(super) async fn claim_keyed(&self, limit: usize) -> Vec<Delivery> {
-        let due = self.look().await.due;
-        let keyed = || due.iter().filter(|due| due.keyed).map(|due| due.source.clone());
-        let namespaces: BTreeSet<String> = keyed().map(|source| source.namespace).collect();
-        self.beat().await;
-        self.share_lanes(namespaces).await;
+        let due = self.find().await.due;
+        let keyed = || due.iter().filter(|due| due.keyed).map(|due| due.backlog.clone());
+        let namespaces: BTreeSet<String> = keyed().map(|backlog| backlog.namespace).collect();
+        self.heartbeat().await;
+        self.lease_lanes(namespaces).await;
         self.claim_as(self.request(keyed_from(keyed(), limit))).await
     }
 
     pub(super) async fn claim_alone(&self) -> Vec<Delivery> {
-        self.claim_as(self.request(Take::Alone)).await
+        self.claim_as(self.request(Take::LoneSuspect)).await
     }
 
     /// Says that this worker is alive.
-    pub(super) async fn beat(&self) {
+    pub(super) async fn heartbeat(&self) {
         let heartbeat = Heartbeat {
             worker: self.worker,
             host: "bench".into(),
@@ -157,7 +157,7 @@ impl Bench {
             delivered: 2,
             failed: 1,
         };
-        self.store().beat(&heartbeat).await.expect("a heartbeat");
+        self.store().heartbeat(&heartbeat).await.expect("a heartbeat");
     }
 
     pub(super) fn lane_request<S: Into<String>>(
@@ -175,10 +175,10 @@ impl Bench {
 
     /// Asks for lanes.
     pub(super) async fn share_lanes_as(&self, request: LaneRequest) -> Vec<Range> {
-        self.store().share_lanes(&request).await.expect("lanes")
+        self.store().lease_lanes(&request).await.expect("lanes")
     }
 
-    pub(super) async fn share_lanes<S: Into<String>>(
+    pub(super) async fn lease_lanes<S: Into<String>>(
         &self,
         namespaces: impl IntoIterator<Item = S>,
     ) -> Vec<Range> {
@@ -236,7 +236,7 @@ impl Bench {
             scope: Scope::All,
             max_attempts: LIMIT,
             grace: LEASE,
-            closed: Vec::new(),
+            excluded: Vec::new(),
         }
     }
 
@@ -248,17 +248,17 @@ impl Bench {
         self.sweep_as(self.sweep_request()).await
     }
 
-    pub(super) async fn look_in(&self, scope: &Scope) -> Look {
-        self.store().look(scope, None, 1_000).await.expect("a look")
+    pub(super) async fn look_in(&self, scope: &Scope) -> Found {
+        self.store().find(scope, None, 1_000).await.expect("a look")
     }
 
-    pub(super) async fn look(&self) -> Look {
+    pub(super) async fn find(&self) -> Found {
         self.look_in(&Scope::All).await
     }
 
     /// Is anything to be seen by a look?
     pub(super) async fn is_due(&self) -> bool {
-        self.look().await.due.iter().any(has_work)
+        self.find().await.due.iter().any(has_work)
     }
 
     pub(super) async fn show(&self, id: Uuid) -> Record {
@@ -303,28 +303,38 @@ pub(super) fn has_work(due: &Due) -> bool {
 }
 
 /// What goes to a destination, or to none yet.
-pub(super) fn source(destination: Option<&str>) -> Source {
-    Source {
+pub(super) fn backlog(destination: Option<&str>) -> Backlog {
+    Backlog {
         destination: destination.map(str::to_owned),
         namespace: "shop".into(),
     }
 }
 
-pub(super) fn share(source: Source, limit: usize) -> Share {
+pub(super) fn share(backlog: Backlog, limit: usize) -> Share {
     Share {
-        source,
+        backlog,
         limit,
         floor: 0,
         fair: false,
     }
 }
 
-pub(super) fn free_from(sources: impl IntoIterator<Item = Source>, limit: usize) -> Take {
-    Take::Free(sources.into_iter().map(|source| share(source, limit)).collect())
+pub(super) fn free_from(backlogs: impl IntoIterator<Item = Backlog>, limit: usize) -> Take {
+    Take::Free(
+        backlogs
+            .into_iter()
+            .map(|backlog| share(backlog, limit))
+            .collect(),
+    )
 }
 
-pub(super) fn keyed_from(sources: impl IntoIterator<Item = Source>, limit: usize) -> Take {
-    Take::Keyed(sources.into_iter().map(|source| share(source, limit)).collect())
+pub(super) fn keyed_from(backlogs: impl IntoIterator<Item = Backlog>, limit: usize) -> Take {
+    Take::Keyed(
+        backlogs
+            .into_iter()
+            .map(|backlog| share(backlog, limit))
+            .collect(),
+    )
 }
 
 pub(super) fn event() -> Event {

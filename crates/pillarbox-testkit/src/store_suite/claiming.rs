@@ -7,7 +7,7 @@ use pillarbox_store::store::{ClaimRequest, Settlement, SweepRequest, Take};
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, LIMIT, NOBODY, dead, event, free_from, ids, retry, settlement, source};
+use super::bench::{Bench, LIMIT, NOBODY, backlog, dead, event, free_from, ids, retry, settlement};
 use super::harness::Field;
 
 /// Counted when it is taken, so that a crash counts.
@@ -15,7 +15,7 @@ pub async fn a_claim_counts_an_attempt(bench: Bench) -> Ran {
     let id = bench.put(event()).await;
     assert_eq!(bench.show(id).await.attempts, 0);
     let delivery = bench.claim_one().await;
-    assert_eq!((delivery.attempts, delivery.recovered), (1, false));
+    assert_eq!((delivery.attempts, delivery.suspect), (1, false));
     let row = bench.show(id).await;
     assert_eq!((row.status.as_str(), row.attempts), ("processing", 1));
     assert_eq!(row.locked_by, Some(bench.worker));
@@ -24,15 +24,15 @@ pub async fn a_claim_counts_an_attempt(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Also beside rows that are recovered, which have a limit of their own.
+/// Also beside rows that are suspect, which have a limit of their own.
 pub async fn a_claim_takes_no_more_than_its_limit(bench: Bench) -> Ran {
     let put = bench.put_many(5).await;
     assert_eq!(ids(&bench.claim(2).await), put[..2]);
     assert_eq!(ids(&bench.claim(2).await), put[2..4]);
     bench.age(100).await;
-    let recovered = bench.request(Take::Recovered(1));
-    assert_eq!(ids(&bench.claim_as(recovered).await), [put[0]]);
-    let free = bench.request(free_from([source(None)], 3));
+    let suspect = bench.request(Take::Suspects(1));
+    assert_eq!(ids(&bench.claim_as(suspect).await), [put[0]]);
+    let free = bench.request(free_from([backlog(None)], 3));
     assert_eq!(ids(&bench.claim_as(free).await), [put[4]]);
     Ok(())
 }

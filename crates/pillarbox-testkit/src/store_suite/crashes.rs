@@ -12,17 +12,17 @@ pub async fn a_second_attempt_after_a_crash_comes_in_a_small_group(bench: Bench)
     assert_eq!(bench.claim(10).await.len(), 10);
     bench.age(100).await;
     let fresh = bench.put_many(2).await;
-    assert!(bench.sweep().await.recovered);
-    let recovered = bench.claim_as(bench.request(Take::Recovered(3))).await;
-    assert_eq!(ids(&recovered), put[..3]);
+    assert!(bench.sweep().await.suspects);
+    let suspects = bench.claim_as(bench.request(Take::Suspects(3))).await;
+    assert_eq!(ids(&suspects), put[..3]);
     assert!(
-        recovered
+        suspects
             .iter()
-            .all(|delivery| delivery.recovered && delivery.attempts == 2)
+            .all(|delivery| delivery.suspect && delivery.attempts == 2)
     );
     let free = bench.claim_free(100, |request| request).await;
     assert_eq!(ids(&free), fresh, "an ordinary claim takes none of them");
-    assert!(free.iter().all(|delivery| !delivery.recovered));
+    assert!(free.iter().all(|delivery| !delivery.suspect));
     Ok(())
 }
 
@@ -35,13 +35,13 @@ pub async fn a_third_attempt_after_a_crash_comes_alone(bench: Bench) -> Ran {
     }
     assert_eq!(bench.claim(10).await, [], "not in company");
     for (n, id) in put.iter().enumerate() {
-        assert!(bench.sweep().await.alone, "{n}");
+        assert!(bench.sweep().await.lone_suspect, "{n}");
         let alone = bench.claim_alone().await;
         assert_eq!(ids(&alone), [*id]);
-        assert_eq!((alone[0].attempts, alone[0].recovered), (3, true));
+        assert_eq!((alone[0].attempts, alone[0].suspect), (3, true));
         bench.settle(&alone[0], Verdict::Delivered).await;
     }
-    assert!(!bench.sweep().await.alone);
+    assert!(!bench.sweep().await.lone_suspect);
     assert_eq!(bench.claim_alone().await, []);
     Ok(())
 }
@@ -58,12 +58,12 @@ pub async fn a_suspect_row_comes_back_like_one_whose_lease_ran_out(bench: Bench)
     assert_eq!(bench.claim(10).await, []);
     bench.age(150).await;
     let second = bench.claim_one().await;
-    assert_eq!((second.attempts, second.recovered), (2, true));
+    assert_eq!((second.attempts, second.suspect), (2, true));
     bench.settle(&second, suspect(200)).await;
     bench.age(250).await;
     assert_eq!(bench.claim(10).await, []);
     let third = bench.claim_alone().await;
-    assert_eq!((third[0].attempts, third[0].recovered), (3, true));
+    assert_eq!((third[0].attempts, third[0].suspect), (3, true));
     Ok(())
 }
 

@@ -89,10 +89,10 @@ pub async fn a_lease_without_an_end_has_ended(bench: Bench) -> Ran {
         .can(Capability::Corrupt(Corruption::LeaseWithoutEnd))?;
     let held = bench.put_and_claim().await;
     bench.harness.corrupt(held.id, Corruption::LeaseWithoutEnd).await;
-    assert!(bench.sweep().await.recovered);
+    assert!(bench.sweep().await.suspects);
     assert_eq!(bench.try_settle(&held, Verdict::Delivered).await, [held.id]);
     let again = bench.claim_one().await;
-    assert_eq!((again.id, again.attempts, again.recovered), (held.id, 2, true));
+    assert_eq!((again.id, again.attempts, again.suspect), (held.id, 2, true));
 
     bench.harness.corrupt(held.id, Corruption::LeaseWithoutEnd).await;
     assert_eq!(ids(&bench.claim_alone().await), [held.id]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pillarbox::{Delivery, Event};
 use pillarbox_store::operate::{Filter, Record};
 use pillarbox_store::store::{
-    Aside, ClaimRequest, Heartbeat, LaneRequest, Member, Range, Routed, Routing, Settlement, Share, Source,
+    Backlog, ClaimRequest, Heartbeat, LaneRequest, Member, Parked, Range, Routed, Routing, Settlement, Share,
     Stub, SweepRequest, Swept, Take,
 };
 use pillarbox_store::{Scope, Verdict};
@@ -78,7 +78,7 @@ enum Op {
     Claim {
         worker: u128,
         take: Take,
-        closed: bool,
+        excluded: bool,
     },
     Route {
         destinations: Vec<usize>,
@@ -91,7 +91,7 @@ enum Op {
     },
     Sweep {
         worker: u128,
-        closed: bool,
+        excluded: bool,
     },
     ShareLanes {
         worker: u128,
@@ -99,7 +99,7 @@ enum Op {
     },
     Beat(u128),
     Leave(u128),
-    LetGo(Aside, Vec<usize>),
+    Unpark(Parked, Vec<usize>),
     Retry(Vec<usize>),
     Skip(Vec<usize>),
     Delete(usize),
@@ -128,7 +128,7 @@ fn ops() -> impl Strategy<Value = Op> {
     let worker = || 1u128..3;
     let rows = || proptest::collection::vec(0usize..100, 1..4);
     let destination = || 0usize..2;
-    let aside = prop_oneof![Just(Aside::Unrouted), Just(Aside::Blocking)];
+    let parked = prop_oneof![Just(Parked::Unrouted), Just(Parked::Blocking)];
     let settle = (
         rows(),
         verdicts(),
@@ -138,17 +138,17 @@ fn ops() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => proptest::collection::vec(event, 1..4).prop_map(Op::Enqueue),
         8 => (worker(), takes(), any::<bool>())
-            .prop_map(|(worker, take, closed)| Op::Claim { worker, take, closed }),
+            .prop_map(|(worker, take, excluded)| Op::Claim { worker, take, excluded }),
         4 => proptest::collection::vec(0usize..4, 1..4).prop_map(|destinations| Op::Route { destinations }),
         6 => settle.prop_map(|(rows, verdict, destination, unordered)| {
             Op::Settle { rows, verdict, destination, unordered }
         }),
-        1 => (worker(), any::<bool>()).prop_map(|(worker, closed)| Op::Sweep { worker, closed }),
+        1 => (worker(), any::<bool>()).prop_map(|(worker, excluded)| Op::Sweep { worker, excluded }),
         4 => (worker(), proptest::bool::weighted(0.2))
             .prop_map(|(worker, give_up)| Op::ShareLanes { worker, give_up }),
         1 => worker().prop_map(Op::Beat),
         1 => worker().prop_map(Op::Leave),
-        1 => (aside, rows()).prop_map(|(what, rows)| Op::LetGo(what, rows)),
+        1 => (parked, rows()).prop_map(|(what, rows)| Op::Unpark(what, rows)),
         1 => rows().prop_map(Op::Retry),
         1 => rows().prop_map(Op::Skip),
         1 => (0usize..100).prop_map(Op::Delete),
@@ -161,14 +161,14 @@ fn takes() -> impl Strategy<Value = Take> {
     prop_oneof![
         2 => any::<bool>().prop_map(|fair| Take::Free(shares(6, fair))),
         5 => Just(Take::Keyed(shares(60, false))),
-        2 => (1usize..4).prop_map(Take::Recovered),
-        1 => Just(Take::Alone),
+        2 => (1usize..4).prop_map(Take::Suspects),
+        1 => Just(Take::LoneSuspect),
     ]
 }
 
 fn shares(limit: usize, fair: bool) -> Vec<Share> {
     let share = |destination: Option<&str>| Share {
-        source: Source {
+        backlog: Backlog {
             destination: destination.map(str::to_owned),
             namespace: "shop".to_owned(),
         },
@@ -189,10 +189,10 @@ fn verdicts() -> impl Strategy<Value = Verdict> {
     prop_oneof![
         4 => Just(Verdict::Delivered),
         2 => Just(Verdict::Dead { reason: "no".into() }),
-        1 => Just(Verdict::Discard),
+        1 => Just(Verdict::Delete),
         3 => after().prop_map(|after| Verdict::Retry { after, reason: "again".into() }),
         2 => after().prop_map(|after| Verdict::Release { after, reason: None }),
-        1 => after().prop_map(|after| Verdict::Suspect { after: after + Duration::from_secs(50), reason: "cut".into() }),
+        1 => after().prop_map(|after| Verdict::Suspect { after: after + Duration::from_secs(50), reason: "connection_lost".into() }),
     ]
 }
 
@@ -223,7 +223,7 @@ enum Call {
     ShareLanes(LaneRequest),
     Beat(Heartbeat),
     Leave(Uuid),
-    LetGo(Aside, Vec<Uuid>),
+    Unpark(Parked, Vec<Uuid>),
     Retry(Vec<Uuid>),
     Skip(Vec<Uuid>),
     Delete(Vec<Uuid>),
@@ -240,8 +240,8 @@ impl Op {
             ids.dedup();
             ids
         };
-        let closed = |closed: &bool| {
-            if *closed {
+        let excluded = |excluded: &bool| {
+            if *excluded {
                 vec!["chat".to_owned()]
             } else {
                 Vec::new()
@@ -252,13 +252,13 @@ impl Op {
             Self::Claim {
                 worker: by,
                 take,
-                closed: some,
+                excluded: some,
             } => Call::Claim(ClaimRequest {
                 worker: worker(by),
                 claim: Uuid::new_v4(),
                 lease: LEASE,
                 take: take.clone(),
-                closed: closed(some),
+                excluded: excluded(some),
                 first_lane: 0,
                 max_bytes: usize::MAX,
                 scope: Scope::All,
@@ -273,13 +273,13 @@ impl Op {
             } => settle(held, rows, verdict, *destination, *unordered),
             Self::Sweep {
                 worker: by,
-                closed: some,
+                excluded: some,
             } => Call::Sweep(SweepRequest {
                 worker: worker(by),
                 scope: Scope::All,
                 max_attempts: LIMIT,
                 grace: LEASE,
-                closed: closed(some),
+                excluded: excluded(some),
             }),
             Self::ShareLanes { worker: by, give_up } => Call::ShareLanes(LaneRequest {
                 worker: worker(by),
@@ -290,7 +290,7 @@ impl Op {
             }),
             Self::Beat(by) => Call::Beat(heartbeat(worker(by))),
             Self::Leave(by) => Call::Leave(worker(by)),
-            Self::LetGo(what, numbers) => Call::LetGo(*what, named(numbers)),
+            Self::Unpark(what, numbers) => Call::Unpark(*what, named(numbers)),
             Self::Retry(numbers) => Call::Retry(named(numbers)),
             Self::Skip(numbers) => Call::Skip(named(numbers)),
             Self::Delete(number) => Call::Delete(named(&[*number])),
@@ -455,16 +455,16 @@ async fn perform(harness: &dyn Harness, call: &Call) -> Said {
             swept.dead.sort();
             Said::Swept(swept)
         }
-        Call::ShareLanes(request) => Said::Lanes(store.share_lanes(request).await.expect("lanes")),
+        Call::ShareLanes(request) => Said::Lanes(store.lease_lanes(request).await.expect("lanes")),
         Call::Beat(heartbeat) => {
-            store.beat(heartbeat).await.expect("a heartbeat");
+            store.heartbeat(heartbeat).await.expect("a heartbeat");
             Said::Nothing
         }
         Call::Leave(worker) => {
-            store.leave(*worker).await.expect("a leave");
+            store.deregister(*worker).await.expect("a leave");
             Said::Nothing
         }
-        Call::LetGo(what, ids) => rows(store.let_go(*what, ids).await.expect("let go")),
+        Call::Unpark(what, ids) => rows(store.unpark(*what, ids).await.expect("let go")),
         Call::Retry(ids) => rows(operate.retry(ids).await.expect("a retry")),
         Call::Skip(ids) => rows(operate.skip(ids).await.expect("a skip")),
         Call::Delete(ids) => rows(operate.delete(ids).await.expect("a delete")),
@@ -501,17 +501,17 @@ async fn see(harness: &dyn Harness) -> Vec<String> {
     for row in operate.list(&all).await.expect("a list") {
         lines.push(row_line(&row));
     }
-    let look = store.look(&Scope::All, None, 100).await.expect("a look");
+    let look = store.find(&Scope::All, None, 100).await.expect("a look");
     for due in look.due {
         let fresh = due.lowest.is_some();
         lines.push(format!(
             "due {:?} {fresh} {} {}",
-            due.source, due.waited, due.keyed
+            due.backlog, due.waited, due.keyed
         ));
     }
     lines.push(format!("paused {:?} more {}", look.paused, look.more));
-    for what in [Aside::Unrouted, Aside::Blocking] {
-        let stubs = store.aside(what, &Scope::All, None, 100).await.expect("a look");
+    for what in [Parked::Unrouted, Parked::Blocking] {
+        let stubs = store.parked(what, &Scope::All, None, 100).await.expect("a look");
         lines.extend(stubs.into_iter().map(|stub| stub_line(what, stub)));
     }
     for key in operate.blocked(&Scope::All, 100).await.expect("blocked keys") {
@@ -554,7 +554,7 @@ fn row_line(row: &Record) -> String {
     )
 }
 
-fn stub_line(what: Aside, mut stub: Stub) -> String {
+fn stub_line(what: Parked, mut stub: Stub) -> String {
     stub.event.deliver_at = None;
     format!("{what:?} {} {:?}", stub.id, stub.event)
 }

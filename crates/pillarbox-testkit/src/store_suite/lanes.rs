@@ -7,7 +7,7 @@ use pillarbox_store::Scope;
 use pillarbox_store::store::{Heartbeat, LANES, LaneRequest, Range};
 
 use super::Ran;
-use super::bench::{Bench, LEASE, NOBODY, event, ids, keyed_from, source};
+use super::bench::{Bench, LEASE, NOBODY, backlog, event, ids, keyed_from};
 use super::harness::{Capability, Field};
 
 /// Every worker asks in turn, and gives up what it is to leave, until nothing changes any more.
@@ -16,8 +16,8 @@ async fn settle_down(workers: &[Bench]) -> Vec<Vec<Range>> {
     for _ in 0..10 {
         let mut now = Vec::new();
         for worker in workers {
-            worker.beat().await;
-            let held = worker.share_lanes(["shop"]).await;
+            worker.heartbeat().await;
+            let held = worker.lease_lanes(["shop"]).await;
             let give_up = held.into_iter().filter(|range| range.leaving).collect();
             let request = LaneRequest {
                 give_up,
@@ -38,7 +38,7 @@ fn lanes(ranges: &[Range]) -> Vec<u16> {
 }
 
 async fn claim_keyed(worker: &Bench) -> Vec<uuid::Uuid> {
-    let take = keyed_from([source(None)], 1_000);
+    let take = keyed_from([backlog(None)], 1_000);
     ids(&worker.claim_as(worker.request(take)).await)
 }
 
@@ -95,16 +95,16 @@ pub async fn lanes_follow_a_new_worker(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey])?;
     bench.harness.can(Capability::ManyRanges)?;
     let newcomer = bench.rival();
-    bench.beat().await;
+    bench.heartbeat().await;
     assert_eq!(
-        lanes(&bench.share_lanes(["shop"]).await).len(),
+        lanes(&bench.lease_lanes(["shop"]).await).len(),
         usize::from(LANES)
     );
-    newcomer.beat().await;
-    assert_eq!(newcomer.share_lanes(["shop"]).await, [], "nothing is free yet");
+    newcomer.heartbeat().await;
+    assert_eq!(newcomer.lease_lanes(["shop"]).await, [], "nothing is free yet");
 
     let (leaving, staying): (Vec<Range>, Vec<Range>) = bench
-        .share_lanes(["shop"])
+        .lease_lanes(["shop"])
         .await
         .into_iter()
         .partition(|range| range.leaving);
@@ -113,7 +113,7 @@ pub async fn lanes_follow_a_new_worker(bench: Bench) -> Ran {
     let taken = claim_keyed(&bench).await.len();
     assert!(taken > 0 && taken < 40, "only from what stays: {taken}");
     assert_eq!(
-        newcomer.share_lanes(["shop"]).await,
+        newcomer.lease_lanes(["shop"]).await,
         [],
         "they are not given up yet"
     );
@@ -123,7 +123,7 @@ pub async fn lanes_follow_a_new_worker(bench: Bench) -> Ran {
         ..bench.lane_request(["shop"])
     };
     assert_eq!(bench.share_lanes_as(give_up).await, staying);
-    let theirs = newcomer.share_lanes(["shop"]).await;
+    let theirs = newcomer.lease_lanes(["shop"]).await;
     assert_eq!(lanes(&theirs), lanes(&leaving));
     assert_eq!(claim_keyed(&newcomer).await.len(), 40 - taken);
     Ok(())
@@ -132,9 +132,9 @@ pub async fn lanes_follow_a_new_worker(bench: Bench) -> Ran {
 /// It has to ask again, and finds that others were there.
 pub async fn a_worker_that_slept_through_its_lease_cannot_claim(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey])?;
-    bench.beat().await;
+    bench.heartbeat().await;
     assert_eq!(
-        lanes(&bench.share_lanes(["shop"]).await).len(),
+        lanes(&bench.lease_lanes(["shop"]).await).len(),
         usize::from(LANES)
     );
     bench.age(100).await;
@@ -142,13 +142,13 @@ pub async fn a_worker_that_slept_through_its_lease_cannot_claim(bench: Bench) ->
     assert_eq!(claim_keyed(&bench).await, NOBODY);
 
     let rival = bench.rival();
-    rival.beat().await;
+    rival.heartbeat().await;
     assert_eq!(
-        lanes(&rival.share_lanes(["shop"]).await).len(),
+        lanes(&rival.lease_lanes(["shop"]).await).len(),
         usize::from(LANES)
     );
     assert_eq!(claim_keyed(&bench).await, NOBODY);
-    assert_eq!(bench.share_lanes(["shop"]).await, []);
+    assert_eq!(bench.lease_lanes(["shop"]).await, []);
     let mut claimed = claim_keyed(&rival).await;
     claimed.sort();
     let mut put = put;
@@ -160,14 +160,14 @@ pub async fn a_worker_that_slept_through_its_lease_cannot_claim(bench: Bench) ->
 /// A lease later if it died, at once if it said so.
 pub async fn lanes_are_free_when_their_owner_is_no_more(bench: Bench) -> Ran {
     let heir = bench.rival();
-    bench.share_lanes(["shop"]).await;
-    assert_eq!(heir.share_lanes(["shop"]).await, []);
+    bench.lease_lanes(["shop"]).await;
+    assert_eq!(heir.lease_lanes(["shop"]).await, []);
     bench.age(100).await;
-    assert_eq!(lanes(&heir.share_lanes(["shop"]).await).len(), usize::from(LANES));
+    assert_eq!(lanes(&heir.lease_lanes(["shop"]).await).len(), usize::from(LANES));
 
-    heir.store().leave(heir.worker).await.expect("leaves");
+    heir.store().deregister(heir.worker).await.expect("leaves");
     assert_eq!(
-        lanes(&bench.share_lanes(["shop"]).await).len(),
+        lanes(&bench.lease_lanes(["shop"]).await).len(),
         usize::from(LANES)
     );
     Ok(())
@@ -194,7 +194,7 @@ pub async fn a_new_number_of_ranges_starts_when_all_are_free(bench: Bench) -> Ra
         [],
         "the other's still hold"
     );
-    let held = other.share_lanes(["shop"]).await;
+    let held = other.lease_lanes(["shop"]).await;
     assert!(held.iter().all(|range| range.leaving));
     let new = other.share_lanes_as(give_up(&other, held)).await;
     let widths: Vec<u16> = new.iter().map(|range| range.last - range.first + 1).collect();
@@ -205,7 +205,7 @@ pub async fn a_new_number_of_ranges_starts_when_all_are_free(bench: Bench) -> Ra
 
 /// Who works for others has no part, and lanes of one namespace are not those of another.
 pub async fn a_namespace_is_for_those_who_take_care_of_it(bench: Bench) -> Ran {
-    bench.beat().await;
+    bench.heartbeat().await;
     let stranger = bench.rival();
     let heartbeat = Heartbeat {
         worker: stranger.worker,
@@ -217,15 +217,15 @@ pub async fn a_namespace_is_for_those_who_take_care_of_it(bench: Bench) -> Ran {
         delivered: 0,
         failed: 0,
     };
-    stranger.store().beat(&heartbeat).await.expect("a heartbeat");
-    let mine = bench.share_lanes(["shop"]).await;
+    stranger.store().heartbeat(&heartbeat).await.expect("a heartbeat");
+    let mine = bench.lease_lanes(["shop"]).await;
     assert_eq!(lanes(&mine).len(), usize::from(LANES));
     assert!(
         mine.iter()
             .all(|range| range.namespace == "shop" && !range.leaving)
     );
-    bench.store().leave(bench.worker).await.expect("leaves");
-    let theirs = stranger.share_lanes(["till"]).await;
+    bench.store().deregister(bench.worker).await.expect("leaves");
+    let theirs = stranger.lease_lanes(["till"]).await;
     assert_eq!(lanes(&theirs).len(), usize::from(LANES));
     assert!(theirs.iter().all(|range| range.namespace == "till"));
     Ok(())
@@ -233,11 +233,11 @@ pub async fn a_namespace_is_for_those_who_take_care_of_it(bench: Bench) -> Ran {
 
 /// What they said, whether they are alive, and how many lanes are theirs.
 pub async fn workers_are_listed(bench: Bench) -> Ran {
-    bench.beat().await;
-    bench.share_lanes(["shop", "till"]).await;
+    bench.heartbeat().await;
+    bench.lease_lanes(["shop", "till"]).await;
     bench.age(30).await;
     let late = bench.rival();
-    late.beat().await;
+    late.heartbeat().await;
     let workers = bench.operate().workers().await.expect("workers");
     let ids: Vec<_> = workers.iter().map(|worker| worker.id).collect();
     assert_eq!(ids, [late.worker, bench.worker], "the latest start first");
@@ -248,11 +248,11 @@ pub async fn workers_are_listed(bench: Bench) -> Ran {
     assert_eq!((first.lanes, workers[0].lanes), (2 * u32::from(LANES), 0));
 
     bench.age(50).await;
-    late.beat().await;
+    late.heartbeat().await;
     let workers = bench.operate().workers().await.expect("workers");
     assert_eq!((workers[0].alive, workers[1].alive), (true, false));
     assert_eq!(workers[1].lanes, 0, "their lease is over");
-    late.store().leave(late.worker).await.expect("leaves");
+    late.store().deregister(late.worker).await.expect("leaves");
     let workers = bench.operate().workers().await.expect("workers");
     assert_eq!(workers.len(), 1);
     Ok(())

@@ -12,7 +12,7 @@ pub async fn a_lost_lease_cannot_settle(bench: Bench) -> Ran {
     bench.age(100).await;
     let rival = bench.rival();
     let theirs = rival.claim_one().await;
-    assert_eq!((theirs.id, theirs.recovered, theirs.attempts), (mine.id, true, 2));
+    assert_eq!((theirs.id, theirs.suspect, theirs.attempts), (mine.id, true, 2));
 
     let before = bench.show(mine.id).await;
     assert_eq!(bench.try_settle(&mine, Verdict::Delivered).await, [mine.id]);
@@ -25,15 +25,12 @@ pub async fn a_lost_lease_cannot_settle(bench: Bench) -> Ran {
 pub async fn an_expired_lease_is_claimed_again(bench: Bench) -> Ran {
     let first = bench.put_and_claim().await;
     bench.age(30).await;
-    assert!(!bench.sweep().await.recovered);
+    assert!(!bench.sweep().await.suspects);
     assert_eq!(bench.claim(10).await, []);
     bench.age(70).await;
-    assert!(bench.sweep().await.recovered);
+    assert!(bench.sweep().await.suspects);
     let second = bench.claim_one().await;
-    assert_eq!(
-        (second.id, second.attempts, second.recovered),
-        (first.id, 2, true)
-    );
+    assert_eq!((second.id, second.attempts, second.suspect), (first.id, 2, true));
     assert_ne!(second.claim, first.claim);
     Ok(())
 }

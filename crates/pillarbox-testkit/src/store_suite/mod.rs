@@ -17,13 +17,13 @@ pub mod claiming;
 mod conformance;
 pub mod crashes;
 pub mod enqueueing;
+pub mod finding;
 pub mod foreign;
 mod harness;
 mod histories;
 pub mod lanes;
 mod lazy;
 pub mod leases;
-pub mod looking;
 pub mod marking;
 mod memory;
 pub mod operating;
@@ -130,13 +130,13 @@ macro_rules! store_suite {
             operating::the_old_claim_of_a_retried_row_cannot_settle
             operating::delete_leaves_leased_rows_alone
             operating::check_is_content_with_a_fresh_outbox
-            looking::a_look_names_what_is_due_source_by_source
-            looking::a_look_goes_on_where_the_last_one_ended
-            looking::what_is_below_the_floor_is_named_by_a_look
-            looking::a_claim_takes_from_the_sources_that_it_names
-            looking::every_tenant_gets_its_turn
-            looking::a_pause_is_seen_by_every_look
-            looking::an_event_is_delivered_at_its_time
+            finding::a_look_names_what_is_due_source_by_source
+            finding::a_look_goes_on_where_the_last_one_ended
+            finding::what_is_below_the_floor_is_named_by_a_look
+            finding::a_claim_takes_from_the_sources_that_it_names
+            finding::every_tenant_gets_its_turn
+            finding::a_pause_is_seen_by_every_look
+            finding::an_event_is_delivered_at_its_time
             ordering::a_keyed_claim_takes_the_beginning_of_every_key
             ordering::a_blocked_head_holds_its_key_and_no_other
             ordering::a_key_in_somebodys_hands_is_not_claimed
@@ -244,10 +244,10 @@ macro_rules! producer_suite {
     };
 }
 
-/// Is each case of the sources in the list, for every topic that the list has at all?
+/// Is each case of the backlogs in the list, for every topic that the list has at all?
 #[doc(hidden)]
 pub fn assert_complete(listed: &[&str]) {
-    let sources = [
+    let backlogs = [
         ("enqueueing", include_str!("enqueueing.rs")),
         ("recording", include_str!("recording.rs")),
         ("marking", include_str!("marking.rs")),
@@ -260,16 +260,16 @@ pub fn assert_complete(listed: &[&str]) {
         ("scope", include_str!("scope.rs")),
         ("foreign", include_str!("foreign.rs")),
         ("operating", include_str!("operating.rs")),
-        ("looking", include_str!("looking.rs")),
+        ("finding", include_str!("finding.rs")),
         ("ordering", include_str!("ordering.rs")),
         ("lanes", include_str!("lanes.rs")),
         ("routing", include_str!("routing.rs")),
     ];
-    for (topic, source) in sources {
+    for (topic, backlog) in backlogs {
         if !listed.iter().any(|case| case.split("::").next() == Some(topic)) {
             continue;
         }
-        for line in source
+        for line in backlog
             .lines()
             .filter_map(|line| line.strip_prefix("pub async fn "))
         {

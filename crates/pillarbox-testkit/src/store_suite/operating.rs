@@ -2,7 +2,7 @@
 
 use pillarbox::Event;
 use pillarbox_store::operate::Filter;
-use pillarbox_store::store::Aside;
+use pillarbox_store::store::Parked;
 use pillarbox_store::{Scope, Status, Verdict};
 use serde_json::json;
 use uuid::Uuid;
@@ -285,7 +285,7 @@ pub async fn dead_rows_that_block_are_listed_and_let_go(bench: Bench) -> Ran {
     let blocking = async || {
         bench
             .store()
-            .aside(Aside::Blocking, &Scope::All, None, 10)
+            .parked(Parked::Blocking, &Scope::All, None, 10)
             .await
             .expect("a look")
     };
@@ -296,7 +296,7 @@ pub async fn dead_rows_that_block_are_listed_and_let_go(bench: Bench) -> Ran {
     assert_eq!(
         bench
             .store()
-            .let_go(Aside::Blocking, &put)
+            .unpark(Parked::Blocking, &put)
             .await
             .expect("lets go"),
         [put[0]]

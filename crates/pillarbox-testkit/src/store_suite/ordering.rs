@@ -5,7 +5,7 @@ use pillarbox_store::Verdict;
 use pillarbox_store::store::{ClaimRequest, Settlement, SweepRequest, Take};
 
 use super::Ran;
-use super::bench::{Bench, NOBODY, dead, event, ids, keyed_from, release, retry, settlement, source};
+use super::bench::{Bench, NOBODY, backlog, dead, event, ids, keyed_from, release, retry, settlement};
 use super::harness::Field;
 
 fn of(key: &str) -> Event {
@@ -75,9 +75,9 @@ pub async fn a_cut_by_bytes_leaves_a_beginning(bench: Bench) -> Ran {
     let put = bench
         .put_all(&[sized(400), sized(400), sized(5_000), sized(10)])
         .await;
-    bench.share_lanes(["shop"]).await;
+    bench.lease_lanes(["shop"]).await;
     let claim = async || {
-        let request = bench.request(keyed_from([source(None)], 100));
+        let request = bench.request(keyed_from([backlog(None)], 100));
         bench
             .claim_as(ClaimRequest {
                 max_bytes: 1_000,
@@ -100,11 +100,11 @@ pub async fn a_row_without_a_destination_holds_up_later_ones_of_its_key(bench: B
     bench.needs(&[Field::OrderingKey, Field::Destination])?;
     let to = |key: &str| of(key).destination("broker");
     let put = bench.put_all(&[to("a"), of("a"), to("a"), to("b")]).await;
-    bench.share_lanes(["shop"]).await;
-    let request = bench.request(keyed_from([source(Some("broker"))], 100));
+    bench.lease_lanes(["shop"]).await;
+    let request = bench.request(keyed_from([backlog(Some("broker"))], 100));
     assert_eq!(ids(&bench.claim_as(request).await), [put[0], put[3]]);
     let unrouted = bench
-        .claim_as(bench.request(keyed_from([source(None)], 100)))
+        .claim_as(bench.request(keyed_from([backlog(None)], 100)))
         .await;
     assert_eq!(
         ids(&unrouted),
@@ -148,26 +148,23 @@ pub async fn rows_of_a_key_whose_lease_ran_out_come_back_in_order(bench: Bench) 
     let put = bench.put_all(&[of("a"), of("a"), of("a")]).await;
     assert_eq!(bench.claim_keyed(100).await.len(), 3);
     bench.age(100).await;
+    assert!(!bench.sweep().await.suspects, "nobody takes care of the lane now");
+    assert_eq!(bench.claim_as(bench.request(Take::Suspects(2))).await, []);
     assert!(
-        !bench.sweep().await.recovered,
-        "nobody takes care of the lane now"
-    );
-    assert_eq!(bench.claim_as(bench.request(Take::Recovered(2))).await, []);
-    assert!(
-        bench.look().await.due.iter().any(|due| due.keyed),
+        bench.find().await.due.iter().any(|due| due.keyed),
         "but somebody should"
     );
 
-    bench.share_lanes(["shop"]).await;
-    assert!(bench.sweep().await.recovered);
-    let recovered = bench.claim_as(bench.request(Take::Recovered(2))).await;
-    assert_eq!(ids(&recovered), put[..2]);
-    assert_eq!(bench.claim_as(bench.request(Take::Recovered(2))).await, []);
-    for delivery in &recovered {
+    bench.lease_lanes(["shop"]).await;
+    assert!(bench.sweep().await.suspects);
+    let suspects = bench.claim_as(bench.request(Take::Suspects(2))).await;
+    assert_eq!(ids(&suspects), put[..2]);
+    assert_eq!(bench.claim_as(bench.request(Take::Suspects(2))).await, []);
+    for delivery in &suspects {
         bench.settle(delivery, Verdict::Delivered).await;
     }
     assert_eq!(
-        ids(&bench.claim_as(bench.request(Take::Recovered(2))).await),
+        ids(&bench.claim_as(bench.request(Take::Suspects(2))).await),
         put[2..]
     );
     Ok(())
@@ -178,13 +175,13 @@ pub async fn a_suspected_head_of_a_key_comes_alone(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey])?;
     let put = bench.put_all(&[of("a"), of("a")]).await;
     bench.claim_keyed(100).await;
-    for take in [Take::Recovered(1), Take::Alone] {
+    for take in [Take::Suspects(1), Take::LoneSuspect] {
         bench.age(100).await;
-        bench.share_lanes(["shop"]).await;
+        bench.lease_lanes(["shop"]).await;
         let swept = bench.sweep().await;
         assert_eq!(
-            (swept.recovered, swept.alone),
-            (take == Take::Recovered(1), take == Take::Alone)
+            (swept.suspects, swept.lone_suspect),
+            (take == Take::Suspects(1), take == Take::LoneSuspect)
         );
         assert_eq!(ids(&bench.claim_as(bench.request(take)).await), [put[0]]);
     }
@@ -197,15 +194,15 @@ pub async fn rows_of_a_closed_destination_do_not_come_back(bench: Bench) -> Ran 
     let row = bench.put(event().destination("broker")).await;
     assert_eq!(bench.claim(10).await.len(), 1);
     bench.age(100).await;
-    let closed = vec!["broker".to_owned()];
+    let excluded = vec!["broker".to_owned()];
     let sweep = SweepRequest {
-        closed: closed.clone(),
+        excluded: excluded.clone(),
         ..bench.sweep_request()
     };
-    assert!(!bench.sweep_as(sweep).await.recovered);
-    let recover = bench.request(Take::Recovered(10));
+    assert!(!bench.sweep_as(sweep).await.suspects);
+    let recover = bench.request(Take::Suspects(10));
     let with_closed = ClaimRequest {
-        closed,
+        excluded,
         ..recover.clone()
     };
     assert_eq!(bench.claim_as(with_closed).await, []);

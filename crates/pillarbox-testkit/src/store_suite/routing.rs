@@ -2,12 +2,12 @@
 
 use pillarbox::{Delivery, Event};
 use pillarbox_store::operate::Filter;
-use pillarbox_store::store::{Aside, Member, Routed, Routing, Settlement, UNROUTED};
+use pillarbox_store::store::{Member, Parked, Routed, Routing, Settlement, UNROUTED};
 use pillarbox_store::{Scope, Verdict};
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, NOBODY, event, ids, keyed_from, release, retry, settlement, source};
+use super::bench::{Bench, NOBODY, backlog, event, ids, keyed_from, release, retry, settlement};
 use super::harness::Field;
 
 /// To these destinations, the row itself first.
@@ -152,9 +152,9 @@ pub async fn a_member_waits_behind_an_earlier_row_at_its_destination(bench: Benc
     let of = || event().ordering_key("a");
     let first = bench.put(of().destination("chat")).await;
     bench.put(of()).await;
-    bench.share_lanes(["shop"]).await;
+    bench.lease_lanes(["shop"]).await;
     let claimed = bench
-        .claim_as(bench.request(keyed_from([source(None)], 10)))
+        .claim_as(bench.request(keyed_from([backlog(None)], 10)))
         .await;
     let routing = to(&claimed[0], &["broker", "chat"]);
     let member = routing.members[1].id;
@@ -169,7 +169,7 @@ pub async fn a_member_waits_behind_an_earlier_row_at_its_destination(bench: Benc
 
     bench.settle(&claimed[0], Verdict::Delivered).await;
     let chat = async || {
-        let request = bench.request(keyed_from([source(Some("chat"))], 10));
+        let request = bench.request(keyed_from([backlog(Some("chat"))], 10));
         bench.claim_as(request).await
     };
     assert_eq!(ids(&chat().await), [first, member], "one after the other");
@@ -182,9 +182,9 @@ pub async fn a_row_that_would_overtake_is_put_back(bench: Bench) -> Ran {
     let of = || event().ordering_key("a");
     bench.put(of().destination("chat")).await;
     let second = bench.put(of()).await;
-    bench.share_lanes(["shop"]).await;
+    bench.lease_lanes(["shop"]).await;
     let claimed = bench
-        .claim_as(bench.request(keyed_from([source(None)], 10)))
+        .claim_as(bench.request(keyed_from([backlog(None)], 10)))
         .await;
     let routed = route(&bench, &[to(&claimed[0], &["chat"])]).await;
     assert_eq!(routed.waiting, [second]);
@@ -213,33 +213,36 @@ pub async fn what_leads_nowhere_is_held_and_let_go(bench: Bench) -> Ran {
     let stats = bench.operate().stats(&Scope::All).await.expect("stats");
     assert_eq!((stats.pending, stats.unrouted), (1, 1));
 
-    let aside = async |after| {
-        let look = bench.store().aside(Aside::Unrouted, &Scope::All, after, 10).await;
+    let parked = async |after| {
+        let look = bench
+            .store()
+            .parked(Parked::Unrouted, &Scope::All, after, 10)
+            .await;
         look.expect("a look")
     };
-    let stubs = aside(None).await;
+    let stubs = parked(None).await;
     let mut expected = Event::new("shop", "orders")
         .id(held)
         .ordering_key("a")
         .dedupe_key("k");
     expected.destination = Some(UNROUTED.into());
     assert_eq!((stubs[0].id, stubs[0].event.clone()), (held, expected));
-    assert_eq!(aside(Some(stubs[0].seq)).await, []);
+    assert_eq!(parked(Some(stubs[0].seq)).await, []);
     let other = bench
         .store()
-        .aside(Aside::Unrouted, &Scope::of(["till"]), None, 10)
+        .parked(Parked::Unrouted, &Scope::of(["till"]), None, 10)
         .await;
     assert_eq!(other.expect("a look"), []);
 
-    let let_go = async || {
+    let unpark = async || {
         bench
             .store()
-            .let_go(Aside::Unrouted, &[held])
+            .unpark(Parked::Unrouted, &[held])
             .await
             .expect("lets go")
     };
-    assert_eq!(let_go().await, [held]);
-    assert_eq!(let_go().await, NOBODY);
+    assert_eq!(unpark().await, [held]);
+    assert_eq!(unpark().await, NOBODY);
     let again = bench.claim_one().await;
     assert_eq!(
         (again.id, again.attempts, &again.event.destination),
@@ -252,11 +255,11 @@ pub async fn what_leads_nowhere_is_held_and_let_go(bench: Bench) -> Ran {
 pub async fn a_discarded_row_is_gone(bench: Bench) -> Ran {
     let delivery = bench.put_and_claim().await;
     assert_eq!(
-        bench.rival().try_settle(&delivery, Verdict::Discard).await,
+        bench.rival().try_settle(&delivery, Verdict::Delete).await,
         [delivery.id]
     );
-    bench.settle(&delivery, Verdict::Discard).await;
+    bench.settle(&delivery, Verdict::Delete).await;
     assert_eq!(bench.rows().await, []);
-    assert_eq!(bench.try_settle(&delivery, Verdict::Discard).await, [delivery.id]);
+    assert_eq!(bench.try_settle(&delivery, Verdict::Delete).await, [delivery.id]);
     Ok(())
 }

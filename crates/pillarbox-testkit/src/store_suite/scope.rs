@@ -2,7 +2,7 @@
 
 use pillarbox::Event;
 use pillarbox_store::Scope;
-use pillarbox_store::store::{ClaimRequest, Source, SweepRequest, Take};
+use pillarbox_store::store::{Backlog, ClaimRequest, SweepRequest, Take};
 use uuid::Uuid;
 
 use super::Ran;
@@ -26,7 +26,7 @@ fn shop(request: ClaimRequest) -> ClaimRequest {
 pub async fn a_row_outside_the_scope_is_not_claimed(bench: Bench) -> Ran {
     bench.needs(&[Field::Namespace])?;
     let (ours, theirs) = put_two(&bench).await;
-    let foreign = Source {
+    let foreign = Backlog {
         destination: None,
         namespace: "till".into(),
     };
@@ -37,7 +37,7 @@ pub async fn a_row_outside_the_scope_is_not_claimed(bench: Bench) -> Ran {
         assert_eq!(ids(&bench.claim(10).await), [theirs]);
         bench.age(100).await;
     }
-    let alone = async || bench.claim_as(shop(bench.request(Take::Alone))).await;
+    let alone = async || bench.claim_as(shop(bench.request(Take::LoneSuspect))).await;
     assert_eq!(ids(&alone().await), [ours]);
     assert_eq!(alone().await, []);
     Ok(())
@@ -59,8 +59,8 @@ pub async fn a_row_outside_the_scope_is_not_swept(bench: Bench) -> Ran {
 
     assert_eq!(ids(&bench.claim(10).await), [theirs]);
     bench.age(300).await;
-    assert!(!bench.sweep_as(sweep(LIMIT)).await.alone);
-    assert!(bench.sweep().await.alone);
+    assert!(!bench.sweep_as(sweep(LIMIT)).await.lone_suspect);
+    assert!(bench.sweep().await.lone_suspect);
     Ok(())
 }
 
@@ -74,14 +74,14 @@ pub async fn a_row_outside_the_scope_is_not_due(bench: Bench) -> Ran {
     assert!(due(Scope::All).await);
     bench.claim_one().await;
     bench.age(100).await;
-    let recovered = async |scope: Scope| {
+    let suspects = async |scope: Scope| {
         let sweep = SweepRequest {
             scope,
             ..bench.sweep_request()
         };
-        bench.sweep_as(sweep).await.recovered
+        bench.sweep_as(sweep).await.suspects
     };
-    assert!(!recovered(Scope::of(["shop"])).await);
-    assert!(recovered(Scope::of(["till"])).await);
+    assert!(!suspects(Scope::of(["shop"])).await);
+    assert!(suspects(Scope::of(["till"])).await);
     Ok(())
 }

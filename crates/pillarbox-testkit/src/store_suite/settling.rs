@@ -101,7 +101,7 @@ pub async fn a_retry_is_due_later_and_records_the_error(bench: Bench) -> Ran {
     assert_eq!((row.next_attempt_at - row.updated_at).whole_seconds(), 500);
     bench.age(550).await;
     let again = bench.rival().claim_one().await;
-    assert_eq!((again.attempts, again.recovered), (2, false));
+    assert_eq!((again.attempts, again.suspect), (2, false));
     Ok(())
 }
 

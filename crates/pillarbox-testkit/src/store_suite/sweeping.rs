@@ -107,15 +107,18 @@ pub async fn a_swept_row_cannot_be_settled(bench: Bench) -> Ran {
 pub async fn a_sweep_says_when_a_row_wants_to_be_alone(bench: Bench) -> Ran {
     let row = bench.put_and_claim().await;
     bench.age(100).await;
-    assert!(!bench.sweep().await.alone, "its second attempt may have company");
+    assert!(
+        !bench.sweep().await.lone_suspect,
+        "its second attempt may have company"
+    );
     assert_eq!(bench.claim_one().await.id, row.id);
-    assert!(!bench.sweep().await.alone, "its lease holds");
+    assert!(!bench.sweep().await.lone_suspect, "its lease holds");
     bench.age(100).await;
     for attempt in 3..=LIMIT {
-        assert!(bench.sweep().await.alone);
+        assert!(bench.sweep().await.lone_suspect);
         assert_eq!(bench.claim_alone().await[0].attempts, attempt);
         bench.age(100).await;
     }
-    assert!(!bench.sweep().await.alone, "no attempts are left");
+    assert!(!bench.sweep().await.lone_suspect, "no attempts are left");
     Ok(())
 }

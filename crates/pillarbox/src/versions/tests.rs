@@ -146,7 +146,7 @@ fn delivery(event: Event) -> Delivery {
         max_attempts: None,
         created_at: OffsetDateTime::UNIX_EPOCH,
         claim: Uuid::nil(),
-        recovered: false,
+        suspect: false,
         contested: false,
     }
 }

@@ -30,7 +30,7 @@ impl Table {
         let mut claimed = Vec::new();
         for id in self.candidates(request, now) {
             let Some(row) = self.find(id) else { continue };
-            let recovered = row.state.is_expired(now);
+            let suspect = row.state.is_expired(now);
             let Ok(state) = row.state.clone().step(change.clone(), now) else {
                 continue;
             };
@@ -42,7 +42,7 @@ impl Table {
             row.state = state;
             row.updated_at = now;
             let contested = contested && row.lane.is_some() && row.event.destination.is_none();
-            claimed.push(row.delivery(&lease, recovered, contested));
+            claimed.push(row.delivery(&lease, suspect, contested));
         }
         claimed.sort_by_key(|delivery| delivery.seq);
         claimed
@@ -59,8 +59,8 @@ impl Table {
                 .iter()
                 .flat_map(|share| self.keyed(share, request, now))
                 .collect(),
-            Take::Recovered(limit) => self.expired(request, now, |row| row.state.attempts < 2, *limit),
-            Take::Alone => self.expired(request, now, |row| row.state.attempts >= 2, 1),
+            Take::Suspects(limit) => self.expired(request, now, |row| row.state.attempts < 2, *limit),
+            Take::LoneSuspect => self.expired(request, now, |row| row.state.attempts >= 2, 1),
         }
     }
 
@@ -69,7 +69,7 @@ impl Table {
         let due: Vec<&Row> = self
             .rows
             .values()
-            .filter(|row| row.lane.is_none() && row.is_from(&share.source) && row.is_due(now))
+            .filter(|row| row.lane.is_none() && row.is_from(&share.backlog) && row.is_due(now))
             .filter(|row| request.scope.contains(&row.event.namespace))
             .filter(|row| !row.state.is_exhausted(request.max_attempts))
             .collect();
@@ -89,7 +89,7 @@ impl Table {
     fn keyed(&self, share: &Share, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
         let mut keys: BTreeMap<(u16, &str), Vec<&Row>> = BTreeMap::new();
         let theirs = |row: &&Row| {
-            row.is_from(&share.source) && row.is_unfinished() && request.scope.contains(&row.event.namespace)
+            row.is_from(&share.backlog) && row.is_unfinished() && request.scope.contains(&row.event.namespace)
         };
         for row in self.rows.values().filter(theirs) {
             let (Some(lane), Some(key)) = (row.lane, &row.event.ordering_key) else {
@@ -116,7 +116,7 @@ impl Table {
     /// The rows of a key up to the first that cannot be taken.
     fn beginning(&self, rows: &[&Row], request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
         let before = |row: &Row| {
-            let unrouted = |other: &&Row| other.event.destination.is_none() && !row.is_from(&other.source());
+            let unrouted = |other: &&Row| other.event.destination.is_none() && !row.is_from(&other.backlog());
             self.rows
                 .values()
                 .filter(unrouted)
@@ -146,7 +146,7 @@ impl Table {
                     .event
                     .destination
                     .as_ref()
-                    .is_some_and(|name| request.closed.contains(name));
+                    .is_some_and(|name| request.excluded.contains(name));
             let in_turn = row.lane.is_none_or(|lane| {
                 let destination = row.event.destination.as_deref();
                 let mut others = self.rows.values();
@@ -184,7 +184,7 @@ fn in_turns(rows: Vec<&Row>, limit: usize) -> Vec<Uuid> {
 }
 
 impl Row {
-    fn delivery(&self, lease: &Lease, recovered: bool, contested: bool) -> Delivery {
+    fn delivery(&self, lease: &Lease, suspect: bool, contested: bool) -> Delivery {
         Delivery {
             id: self.id,
             seq: self.seq,
@@ -194,7 +194,7 @@ impl Row {
             max_attempts: self.state.max_attempts,
             created_at: self.created_at,
             claim: lease.claim,
-            recovered,
+            suspect,
             contested,
         }
     }

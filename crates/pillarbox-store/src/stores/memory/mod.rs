@@ -5,8 +5,8 @@
 
 mod claim;
 mod enqueue;
+mod find;
 mod inbox;
-mod look;
 mod operate;
 mod route;
 mod settle;
@@ -27,8 +27,8 @@ use self::workers::{Lanes, Worker};
 use crate::operate::Paused;
 use crate::state::{State, Status};
 use crate::store::{
-    Aside, ClaimRequest, Heartbeat, LANES, LaneRequest, Look, Range, Routed, Routing, Scope, Settlement,
-    Source, Store, StoreError, Stub, SweepRequest, Swept,
+    Backlog, ClaimRequest, Found, Heartbeat, LANES, LaneRequest, Parked, Range, Routed, Routing, Scope,
+    Settlement, Store, StoreError, Stub, SweepRequest, Swept,
 };
 use pillarbox::clock::{Clock, SystemClock};
 use pillarbox::event::{Delivery, Event};
@@ -85,8 +85,8 @@ impl Row {
         self.state.due <= self.created_at
     }
 
-    fn is_from(&self, source: &Source) -> bool {
-        self.event.destination == source.destination && self.event.namespace == source.namespace
+    fn is_from(&self, backlog: &Backlog) -> bool {
+        self.event.destination == backlog.destination && self.event.namespace == backlog.namespace
     }
 
     /// Do the two have a key in common, and keep to it?
@@ -174,8 +174,8 @@ fn lane(key: &str) -> u16 {
 
 #[async_trait]
 impl Store for Memory {
-    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
-        Ok(self.table().look(scope, after, limit, self.clock.wall()))
+    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
+        Ok(self.table().find_due(scope, after, limit, self.clock.wall()))
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
@@ -203,17 +203,17 @@ impl Store for Memory {
         Ok(self.table().sweep(request, self.clock.wall()))
     }
 
-    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
-        Ok(self.table().share_lanes(request, self.clock.wall()))
+    async fn lease_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+        Ok(self.table().lease_lanes(request, self.clock.wall()))
     }
 
-    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
-        self.table().beat(heartbeat, self.clock.wall());
+    async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        self.table().heartbeat(heartbeat, self.clock.wall());
         Ok(())
     }
 
-    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
-        self.table().leave(worker);
+    async fn deregister(&self, worker: Uuid) -> Result<(), StoreError> {
+        self.table().deregister(worker);
         Ok(())
     }
 
@@ -222,18 +222,18 @@ impl Store for Memory {
         Ok(())
     }
 
-    async fn aside(
+    async fn parked(
         &self,
-        what: Aside,
+        what: Parked,
         scope: &Scope,
         after: Option<i64>,
         limit: usize,
     ) -> Result<Vec<Stub>, StoreError> {
-        Ok(self.table().aside(what, scope, after, limit))
+        Ok(self.table().parked(what, scope, after, limit))
     }
 
-    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        Ok(self.table().let_go(what, ids, self.clock.wall()))
+    async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        Ok(self.table().unpark(what, ids, self.clock.wall()))
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -91,7 +91,7 @@ impl Operate for Memory {
         Ok(ids
             .iter()
             .copied()
-            .filter(|id| table.change(*id, Change::Revive, now))
+            .filter(|id| table.change(*id, Change::ManualRetry, now))
             .collect())
     }
 

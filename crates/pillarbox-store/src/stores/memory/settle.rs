@@ -29,7 +29,7 @@ impl Table {
             unordered,
         } in settlements
         {
-            if *verdict == Verdict::Discard {
+            if *verdict == Verdict::Delete {
                 let held = |row: &&Row| row.state.is_held(worker, *claim);
                 let place = self.place(*id);
                 match place.filter(|place| self.rows.get(place).filter(held).is_some()) {

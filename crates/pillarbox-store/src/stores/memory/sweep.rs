@@ -33,7 +33,7 @@ impl Table {
                 claim: Uuid::nil(),
                 lease: Duration::ZERO,
                 take,
-                closed: request.closed.clone(),
+                excluded: request.excluded.clone(),
                 first_lane: 0,
                 max_bytes: usize::MAX,
                 scope: request.scope.clone(),
@@ -42,8 +42,8 @@ impl Table {
             self.is_claimable(&claim, now)
         };
         Swept {
-            recovered: could_take(Take::Recovered(1)),
-            alone: could_take(Take::Alone),
+            suspects: could_take(Take::Suspects(1)),
+            lone_suspect: could_take(Take::LoneSuspect),
             dead,
         }
     }

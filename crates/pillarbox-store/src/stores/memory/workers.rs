@@ -99,7 +99,7 @@ fn range(number: u16, ranges: u16) -> (u16, u16) {
 }
 
 impl Table {
-    pub(super) fn beat(&mut self, said: &Heartbeat, now: OffsetDateTime) {
+    pub(super) fn heartbeat(&mut self, said: &Heartbeat, now: OffsetDateTime) {
         let started_at = self
             .workers
             .get(&said.worker)
@@ -112,7 +112,7 @@ impl Table {
         self.workers.insert(said.worker, worker);
     }
 
-    pub(super) fn leave(&mut self, worker: Uuid) {
+    pub(super) fn deregister(&mut self, worker: Uuid) {
         self.workers.remove(&worker);
         for owner in self.lanes.values_mut().flat_map(|lanes| &mut lanes.owners) {
             if owner.is_some_and(|owner| owner.worker == worker) {
@@ -121,7 +121,7 @@ impl Table {
         }
     }
 
-    pub(super) fn share_lanes(&mut self, request: &LaneRequest, now: OffsetDateTime) -> Vec<Range> {
+    pub(super) fn lease_lanes(&mut self, request: &LaneRequest, now: OffsetDateTime) -> Vec<Range> {
         let mut ours = Vec::new();
         for namespace in &request.namespaces {
             let part = |ranges: u16| self.part(request.worker, namespace, ranges, now);

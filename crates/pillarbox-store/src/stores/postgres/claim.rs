@@ -43,11 +43,11 @@ pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Ve
                 claimed = fetch(&mut transaction, query, &request, false).await?;
             }
         }
-        Take::Recovered(limit) => {
+        Take::Suspects(limit) => {
             let query = expired(&inner.sql.claim_expired, &request, (i32::MIN, 2), *limit);
             claimed = fetch(&mut transaction, query, &request, true).await?;
         }
-        Take::Alone => {
+        Take::LoneSuspect => {
             let query = expired(&inner.sql.claim_expired, &request, (2, i32::MAX), 1);
             claimed = fetch(&mut transaction, query, &request, true).await?;
         }
@@ -65,13 +65,13 @@ async fn fetch(
     transaction: &mut Transaction,
     query: Ask,
     request: &ClaimRequest,
-    recovered: bool,
+    suspect: bool,
 ) -> Result<Vec<Delivery>, StoreError> {
     // Each row is let go of as soon as it is a delivery: a batch of large ones is never held twice.
     let mut rows = query.persistent(false).fetch(&mut **transaction);
     let mut claimed = Vec::new();
     while let Some(row) = rows.try_next().await.map_err(store_error)? {
-        claimed.push(delivery(&row, request.claim, recovered).map_err(store_error)?);
+        claimed.push(delivery(&row, request.claim, suspect).map_err(store_error)?);
     }
     Ok(claimed)
 }
@@ -89,8 +89,8 @@ impl Columns {
     fn push(&mut self, share: &Share) {
         // Nobody's destination is called '': it stands for none.
         self.destinations
-            .push(share.source.destination.clone().unwrap_or_default());
-        self.namespaces.push(share.source.namespace.clone());
+            .push(share.backlog.destination.clone().unwrap_or_default());
+        self.namespaces.push(share.backlog.namespace.clone());
         self.limits.push(count(share.limit));
         self.floors.push(share.floor);
     }
@@ -111,7 +111,7 @@ impl Columns {
 fn columns(shares: &[Share], request: &ClaimRequest) -> (Columns, Columns) {
     let (mut fair, mut plain) = (Columns::default(), Columns::default());
     for share in shares {
-        if share.limit == 0 || !request.scope.contains(&share.source.namespace) {
+        if share.limit == 0 || !request.scope.contains(&share.backlog.namespace) {
             continue;
         }
         if share.fair { &mut fair } else { &mut plain }.push(share);
@@ -165,7 +165,7 @@ fn expired(statement: &Statement, request: &ClaimRequest, (from, below): (i32, i
         .bind(below)
         .bind(attempts(request.max_attempts))
         .bind(request.scope.names())
-        .bind(request.closed.clone())
+        .bind(request.excluded.clone())
         .bind(count(limit))
         .bind(request.claim)
         .bind(interval(request.lease))

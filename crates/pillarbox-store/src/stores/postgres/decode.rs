@@ -35,7 +35,7 @@ impl<'r> Decode<'r, Postgres> for JsonText {
 }
 
 /// A row as the claim statements return it.
-pub(super) fn delivery(row: &PgRow, claim: Uuid, recovered: bool) -> Result<Delivery, sqlx::Error> {
+pub(super) fn delivery(row: &PgRow, claim: Uuid, suspect: bool) -> Result<Delivery, sqlx::Error> {
     let attempts: i32 = row.try_get_unchecked(19)?;
     let max_attempts: Option<i32> = row.try_get_unchecked(20)?;
     let lane: Option<i16> = row.try_get_unchecked(22)?;
@@ -48,7 +48,7 @@ pub(super) fn delivery(row: &PgRow, claim: Uuid, recovered: bool) -> Result<Deli
         max_attempts: max_attempts.map(|max| u32::try_from(max).unwrap_or(0)),
         created_at: row.try_get_unchecked::<OffsetDateTime, _>(21)?,
         claim,
-        recovered,
+        suspect,
         contested: row.try_get_unchecked(23)?,
     })
 }

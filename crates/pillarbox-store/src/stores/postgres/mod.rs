@@ -11,10 +11,10 @@
 pub mod adopt;
 mod claim;
 mod decode;
+mod find;
 mod grants;
 mod lanes;
 mod list;
-mod look;
 mod migrate;
 mod nodelay;
 mod operate;
@@ -40,8 +40,8 @@ pub use self::grants::{Duty, create_role, grants};
 pub use self::migrate::{migrations, script};
 use self::sql::Sql;
 use crate::store::{
-    Aside, ClaimRequest, Heartbeat, ImportRequest, Imported, Importing, LaneRequest, Look, Range, Routed,
-    Routing, Scope, Settlement, Source, Store, StoreError, Stub, SweepRequest, Swept,
+    Backlog, ClaimRequest, Found, Heartbeat, ImportRequest, Imported, Importing, LaneRequest, Parked, Range,
+    Routed, Routing, Scope, Settlement, Store, StoreError, Stub, SweepRequest, Swept,
 };
 use pillarbox::event::Delivery;
 pub use pillarbox::internal::schema::SCHEMA;
@@ -321,8 +321,8 @@ impl Inner {
 
 #[async_trait]
 impl Store for Postgres {
-    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
-        self.run(look::look(
+    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
+        self.run(find::find(
             self.inner.clone(),
             scope.clone(),
             after.cloned(),
@@ -372,21 +372,21 @@ impl Store for Postgres {
         self.run(sweep::sweep(self.inner.clone(), request.clone())).await
     }
 
-    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+    async fn lease_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
         if request.namespaces.is_empty() {
             return Ok(Vec::new());
         }
-        self.run(workers::share_lanes(self.inner.clone(), request.clone()))
+        self.run(workers::lease_lanes(self.inner.clone(), request.clone()))
             .await
     }
 
-    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
-        let statement = self.inner.sql.beat(heartbeat);
+    async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        let statement = self.inner.sql.heartbeat(heartbeat);
         self.run(workers::say(self.inner.clone(), statement)).await
     }
 
-    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
-        let statement = self.inner.sql.leave(worker);
+    async fn deregister(&self, worker: Uuid) -> Result<(), StoreError> {
+        let statement = self.inner.sql.deregister(worker);
         self.run(workers::say(self.inner.clone(), statement)).await
     }
 
@@ -399,19 +399,25 @@ impl Store for Postgres {
         .await
     }
 
-    async fn aside(
+    async fn parked(
         &self,
-        what: Aside,
+        what: Parked,
         scope: &Scope,
         after: Option<i64>,
         limit: usize,
     ) -> Result<Vec<Stub>, StoreError> {
-        self.run(look::aside(self.inner.clone(), what, scope.clone(), after, limit))
-            .await
+        self.run(find::parked(
+            self.inner.clone(),
+            what,
+            scope.clone(),
+            after,
+            limit,
+        ))
+        .await
     }
 
-    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        self.run(look::let_go(self.inner.clone(), what, ids.to_vec()))
+    async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.run(find::unpark(self.inner.clone(), what, ids.to_vec()))
             .await
     }
 

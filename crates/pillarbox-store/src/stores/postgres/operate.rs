@@ -70,7 +70,7 @@ impl Operate for Postgres {
         self.run(workers::workers(self.inner.clone())).await
     }
 
-    async fn sources(&self) -> Result<Vec<SourceRecord>, StoreError> {
+    async fn adopted_tables(&self) -> Result<Vec<SourceRecord>, StoreError> {
         self.run(adopt::sources(self.inner.clone())).await
     }
 

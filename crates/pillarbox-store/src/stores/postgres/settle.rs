@@ -21,7 +21,7 @@ use pillarbox::text::error_text;
 pub(super) struct Columns {
     delivered: Delivered,
     other: Other,
-    discarded: Discarded,
+    deleted: Discarded,
 }
 
 #[derive(Debug, Default)]
@@ -59,9 +59,9 @@ impl Columns {
                     columns.other.push(settlement, "delivered", Duration::ZERO, None);
                 }
                 Verdict::Delivered => columns.delivered.push(settlement),
-                Verdict::Discard => {
-                    columns.discarded.ids.push(settlement.id);
-                    columns.discarded.claims.push(settlement.claim);
+                Verdict::Delete => {
+                    columns.deleted.ids.push(settlement.id);
+                    columns.deleted.claims.push(settlement.claim);
                 }
                 Verdict::Retry { after, reason } => {
                     columns.other.push(settlement, "retry", *after, Some(reason));
@@ -119,10 +119,10 @@ pub(super) async fn settle(
     let Columns {
         delivered,
         other,
-        discarded,
+        deleted,
     } = columns;
     let mut transaction = inner.begin().await?;
-    let ids = [&delivered.ids[..], &other.ids, &discarded.ids].concat();
+    let ids = [&delivered.ids[..], &other.ids, &deleted.ids].concat();
     let touched = adopt::lock(&inner, &mut transaction, &ids).await?;
     let mut lost: Vec<Uuid> = Vec::new();
     if !delivered.ids.is_empty() {
@@ -131,9 +131,9 @@ pub(super) async fn settle(
     if !other.ids.is_empty() {
         lost.extend(other.write(&inner, &mut transaction, worker).await?);
     }
-    if !discarded.ids.is_empty() {
-        let mut unwanted = discarded.ids.clone();
-        let kept = discarded.write(&inner, &mut transaction, worker).await?;
+    if !deleted.ids.is_empty() {
+        let mut unwanted = deleted.ids.clone();
+        let kept = deleted.write(&inner, &mut transaction, worker).await?;
         if !touched.is_empty() {
             unwanted.retain(|id| !kept.contains(id));
             adopt::note_end(&inner, &mut transaction, &unwanted, End::Unwanted).await?;
@@ -194,7 +194,7 @@ impl Discarded {
         transaction: &mut Transaction,
         worker: Uuid,
     ) -> Result<Vec<Uuid>, StoreError> {
-        let query = sqlx::query_scalar(inner.sql.settle_discard.safe())
+        let query = sqlx::query_scalar(inner.sql.settle_delete.safe())
             .bind(worker)
             .bind(self.ids)
             .bind(self.claims)

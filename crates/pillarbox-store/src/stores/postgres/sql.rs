@@ -9,7 +9,7 @@ use std::sync::Arc;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::store::{Heartbeat, Scope, Source, StoreError};
+use crate::store::{Backlog, Heartbeat, Scope, StoreError};
 use pillarbox::internal::schema::{check_name, in_schema};
 
 /// A statement whose only variable parts are the checked name of the schema and escaped values.
@@ -71,11 +71,11 @@ macro_rules! statements {
 }
 
 statements! {
-    are_behind aside be_importer beat blocked claim_expired claim_fair claim_free claim_keyed count_adopted
-    create_lanes delete destinations divide_lanes fair_index family is_abandoned is_expired lanes leave
-    let_go_blocking let_go_unrouted lock_adopted look note_end notice_ended on_their_way pause pending record renew
-    resume retry route saga_log saga_record set_behind settle_delivered settle_discard settle_other share_lanes skip
-    source sources stats stats_large sweep unchanged workers
+    are_behind be_importer blocked claim_expired claim_fair claim_free claim_keyed count_adopted create_lanes
+    delete deregister destinations divide_lanes fair_index family find heartbeat is_abandoned is_expired lanes
+    lease_lanes lock_adopted note_end notice_ended on_their_way parked pause pending record renew resume retry
+    route saga_log saga_record set_behind settle_delete settle_delivered settle_other skip source sources
+    stats stats_large sweep unchanged unpark_blocking unpark_unrouted workers
 }
 
 /// The statement with its fragments in it.
@@ -98,20 +98,20 @@ fn whole(text: &str) -> String {
 
 impl Sql {
     /// The look: the simple protocol has no parameters.
-    pub(super) fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Statement {
+    pub(super) fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Statement {
         let scope = match scope.names() {
             None => String::new(),
             Some(names) => format!("and next.namespace in ({})", list(&names)),
         };
         let after = after.map_or_else(
             || r#"'' collate "C", '' collate "C""#.to_owned(),
-            |source| {
-                let destination = literal(source.destination.as_deref().unwrap_or_default());
-                let namespace = literal(&source.namespace);
+            |backlog| {
+                let destination = literal(backlog.destination.as_deref().unwrap_or_default());
+                let namespace = literal(&backlog.namespace);
                 format!(r#"{destination} collate "C", {namespace} collate "C""#)
             },
         );
-        self.look.with(&[
+        self.find.with(&[
             ("/*scope*/", &scope),
             (r#"/*after*/'' collate "C", '' collate "C""#, &after),
             ("/*limit*/100", &limit.to_string()),
@@ -128,13 +128,13 @@ impl Sql {
         self.lanes.with(&[("/*namespaces*/''", &list(namespaces))])
     }
 
-    pub(super) fn beat(&self, said: &Heartbeat) -> Statement {
+    pub(super) fn heartbeat(&self, said: &Heartbeat) -> Statement {
         let scope = said.scope.names().map_or_else(
             || "null".to_owned(),
             |names| format!("array[{}]::text[]", list(&names)),
         );
         let ttl = format!("make_interval(secs => {})", said.ttl.as_secs_f64());
-        self.beat.with(&[
+        self.heartbeat.with(&[
             ("/*worker*/", &id(said.worker)),
             ("/*host*/", &literal(&said.host)),
             ("/*version*/", &literal(&said.version)),
@@ -146,8 +146,8 @@ impl Sql {
         ])
     }
 
-    pub(super) fn leave(&self, worker: Uuid) -> Statement {
-        self.leave.with(&[("/*worker*/", &id(worker))])
+    pub(super) fn deregister(&self, worker: Uuid) -> Statement {
+        self.deregister.with(&[("/*worker*/", &id(worker))])
     }
 
     /// What is noted of adopted rows, without waiting for whoever has it locked.
@@ -156,8 +156,8 @@ impl Sql {
     }
 
     /// Rows that wait for something other than time.
-    pub(super) fn aside(&self, what: &str) -> Statement {
-        self.aside.with(&[("/*what*/ true", what)])
+    pub(super) fn parked(&self, what: &str) -> Statement {
+        self.parked.with(&[("/*what*/ true", what)])
     }
 }
 
@@ -216,11 +216,11 @@ mod tests {
     #[test]
     fn no_value_can_break_out_of_its_literal() {
         let sql = Sql::new("pillarbox").expect("a sound name");
-        let after = Source {
+        let after = Backlog {
             destination: Some("it's".into()),
             namespace: "n\\".into(),
         };
-        let look = sql.look(&Scope::of([r"a'b\"]), Some(&after), 7);
+        let look = sql.find(&Scope::of([r"a'b\"]), Some(&after), 7);
         assert!(look.0.contains(r"next.namespace in (E'a''b\\')"), "{}", look.0);
         assert!(
             look.0.contains(r#"(E'it''s' collate "C", E'n\\' collate "C")"#),

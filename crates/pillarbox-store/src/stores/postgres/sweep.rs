@@ -38,8 +38,8 @@ pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Sw
         transaction = inner.begin().await?;
     }
     if expired {
-        swept.recovered = could_take(&inner, &mut transaction, &request, (i32::MIN, 2)).await?;
-        swept.alone = could_take(&inner, &mut transaction, &request, (2, i32::MAX)).await?;
+        swept.suspects = could_take(&inner, &mut transaction, &request, (i32::MIN, 2)).await?;
+        swept.lone_suspect = could_take(&inner, &mut transaction, &request, (2, i32::MAX)).await?;
     }
     transaction.commit().await.map_err(store_error)?;
     Ok(swept)
@@ -72,7 +72,7 @@ async fn could_take(
         .bind(below)
         .bind(attempts(request.max_attempts))
         .bind(request.scope.names())
-        .bind(request.closed.clone())
+        .bind(request.excluded.clone())
         .bind(1i64)
         .persistent(false);
     query.fetch_one(&mut **transaction).await.map_err(store_error)

@@ -28,13 +28,13 @@ pub(super) async fn say(inner: Arc<Inner>, statement: Statement) -> Result<(), S
     Ok(())
 }
 
-pub(super) async fn share_lanes(
+pub(super) async fn lease_lanes(
     inner: Arc<Inner>,
     mut request: LaneRequest,
 ) -> Result<Vec<Range>, StoreError> {
     let mut seen = BTreeMap::new();
     for _ in 0..LOOKS {
-        seen = look(&inner, &request.namespaces).await?;
+        seen = find(&inner, &request.namespaces).await?;
         let steps: Vec<(&String, Step)> = seen
             .iter()
             .map(|(name, lanes)| (name, lanes.step(name, &request)))
@@ -74,7 +74,7 @@ fn after(
     ours
 }
 
-async fn look(inner: &Inner, namespaces: &[String]) -> Result<BTreeMap<String, Namespace>, StoreError> {
+async fn find(inner: &Inner, namespaces: &[String]) -> Result<BTreeMap<String, Namespace>, StoreError> {
     let mut seen: BTreeMap<String, Namespace> = namespaces
         .iter()
         .map(|name| (name.clone(), Namespace::default()))
@@ -163,7 +163,7 @@ async fn share(
     let names = written
         .iter()
         .flat_map(|(name, changes)| vec![name.clone(); changes.len()]);
-    let query = sqlx::query_scalar(inner.sql.share_lanes.safe())
+    let query = sqlx::query_scalar(inner.sql.lease_lanes.safe())
         .bind(names.collect::<Vec<_>>())
         .bind(column(written, |change| i32::from(change.was.number)))
         .bind(column(written, |change| i32::from(change.was.ranges)))

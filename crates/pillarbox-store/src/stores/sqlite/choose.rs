@@ -1,6 +1,6 @@
 //! Chooses the rows of a claim, in the order in which they are taken.
 //!
-//! Source by source, one or two statements each; none of them reads rows that it cannot take, but for the first of
+//! Backlog by backlog, one or two statements each; none of them reads rows that it cannot take, but for the first of
 //! each key.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +13,9 @@ use uuid::Uuid;
 
 use super::expired::{Search, expired};
 use super::{column_limit, decode, row_limit};
-use crate::store::{ClaimRequest, Share, Source, Take};
+use crate::store::{Backlog, ClaimRequest, Share, Take};
 
-/// How many keys of a source a claim looks at before it leaves the others to the next one. A key costs a few
+/// How many keys of a backlog a claim looks at before it leaves the others to the next one. A key costs a few
 /// microseconds, whatever waits behind it.
 const STEPS: usize = 1_000;
 
@@ -44,7 +44,7 @@ pub(super) async fn choose(
     turns: &Turns,
 ) -> Result<Vec<Candidate>, sqlx::Error> {
     let attempts = column_limit(request.max_attempts);
-    let ours = |share: &&Share| share.limit > 0 && request.scope.contains(&share.source.namespace);
+    let ours = |share: &&Share| share.limit > 0 && request.scope.contains(&share.backlog.namespace);
     let mut chosen = Vec::new();
     match &request.take {
         Take::Free(shares) => {
@@ -54,13 +54,13 @@ pub(super) async fn choose(
         }
         Take::Keyed(shares) => {
             let lanes = owned(tx, request.worker).await?;
-            let ours = |share: &&Share| ours(share) && lanes.contains(&share.source.namespace);
+            let ours = |share: &&Share| ours(share) && lanes.contains(&share.backlog.namespace);
             for share in shares.iter().filter(ours) {
                 chosen.extend(keyed(tx, share, attempts, turns).await?);
             }
         }
-        Take::Recovered(limit) => chosen = expired(tx, &Search::from(request), false, *limit).await?,
-        Take::Alone => chosen = expired(tx, &Search::from(request), true, 1).await?,
+        Take::Suspects(limit) => chosen = expired(tx, &Search::from(request), false, *limit).await?,
+        Take::LoneSuspect => chosen = expired(tx, &Search::from(request), true, 1).await?,
     }
     Ok(chosen)
 }
@@ -76,8 +76,8 @@ async fn free(
         include_str!("sql/choose_free.sql")
     };
     let mut query = sqlx::query(sql)
-        .bind(destination(&share.source))
-        .bind(&share.source.namespace)
+        .bind(destination(&share.backlog))
+        .bind(&share.backlog.namespace)
         .bind(row_limit(share.limit))
         .bind(share.floor)
         .bind(attempts);
@@ -114,7 +114,7 @@ async fn keyed(
     turns: &Turns,
 ) -> Result<Vec<Candidate>, sqlx::Error> {
     let wanted = (share.limit / 4).max(1);
-    let after = turns.last(&share.source);
+    let after = turns.last(&share.backlog);
     let mut walk = keys(tx, share, attempts, &after, None, wanted).await?;
     if !walk.is_cut && !after.is_empty() && walk.free.len() < wanted {
         let rest = wanted - walk.free.len();
@@ -123,7 +123,7 @@ async fn keyed(
         walk.is_cut = around.is_cut;
         walk.last = around.last;
     }
-    turns.remember(&share.source, walk.last.filter(|_| walk.is_cut));
+    turns.remember(&share.backlog, walk.last.filter(|_| walk.is_cut));
     if walk.free.is_empty() {
         return Ok(Vec::new());
     }
@@ -151,8 +151,8 @@ async fn keys(
     wanted: usize,
 ) -> Result<Walk, sqlx::Error> {
     let rows = sqlx::query(include_str!("sql/choose_keys.sql"))
-        .bind(destination(&share.source))
-        .bind(&share.source.namespace)
+        .bind(destination(&share.backlog))
+        .bind(&share.backlog.namespace)
         .bind(after)
         .bind(up_to)
         .bind(attempts)
@@ -186,8 +186,8 @@ async fn runs(
     each: usize,
 ) -> Result<Vec<Candidate>, sqlx::Error> {
     let rows = sqlx::query(include_str!("sql/choose_runs.sql"))
-        .bind(destination(&share.source))
-        .bind(&share.source.namespace)
+        .bind(destination(&share.backlog))
+        .bind(&share.backlog.namespace)
         .bind(json!(keys).to_string())
         .bind(row_limit(each))
         .bind(attempts)
@@ -207,31 +207,31 @@ async fn runs(
     Ok(chosen)
 }
 
-/// The destination of a source as the indexes know it.
-fn destination(source: &Source) -> &str {
-    source.destination.as_deref().unwrap_or_default()
+/// The destination of a backlog as the indexes know it.
+fn destination(backlog: &Backlog) -> &str {
+    backlog.destination.as_deref().unwrap_or_default()
 }
 
-/// After which key of a source the next claim begins, where the last one left some to it.
+/// After which key of a backlog the next claim begins, where the last one left some to it.
 ///
 /// A hint that only this process has: one that knows nothing begins with the first key. With one lane it does what
 /// a random first lane does elsewhere.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Turns(Arc<Mutex<BTreeMap<Source, String>>>);
+pub(super) struct Turns(Arc<Mutex<BTreeMap<Backlog, String>>>);
 
 impl Turns {
-    fn last(&self, source: &Source) -> String {
-        self.lock().get(source).cloned().unwrap_or_default()
+    fn last(&self, backlog: &Backlog) -> String {
+        self.lock().get(backlog).cloned().unwrap_or_default()
     }
 
-    fn remember(&self, source: &Source, key: Option<String>) {
+    fn remember(&self, backlog: &Backlog, key: Option<String>) {
         match key {
-            Some(key) => self.lock().insert(source.clone(), key),
-            None => self.lock().remove(source),
+            Some(key) => self.lock().insert(backlog.clone(), key),
+            None => self.lock().remove(backlog),
         };
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Source, String>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Backlog, String>> {
         // A hint is good whoever panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

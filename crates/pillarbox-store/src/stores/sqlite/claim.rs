@@ -44,9 +44,9 @@ async fn take(
     request: &ClaimRequest,
     chosen: &[Candidate],
 ) -> Result<Vec<Delivery>, sqlx::Error> {
-    let recovered = match request.take {
+    let suspect = match request.take {
         Take::Free(_) | Take::Keyed(_) => false,
-        Take::Recovered(_) | Take::Alone => true,
+        Take::Suspects(_) | Take::LoneSuspect => true,
     };
     let rownos: Vec<i64> = chosen.iter().map(|one| one.rowno).collect();
     let rows = sqlx::query(include_str!("sql/claim.sql"))
@@ -58,7 +58,7 @@ async fn take(
         .await?;
     let mut claimed = rows
         .iter()
-        .map(|row| decode::delivery(row, request.claim, recovered))
+        .map(|row| decode::delivery(row, request.claim, suspect))
         .collect::<Result<Vec<Delivery>, _>>()?;
     let asks = |row: &Delivery| row.lane.is_some() && row.event.destination.is_none();
     if claimed.iter().any(asks) {

@@ -14,7 +14,7 @@ use pillarbox::event::Delivery;
 pub(super) use pillarbox::internal::sqlite::row::{event, moment, narrow, text, uuid, whole_event};
 
 /// A row as `claim.sql` returns it.
-pub(super) fn delivery(row: &SqliteRow, claim: Uuid, recovered: bool) -> Result<Delivery, sqlx::Error> {
+pub(super) fn delivery(row: &SqliteRow, claim: Uuid, suspect: bool) -> Result<Delivery, sqlx::Error> {
     let max_attempts: Option<i64> = row.try_get("max_attempts")?;
     let lane: Option<i64> = row.try_get("lane")?;
     Ok(Delivery {
@@ -26,12 +26,12 @@ pub(super) fn delivery(row: &SqliteRow, claim: Uuid, recovered: bool) -> Result<
         max_attempts: max_attempts.map(|max| u32::try_from(max.max(0)).unwrap_or(u32::MAX)),
         created_at: moment(row, "created_at")?.unwrap_or(OffsetDateTime::UNIX_EPOCH),
         claim,
-        recovered,
+        suspect,
         contested: false,
     })
 }
 
-/// A row as `aside_*.sql` return it.
+/// A row as `parked_*.sql` return it.
 pub(super) fn stub(row: &SqliteRow) -> Result<Stub, sqlx::Error> {
     Ok(Stub {
         id: uuid(row, "id")?.unwrap_or_default(),

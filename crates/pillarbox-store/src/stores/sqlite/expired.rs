@@ -16,7 +16,7 @@ const WINDOW: usize = 1_000;
 pub(super) struct Search<'a> {
     worker: Uuid,
     scope: &'a Scope,
-    closed: &'a [String],
+    excluded: &'a [String],
     max_attempts: u32,
 }
 
@@ -25,7 +25,7 @@ impl<'a> From<&'a ClaimRequest> for Search<'a> {
         Self {
             worker: request.worker,
             scope: &request.scope,
-            closed: &request.closed,
+            excluded: &request.excluded,
             max_attempts: request.max_attempts,
         }
     }
@@ -36,7 +36,7 @@ impl<'a> From<&'a SweepRequest> for Search<'a> {
         Self {
             worker: request.worker,
             scope: &request.scope,
-            closed: &request.closed,
+            excluded: &request.excluded,
             max_attempts: request.max_attempts,
         }
     }
@@ -55,7 +55,7 @@ pub(super) async fn expired(
     let rows = sqlx::query(include_str!("sql/choose_expired.sql"))
         .bind(column_limit(search.max_attempts))
         .bind(scope_json(search.scope))
-        .bind(json!(search.closed).to_string())
+        .bind(json!(search.excluded).to_string())
         .bind(search.worker.to_string())
         .bind(row_limit(limit))
         .bind(row_limit(WINDOW.max(limit)))

@@ -19,7 +19,7 @@ mod choose;
 mod claim;
 mod decode;
 mod expired;
-mod look;
+mod find;
 mod migrate;
 mod open;
 mod operate;
@@ -43,7 +43,7 @@ pub use self::migrate::{migrations, script};
 pub use self::open::{Options, connect_options};
 use crate::operate::Operate;
 use crate::store::{
-    Aside, ClaimRequest, Heartbeat, LaneRequest, Look, Range, Routed, Routing, Scope, Settlement, Source,
+    Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope, Settlement,
     Store, StoreError, Stub, SweepRequest, Swept,
 };
 use pillarbox::event::Delivery;
@@ -108,9 +108,9 @@ impl Sqlite {
 
 #[async_trait]
 impl Store for Sqlite {
-    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
+    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
         let (readers, scope, after) = (self.readers.clone(), scope.clone(), after.cloned());
-        self.apart(look::look(readers, scope, after, limit)).await
+        self.apart(find::find(readers, scope, after, limit)).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
@@ -145,37 +145,37 @@ impl Store for Sqlite {
             .await
     }
 
-    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
-        self.apart(workers::share_lanes(self.writer.clone(), request.clone()))
+    async fn lease_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+        self.apart(workers::lease_lanes(self.writer.clone(), request.clone()))
             .await
     }
 
-    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
-        self.apart(workers::beat(self.writer.clone(), heartbeat.clone()))
+    async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        self.apart(workers::heartbeat(self.writer.clone(), heartbeat.clone()))
             .await
     }
 
-    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
-        self.apart(workers::leave(self.writer.clone(), worker)).await
+    async fn deregister(&self, worker: Uuid) -> Result<(), StoreError> {
+        self.apart(workers::deregister(self.writer.clone(), worker)).await
     }
 
     async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
         self.pause(destination, reason).await
     }
 
-    async fn aside(
+    async fn parked(
         &self,
-        what: Aside,
+        what: Parked,
         scope: &Scope,
         after: Option<i64>,
         limit: usize,
     ) -> Result<Vec<Stub>, StoreError> {
         let (readers, scope) = (self.readers.clone(), scope.clone());
-        self.apart(look::aside(readers, what, scope, after, limit)).await
+        self.apart(find::parked(readers, what, scope, after, limit)).await
     }
 
-    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        self.change(sqlx::query(look::let_go(what)).bind(ids_json(ids)))
+    async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.change(sqlx::query(find::unpark(what)).bind(ids_json(ids)))
             .await
     }
 

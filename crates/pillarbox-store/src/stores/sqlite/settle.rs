@@ -20,14 +20,14 @@ pub(super) async fn settle(
     worker: Uuid,
     settlements: Vec<Settlement>,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
-    let (discarded, written): (Vec<&Settlement>, Vec<&Settlement>) = settlements
+    let (deleted, written): (Vec<&Settlement>, Vec<&Settlement>) = settlements
         .iter()
-        .partition(|settlement| settlement.verdict == Verdict::Discard);
+        .partition(|settlement| settlement.verdict == Verdict::Delete);
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
     let mut held = Vec::new();
     for (sql, given) in [
         (include_str!("sql/settle.sql"), written),
-        (include_str!("sql/discard.sql"), discarded),
+        (include_str!("sql/settle_delete.sql"), deleted),
     ] {
         if given.is_empty() {
             continue;
@@ -73,7 +73,7 @@ fn as_json(settlement: &Settlement) -> Value {
         Verdict::Dead { reason } => ("dead", Duration::ZERO, Some(error_text(reason))),
         Verdict::Retry { after, reason } => ("retry", *after, Some(error_text(reason))),
         Verdict::Release { after, reason } => ("release", *after, reason.as_deref().map(error_text)),
-        Verdict::Discard => ("discard", Duration::ZERO, None),
+        Verdict::Delete => ("delete", Duration::ZERO, None),
         // A lease of nobody, and so no longer than a lease can be.
         Verdict::Suspect { after, reason } => ("suspect", (*after).min(MAX_LEASE), Some(error_text(reason))),
     };

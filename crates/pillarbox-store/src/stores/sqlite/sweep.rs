@@ -27,8 +27,8 @@ pub(super) async fn sweep(writer: SqlitePool, request: SweepRequest) -> Result<S
         .fetch_all(&mut *tx)
         .await?;
     let search = Search::from(&request);
-    let recovered = !expired(&mut tx, &search, false, 1).await?.is_empty();
-    let alone = !expired(&mut tx, &search, true, 1).await?.is_empty();
+    let suspects = !expired(&mut tx, &search, false, 1).await?.is_empty();
+    let lone_suspect = !expired(&mut tx, &search, true, 1).await?.is_empty();
     tx.commit().await?;
     let mut dead = Vec::new();
     for row in &rows {
@@ -36,7 +36,7 @@ pub(super) async fn sweep(writer: SqlitePool, request: SweepRequest) -> Result<S
     }
     Ok(Swept {
         dead,
-        recovered,
-        alone,
+        suspects,
+        lone_suspect,
     })
 }

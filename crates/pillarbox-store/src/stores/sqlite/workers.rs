@@ -10,7 +10,7 @@ use super::{MAX_LEASE, decode, later, scope_json};
 use crate::operate::WorkerRecord;
 use crate::store::{Heartbeat, LANES, LaneRequest, Range};
 
-pub(super) async fn share_lanes(writer: SqlitePool, request: LaneRequest) -> Result<Vec<Range>, sqlx::Error> {
+pub(super) async fn lease_lanes(writer: SqlitePool, request: LaneRequest) -> Result<Vec<Range>, sqlx::Error> {
     if request.namespaces.is_empty() && request.give_up.is_empty() {
         return Ok(Vec::new()); // nothing to take care of: no need to take the write lock
     }
@@ -60,10 +60,10 @@ pub(super) async fn share_lanes(writer: SqlitePool, request: LaneRequest) -> Res
         .collect()
 }
 
-pub(super) async fn beat(writer: SqlitePool, said: Heartbeat) -> Result<(), sqlx::Error> {
+pub(super) async fn heartbeat(writer: SqlitePool, said: Heartbeat) -> Result<(), sqlx::Error> {
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
-    sqlx::query(include_str!("sql/beat.sql"))
+    sqlx::query(include_str!("sql/heartbeat.sql"))
         .bind(said.worker.to_string())
         .bind(said.host)
         .bind(said.version)
@@ -80,7 +80,7 @@ pub(super) async fn beat(writer: SqlitePool, said: Heartbeat) -> Result<(), sqlx
     tx.commit().await
 }
 
-pub(super) async fn leave(writer: SqlitePool, worker: Uuid) -> Result<(), sqlx::Error> {
+pub(super) async fn deregister(writer: SqlitePool, worker: Uuid) -> Result<(), sqlx::Error> {
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
     sqlx::query("delete from pillarbox_workers where id = ?1")
         .bind(worker.to_string())

@@ -20,7 +20,7 @@ fn keyed(key: &str) -> Event {
     Event::new("shop", "orders").ordering_key(key)
 }
 
-async fn share_lanes(harness: &PostgresHarness, worker: Uuid) -> Vec<Range> {
+async fn lease_lanes(harness: &PostgresHarness, worker: Uuid) -> Vec<Range> {
     let request = LaneRequest {
         worker,
         namespaces: vec!["shop".into()],
@@ -28,7 +28,7 @@ async fn share_lanes(harness: &PostgresHarness, worker: Uuid) -> Vec<Range> {
         lease: Duration::from_secs(60),
         give_up: Vec::new(),
     };
-    harness.store.share_lanes(&request).await.expect("lanes")
+    harness.store.lease_lanes(&request).await.expect("lanes")
 }
 
 async fn claim(harness: &PostgresHarness) -> Vec<Uuid> {
@@ -69,7 +69,7 @@ async fn a_row_that_somebody_holds_locked_ends_the_run_of_its_key_and_no_other()
     let harness = PostgresHarness::direct().await;
     let events = [keyed("a"), keyed("a"), keyed("a"), keyed("b")];
     harness.enqueue(&events).await.expect("enqueues");
-    share_lanes(&harness, ME).await;
+    lease_lanes(&harness, ME).await;
     let lock = format!(
         "select from pillarbox.outbox_events where id = '{}' for update",
         events[1].id
@@ -87,7 +87,7 @@ async fn a_row_that_was_changed_while_it_was_claimed_is_not_overtaken() {
     for _ in 0..20 {
         harness.execute("truncate pillarbox.outbox_events").await;
         harness.enqueue(&events).await.expect("enqueues");
-        share_lanes(&harness, ME).await;
+        lease_lanes(&harness, ME).await;
         let change = format!(
             "update pillarbox.outbox_events set updated_at = now() where id = '{}'",
             events[1].id
@@ -109,7 +109,7 @@ async fn lanes_that_are_being_taken_over_are_not_claimed_from() {
         .enqueue(std::slice::from_ref(&event))
         .await
         .expect("enqueues");
-    share_lanes(&harness, ME).await;
+    lease_lanes(&harness, ME).await;
     let holder = holding(&harness, "select from pillarbox.lanes for update").await;
     assert!(claim(&harness).await.is_empty(), "and not waited for");
     holder.rollback().await.expect("lets go");
@@ -120,7 +120,7 @@ async fn lanes_that_are_being_taken_over_are_not_claimed_from() {
 #[tokio::test]
 async fn taking_lanes_over_waits_for_a_claim_that_is_under_way() {
     let harness = PostgresHarness::direct().await;
-    share_lanes(&harness, ME).await;
+    lease_lanes(&harness, ME).await;
     harness.age(time::Duration::seconds(100)).await;
     // A claim that began in time locks its lanes for share, and is slow to commit.
     let claiming = holding(&harness, "select from pillarbox.lanes for share").await;
@@ -133,7 +133,7 @@ async fn taking_lanes_over_waits_for_a_claim_that_is_under_way() {
             lease: Duration::from_secs(60),
             give_up: Vec::new(),
         };
-        tokio::spawn(async move { store.share_lanes(&request).await.expect("lanes") })
+        tokio::spawn(async move { store.lease_lanes(&request).await.expect("lanes") })
     };
     until_waiting(&harness, "Writes down who takes care of ranges").await;
     assert!(!heir.is_finished());
@@ -170,7 +170,7 @@ async fn serialised_writers_of_one_key_have_the_order_of_their_commits() {
     outbox.enqueue(&mut one, &third).await.expect("enqueues");
     one.commit().await.expect("commits");
     two.await.expect("no panic");
-    share_lanes(&harness, ME).await;
+    lease_lanes(&harness, ME).await;
     let claimed = claim(&harness).await;
     let of_a: Vec<Uuid> = claimed.into_iter().filter(|id| *id != other.id).collect();
     assert_eq!(of_a, [first.id, third.id, second.id]);

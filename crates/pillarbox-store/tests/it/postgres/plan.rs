@@ -282,7 +282,7 @@ async fn check_everything(delivered: u32) {
         ];
         let named = naming(statement!("settle_other"), &held, &columns, &[]);
         run(&named).await.reads_at_most(400.0, &["pkey"]);
-        let named = naming(statement!("settle_discard"), &held, &[], &[]);
+        let named = naming(statement!("settle_delete"), &held, &[], &[]);
         run(&named).await.reads_at_most(400.0, &["pkey"]);
         let named = naming(statement!("renew"), &held, &[], &["interval '1 minute'"]);
         run(&named).await.reads_at_most(600.0, &["pkey"]);
@@ -291,7 +291,7 @@ async fn check_everything(delivered: u32) {
             .await
             .reads_at_most(1_000.0, &["pkey", "keyed"]);
         // What an idle worker asks has no settings.
-        let look = explain(&harness, statement!("look"), false).await;
+        let look = explain(&harness, statement!("find"), false).await;
         look.reads_at_most(50.0, &["fresh", "waiting", "keyed"]);
         let sweep = explain(&harness, statement!("is_abandoned"), false).await;
         sweep.reads_at_most(10.0, &["leased", "exhausted", "tried"]);
@@ -332,7 +332,7 @@ async fn a_hundred_thousand_rows_behind_a_blocked_key_are_not_read() {
         }
         let claim = explain(&harness, &claim_keyed(""), true).await;
         claim.reads_at_most(4_000.0, &["keyed"]);
-        let look = explain(&harness, statement!("look"), false).await;
+        let look = explain(&harness, statement!("find"), false).await;
         look.reads_at_most(50.0, &["fresh", "waiting", "keyed"]);
         harness.clean_up().await;
     }
@@ -353,7 +353,7 @@ async fn ten_thousand_destinations_are_stepped_through_not_read() {
             harness.execute("vacuum analyze pillarbox.outbox_events").await;
         }
         // A hundred sources, and for each at most three to find it, two heads and the first rows with a key.
-        let look = explain(&harness, statement!("look"), false).await;
+        let look = explain(&harness, statement!("find"), false).await;
         look.reads_at_most(102.0 * 21.0, &["fresh", "waiting", "keyed"]);
         let free = explain(&harness, &claim_free("channel-5001"), true).await;
         free.reads_at_most(12.0, &["fresh"]);

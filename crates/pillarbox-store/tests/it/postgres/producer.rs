@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::{EnqueueError, Event, Payload};
-use pillarbox_store::store::{ClaimRequest, Share, Source, Take};
+use pillarbox_store::store::{Backlog, ClaimRequest, Share, Take};
 use pillarbox_store::{Scope, Store};
 use pillarbox_testkit::store_suite::Harness;
 use uuid::Uuid;
@@ -16,7 +16,7 @@ pub(crate) fn request(limit: usize) -> ClaimRequest {
         claim: Uuid::new_v4(),
         lease: Duration::from_secs(60),
         take: Take::Free(vec![share(limit)]),
-        closed: Vec::new(),
+        excluded: Vec::new(),
         first_lane: 0,
         max_bytes: 64 << 20,
         scope: Scope::All,
@@ -27,7 +27,7 @@ pub(crate) fn request(limit: usize) -> ClaimRequest {
 /// What the shop publishes and no route has seen yet.
 pub(super) fn share(limit: usize) -> Share {
     Share {
-        source: Source {
+        backlog: Backlog {
             destination: None,
             namespace: "shop".into(),
         },

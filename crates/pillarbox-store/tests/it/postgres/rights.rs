@@ -66,7 +66,7 @@ async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
     harness.enqueue(&events).await.expect("enqueues");
     let (role, store) = on_duty(&harness, Duty::Dispatcher).await;
     store.check().await.expect("may see the version");
-    let look = store.look(&Scope::All, None, 10).await.expect("may look");
+    let look = store.find(&Scope::All, None, 10).await.expect("may look");
     assert_eq!(look.due.len(), 1);
     let request = request(10);
     let claimed = store.claim(&request).await.expect("may claim");
@@ -103,7 +103,7 @@ async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
         scope: Scope::All,
         max_attempts: 25,
         grace: Duration::ZERO,
-        closed: Vec::new(),
+        excluded: Vec::new(),
     };
     store.sweep(&sweep).await.expect("may sweep");
     keep_lanes(&store, request.worker).await;
@@ -125,7 +125,10 @@ async fn keep_lanes(store: &Postgres, worker: Uuid) {
         delivered: 0,
         failed: 0,
     };
-    store.beat(&heartbeat).await.expect("may say that it is alive");
+    store
+        .heartbeat(&heartbeat)
+        .await
+        .expect("may say that it is alive");
     let lanes = |ranges| LaneRequest {
         worker,
         namespaces: vec!["shop".into()],
@@ -134,11 +137,11 @@ async fn keep_lanes(store: &Postgres, worker: Uuid) {
         give_up: Vec::new(),
     };
     assert_eq!(
-        store.share_lanes(&lanes(2)).await.expect("may take lanes").len(),
+        store.lease_lanes(&lanes(2)).await.expect("may take lanes").len(),
         2
     );
-    store.leave(worker).await.expect("may leave");
-    assert_eq!(store.share_lanes(&lanes(1)).await.expect("may divide").len(), 1);
+    store.deregister(worker).await.expect("may leave");
+    assert_eq!(store.lease_lanes(&lanes(1)).await.expect("may divide").len(), 1);
     store.disable("chat", "410").await.expect("may pause");
 }
 

@@ -98,7 +98,7 @@ async fn a_heartbeat_and_a_renewal_do_not_wait_for_connections_that_are_all_in_u
         delivered: 0,
         failed: 0,
     };
-    let beat = tokio::time::timeout(PATIENCE, harness.store.beat(&heartbeat)).await;
+    let beat = tokio::time::timeout(PATIENCE, harness.store.heartbeat(&heartbeat)).await;
     beat.expect("no wait").expect("said");
     let held = [(Uuid::new_v4(), Uuid::new_v4())];
     let renew = harness

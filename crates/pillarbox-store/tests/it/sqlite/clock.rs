@@ -17,7 +17,7 @@ const LEASE: Duration = Duration::from_secs(60);
 /// What is due, and what came back.
 async fn claim(outbox: &SqliteHarness, lease: Duration) -> Vec<Uuid> {
     let mut ids = Vec::new();
-    for take in [outbox.free(10).await, Take::Recovered(10)] {
+    for take in [outbox.free(10).await, Take::Suspects(10)] {
         let request = ClaimRequest {
             lease,
             ..request(take)
@@ -34,7 +34,7 @@ async fn sweep(outbox: &SqliteHarness, scope: Scope) {
         scope,
         max_attempts: 5,
         grace: LEASE,
-        closed: Vec::new(),
+        excluded: Vec::new(),
     };
     outbox.store.sweep(&request).await.expect("a sweep");
 }

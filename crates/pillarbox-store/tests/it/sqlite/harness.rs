@@ -47,11 +47,11 @@ impl SqliteHarness {
         }
     }
 
-    /// What a worker could take that has no lane, from every source that it sees.
+    /// What a worker could take that has no lane, from every backlog that it sees.
     pub(super) async fn free(&self, limit: usize) -> Take {
-        let look = self.store.look(&Scope::All, None, 1_000).await.expect("a look");
+        let look = self.store.find(&Scope::All, None, 1_000).await.expect("a look");
         let share = |due: Due| Share {
-            source: due.source,
+            backlog: due.backlog,
             limit,
             floor: 0,
             fair: false,
@@ -61,7 +61,7 @@ impl SqliteHarness {
 
     /// May anything be due?
     pub(super) async fn is_due(&self) -> bool {
-        let look = self.store.look(&Scope::All, None, 1).await.expect("a look");
+        let look = self.store.find(&Scope::All, None, 1).await.expect("a look");
         !look.due.is_empty()
     }
 
@@ -84,7 +84,7 @@ pub(super) fn request(take: Take) -> ClaimRequest {
         claim: Uuid::new_v4(),
         lease: Duration::from_secs(60),
         take,
-        closed: Vec::new(),
+        excluded: Vec::new(),
         first_lane: 0,
         max_bytes: usize::MAX,
         scope: Scope::All,

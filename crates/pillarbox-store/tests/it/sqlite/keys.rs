@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pillarbox::{Delivery, Event};
 use pillarbox_store::store::{
-    Aside, ClaimRequest, Heartbeat, LANES, LaneRequest, Range, Settlement, Share, Source, Take,
+    Backlog, ClaimRequest, Heartbeat, LANES, LaneRequest, Parked, Range, Settlement, Share, Take,
 };
 use pillarbox_store::stores::sqlite::Sqlite;
 use pillarbox_store::{Scope, Store, Verdict};
@@ -25,14 +25,14 @@ fn keyed(key: impl Into<String>) -> Event {
         .destination("broker")
 }
 
-fn source() -> Source {
-    Source {
+fn backlog() -> Backlog {
+    Backlog {
         destination: Some("broker".into()),
         namespace: "shop".into(),
     }
 }
 
-async fn share_lanes(store: &Sqlite, worker: Uuid, give_up: Vec<Range>) -> Vec<Range> {
+async fn lease_lanes(store: &Sqlite, worker: Uuid, give_up: Vec<Range>) -> Vec<Range> {
     let request = LaneRequest {
         worker,
         namespaces: vec!["shop".into()],
@@ -40,10 +40,10 @@ async fn share_lanes(store: &Sqlite, worker: Uuid, give_up: Vec<Range>) -> Vec<R
         lease: LEASE,
         give_up,
     };
-    store.share_lanes(&request).await.expect("lanes")
+    store.lease_lanes(&request).await.expect("lanes")
 }
 
-async fn beat(store: &Sqlite, worker: Uuid, scope: Scope) {
+async fn heartbeat(store: &Sqlite, worker: Uuid, scope: Scope) {
     let heartbeat = Heartbeat {
         worker,
         host: "here".into(),
@@ -54,12 +54,12 @@ async fn beat(store: &Sqlite, worker: Uuid, scope: Scope) {
         delivered: 0,
         failed: 0,
     };
-    store.beat(&heartbeat).await.expect("a heartbeat");
+    store.heartbeat(&heartbeat).await.expect("a heartbeat");
 }
 
 async fn claim(store: &Sqlite, worker: Uuid, limit: usize) -> Vec<Delivery> {
     let share = Share {
-        source: source(),
+        backlog: backlog(),
         limit,
         floor: 0,
         fair: false,
@@ -105,10 +105,10 @@ fn keys(deliveries: &[Delivery]) -> BTreeSet<&str> {
 async fn there_is_one_range_whatever_is_asked_for_and_it_has_one_owner() {
     let outbox = SqliteHarness::fresh().await;
     assert_eq!(
-        share_lanes(&outbox.store, SECOND, vec![]).await,
+        lease_lanes(&outbox.store, SECOND, vec![]).await,
         [everything(false)]
     );
-    assert_eq!(share_lanes(&outbox.store, FIRST, vec![]).await, []);
+    assert_eq!(lease_lanes(&outbox.store, FIRST, vec![]).await, []);
     outbox.enqueue(&[keyed("a")]).await.expect("accepted");
     assert_eq!(
         claim(&outbox.store, FIRST, 10).await,
@@ -123,35 +123,35 @@ async fn there_is_one_range_whatever_is_asked_for_and_it_has_one_owner() {
 async fn the_lane_is_for_the_living_worker_with_the_lowest_id() {
     let outbox = SqliteHarness::fresh().await;
     let store = &outbox.store;
-    beat(store, SECOND, Scope::All).await;
-    assert_eq!(share_lanes(store, SECOND, vec![]).await, [everything(false)]);
-    beat(store, FIRST, Scope::of(["till"])).await;
+    heartbeat(store, SECOND, Scope::All).await;
+    assert_eq!(lease_lanes(store, SECOND, vec![]).await, [everything(false)]);
+    heartbeat(store, FIRST, Scope::of(["till"])).await;
     assert_eq!(
-        share_lanes(store, SECOND, vec![]).await,
+        lease_lanes(store, SECOND, vec![]).await,
         [everything(false)],
         "a worker for another namespace has no part in it"
     );
 
-    beat(store, FIRST, Scope::All).await;
+    heartbeat(store, FIRST, Scope::All).await;
     outbox.enqueue(&[keyed("a")]).await.expect("accepted");
-    assert_eq!(share_lanes(store, SECOND, vec![]).await, [everything(true)]);
+    assert_eq!(lease_lanes(store, SECOND, vec![]).await, [everything(true)]);
     assert_eq!(
         claim(store, SECOND, 10).await,
         [],
         "nothing is taken from a lane that is left"
     );
     assert_eq!(
-        share_lanes(store, FIRST, vec![]).await,
+        lease_lanes(store, FIRST, vec![]).await,
         [],
         "it is not given up yet"
     );
-    assert_eq!(share_lanes(store, SECOND, vec![everything(true)]).await, []);
-    assert_eq!(share_lanes(store, FIRST, vec![]).await, [everything(false)]);
+    assert_eq!(lease_lanes(store, SECOND, vec![everything(true)]).await, []);
+    assert_eq!(lease_lanes(store, FIRST, vec![]).await, [everything(false)]);
     assert_eq!(claim(store, FIRST, 10).await.len(), 1);
 
-    store.leave(FIRST).await.expect("a leave");
+    store.deregister(FIRST).await.expect("a leave");
     assert_eq!(
-        share_lanes(store, SECOND, vec![]).await,
+        lease_lanes(store, SECOND, vec![]).await,
         [everything(false)],
         "at once"
     );
@@ -161,12 +161,12 @@ async fn the_lane_is_for_the_living_worker_with_the_lowest_id() {
 async fn a_lane_is_free_a_lease_after_its_owner_died() {
     let outbox = SqliteHarness::fresh().await;
     let store = &outbox.store;
-    beat(store, FIRST, Scope::All).await;
-    assert_eq!(share_lanes(store, FIRST, vec![]).await.len(), 1);
+    heartbeat(store, FIRST, Scope::All).await;
+    assert_eq!(lease_lanes(store, FIRST, vec![]).await.len(), 1);
     outbox.age(time::Duration::seconds(30)).await;
-    assert_eq!(share_lanes(store, SECOND, vec![]).await, []);
+    assert_eq!(lease_lanes(store, SECOND, vec![]).await, []);
     outbox.age(time::Duration::seconds(60)).await;
-    assert_eq!(share_lanes(store, SECOND, vec![]).await.len(), 1);
+    assert_eq!(lease_lanes(store, SECOND, vec![]).await.len(), 1);
     outbox.enqueue(&[keyed("a")]).await.expect("accepted");
     assert_eq!(
         claim(store, FIRST, 10).await,
@@ -179,17 +179,17 @@ async fn a_lane_is_free_a_lease_after_its_owner_died() {
 async fn a_clock_that_was_put_back_does_not_keep_a_lane_from_everyone() {
     let outbox = SqliteHarness::fresh().await;
     let store = &outbox.store;
-    beat(store, FIRST, Scope::All).await;
-    assert_eq!(share_lanes(store, FIRST, vec![]).await.len(), 1);
+    heartbeat(store, FIRST, Scope::All).await;
+    assert_eq!(lease_lanes(store, FIRST, vec![]).await.len(), 1);
     outbox.age(time::Duration::days(-2)).await;
-    assert_eq!(share_lanes(store, SECOND, vec![]).await, [everything(false)]);
+    assert_eq!(lease_lanes(store, SECOND, vec![]).await, [everything(false)]);
 }
 
 #[tokio::test]
 async fn keys_that_a_claim_has_no_room_for_come_next() {
     let outbox = SqliteHarness::fresh().await;
     let store = &outbox.store;
-    share_lanes(store, FIRST, vec![]).await;
+    lease_lanes(store, FIRST, vec![]).await;
     let events: Vec<Event> = (0..10)
         .flat_map(|_| ["a", "b", "c", "d", "e"])
         .map(keyed)
@@ -210,7 +210,7 @@ async fn keys_that_a_claim_has_no_room_for_come_next() {
 async fn what_is_behind_more_blocked_keys_than_a_claim_looks_at_is_found_by_the_next() {
     let outbox = SqliteHarness::fresh().await;
     let store = &outbox.store;
-    share_lanes(store, FIRST, vec![]).await;
+    lease_lanes(store, FIRST, vec![]).await;
     outbox
         .run(
             "with recursive n (n) as (select 1 union all select n + 1 from n where n < 1500)
@@ -234,7 +234,7 @@ async fn what_is_behind_more_blocked_keys_than_a_claim_looks_at_is_found_by_the_
 async fn a_row_that_knows_no_destination_yet_holds_up_what_comes_after_it() {
     let outbox = SqliteHarness::fresh().await;
     let store = &outbox.store;
-    share_lanes(store, FIRST, vec![]).await;
+    lease_lanes(store, FIRST, vec![]).await;
     let undecided = Event::new("shop", "orders").ordering_key("a");
     let (first, last) = (keyed("a"), keyed("a"));
     outbox
@@ -251,7 +251,7 @@ async fn a_row_that_knows_no_destination_yet_holds_up_what_comes_after_it() {
 async fn what_was_held_and_knows_no_destination_again_goes_before_what_lost_its_worker() {
     let outbox = SqliteHarness::fresh().await;
     let store = &outbox.store;
-    share_lanes(store, FIRST, vec![]).await;
+    lease_lanes(store, FIRST, vec![]).await;
     let held = Event::new("shop", "orders").ordering_key("a");
     outbox
         .enqueue(&[held.clone(), keyed("a")])
@@ -261,15 +261,15 @@ async fn what_was_held_and_knows_no_destination_again_goes_before_what_lost_its_
         .run("update outbox_events set destination = 'unrouted' where destination is null")
         .await;
     assert_eq!(claim(store, FIRST, 10).await.len(), 1);
-    let let_go = store.let_go(Aside::Unrouted, &[held.id]).await;
-    assert_eq!(let_go.expect("let go"), [held.id]);
+    let unparked = store.unpark(Parked::Unrouted, &[held.id]).await;
+    assert_eq!(unparked.expect("let go"), [held.id]);
     outbox.age(time::Duration::seconds(90)).await;
-    share_lanes(store, FIRST, vec![]).await;
-    let recovered = ClaimRequest {
+    lease_lanes(store, FIRST, vec![]).await;
+    let suspect = ClaimRequest {
         worker: FIRST,
-        ..request(Take::Recovered(10))
+        ..request(Take::Suspects(10))
     };
-    assert_eq!(store.claim(&recovered).await.expect("a claim"), []);
+    assert_eq!(store.claim(&suspect).await.expect("a claim"), []);
 }
 
 #[tokio::test]
@@ -280,12 +280,12 @@ async fn two_processes_on_one_file_keep_the_order_of_a_key() {
     outbox.enqueue(&events).await.expect("accepted");
     let mut sent = Vec::new();
     for (store, worker, rival) in [(&outbox.store, FIRST, SECOND), (&other, SECOND, FIRST)].repeat(3) {
-        share_lanes(store, worker, vec![]).await;
+        lease_lanes(store, worker, vec![]).await;
         let claimed = claim(store, worker, 5).await;
         assert_eq!(claim(&outbox.store, rival, 5).await, []);
         deliver(store, worker, &claimed).await;
         sent.extend(claimed.iter().map(|delivery| delivery.id));
-        store.leave(worker).await.expect("a leave");
+        store.deregister(worker).await.expect("a leave");
     }
     let expected: Vec<Uuid> = events.iter().map(|event| event.id).collect();
     assert_eq!(sent, expected[..sent.len()]);

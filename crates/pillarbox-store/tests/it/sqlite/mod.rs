@@ -3,10 +3,10 @@
 mod clock;
 mod counting;
 mod enqueueing;
+mod finding;
 mod harness;
 mod journal;
 mod keys;
-mod looking;
 mod schema;
 
 pub(crate) use harness::{SqliteHarness, pool};

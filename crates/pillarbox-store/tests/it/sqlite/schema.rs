@@ -65,7 +65,7 @@ async fn a_file_without_an_outbox_says_so() {
         );
     };
     missing(outbox.store.check().await);
-    missing(outbox.store.look(&Scope::All, None, 1).await.map(drop));
+    missing(outbox.store.find(&Scope::All, None, 1).await.map(drop));
     missing(outbox.store.retry(&[uuid::Uuid::nil()]).await.map(drop));
     missing(outbox.store.stats(&Scope::All).await.map(drop));
 
@@ -152,10 +152,10 @@ macro_rules! statements {
 /// All but those that count: they read the newest rows and say so.
 const STATEMENTS: [(&str, &str); 24] = statements! {
     "../../../src/stores/sqlite/sql/":
-    "look" "choose_free" "choose_fair" "choose_keys" "choose_runs" "choose_expired"
-    "claim" "route_members" "route_siblings" "route_first" "settle" "discard"
-    "renew" "sweep" "mend_leases" "aside_unrouted" "aside_blocking" "let_go_unrouted"
-    "let_go_blocking" "retry" "delete" "skip"
+    "find" "choose_free" "choose_fair" "choose_keys" "choose_runs" "choose_expired"
+    "claim" "route_members" "route_siblings" "route_first" "settle" "settle_delete"
+    "renew" "sweep" "mend_leases" "parked_unrouted" "parked_blocking" "unpark_unrouted"
+    "unpark_blocking" "retry" "delete" "skip"
     "blocked" "destinations"
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pillarbox::{Delivery, Event};
 use pillarbox_store::operate::{BlockedKey, DestinationRecord, Stats};
 use pillarbox_store::store::{
-    Aside, ClaimRequest, Due, Heartbeat, LaneRequest, Range, Routed, Routing, Settlement, Source,
+    Backlog, ClaimRequest, Due, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement,
     SweepRequest, Swept,
 };
 use pillarbox_store::{Operate, Scope};
@@ -15,7 +15,7 @@ use crate::store_suite::harness::Harness;
 
 pub(super) enum Call {
     Enqueue(Vec<Event>),
-    Look(Scope),
+    Found(Scope),
     Claim(ClaimRequest),
     Route(Uuid, Vec<Routing>),
     Settle(Uuid, Vec<Settlement>),
@@ -24,7 +24,7 @@ pub(super) enum Call {
     Share(LaneRequest),
     Beat(Uuid, Duration),
     Leave(Uuid),
-    LetGo(Aside, Vec<Uuid>),
+    Unpark(Parked, Vec<Uuid>),
     Retry(Vec<Uuid>),
     Skip(Vec<Uuid>),
     Delete(Vec<Uuid>),
@@ -46,10 +46,10 @@ pub(super) enum Said {
     Asked(Box<Asked>),
 }
 
-/// A source, and whether it has rows without a key that are fresh, that have waited, and rows with a key.
+/// A backlog, and whether it has rows without a key that are fresh, that have waited, and rows with a key.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Seen {
-    source: Source,
+    backlog: Backlog,
     fresh: bool,
     waited: bool,
     keyed: bool,
@@ -64,7 +64,7 @@ pub(super) struct Row {
     has_lane: bool,
     attempts: u32,
     max_attempts: Option<u32>,
-    recovered: bool,
+    suspect: bool,
 }
 
 /// What people see.
@@ -84,21 +84,21 @@ impl Said {
     pub(super) fn agrees_with(&self, reference: &Self) -> bool {
         match (self, reference) {
             (Self::Looked(said, paused), Self::Looked(expected, expected_paused)) => {
-                let without_keyed = |seen: &[Seen]| -> Vec<(Source, bool, bool)> {
+                let without_keyed = |seen: &[Seen]| -> Vec<(Backlog, bool, bool)> {
                     let free = |one: &&Seen| one.fresh || one.waited;
                     seen.iter()
                         .filter(free)
-                        .map(|one| (one.source.clone(), one.fresh, one.waited))
+                        .map(|one| (one.backlog.clone(), one.fresh, one.waited))
                         .collect()
                 };
-                let keyed = |one: &Seen| one.keyed.then(|| one.source.clone());
-                let said_keyed: Vec<Source> = said.iter().filter_map(keyed).collect();
+                let keyed = |one: &Seen| one.keyed.then(|| one.backlog.clone());
+                let said_keyed: Vec<Backlog> = said.iter().filter_map(keyed).collect();
                 paused == expected_paused
                     && without_keyed(said) == without_keyed(expected)
                     && expected
                         .iter()
                         .filter_map(keyed)
-                        .all(|source| said_keyed.contains(&source))
+                        .all(|backlog| said_keyed.contains(&backlog))
             }
             (said, expected) => said == expected,
         }
@@ -109,8 +109,8 @@ pub(super) async fn perform(harness: &dyn Harness, call: &Call) -> Said {
     let (store, operate) = (harness.store(), harness.operate());
     match call {
         Call::Enqueue(events) => Said::Enqueued(harness.enqueue(events).await.expect("accepted")),
-        Call::Look(scope) => {
-            let look = store.look(scope, None, 1_000).await.expect("a look");
+        Call::Found(scope) => {
+            let look = store.find(scope, None, 1_000).await.expect("a look");
             assert!(!look.more, "a thousand are enough");
             Said::Looked(look.due.into_iter().map(Seen::from).collect(), look.paused)
         }
@@ -137,17 +137,17 @@ pub(super) async fn perform(harness: &dyn Harness, call: &Call) -> Said {
             swept.dead.sort();
             Said::Swept(swept)
         }
-        Call::Share(request) => Said::Lanes(store.share_lanes(request).await.expect("lanes")),
+        Call::Share(request) => Said::Lanes(store.lease_lanes(request).await.expect("lanes")),
         Call::Beat(worker, ttl) => {
             let heartbeat = heartbeat(*worker, *ttl);
-            store.beat(&heartbeat).await.expect("a heartbeat");
+            store.heartbeat(&heartbeat).await.expect("a heartbeat");
             Said::Nothing
         }
         Call::Leave(worker) => {
-            store.leave(*worker).await.expect("leaves");
+            store.deregister(*worker).await.expect("leaves");
             Said::Nothing
         }
-        Call::LetGo(what, ids) => rows(store.let_go(*what, ids).await.expect("lets go")),
+        Call::Unpark(what, ids) => rows(store.unpark(*what, ids).await.expect("lets go")),
         Call::Retry(ids) => rows(operate.retry(ids).await.expect("a retry")),
         Call::Skip(ids) => rows(operate.skip(ids).await.expect("a skip")),
         Call::Delete(ids) => rows(operate.delete(ids).await.expect("a delete")),
@@ -206,13 +206,13 @@ async fn ask(harness: &dyn Harness, operate: &dyn Operate) -> Asked {
         blocked,
         destinations,
         workers,
-        unrouted: aside(harness, Aside::Unrouted).await,
-        blocking: aside(harness, Aside::Blocking).await,
+        unrouted: parked(harness, Parked::Unrouted).await,
+        blocking: parked(harness, Parked::Blocking).await,
     }
 }
 
-async fn aside(harness: &dyn Harness, what: Aside) -> Vec<Uuid> {
-    let stubs = harness.store().aside(what, &Scope::All, None, 1_000).await;
+async fn parked(harness: &dyn Harness, what: Parked) -> Vec<Uuid> {
+    let stubs = harness.store().parked(what, &Scope::All, None, 1_000).await;
     let mut ids: Vec<Uuid> = stubs.expect("a look").iter().map(|stub| stub.id).collect();
     ids.sort();
     ids
@@ -229,7 +229,7 @@ impl From<Due> for Seen {
             fresh: due.lowest.is_some(),
             waited: due.waited,
             keyed: due.keyed,
-            source: due.source,
+            backlog: due.backlog,
         }
     }
 }
@@ -243,7 +243,7 @@ impl From<Delivery> for Row {
             has_lane: delivery.lane.is_some(),
             attempts: delivery.attempts,
             max_attempts: delivery.max_attempts,
-            recovered: delivery.recovered,
+            suspect: delivery.suspect,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::Event;
-use pillarbox_store::store::{Aside, Share, Source, Take, UNROUTED};
+use pillarbox_store::store::{Backlog, Parked, Share, Take, UNROUTED};
 use pillarbox_store::{Scope, Verdict};
 use proptest::option::weighted;
 use proptest::prelude::{Just, Strategy, any};
@@ -22,7 +22,7 @@ const ROOM: usize = 400;
 #[derive(Debug, Clone)]
 pub(super) enum Op {
     Enqueue(Vec<NewEvent>),
-    Look {
+    Found {
         shop_only: bool,
     },
     Claim(Claim),
@@ -52,7 +52,7 @@ pub(super) enum Op {
         ttl: Duration,
     },
     Leave(u128),
-    LetGo(Aside, Vec<usize>),
+    Unpark(Parked, Vec<usize>),
     Retry(Vec<usize>),
     Skip(Vec<usize>),
     Delete(usize),
@@ -70,7 +70,7 @@ pub(super) struct NewEvent {
     bytes: usize,
 }
 
-/// From every source that these histories know.
+/// From every backlog that these histories know.
 #[derive(Debug, Clone)]
 enum Kind {
     Free(usize),
@@ -114,7 +114,7 @@ pub(super) fn ops() -> impl Strategy<Value = Op> {
     let worker = || 1u128..3;
     prop_oneof![
         8 => proptest::collection::vec(events(), 1..4).prop_map(Op::Enqueue),
-        2 => any::<bool>().prop_map(|shop_only| Op::Look { shop_only }),
+        2 => any::<bool>().prop_map(|shop_only| Op::Found { shop_only }),
         12 => claims().prop_map(Op::Claim),
         6 => (worker(), numbers(), families()).prop_map(|(worker, claims, destinations)| Op::Route {
             worker, claims, destinations
@@ -129,8 +129,8 @@ pub(super) fn ops() -> impl Strategy<Value = Op> {
         }),
         2 => (worker(), waits()).prop_map(|(worker, ttl)| Op::Beat { worker, ttl }),
         1 => worker().prop_map(Op::Leave),
-        2 => (prop_oneof![Just(Aside::Unrouted), Just(Aside::Blocking)], numbers())
-            .prop_map(|(what, rows)| Op::LetGo(what, rows)),
+        2 => (prop_oneof![Just(Parked::Unrouted), Just(Parked::Blocking)], numbers())
+            .prop_map(|(what, rows)| Op::Unpark(what, rows)),
         2 => numbers().prop_map(Op::Retry),
         1 => numbers().prop_map(Op::Skip),
         1 => (0usize..100).prop_map(Op::Delete),
@@ -188,7 +188,7 @@ fn claims() -> impl Strategy<Value = Claim> {
 }
 
 impl Claim {
-    pub(super) fn closed(&self) -> Vec<String> {
+    pub(super) fn excluded(&self) -> Vec<String> {
         self.a_is_closed.then(|| "a".to_owned()).into_iter().collect()
     }
 
@@ -204,8 +204,8 @@ impl Claim {
         match self.take {
             Kind::Free(limit) => Take::Free(shares(limit)),
             Kind::Keyed => Take::Keyed(shares(ROOM)),
-            Kind::Recovered(limit) => Take::Recovered(limit),
-            Kind::Alone => Take::Alone,
+            Kind::Recovered(limit) => Take::Suspects(limit),
+            Kind::Alone => Take::LoneSuspect,
         }
     }
 }
@@ -268,18 +268,18 @@ fn verdicts() -> impl Strategy<Value = Verdict> {
         3 => delays().prop_map(|after| Verdict::Retry { after, reason: "again".into() }),
         2 => (delays(), proptest::option::of(Just("later".to_owned())))
             .prop_map(|(after, reason)| Verdict::Release { after, reason }),
-        2 => waits().prop_map(|after| Verdict::Suspect { after, reason: "cut".into() }),
-        1 => Just(Verdict::Discard),
+        2 => waits().prop_map(|after| Verdict::Suspect { after, reason: "connection_lost".into() }),
+        1 => Just(Verdict::Delete),
     ]
 }
 
-/// From every source that these histories know.
+/// From every backlog that these histories know.
 fn shares(limit: usize) -> Vec<Share> {
     let mut shares = Vec::new();
     for destination in [None, Some("a"), Some("b"), Some("c")] {
         for namespace in ["shop", "till"] {
             shares.push(Share {
-                source: Source {
+                backlog: Backlog {
                     destination: destination.map(str::to_owned),
                     namespace: namespace.to_owned(),
                 },

@@ -98,14 +98,14 @@ impl<'a> Pair<'a> {
         let said = perform(self.subject, &call).await;
         let expected = perform(self.reference, &call).await;
         if !said.agrees_with(&expected) {
-            let rows = look(self.subject).await;
+            let rows = find(self.subject).await;
             return Err(format!(
                 "{op:?}: it said {said:#?}, the reference {expected:#?}; the rows are {rows:#?}"
             ));
         }
         self.remember(&call, &said);
-        let seen = look(self.subject).await;
-        let expected = look(self.reference).await;
+        let seen = find(self.subject).await;
+        let expected = find(self.reference).await;
         for (row, expected) in seen.iter().zip(&expected) {
             if row != expected {
                 return Err(format!(
@@ -129,13 +129,13 @@ impl<'a> Pair<'a> {
     fn prepare(&self, op: &Op) -> Call {
         match op {
             Op::Enqueue(events) => Call::Enqueue(events.iter().map(|event| event.build(&self.has)).collect()),
-            Op::Look { shop_only } => Call::Look(history::scope(*shop_only)),
+            Op::Found { shop_only } => Call::Found(history::scope(*shop_only)),
             Op::Claim(claim) => Call::Claim(ClaimRequest {
                 worker: Uuid::from_u128(claim.worker),
                 claim: Uuid::new_v4(),
                 lease: claim.lease,
                 take: claim.take(),
-                closed: claim.closed(),
+                excluded: claim.excluded(),
                 first_lane: claim.first_lane,
                 max_bytes: if self.has.bytes {
                     claim.max_bytes()
@@ -182,7 +182,7 @@ impl<'a> Pair<'a> {
                 scope: history::scope(*shop_only),
                 max_attempts: LIMIT,
                 grace: *grace,
-                closed: Vec::new(),
+                excluded: Vec::new(),
             }),
             Op::Share {
                 worker,
@@ -197,7 +197,7 @@ impl<'a> Pair<'a> {
             }),
             Op::Beat { worker, ttl } => Call::Beat(Uuid::from_u128(*worker), *ttl),
             Op::Leave(worker) => Call::Leave(Uuid::from_u128(*worker)),
-            Op::LetGo(what, rows) => Call::LetGo(*what, self.named(rows)),
+            Op::Unpark(what, rows) => Call::Unpark(*what, self.named(rows)),
             Op::Retry(rows) => Call::Retry(self.named(rows)),
             Op::Skip(rows) => Call::Skip(self.named(rows)),
             Op::Delete(row) => Call::Delete(self.named(&[*row])),
@@ -273,7 +273,7 @@ fn pick<T: Copy>(all: &[T], number: usize) -> Option<T> {
 
 /// What must be the same in both: all but the absolute times and `seq`.
 #[derive(Debug, PartialEq)]
-struct Look {
+struct Found {
     id: Uuid,
     event: Uuid,
     status: String,
@@ -290,18 +290,18 @@ struct Look {
     leased: Option<i64>,
 }
 
-async fn look(harness: &dyn Harness) -> Vec<Look> {
+async fn find(harness: &dyn Harness) -> Vec<Found> {
     let all = Filter {
         limit: 10_000,
         ..Filter::default()
     };
     let rows = harness.operate().list(&all).await.expect("a list");
-    let mut rows: Vec<Look> = rows.into_iter().map(Look::from).collect();
+    let mut rows: Vec<Found> = rows.into_iter().map(Found::from).collect();
     rows.sort_by_key(|row| row.id);
     rows
 }
 
-impl From<Record> for Look {
+impl From<Record> for Found {
     fn from(row: Record) -> Self {
         // Times are sums of 50 and 100 seconds and of moments: the nearest 50 is what was meant.
         let since = |time: time::OffsetDateTime| {

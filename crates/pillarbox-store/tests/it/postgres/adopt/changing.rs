@@ -234,7 +234,7 @@ async fn a_worker_that_leaves_lets_the_next_one_import_at_once() {
         0,
         "it is the first one's"
     );
-    store.leave(first.worker).await.expect("leaves");
+    store.deregister(first.worker).await.expect("leaves");
     assert_eq!(store.import(&next).await.expect("imports").rows, 1);
     adopted.clean_up().await;
 }

@@ -41,7 +41,7 @@ impl Adopted {
         let imported = self.import().await;
         assert_eq!((imported.rows, imported.reset), (0, 0), "{name}");
         assert_eq!(self.claim().await.len(), 0, "{name}");
-        let sources = self.outbox.store.sources().await.expect("counts");
+        let sources = self.outbox.store.adopted_tables().await.expect("counts");
         assert_eq!((sources[0].on_their_way, sources[0].behind), (0, 0), "{name}");
     }
 
@@ -80,7 +80,7 @@ async fn what_nobody_wants_is_done_and_its_table_says_so() {
         let adopted = Adopted::new(seed).await;
         let id = adopted.produce().await;
         let delivery = adopted.take().await;
-        adopted.settle(&delivery, Verdict::Discard).await;
+        adopted.settle(&delivery, Verdict::Delete).await;
         adopted.assert_done(id).await;
         adopted.assert_quiet().await;
         assert_eq!(adopted.notes().await, 0, "{}", seed.name);
@@ -96,7 +96,7 @@ async fn what_nobody_wants_any_more_keeps_what_was_counted() {
         let delivery = adopted.take().await;
         adopted.settle(&delivery, retry(0)).await;
         let delivery = adopted.claim().await.remove(0);
-        adopted.settle(&delivery, Verdict::Discard).await;
+        adopted.settle(&delivery, Verdict::Delete).await;
         assert_eq!(adopted.row(id).await[counter], json!(1), "{}", seed.name);
         adopted.assert_quiet().await;
         adopted.clean_up().await;
@@ -110,7 +110,7 @@ async fn what_nobody_wants_is_told_later_if_somebody_holds_its_row() {
         let id = adopted.produce().await;
         let delivery = adopted.take().await;
         let somebody = adopted.hold(id).await;
-        adopted.settle(&delivery, Verdict::Discard).await;
+        adopted.settle(&delivery, Verdict::Delete).await;
         assert_eq!(adopted.import().await.rows, 0, "{}", seed.name);
         somebody.rollback().await.expect("lets go");
         adopted.import().await;
@@ -130,7 +130,7 @@ async fn what_was_given_up_on_and_retried_and_then_nobody_wants_is_done() {
     let somebody = adopted.hold(id).await;
     adopted.outbox.store.retry(&[id]).await.expect("retries");
     let delivery = adopted.claim().await.remove(0);
-    adopted.settle(&delivery, Verdict::Discard).await;
+    adopted.settle(&delivery, Verdict::Delete).await;
     somebody.rollback().await.expect("lets go");
     adopted.import().await;
     adopted.assert_done(id).await;
@@ -231,7 +231,7 @@ async fn a_settle_that_a_person_came_before_changes_nothing_any_more() {
         .execute("update pillarbox.outbox_events set locked_until = now() - interval '1 second'")
         .await;
     adopted.delete_here(id).await;
-    for verdict in [Verdict::Discard, Verdict::Delivered, retry(0)] {
+    for verdict in [Verdict::Delete, Verdict::Delivered, retry(0)] {
         assert_eq!(adopted.settle_late(&delivery, verdict).await, [id]);
         adopted.assert_given_up(id).await;
     }
@@ -325,7 +325,7 @@ async fn what_a_worker_ended_that_knows_of_no_adopted_table_is_told_by_one_that_
         let adopted = Adopted::new(seed).await;
         let stranger = adopted.stranger();
         let mut ids = Vec::new();
-        for verdict in [Verdict::Delivered, Verdict::Discard, dead(), retry(600)] {
+        for verdict in [Verdict::Delivered, Verdict::Delete, dead(), retry(600)] {
             ids.push(adopted.produce().await);
             let delivery = adopted.take().await;
             let lost = adopted.settle_by(&stranger, &delivery, verdict).await;
@@ -335,7 +335,7 @@ async fn what_a_worker_ended_that_knows_of_no_adopted_table_is_told_by_one_that_
         adopted.assert_done(ids[0]).await;
         adopted.assert_done(ids[1]).await;
         adopted.assert_given_up(ids[2]).await;
-        let sources = adopted.outbox.store.sources().await.expect("counts");
+        let sources = adopted.outbox.store.adopted_tables().await.expect("counts");
         let (on_their_way, behind) = (sources[0].on_their_way, sources[0].behind);
         assert_eq!((on_their_way, behind), (1, 0), "{}: it comes again", seed.name);
         stranger.close().await;

@@ -133,11 +133,11 @@ impl Adopted {
         let look = self
             .outbox
             .store
-            .look(&Scope::All, None, 100)
+            .find(&Scope::All, None, 100)
             .await
             .expect("looks");
         let share = |due: Due| Share {
-            source: due.source,
+            backlog: due.backlog,
             limit: 100,
             floor: 0,
             fair: false,

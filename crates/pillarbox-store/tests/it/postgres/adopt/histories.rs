@@ -96,7 +96,7 @@ fn verdicts() -> impl Strategy<Value = Verdict> {
         1 => Just(release(Some("the broker is away"))),
         2 => Just(dead()),
         1 => Just(suspect),
-        1 => Just(Verdict::Discard),
+        1 => Just(Verdict::Delete),
     ]
 }
 
@@ -281,15 +281,15 @@ impl World {
 
     async fn claim(&mut self, worker: usize) {
         let store = &self.adopted.outbox.store;
-        let look = store.look(&Scope::All, None, 100).await.expect("looks");
+        let look = store.find(&Scope::All, None, 100).await.expect("looks");
         let share = |due: Due| Share {
-            source: due.source,
+            backlog: due.backlog,
             limit: 4,
             floor: 0,
             fair: false,
         };
         let free = Take::Free(look.due.into_iter().map(share).collect());
-        for take in [free, Take::Recovered(4), Take::Alone] {
+        for take in [free, Take::Suspects(4), Take::LoneSuspect] {
             let request = ClaimRequest {
                 worker: self.workers[worker],
                 take,
@@ -318,7 +318,7 @@ impl World {
         let store = &self.adopted.outbox.store;
         let lost = store.settle(worker, &[settlement]).await.expect("settles");
         let known = self.known(delivery.event.id);
-        known.discarded |= verdict == Verdict::Discard && lost.is_empty();
+        known.discarded |= verdict == Verdict::Delete && lost.is_empty();
         if verdict == Verdict::Delivered {
             known.sent += 1;
             known.excuses += u32::from(!lost.is_empty());
@@ -331,7 +331,7 @@ impl World {
             scope: Scope::All,
             max_attempts: 25,
             grace: LEASE,
-            closed: Vec::new(),
+            excluded: Vec::new(),
         };
         self.adopted.outbox.store.sweep(&request).await.expect("sweeps");
     }

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use pillarbox::{Delivery, StoreError};
 use pillarbox_store::operate::{BlockedKey, DestinationRecord, Filter, Record, Stats, WorkerRecord};
 use pillarbox_store::store::{
-    Aside, ClaimRequest, Heartbeat, ImportRequest, Imported, LaneRequest, Look, Range, Routed, Routing,
-    Settlement, Source, Stub, SweepRequest, Swept,
+    Backlog, ClaimRequest, Found, Heartbeat, ImportRequest, Imported, LaneRequest, Parked, Range, Routed,
+    Routing, Settlement, Stub, SweepRequest, Swept,
 };
 use pillarbox_store::stores::postgres::Postgres;
 use pillarbox_store::{Operate, Scope, Store};
@@ -42,9 +42,9 @@ pub(super) async fn import(outbox: &Importing) -> Imported {
 
 #[async_trait]
 impl Store for Importing {
-    async fn look(&self, scope: &Scope, after: Option<&Source>, limit: usize) -> Result<Look, StoreError> {
+    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
         import(self).await;
-        self.under.look(scope, after, limit).await
+        self.under.find(scope, after, limit).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
@@ -73,34 +73,34 @@ impl Store for Importing {
         self.under.sweep(request).await
     }
 
-    async fn share_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
-        self.under.share_lanes(request).await
+    async fn lease_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
+        self.under.lease_lanes(request).await
     }
 
-    async fn beat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
-        self.under.beat(heartbeat).await
+    async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        self.under.heartbeat(heartbeat).await
     }
 
-    async fn leave(&self, worker: Uuid) -> Result<(), StoreError> {
-        self.under.leave(worker).await
+    async fn deregister(&self, worker: Uuid) -> Result<(), StoreError> {
+        self.under.deregister(worker).await
     }
 
     async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
         self.under.disable(destination, reason).await
     }
 
-    async fn aside(
+    async fn parked(
         &self,
-        what: Aside,
+        what: Parked,
         scope: &Scope,
         after: Option<i64>,
         limit: usize,
     ) -> Result<Vec<Stub>, StoreError> {
-        self.under.aside(what, scope, after, limit).await
+        self.under.parked(what, scope, after, limit).await
     }
 
-    async fn let_go(&self, what: Aside, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        self.under.let_go(what, ids).await
+    async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        self.under.unpark(what, ids).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -56,7 +56,7 @@ async fn a_table_that_refuses_to_be_told_of_one_row_is_told_of_the_others() {
             let expected = if *id == poison { "NEW" } else { "SENT" };
             assert_eq!(adopted.row(*id).await["status"], expected);
         }
-        let sources = adopted.outbox.store.sources().await.expect("counts");
+        let sources = adopted.outbox.store.adopted_tables().await.expect("counts");
         assert_eq!(sources[0].behind, 1, "{sources:?}");
     }
     let next = adopted.produce().await;

@@ -105,7 +105,7 @@ async fn a_dispatcher_of_an_adopted_table_needs_what_the_manual_says() {
         Verdict::Delivered,
         retry(600),
         dead(),
-        Verdict::Discard,
+        Verdict::Delete,
         retry(600),
     ]) {
         adopted.settle(delivery, verdict).await;
@@ -131,7 +131,7 @@ async fn a_dispatcher_of_an_adopted_table_needs_what_the_manual_says() {
     assert_eq!(adopted.row(ids[0]).await, Value::Null);
     let retried = adopted.outbox.store.retry(&[ids[1]]).await;
     assert_eq!(retried.expect("may retry"), [ids[1]]);
-    adopted.outbox.store.sources().await.expect("may count");
+    adopted.outbox.store.adopted_tables().await.expect("may count");
     adopted.outbox.store.stats(&Scope::All).await.expect("may count");
     allowed.clean_up().await;
 }

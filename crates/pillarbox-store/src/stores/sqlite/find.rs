@@ -1,4 +1,4 @@
-//! Finds sources in which something may be due, and rows that wait for something other than time.
+//! Finds backlogs in which something may be due, and rows that wait for something other than time.
 //!
 //! A look reads and takes no lock: in a file with the WAL journal it stops nobody and waits for nobody.
 
@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 use sqlx::{Row, SqlitePool};
 
 use super::{decode, row_limit, scope_json};
-use crate::store::{Aside, Due, Look, Scope, Source, Stub};
+use crate::store::{Backlog, Due, Found, Parked, Scope, Stub};
 
-pub(super) async fn look(
+pub(super) async fn find(
     readers: SqlitePool,
     scope: Scope,
-    after: Option<Source>,
+    after: Option<Backlog>,
     limit: usize,
-) -> Result<Look, sqlx::Error> {
-    let (destination, namespace) = after.map_or_else(Default::default, |source| {
-        (source.destination.unwrap_or_default(), source.namespace)
+) -> Result<Found, sqlx::Error> {
+    let (destination, namespace) = after.map_or_else(Default::default, |backlog| {
+        (backlog.destination.unwrap_or_default(), backlog.namespace)
     });
-    let rows = sqlx::query(include_str!("sql/look.sql"))
+    let rows = sqlx::query(include_str!("sql/find.sql"))
         .bind(destination)
         .bind(namespace)
         .bind(scope_json(&scope))
@@ -26,7 +26,7 @@ pub(super) async fn look(
         .bind(row_limit(limit.saturating_add(1)))
         .fetch_all(&readers)
         .await?;
-    let mut found: BTreeMap<Source, Due> = BTreeMap::new();
+    let mut found: BTreeMap<Backlog, Due> = BTreeMap::new();
     let mut paused = Vec::new();
     for row in &rows {
         let destination = decode::text(row, "destination")?.filter(|name| !name.is_empty());
@@ -34,12 +34,12 @@ pub(super) async fn look(
             paused.extend(destination);
             continue;
         }
-        let source = Source {
+        let backlog = Backlog {
             destination,
             namespace: decode::text(row, "namespace")?.unwrap_or_default(),
         };
-        let due = found.entry(source.clone()).or_insert(Due {
-            source,
+        let due = found.entry(backlog.clone()).or_insert(Due {
+            backlog,
             lowest: None,
             waited: false,
             keyed: false,
@@ -48,23 +48,23 @@ pub(super) async fn look(
         due.waited |= row.try_get::<bool, _>("waited")?;
         due.keyed |= row.try_get::<bool, _>("keyed")?;
     }
-    Ok(Look {
+    Ok(Found {
         more: found.len() > limit,
         due: found.into_values().take(limit).collect(),
         paused,
     })
 }
 
-pub(super) async fn aside(
+pub(super) async fn parked(
     readers: SqlitePool,
-    what: Aside,
+    what: Parked,
     scope: Scope,
     after: Option<i64>,
     limit: usize,
 ) -> Result<Vec<Stub>, sqlx::Error> {
     let sql = match what {
-        Aside::Unrouted => include_str!("sql/aside_unrouted.sql"),
-        Aside::Blocking => include_str!("sql/aside_blocking.sql"),
+        Parked::Unrouted => include_str!("sql/parked_unrouted.sql"),
+        Parked::Blocking => include_str!("sql/parked_blocking.sql"),
     };
     let rows = sqlx::query(sql)
         .bind(after.unwrap_or(i64::MIN))
@@ -76,9 +76,9 @@ pub(super) async fn aside(
 }
 
 /// How such rows are let go.
-pub(super) fn let_go(what: Aside) -> &'static str {
+pub(super) fn unpark(what: Parked) -> &'static str {
     match what {
-        Aside::Unrouted => include_str!("sql/let_go_unrouted.sql"),
-        Aside::Blocking => include_str!("sql/let_go_blocking.sql"),
+        Parked::Unrouted => include_str!("sql/unpark_unrouted.sql"),
+        Parked::Blocking => include_str!("sql/unpark_blocking.sql"),
     }
 }

@@ -4,7 +4,7 @@ use pillarbox::Event;
 use pillarbox::clock::{Clock, SystemClock};
 use pillarbox::sqlite::begin;
 use pillarbox_store::operate::Filter;
-use pillarbox_store::store::{Share, Source, Take};
+use pillarbox_store::store::{Backlog, Share, Take};
 use pillarbox_store::{Operate, Scope, Store};
 use pillarbox_testkit::Harness;
 use uuid::Uuid;
@@ -22,7 +22,7 @@ async fn a_look_does_not_wait_for_a_writer() {
     outbox.enqueue(&[event("broker")]).await.expect("accepted");
     outbox.store.pause("chat", "too loud").await.expect("a pause");
     let writer = begin(&outbox.application).await.expect("its turn");
-    let look = outbox.store.look(&Scope::All, None, 10).await.expect("a look");
+    let look = outbox.store.find(&Scope::All, None, 10).await.expect("a look");
     assert_eq!((look.due.len(), look.paused), (1, vec!["chat".to_owned()]));
     writer.rollback().await.expect("a rollback");
 }
@@ -50,17 +50,17 @@ async fn looks_go_from_source_to_source_through_both_kinds_of_rows() {
         .expect("accepted");
 
     let mut seen = Vec::new();
-    let mut after: Option<Source> = None;
+    let mut after: Option<Backlog> = None;
     loop {
         let look = outbox
             .store
-            .look(&Scope::All, after.as_ref(), 2)
+            .find(&Scope::All, after.as_ref(), 2)
             .await
             .expect("a look");
-        after = look.due.last().map(|due| due.source.clone());
+        after = look.due.last().map(|due| due.backlog.clone());
         let line = |due: pillarbox_store::store::Due| {
-            let to = due.source.destination.unwrap_or_default();
-            format!("{to} {} {:?} {}", due.source.namespace, due.lowest, due.waited)
+            let to = due.backlog.destination.unwrap_or_default();
+            format!("{to} {} {:?} {}", due.backlog.namespace, due.lowest, due.waited)
         };
         seen.extend(look.due.into_iter().map(line));
         if !look.more {
@@ -117,7 +117,7 @@ async fn tenants_have_their_turns_within_the_window() {
     events.extend((0..3).map(|_| event("broker").tenant(small)));
     outbox.enqueue(&events).await.expect("accepted");
     let share = Share {
-        source: Source {
+        backlog: Backlog {
             destination: Some("broker".into()),
             namespace: "shop".into(),
         },

@@ -1,4 +1,4 @@
-//! Finds sources in which something may be due, and rows that wait for something other than time.
+//! Finds backlogs in which something may be due, and rows that wait for something other than time.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use uuid::Uuid;
 
 use super::{Row, Table};
 use crate::state::Status;
-use crate::store::{Aside, Due, Look, Scope, Source, Stub, UNROUTED};
+use crate::store::{Backlog, Due, Found, Parked, Scope, Stub, UNROUTED};
 use pillarbox::payload::Payload;
 
 impl Table {
-    pub(super) fn look(
+    pub(super) fn find_due(
         &self,
         scope: &Scope,
-        after: Option<&Source>,
+        after: Option<&Backlog>,
         limit: usize,
         now: OffsetDateTime,
-    ) -> Look {
-        let mut found: BTreeMap<Source, Due> = BTreeMap::new();
+    ) -> Found {
+        let mut found: BTreeMap<Backlog, Due> = BTreeMap::new();
         // A row with a lane and without a worker needs an owner, who has to know of it.
         let orphan = |row: &Row| row.lane.is_some() && row.state.is_expired(now);
         let due = |row: &&Row| (row.is_due(now) || orphan(row)) && scope.contains(&row.event.namespace);
         for row in self.rows.values().filter(due) {
-            let source = row.source();
-            let held = source.destination.as_deref() == Some(UNROUTED);
-            if held || after.is_some_and(|after| source <= *after) {
+            let backlog = row.backlog();
+            let held = backlog.destination.as_deref() == Some(UNROUTED);
+            if held || after.is_some_and(|after| backlog <= *after) {
                 continue;
             }
-            let due = found.entry(source.clone()).or_insert(Due {
-                source,
+            let due = found.entry(backlog.clone()).or_insert(Due {
+                backlog,
                 lowest: None,
                 waited: false,
                 keyed: false,
@@ -40,35 +40,35 @@ impl Table {
                 (None, false) => due.waited = true,
             }
         }
-        Look {
+        Found {
             more: found.len() > limit,
             due: found.into_values().take(limit).collect(),
             paused: self.paused.keys().cloned().collect(),
         }
     }
 
-    pub(super) fn aside(&self, what: Aside, scope: &Scope, after: Option<i64>, limit: usize) -> Vec<Stub> {
+    pub(super) fn parked(&self, what: Parked, scope: &Scope, after: Option<i64>, limit: usize) -> Vec<Stub> {
         self.rows
             .values()
-            .filter(|row| row.is_aside(what) && scope.contains(&row.event.namespace))
+            .filter(|row| row.is_parked(what) && scope.contains(&row.event.namespace))
             .filter(|row| after.is_none_or(|after| row.seq > after))
             .take(limit)
             .map(Row::stub)
             .collect()
     }
 
-    pub(super) fn let_go(&mut self, what: Aside, ids: &[Uuid], now: OffsetDateTime) -> Vec<Uuid> {
+    pub(super) fn unpark(&mut self, what: Parked, ids: &[Uuid], now: OffsetDateTime) -> Vec<Uuid> {
         let mut gone = Vec::new();
         for row in self.rows.values_mut() {
-            if !ids.contains(&row.id) || !row.is_aside(what) {
+            if !ids.contains(&row.id) || !row.is_parked(what) {
                 continue;
             }
             match what {
-                Aside::Unrouted => {
+                Parked::Unrouted => {
                     row.event.destination = None;
                     row.state.due = now;
                 }
-                Aside::Blocking => row.lane = None,
+                Parked::Blocking => row.lane = None,
             }
             row.updated_at = now;
             gone.push(row.id);
@@ -78,19 +78,19 @@ impl Table {
 }
 
 impl Row {
-    pub(super) fn source(&self) -> Source {
-        Source {
+    pub(super) fn backlog(&self) -> Backlog {
+        Backlog {
             destination: self.event.destination.clone(),
             namespace: self.event.namespace.clone(),
         }
     }
 
-    fn is_aside(&self, what: Aside) -> bool {
+    fn is_parked(&self, what: Parked) -> bool {
         match what {
-            Aside::Unrouted => {
+            Parked::Unrouted => {
                 self.state.status == Status::Pending && self.event.destination.as_deref() == Some(UNROUTED)
             }
-            Aside::Blocking => self.state.status == Status::Dead && self.lane.is_some(),
+            Parked::Blocking => self.state.status == Status::Dead && self.lane.is_some(),
         }
     }
 

@@ -2,11 +2,11 @@
 
 use pillarbox::Event;
 use pillarbox_store::Scope;
-use pillarbox_store::store::{Due, Share, Source, Take};
+use pillarbox_store::store::{Backlog, Due, Share, Take};
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, NOBODY, event, free_from, ids, retry, share, source};
+use super::bench::{Bench, NOBODY, backlog, event, free_from, ids, retry, share};
 use super::harness::{Capability, Field};
 
 /// Each with its lowest fresh row, whether something has waited, and whether something has a key.
@@ -22,11 +22,11 @@ pub async fn a_look_names_what_is_due_source_by_source(bench: Bench) -> Ran {
     bench.put(Event::new("till", "orders")).await;
     bench.age(60).await;
 
-    let due = bench.look().await.due;
+    let due = bench.find().await.due;
     let lowest = bench.show(fresh[0]).await.seq;
     let seen: Vec<(Option<&str>, &str)> = due
         .iter()
-        .map(|due| (due.source.destination.as_deref(), due.source.namespace.as_str()))
+        .map(|due| (due.backlog.destination.as_deref(), due.backlog.namespace.as_str()))
         .collect();
     assert_eq!(
         seen,
@@ -50,17 +50,17 @@ pub async fn a_look_goes_on_where_the_last_one_ended(bench: Bench) -> Ran {
     bench.needs(&[Field::Destination])?;
     let events: Vec<Event> = (0..7).map(|n| event().destination(format!("d{n}"))).collect();
     bench.put_all(&events).await;
-    let mut after: Option<Source> = None;
+    let mut after: Option<Backlog> = None;
     let mut seen = Vec::new();
     for expected in [3, 3, 1] {
         let look = bench
             .store()
-            .look(&Scope::All, after.as_ref(), 3)
+            .find(&Scope::All, after.as_ref(), 3)
             .await
             .expect("a look");
         assert_eq!((look.due.len(), look.more), (expected, expected == 3));
-        seen.extend(look.due.iter().map(|due| due.source.destination.clone()));
-        after = look.due.last().map(|due| due.source.clone());
+        seen.extend(look.due.iter().map(|due| due.backlog.destination.clone()));
+        after = look.due.last().map(|due| due.backlog.clone());
     }
     let expected: Vec<Option<String>> = events.into_iter().map(|event| event.destination).collect();
     assert_eq!(seen, expected);
@@ -79,27 +79,27 @@ pub async fn what_is_below_the_floor_is_named_by_a_look(bench: Bench) -> Ran {
     let claim = async |floor| {
         let above = Share {
             floor,
-            ..share(source(None), 10)
+            ..share(backlog(None), 10)
         };
         ids(&bench.claim_as(bench.request(Take::Free(vec![above]))).await)
     };
     assert_eq!(claim(first.seq).await, NOBODY);
-    let lowest = bench.look().await.due[0].lowest.expect("it is seen");
+    let lowest = bench.find().await.due[0].lowest.expect("it is seen");
     assert!(lowest < first.seq);
     assert_eq!(claim(lowest).await, [late]);
     Ok(())
 }
 
-/// Each source has its own limit, and those that are not asked for keep their rows.
+/// Each backlog has its own limit, and those that are not asked for keep their rows.
 pub async fn a_claim_takes_from_the_sources_that_it_names(bench: Bench) -> Ran {
     bench.needs(&[Field::Destination])?;
     let to = |name: &str| event().destination(name);
     let put = bench
         .put_all(&[to("a"), to("b"), to("a"), to("b"), to("c"), event()])
         .await;
-    let request = bench.request(free_from([source(Some("a")), source(Some("b"))], 1));
+    let request = bench.request(free_from([backlog(Some("a")), backlog(Some("b"))], 1));
     assert_eq!(ids(&bench.claim_as(request).await), put[..2]);
-    let request = bench.request(free_from([source(Some("b")), source(None)], 10));
+    let request = bench.request(free_from([backlog(Some("b")), backlog(None)], 10));
     assert_eq!(ids(&bench.claim_as(request).await), [put[3], put[5]]);
     Ok(())
 }
@@ -116,7 +116,7 @@ pub async fn every_tenant_gets_its_turn(bench: Bench) -> Ran {
     }
     let fair = Share {
         fair: true,
-        ..share(source(None), 6)
+        ..share(backlog(None), 6)
     };
     let claimed = bench.claim_as(bench.request(Take::Free(vec![fair]))).await;
     let of = |tenant: &Option<Uuid>| {
@@ -133,7 +133,7 @@ pub async fn every_tenant_gets_its_turn(bench: Bench) -> Ran {
 pub async fn a_pause_is_seen_by_every_look(bench: Bench) -> Ran {
     bench.needs(&[Field::Destination])?;
     bench.put(event().destination("chat")).await;
-    let paused = async || bench.look().await.paused;
+    let paused = async || bench.find().await.paused;
     assert!(paused().await.is_empty());
     bench.operate().pause("chat", "too loud").await.expect("pauses");
     bench.store().disable("chat", "410 Gone").await.expect("pauses");

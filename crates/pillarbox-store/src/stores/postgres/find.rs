@@ -1,4 +1,4 @@
-//! Finds sources in which something may be due, and rows that wait for something other than time.
+//! Finds backlogs in which something may be due, and rows that wait for something other than time.
 //!
 //! A look is one query by the simple protocol: what an idle worker costs.
 
@@ -10,20 +10,20 @@ use uuid::Uuid;
 
 use super::decode::event;
 use super::{Inner, store_error};
-use crate::store::{Aside, Due, Look, Scope, Source, StoreError, Stub};
+use crate::store::{Backlog, Due, Found, Parked, Scope, StoreError, Stub};
 
-pub(super) async fn look(
+pub(super) async fn find(
     inner: Arc<Inner>,
     scope: Scope,
-    after: Option<Source>,
+    after: Option<Backlog>,
     limit: usize,
-) -> Result<Look, StoreError> {
-    let statement = inner.sql.look(&scope, after.as_ref(), limit);
+) -> Result<Found, StoreError> {
+    let statement = inner.sql.find(&scope, after.as_ref(), limit);
     let rows = sqlx::raw_sql(statement.safe())
         .fetch_all(&inner.pool())
         .await
         .map_err(store_error)?;
-    let mut look = Look::default();
+    let mut look = Found::default();
     for row in &rows {
         if let Some(name) = row.try_get("paused").map_err(store_error)? {
             look.paused.push(name);
@@ -32,7 +32,7 @@ pub(super) async fn look(
         look.more |= row.try_get::<bool, _>("cut").map_err(store_error)?;
         look.due.push(due(row).map_err(store_error)?);
     }
-    look.due.sort_by(|a, b| a.source.cmp(&b.source));
+    look.due.sort_by(|a, b| a.backlog.cmp(&b.backlog));
     look.paused.sort();
     look.more |= look.due.len() > limit;
     look.due.truncate(limit);
@@ -42,7 +42,7 @@ pub(super) async fn look(
 fn due(row: &PgRow) -> Result<Due, sqlx::Error> {
     let destination: String = row.try_get("destination")?;
     Ok(Due {
-        source: Source {
+        backlog: Backlog {
             destination: Some(destination).filter(|name| !name.is_empty()),
             namespace: row.try_get("namespace")?,
         },
@@ -52,17 +52,17 @@ fn due(row: &PgRow) -> Result<Due, sqlx::Error> {
     })
 }
 
-pub(super) async fn aside(
+pub(super) async fn parked(
     inner: Arc<Inner>,
-    what: Aside,
+    what: Parked,
     scope: Scope,
     after: Option<i64>,
     limit: usize,
 ) -> Result<Vec<Stub>, StoreError> {
     // Word for word the predicate of the partial index that serves.
-    let statement = inner.sql.aside(match what {
-        Aside::Unrouted => "e.status = 'pending' and e.destination = 'unrouted'",
-        Aside::Blocking => {
+    let statement = inner.sql.parked(match what {
+        Parked::Unrouted => "e.status = 'pending' and e.destination = 'unrouted'",
+        Parked::Blocking => {
             "e.lane is not null and (e.status = 'dead' or (e.status = 'pending' and e.attempts > 0)) \
              and e.status = 'dead'"
         }
@@ -89,10 +89,10 @@ fn stub(row: &PgRow) -> Result<Stub, sqlx::Error> {
     })
 }
 
-pub(super) async fn let_go(inner: Arc<Inner>, what: Aside, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
+pub(super) async fn unpark(inner: Arc<Inner>, what: Parked, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
     let statement = match what {
-        Aside::Unrouted => inner.sql.let_go_unrouted.safe(),
-        Aside::Blocking => inner.sql.let_go_blocking.safe(),
+        Parked::Unrouted => inner.sql.unpark_unrouted.safe(),
+        Parked::Blocking => inner.sql.unpark_blocking.safe(),
     };
     inner.change(statement, ids).await
 }
