@@ -1,11 +1,11 @@
-//! What the engine has done since it started, in numbers.
+//! What a dispatcher has done since it started, in numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pillarbox_store::Verdict;
 use serde::Serialize;
 
-/// Counts that only grow. Read by anybody, at any time.
+/// Counts that only grow. Any thread may read them at any time.
 #[derive(Debug, Default)]
 pub struct Counters {
     claimed: AtomicU64,
@@ -23,23 +23,23 @@ pub struct Counters {
 /// The counts at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Snapshot {
-    /// Rows taken.
+    /// Rows claimed.
     pub claimed: u64,
-    /// Rows written down as delivered.
+    /// Rows settled as delivered.
     pub delivered: u64,
-    /// Attempts that failed and will be made again.
+    /// Attempts that failed and are retried.
     pub retried: u64,
-    /// Rows given up on, by an outcome or by a sweep.
+    /// Rows that are dead, by an outcome or by a sweep.
     pub dead: u64,
-    /// Rows given back with their attempt.
+    /// Rows released: pending again, without using an attempt.
     pub released: u64,
-    /// Rows under which a connection was closed.
+    /// Rows that became suspects, because their connection was lost.
     pub suspected: u64,
-    /// Rows that no route led anywhere.
+    /// Rows that no route matched.
     pub unrouted: u64,
-    /// Of those, the ones that were deleted because the configuration says so.
+    /// Unrouted rows that were deleted, because the settings say so.
     pub deleted: u64,
-    /// Rows that were no longer ours when we wanted to send or settle them.
+    /// Rows whose lease was lost before they were sent or settled.
     pub lost: u64,
     /// Calls to the store that failed.
     pub store_errors: u64,

@@ -1,40 +1,43 @@
-//! The engine: claims events from a [store](pillarbox_store::Store), gets each to its
-//! [sink](pillarbox::Sink) and writes down what came of it. It knows no SQL, no HTTP and no broker.
+//! The engine: claims events from a [store](pillarbox_store::Store), sends each to its [sinks](pillarbox::Sink) and
+//! settles the result. It knows no SQL, no HTTP and no broker.
 //!
-//! ```text
-//!  store ▶ finder: where there is work
-//!            ▼
-//!  store ▶ claimer ▶ router ▶ lanes ▶ attempt ▶ settler ▶ store
-//!            ▲         (one task per destination,   │
-//!            │          with its gate)              │ room is free
-//!            └──────────────────────────────────────┘
-//!  aside: renewer, sweeper, steward, usher, heart
+//! ```no_run
+//! # use std::sync::Arc;
+//! # async fn run(store: impl pillarbox_store::Store, sink: impl pillarbox::Sink)
+//! # -> Result<(), Box<dyn std::error::Error>> {
+//! use pillarbox_dispatch::{Destination, Dispatcher};
+//! use tokio_util::sync::CancellationToken;
+//!
+//! let dispatcher = Dispatcher::builder(Arc::new(store))
+//!     .destination(Destination::new("mailer", sink))
+//!     .build()?;
+//! let shutdown = CancellationToken::new();
+//! dispatcher.run(shutdown).await;
+//! # Ok(())
+//! # }
 //! ```
 //!
-//! Why so many tasks: claim, send and settle overlap, so that neither the database nor a destination
-//! waits for the other; a destination that hangs holds up its own task and no other; renewing and
-//! sweeping go on whatever the rest does. Each task is a noun with one verb, and says when it wants
-//! to be called again; only `task` loops and waits.
+//! The folders follow the event:
 //!
-//! | module | what it does | who it talks to |
+//! | folder | what it does | calls |
 //! |---|---|---|
-//! | `finder` (with `poll_backoff`, `backlogs`) | sees where there is work, and what is paused | store |
-//! | `claimer` (with `suspects`) | takes rows from open backlogs when there is room | store, router |
-//! | [`router`], [`policy`] | which destinations, and how (pure) | – |
-//! | `router` (with `entrance`) | families, what leads nowhere, what cannot go now | store, lanes, settler |
-//! | `lanes` (with `queues`, `gate`, `rate`, `cuts`, `crowd`) | whose turn it is, and what follows from an outcome | sink, settler |
-//! | `attempt` | one try | sink |
-//! | `settler` | writes outcomes in batches | store |
-//! | `renewer` | renews leases | store |
-//! | `sweeper` | buries what is used up, finds what lost its worker | store, claimer |
-//! | `lane_leases` | sees to it that our part of the lanes is ours | store |
-//! | `usher` | brings back what was put aside | store |
-//! | `heartbeat` | says that we live | store |
-//! | `held` | what is claimed and not settled: the room that is left | all of them |
-//! | [`dispatcher`] | starts them, and stops them in order | – |
+//! | `find` | finds the backlogs that have due rows | store |
+//! | `claim` | claims rows from them when there is room; suspects apart from the others | store |
+//! | `route` | finds the destinations of each row; several make a family | store |
+//! | `send` | one sender per destination: key order, concurrency, rate, breaker, attempts | sink |
+//! | `settle` | writes verdicts in batches | store |
+//! | `side` | renews leases, sweeps, leases lanes, reroutes, unblocks keys, writes heartbeats, imports | store |
+//! | `worker` | what all tasks share: the loop, rows in flight, the health of the store | – |
+//!
+//! Why so many tasks: claim, send and settle overlap, so that neither the database nor a destination waits for the other.
+//! A destination that hangs delays its own sender and nothing else. Leases are renewed and rows swept whatever the others
+//! do. Each task is a noun with one verb and returns when it wants to be called again. Only `worker::task` loops and
+//! waits.
 
+mod builder;
 mod claim;
 mod counters;
+mod destination;
 mod dispatcher;
 mod find;
 mod policy;
@@ -45,8 +48,10 @@ mod settle;
 mod side;
 mod worker;
 
+pub use builder::Builder;
 pub use counters::{Counters, Snapshot};
-pub use dispatcher::{Builder, Destination, Dispatcher};
+pub use destination::Destination;
+pub use dispatcher::Dispatcher;
 pub use policy::{OnDead, Overrides, Policy, Rate};
 pub use route::route_table::{OneOf, Pattern, Route};
 pub use settings::{Settings, SettingsError, Unrouted};

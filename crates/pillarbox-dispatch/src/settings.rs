@@ -1,51 +1,59 @@
-//! How the engine works, and which combinations cannot work.
+//! How a dispatcher works, and which settings are rejected.
 
 use std::time::Duration;
 
 use pillarbox_store::Scope;
 use pillarbox_store::store::LANES;
 
-/// How a dispatcher works. The defaults suit most; [`validate`](Self::validate) refuses what cannot work.
+/// How a dispatcher works. The defaults suit most applications. [`validate`](Self::validate) rejects impossible values.
+///
+/// ```
+/// # use std::time::Duration;
+/// use pillarbox_dispatch::Settings;
+///
+/// let settings = Settings {
+///     poll_interval: Duration::from_millis(100),
+///     ..Settings::default()
+/// };
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// For how long a claim holds. Renewed at half of it.
+    /// How long a claim is valid. Renewed after half of it.
     pub lease: Duration,
-    /// How long an attempt may take, for destinations that do not say.
+    /// How long an attempt may take, for destinations without their own timeout.
     pub timeout: Duration,
-    /// The longest wait between two looks when there is nothing to do.
+    /// The longest time between two searches of an idle worker.
     pub poll_interval: Duration,
-    /// How many rows a claim asks for at the most; twice as many if they have keys, and of a few hot keys as many as
-    /// there is room for.
+    /// The most rows of one claim. Rows with keys are claimed in twice that number, and as many as there is room for if
+    /// they have few keys.
     pub batch: usize,
-    /// How many rows may be claimed and not settled.
+    /// How many rows may be in flight.
     pub max_in_flight: usize,
-    /// How many bytes of payload may be claimed and not settled. One row may go over it, because a row
-    /// that is larger than the whole has to be sent too.
+    /// How many bytes of payload may be in flight. One row may exceed it, so that a larger row is sent too.
     pub max_bytes: usize,
     /// How long attempts may go on after a shutdown began.
     pub grace: Duration,
-    /// How often rows whose attempts are used up are looked for.
+    /// How often rows whose attempts are used up are swept.
     pub sweep_interval: Duration,
-    /// Which rows are ours.
+    /// The namespaces that this dispatcher serves.
     pub scope: Scope,
-    /// How many attempts a row has that does not know its destination yet.
+    /// How many attempts a row has that has no destination yet.
     pub max_attempts: u32,
-    /// Into how many ranges the lanes of a namespace are divided, among which workers share: at least as many as
-    /// there are workers.
+    /// The number of lane ranges of a namespace, which workers share: at least as many as there are workers.
     pub lane_ranges: u16,
-    /// What becomes of events that no route leads anywhere.
+    /// What happens to events that no route matches.
     pub unrouted: Unrouted,
-    /// How often this worker says that it is alive: so often, and three times in a lease if that is more often.
+    /// The longest time between two heartbeats. There are at least three per lease.
     pub heartbeat: Duration,
 }
 
-/// What becomes of events that no route leads anywhere.
+/// What happens to events that no route matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unrouted {
-    /// They wait, visibly, until there is a route.
+    /// They are held, visibly, until a route matches.
     #[default]
     Hold,
-    /// They are deleted: nobody wants them.
+    /// They are deleted.
     Delete,
     /// They are dead, with a reason.
     Dead,
@@ -71,13 +79,13 @@ impl Default for Settings {
     }
 }
 
-/// A setting that cannot work, and why.
+/// An impossible setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct SettingsError {
-    /// Which.
+    /// The name of the setting.
     pub field: &'static str,
-    /// A sentence that says what to do.
+    /// Why it is rejected, and what to do.
     pub message: String,
 }
 
@@ -91,51 +99,51 @@ impl SettingsError {
 }
 
 impl Settings {
-    /// Refuses what cannot work.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// The first setting that cannot work, with a sentence.
+    /// The first impossible setting.
     pub fn validate(&self) -> Result<(), SettingsError> {
-        let refuse = |field, message: &str| Err(SettingsError::new(field, message));
+        let reject = |field, message: &str| Err(SettingsError::new(field, message));
         if self.lease.is_zero() {
-            return refuse("lease", "must not be zero: nothing could be sent within it");
+            return reject("lease", "must not be zero: no event could be sent within it");
         }
-        // An idle worker looks once in that time; a lost lease has to be found before the next is over.
+        // An idle worker searches once per interval, and has to find an expired lease before the next one expires.
         if self.poll_interval > self.lease / 3 {
-            return refuse("poll_interval", "must be at most a third of `lease`");
+            return reject("poll_interval", "must be at most a third of `lease`");
         }
         if self.poll_interval.is_zero() {
-            return refuse(
+            return reject(
                 "poll_interval",
                 "must not be zero: an idle worker would never rest",
             );
         }
         if self.sweep_interval.is_zero() {
-            return refuse("sweep_interval", "must not be zero: the sweeper would never rest");
+            return reject("sweep_interval", "must not be zero: the sweeper would never rest");
         }
         self.validate_timeout(self.timeout)?;
         if self.batch == 0 {
-            return refuse("batch", "must be at least 1");
+            return reject("batch", "must be at least 1");
         }
         if self.max_in_flight == 0 {
-            return refuse("max_in_flight", "must be at least 1");
+            return reject("max_in_flight", "must be at least 1");
         }
         if self.max_bytes == 0 {
-            return refuse("max_bytes", "must be at least 1");
+            return reject("max_bytes", "must be at least 1");
         }
         if self.max_attempts == 0 {
-            return refuse("max_attempts", "must be at least 1: nothing could be tried");
+            return reject("max_attempts", "must be at least 1: no event could be sent");
         }
         if self.lane_ranges == 0 || self.lane_ranges > LANES {
-            return refuse("lane_ranges", "must be at least 1 and at most 4096");
+            return reject("lane_ranges", "must be at least 1 and at most 4096");
         }
         if self.heartbeat.is_zero() {
-            return refuse("heartbeat", "must not be zero: the worker would do nothing else");
+            return reject("heartbeat", "must not be zero: the worker would do nothing else");
         }
         Ok(())
     }
 
-    /// Refuses a destination's timeout that does not fit into the lease.
+    /// Checks that a destination's timeout fits into the lease.
     pub(crate) fn validate_timeout(&self, timeout: Duration) -> Result<(), SettingsError> {
         if timeout.is_zero() {
             return Err(SettingsError::new(
@@ -143,7 +151,7 @@ impl Settings {
                 "must not be zero: no attempt could be answered within it",
             ));
         }
-        // A lease shorter than an attempt means that two workers deliver the same event.
+        // A lease shorter than an attempt means that two workers send the same event.
         if self.lease < timeout.saturating_mul(2) {
             let message = format!("must be at least twice `timeout`, which is {timeout:?}");
             return Err(SettingsError::new("lease", message));
@@ -156,42 +164,42 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn refused(change: impl FnOnce(&mut Settings)) -> &'static str {
+    fn rejected(change: impl FnOnce(&mut Settings)) -> &'static str {
         let mut settings = Settings::default();
         change(&mut settings);
-        settings.validate().expect_err("cannot work").field
+        settings.validate().expect_err("impossible").field
     }
 
     #[test]
-    fn the_defaults_work() {
+    fn the_defaults_are_valid() {
         assert_eq!(Settings::default().validate(), Ok(()));
     }
 
     #[test]
-    fn what_cannot_work_is_refused() {
-        assert_eq!(refused(|s| s.lease = Duration::ZERO), "lease");
-        assert_eq!(refused(|s| s.lease = Duration::from_secs(39)), "lease");
+    fn impossible_settings_are_rejected() {
+        assert_eq!(rejected(|s| s.lease = Duration::ZERO), "lease");
+        assert_eq!(rejected(|s| s.lease = Duration::from_secs(39)), "lease");
         assert_eq!(
-            refused(|s| s.poll_interval = Duration::from_secs(21)),
+            rejected(|s| s.poll_interval = Duration::from_secs(21)),
             "poll_interval"
         );
-        assert_eq!(refused(|s| s.poll_interval = Duration::ZERO), "poll_interval");
-        assert_eq!(refused(|s| s.sweep_interval = Duration::ZERO), "sweep_interval");
-        assert_eq!(refused(|s| s.timeout = Duration::ZERO), "timeout");
-        assert_eq!(refused(|s| s.batch = 0), "batch");
-        assert_eq!(refused(|s| s.max_in_flight = 0), "max_in_flight");
-        assert_eq!(refused(|s| s.max_bytes = 0), "max_bytes");
-        assert_eq!(refused(|s| s.max_attempts = 0), "max_attempts");
-        assert_eq!(refused(|s| s.lane_ranges = 0), "lane_ranges");
-        assert_eq!(refused(|s| s.lane_ranges = 4097), "lane_ranges");
-        assert_eq!(refused(|s| s.heartbeat = Duration::ZERO), "heartbeat");
+        assert_eq!(rejected(|s| s.poll_interval = Duration::ZERO), "poll_interval");
+        assert_eq!(rejected(|s| s.sweep_interval = Duration::ZERO), "sweep_interval");
+        assert_eq!(rejected(|s| s.timeout = Duration::ZERO), "timeout");
+        assert_eq!(rejected(|s| s.batch = 0), "batch");
+        assert_eq!(rejected(|s| s.max_in_flight = 0), "max_in_flight");
+        assert_eq!(rejected(|s| s.max_bytes = 0), "max_bytes");
+        assert_eq!(rejected(|s| s.max_attempts = 0), "max_attempts");
+        assert_eq!(rejected(|s| s.lane_ranges = 0), "lane_ranges");
+        assert_eq!(rejected(|s| s.lane_ranges = 4097), "lane_ranges");
+        assert_eq!(rejected(|s| s.heartbeat = Duration::ZERO), "heartbeat");
     }
 
     #[test]
-    fn a_refusal_is_a_sentence() {
+    fn an_error_names_the_setting_and_what_to_do() {
         let error = Settings::default()
             .validate_timeout(Duration::from_secs(31))
-            .expect_err("does not fit");
+            .expect_err("too long for the lease");
         assert_eq!(
             error.to_string(),
             "lease: must be at least twice `timeout`, which is 31s"

@@ -1,38 +1,10 @@
-//! Whose turn it is: everybody's, or that of a row that is to be alone. Pure.
+//! When a suspect is tried alone. Pure.
 //!
-//! A row that had two attempts and whose lease ran out may be what killed its workers. It is taken
-//! with nothing else of this worker in flight, so that the next crash is its own. That stops all other
-//! work, so that after such a turn everybody else has at least as much time as it took: a slow
-//! destination cannot starve the rest.
+//! A row whose lease expired after two attempts may be what killed its workers. It is claimed with nothing else of this
+//! worker in flight, so that the next crash is its own. That stops all other work. So the other rows get at least as much
+//! time afterwards as the suspect took: a slow destination cannot starve them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-use tokio::sync::Notify;
-
-/// Word from the sweeper that a row wants to be alone.
-#[derive(Debug, Default)]
-pub(crate) struct Asked {
-    asked: AtomicBool,
-    bell: Notify,
-}
-
-impl Asked {
-    pub(crate) fn ask(&self) {
-        self.asked.store(true, Ordering::Release);
-        self.bell.notify_one();
-    }
-
-    /// Was it asked since the last time?
-    pub(crate) fn take(&self) -> bool {
-        self.asked.swap(false, Ordering::AcqRel)
-    }
-
-    /// Waits until it is asked. Safe to cancel.
-    pub(crate) async fn heard(&self) {
-        self.bell.notified().await;
-    }
-}
 
 /// What the claimer should do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,48 +21,49 @@ pub(crate) enum Step {
 #[derive(Debug, Default)]
 pub(crate) struct Suspects {
     wanted: bool,
-    turn: Turn,
+    phase: Phase,
     not_before: Duration,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-enum Turn {
+enum Phase {
+    /// All rows are claimed.
     #[default]
-    Everybody,
-    /// Stopped claiming at this time; waiting for silence.
-    Hush(Duration),
-    /// Stopped claiming at this time; the one row is under target.
+    Normal,
+    /// Claims stopped at this time, until nothing is in flight.
+    Draining(Duration),
+    /// Claims stopped at this time, and the suspect is in flight.
     Alone(Duration),
 }
 
 impl Suspects {
-    /// A row wants to be alone.
+    /// There is a suspect to be tried alone.
     pub(crate) fn want(&mut self) {
         self.wanted = true;
     }
 
     /// What to do now, with so many rows in flight.
     pub(crate) fn step(&mut self, in_flight: usize, now: Duration) -> Step {
-        if let (Turn::Alone(since), 0) = (self.turn, in_flight) {
-            self.turn = Turn::Everybody;
+        if let (Phase::Alone(since), 0) = (self.phase, in_flight) {
+            self.phase = Phase::Normal;
             self.not_before = now + now.saturating_sub(since);
         }
-        if matches!(self.turn, Turn::Everybody) && self.wanted && now >= self.not_before {
-            self.turn = Turn::Hush(now);
+        if matches!(self.phase, Phase::Normal) && self.wanted && now >= self.not_before {
+            self.phase = Phase::Draining(now);
         }
-        match (self.turn, in_flight) {
-            (Turn::Everybody, _) => Step::Claim,
-            (Turn::Hush(_), 0) => Step::ClaimAlone,
-            (Turn::Hush(_) | Turn::Alone(_), _) => Step::Wait,
+        match (self.phase, in_flight) {
+            (Phase::Normal, _) => Step::Claim,
+            (Phase::Draining(_), 0) => Step::ClaimAlone,
+            (Phase::Draining(_) | Phase::Alone(_), _) => Step::Wait,
         }
     }
 
-    /// The claim for one row found one, or did not: then nobody wants to be alone any more.
+    /// The claim of one suspect found one, or there is none left.
     pub(crate) fn claimed(&mut self, found: bool) {
-        self.turn = match self.turn {
-            Turn::Hush(since) if found => Turn::Alone(since),
-            Turn::Hush(_) | Turn::Everybody => Turn::Everybody,
-            Turn::Alone(since) => Turn::Alone(since),
+        self.phase = match self.phase {
+            Phase::Draining(since) if found => Phase::Alone(since),
+            Phase::Draining(_) | Phase::Normal => Phase::Normal,
+            Phase::Alone(since) => Phase::Alone(since),
         };
         self.wanted &= found;
     }
@@ -105,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_claimed_alone_only_in_silence() {
+    fn a_suspect_is_claimed_only_with_nothing_in_flight() {
         let mut suspects = Suspects::default();
         assert_eq!(suspects.step(5, s(0)), Step::Claim);
         suspects.want();
@@ -116,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_else_has_as_much_time_as_the_turn_took() {
+    fn other_rows_get_as_much_time_as_the_suspect_took() {
         let mut suspects = Suspects::default();
         suspects.want();
         assert_eq!(suspects.step(0, s(10)), Step::ClaimAlone);
@@ -127,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn when_there_is_none_everything_goes_on() {
+    fn without_a_suspect_all_rows_are_claimed() {
         let mut suspects = Suspects::default();
         suspects.want();
         assert_eq!(suspects.step(0, s(10)), Step::ClaimAlone);

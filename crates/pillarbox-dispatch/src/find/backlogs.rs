@@ -1,7 +1,6 @@
-//! Where there is work: what the finder saw and the claimer has not used up. Locked briefly, never across an await.
+//! Which backlogs have work: the finder adds them, the claimer claims from them. Locked briefly, never across an await.
 //!
-//! Everything here is a hint. A backlog that is missing is found by the next look; one that is named for nothing
-//! costs an empty claim.
+//! Everything here is a hint. The next search finds a missing backlog, and one without work costs an empty claim.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -10,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pillarbox_store::store::{Backlog, Due, Share};
 use tokio::sync::Notify;
 
-/// With or without a key: they are claimed in different targets.
+/// Rows without or with a key: they are claimed by different statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Free,
@@ -26,21 +25,21 @@ impl Kind {
     }
 }
 
-/// Is there anything to take?
+/// Is there anything to claim?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Work {
     #[default]
     None,
     Ready,
-    /// A claim took what it could. For keys, there is more when what was taken is done with.
-    Taken,
-    /// Its destination takes nothing now.
-    Closed,
+    /// A claim took what it could. Keys have more when their claimed rows are settled.
+    Claimed,
+    /// Its destination has no room or is unavailable.
+    NoRoom,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// From which `seq` on fresh rows are looked for.
+    /// The `seq` from which fresh rows are searched.
     floor: i64,
     free: Work,
     keyed: Work,
@@ -58,47 +57,47 @@ impl Entry {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Backlogs {
-    book: Mutex<Book>,
+    entries: Mutex<Entries>,
     ready: Notify,
-    dry: Notify,
+    exhausted: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Book {
-    entries: BTreeMap<Backlog, Entry>,
-    /// The backlog that was served last: the next comes first.
-    served: Option<Backlog>,
-    /// Did a claim find something since the finder looked last?
-    found: bool,
-    /// How many rows with a key were settled since keys were looked at again.
+struct Entries {
+    by_backlog: BTreeMap<Backlog, Entry>,
+    /// The backlog that was claimed from last: the one after it comes first.
+    last: Option<Backlog>,
+    /// Did a claim find rows since the finder last asked?
+    found_rows: bool,
+    /// How many rows with a key were settled since keys were last made ready.
     settled: usize,
 }
 
-/// What a claim took from one backlog.
+/// How much a claim took from one backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) rows: usize,
-    /// From where to look for fresh rows the next time.
+    /// From which `seq` to search fresh rows the next time.
     pub(crate) floor: Option<i64>,
 }
 
 impl Backlogs {
-    /// The finder saw these, in the part that begins after `after` and goes on to the end unless there is `more`.
-    pub(crate) fn saw(&self, after: Option<&Backlog>, due: Vec<Due>, more: bool) {
-        let mut book = self.book();
+    /// A search found these backlogs, after `after` and up to the end, or up to the last of them if there are `more`.
+    pub(crate) fn found(&self, after: Option<&Backlog>, due: Vec<Due>, more: bool) {
+        let mut entries = self.entries();
         let begin = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
         let end = match (more, due.last()) {
             (true, Some(last)) => Bound::Included(last.backlog.clone()),
             (true, None) | (false, _) => Bound::Unbounded,
         };
-        let looked_at: Vec<Backlog> = book
-            .entries
+        let searched: Vec<Backlog> = entries
+            .by_backlog
             .range((begin, end))
             .map(|(backlog, _)| backlog.clone())
             .collect();
-        let mut before: BTreeMap<Backlog, Entry> = looked_at
+        let mut before: BTreeMap<Backlog, Entry> = searched
             .into_iter()
-            .filter_map(|backlog| book.entries.remove_entry(&backlog))
+            .filter_map(|backlog| entries.by_backlog.remove_entry(&backlog))
             .collect();
         for due in due {
             let mut entry = before.remove(&due.backlog).unwrap_or_default();
@@ -109,14 +108,14 @@ impl Backlogs {
                 Work::None
             };
             entry.keyed = if due.keyed { Work::Ready } else { Work::None };
-            book.entries.insert(due.backlog, entry);
+            entries.by_backlog.insert(due.backlog, entry);
         }
-        drop(book);
+        drop(entries);
         self.ready.notify_one();
     }
 
-    /// What to take: from `most` backlogs at the most, beginning after the one served last, of each as much as
-    /// `room` says and all together about `rows`.
+    /// What to claim: from at most `most` backlogs, in rotation, about `rows` in all. `room` returns how many rows a
+    /// backlog's destination takes, and whether it is fair to tenants.
     pub(crate) fn shares(
         &self,
         kind: Kind,
@@ -124,11 +123,11 @@ impl Backlogs {
         rows: usize,
         room: impl Fn(&Backlog) -> Option<(usize, bool)>,
     ) -> Vec<Share> {
-        let mut book = self.book();
-        let served = book.served.clone();
-        let later = |backlog: &Backlog| served.as_ref().is_none_or(|served| backlog > served);
+        let mut entries = self.entries();
+        let last = entries.last.clone();
+        let is_later = |backlog: &Backlog| last.as_ref().is_none_or(|last| backlog > last);
         let mut shares: Vec<Share> = Vec::new();
-        for (backlog, entry) in &mut book.entries {
+        for (backlog, entry) in &mut entries.by_backlog {
             if *entry.work(kind) != Work::Ready {
                 continue;
             }
@@ -139,87 +138,87 @@ impl Backlogs {
                     floor: entry.floor,
                     fair,
                 }),
-                Some(_) | None => *entry.work(kind) = Work::Closed,
+                Some(_) | None => *entry.work(kind) = Work::NoRoom,
             }
         }
-        shares.sort_by_key(|share| !later(&share.backlog));
+        shares.sort_by_key(|share| !is_later(&share.backlog));
         shares.truncate(most.min(rows));
         let each = rows / shares.len().max(1);
         for share in &mut shares {
             share.limit = share.limit.min(each.max(1));
         }
         match shares.last() {
-            Some(last) => book.served = Some(last.backlog.clone()),
-            None => self.is_dry(book),
+            Some(last) => entries.last = Some(last.backlog.clone()),
+            None => self.notify_exhausted(entries),
         }
         shares
     }
 
     /// A claim took this from these shares, one for each.
-    pub(crate) fn took(&self, kind: Kind, shares: &[Share], taken: &[Taken]) {
-        let mut book = self.book();
+    pub(crate) fn claimed(&self, kind: Kind, shares: &[Share], taken: &[Taken]) {
+        let mut entries = self.entries();
         for (share, taken) in shares.iter().zip(taken) {
             let rows = taken.rows;
-            book.found |= rows > 0;
-            let Some(entry) = book.entries.get_mut(&share.backlog) else {
+            entries.found_rows |= rows > 0;
+            let Some(entry) = entries.by_backlog.get_mut(&share.backlog) else {
                 continue;
             };
-            // Of a key only so much is taken at once: there may be more keys, also where less came than was asked for.
+            // A claim takes only so many rows of a key. There may be more keys, although fewer rows came than were asked for.
             let enough = match kind {
                 Kind::Free => share.limit,
                 Kind::Keyed => share.limit.div_ceil(4),
             };
             if rows < enough {
-                *entry.work(kind) = Work::Taken;
+                *entry.work(kind) = Work::Claimed;
             }
             entry.floor = taken.floor.unwrap_or(entry.floor);
         }
-        self.is_dry(book);
+        self.notify_exhausted(entries);
     }
 
-    /// Rows were settled, so many of them with a key; so many with a key are left in flight.
+    /// Rows were settled: `keyed` of them have a key, and `left` with a key are in flight.
     ///
-    /// A destination may take more. The next of a key may go, but most keys still have a row in flight until about
-    /// half of them are done; asking after every few would be for nothing.
+    /// Destinations may have room again. Keys are ready when about half of their rows in flight are settled: before that
+    /// most keys still have a row in flight, and a claim would find little.
     pub(crate) fn settled(&self, keyed: usize, left: usize) {
-        let mut book = self.book();
-        book.settled += keyed;
-        let again = book.settled > 0 && book.settled >= left;
+        let mut entries = self.entries();
+        entries.settled += keyed;
+        let again = entries.settled > 0 && entries.settled >= left;
         if again {
-            book.settled = 0;
+            entries.settled = 0;
         }
-        drop(book);
-        self.stir(again);
+        drop(entries);
+        self.recheck(again);
     }
 
-    /// A destination may take more; with `keys`, so may keys of which rows were taken.
-    pub(crate) fn stir(&self, keys: bool) {
-        let mut book = self.book();
-        let mut stirred = false;
-        for entry in book.entries.values_mut() {
+    /// Destinations may have room again. With `keys`, keys that were claimed from are ready too.
+    pub(crate) fn recheck(&self, keys: bool) {
+        let mut entries = self.entries();
+        let mut is_ready = false;
+        for entry in entries.by_backlog.values_mut() {
             for kind in [Kind::Free, Kind::Keyed] {
                 let work = entry.work(kind);
-                let again = *work == Work::Closed || (keys && kind == Kind::Keyed && *work == Work::Taken);
+                let again = *work == Work::NoRoom || (keys && kind == Kind::Keyed && *work == Work::Claimed);
                 if again {
                     *work = Work::Ready;
-                    stirred = true;
+                    is_ready = true;
                 }
             }
         }
-        drop(book);
-        if stirred {
+        drop(entries);
+        if is_ready {
             self.ready.notify_one();
         }
     }
 
-    /// Is there anything left to take?
+    /// Is there anything to claim?
     pub(crate) fn has_work(&self) -> bool {
-        self.book().has_work()
+        self.entries().has_work()
     }
 
-    /// Did a claim find something since this was asked last?
-    pub(crate) fn found(&self) -> bool {
-        std::mem::take(&mut self.book().found)
+    /// Did a claim find rows since this was last called?
+    pub(crate) fn take_found_rows(&self) -> bool {
+        std::mem::take(&mut self.entries().found_rows)
     }
 
     /// Waits until there may be work. Safe to cancel.
@@ -227,27 +226,27 @@ impl Backlogs {
         self.ready.notified().await;
     }
 
-    /// Waits until everything is taken. Safe to cancel.
-    pub(crate) async fn dry(&self) {
-        self.dry.notified().await;
+    /// Waits until all work is claimed. Safe to cancel.
+    pub(crate) async fn exhausted(&self) {
+        self.exhausted.notified().await;
     }
 
-    fn is_dry(&self, book: MutexGuard<'_, Book>) {
-        let dry = !book.has_work();
-        drop(book);
-        if dry {
-            self.dry.notify_one();
+    fn notify_exhausted(&self, entries: MutexGuard<'_, Entries>) {
+        let is_exhausted = !entries.has_work();
+        drop(entries);
+        if is_exhausted {
+            self.exhausted.notify_one();
         }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Book {
+impl Entries {
     fn has_work(&self) -> bool {
-        self.entries
+        self.by_backlog
             .values()
             .any(|entry| entry.free == Work::Ready || entry.keyed == Work::Ready)
     }
@@ -282,26 +281,26 @@ mod tests {
             .collect()
     }
 
-    fn seen(names: &[&str]) -> Backlogs {
+    fn backlogs(names: &[&str]) -> Backlogs {
         let backlogs = Backlogs::default();
-        backlogs.saw(None, names.iter().map(|name| due(name, 1)).collect(), false);
+        backlogs.found(None, names.iter().map(|name| due(name, 1)).collect(), false);
         backlogs
     }
 
     #[test]
-    fn backlogs_are_served_in_rotation() {
-        let backlogs = seen(&["a", "b", "c", "d", "e"]);
-        let mut served = Vec::new();
+    fn backlogs_are_claimed_from_in_rotation() {
+        let backlogs = backlogs(&["a", "b", "c", "d", "e"]);
+        let mut claimed = Vec::new();
         for _ in 0..3 {
             let shares = backlogs.shares(Kind::Free, 2, 100, |_| Some((10, false)));
-            served.extend(names(&shares).into_iter().map(str::to_owned));
+            claimed.extend(names(&shares).into_iter().map(str::to_owned));
         }
-        assert_eq!(served, ["a", "b", "c", "d", "e", "a"]);
+        assert_eq!(claimed, ["a", "b", "c", "d", "e", "a"]);
     }
 
     #[test]
-    fn one_without_room_is_passed_over_and_the_others_share_the_rows() {
-        let backlogs = seen(&["a", "b", "c"]);
+    fn a_backlog_without_room_is_skipped_and_the_others_share_the_rows() {
+        let backlogs = backlogs(&["a", "b", "c"]);
         let room = |backlog: &Backlog| (backlog.destination.as_deref() != Some("b")).then_some((50, false));
         let shares = backlogs.shares(Kind::Free, 10, 60, room);
         assert_eq!(names(&shares), ["a", "c"]);
@@ -309,67 +308,67 @@ mod tests {
     }
 
     #[test]
-    fn what_gave_less_than_asked_is_left_until_it_is_seen_again() {
-        let backlogs = seen(&["a"]);
+    fn a_backlog_with_fewer_rows_than_asked_is_left_until_it_is_found_again() {
+        let backlogs = backlogs(&["a"]);
         let ask = || backlogs.shares(Kind::Free, 10, 5, |_| Some((5, false)));
         let shares = ask();
         let took = |rows, floor| [Taken { rows, floor }];
-        backlogs.took(Kind::Free, &shares, &took(5, Some(40)));
+        backlogs.claimed(Kind::Free, &shares, &took(5, Some(40)));
         assert_eq!(ask()[0].floor, 40);
-        backlogs.took(Kind::Free, &shares, &took(4, None));
-        assert!(ask().is_empty() && backlogs.found() && !backlogs.found());
-        backlogs.saw(None, vec![due("a", 7)], false);
+        backlogs.claimed(Kind::Free, &shares, &took(4, None));
+        assert!(ask().is_empty() && backlogs.take_found_rows() && !backlogs.take_found_rows());
+        backlogs.found(None, vec![due("a", 7)], false);
         assert_eq!(ask()[0].floor, 7, "a late commit is found below the floor");
     }
 
     #[test]
-    fn a_claim_of_some_keys_does_not_say_that_there_are_no_others() {
-        let backlogs = seen(&["a"]);
+    fn a_claim_of_some_keys_leaves_the_others_ready() {
+        let backlogs = backlogs(&["a"]);
         let ask = || backlogs.shares(Kind::Keyed, 10, 100, |_| Some((100, false)));
         let took = |rows| [Taken { rows, floor: None }];
-        backlogs.took(Kind::Keyed, &ask(), &took(25));
+        backlogs.claimed(Kind::Keyed, &ask(), &took(25));
         assert_eq!(ask().len(), 1);
-        backlogs.took(Kind::Keyed, &ask(), &took(24));
+        backlogs.claimed(Kind::Keyed, &ask(), &took(24));
         assert!(ask().is_empty());
     }
 
     #[test]
-    fn keys_go_on_when_what_was_taken_is_done_with() {
-        let backlogs = seen(&["a"]);
+    fn keys_are_ready_again_when_their_rows_are_settled() {
+        let backlogs = backlogs(&["a"]);
         let shares = backlogs.shares(Kind::Keyed, 10, 5, |_| Some((5, false)));
-        backlogs.took(Kind::Keyed, &shares, &[NOTHING]);
+        backlogs.claimed(Kind::Keyed, &shares, &[NOTHING]);
         assert!(
             backlogs
                 .shares(Kind::Keyed, 10, 5, |_| Some((5, false)))
                 .is_empty()
         );
-        backlogs.stir(false);
+        backlogs.recheck(false);
         assert!(
             backlogs
                 .shares(Kind::Keyed, 10, 5, |_| Some((5, false)))
                 .is_empty()
         );
-        backlogs.stir(true);
+        backlogs.recheck(true);
         assert_eq!(backlogs.shares(Kind::Keyed, 10, 5, |_| Some((5, false))).len(), 1);
     }
 
     #[test]
-    fn keys_are_looked_at_again_when_half_of_what_was_taken_is_done() {
-        let backlogs = seen(&["a"]);
+    fn keys_are_ready_again_when_half_of_their_rows_are_settled() {
+        let backlogs = backlogs(&["a"]);
         let ask = || backlogs.shares(Kind::Keyed, 10, 5, |_| Some((5, false)));
-        backlogs.took(Kind::Keyed, &ask(), &[NOTHING]);
+        backlogs.claimed(Kind::Keyed, &ask(), &[NOTHING]);
         backlogs.settled(30, 70);
         assert!(ask().is_empty());
         backlogs.settled(20, 50);
         assert_eq!(ask().len(), 1);
-        backlogs.took(Kind::Keyed, &ask(), &[NOTHING]);
+        backlogs.claimed(Kind::Keyed, &ask(), &[NOTHING]);
         backlogs.settled(0, 0);
-        assert!(ask().is_empty(), "rows without a key free none");
+        assert!(ask().is_empty(), "rows without a key make no key ready");
     }
 
     #[test]
-    fn a_destination_that_takes_nothing_is_no_work_until_something_has_ended() {
-        let backlogs = seen(&["a"]);
+    fn a_destination_without_room_is_no_work_until_a_recheck() {
+        let backlogs = backlogs(&["a"]);
         assert!(backlogs.shares(Kind::Free, 10, 5, |_| None).is_empty());
         assert!(
             backlogs
@@ -377,15 +376,15 @@ mod tests {
                 .is_empty()
         );
         assert!(!backlogs.has_work());
-        backlogs.stir(false);
+        backlogs.recheck(false);
         assert!(backlogs.has_work());
     }
 
     #[test]
-    fn a_page_of_a_look_says_nothing_of_other_pages() {
-        let backlogs = seen(&["a", "b", "c"]);
-        backlogs.saw(Some(&backlog("a")), vec![due("b", 1)], true);
-        backlogs.saw(Some(&backlog("b")), vec![], false);
+    fn a_page_of_a_search_leaves_other_pages_as_they_are() {
+        let backlogs = backlogs(&["a", "b", "c"]);
+        backlogs.found(Some(&backlog("a")), vec![due("b", 1)], true);
+        backlogs.found(Some(&backlog("b")), vec![], false);
         let shares = backlogs.shares(Kind::Free, 10, 100, |_| Some((5, false)));
         assert_eq!(names(&shares), ["a", "b"]);
     }

@@ -1,6 +1,6 @@
-//! When to look again: quick under load, quiet when idle. Pure.
+//! When to search again: soon under load, rarely when idle. Pure.
 //!
-//! After something was found 5 ms, doubling up to the poll interval.
+//! 5 ms after rows were found, doubling up to the poll interval.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ impl PollBackoff {
         }
     }
 
-    /// Something was found, or somebody says that there is something.
-    pub(crate) fn found(&mut self) {
+    /// Rows were found, or the finder was woken.
+    pub(crate) fn found_rows(&mut self) {
         self.wait = Duration::ZERO;
     }
 
-    /// Nothing is left: how long to wait.
-    pub(crate) fn nothing(&mut self) -> Duration {
+    /// Nothing is left. Returns how long to wait.
+    pub(crate) fn found_nothing(&mut self) -> Duration {
         self.wait = (self.wait * 2).clamp(FIRST.min(self.longest), self.longest);
         self.wait
     }
@@ -40,9 +40,9 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_poll_interval() {
         let mut poll_backoff = PollBackoff::new(Duration::from_millis(500));
-        let waits: Vec<u128> = (0..9).map(|_| poll_backoff.nothing().as_millis()).collect();
+        let waits: Vec<u128> = (0..9).map(|_| poll_backoff.found_nothing().as_millis()).collect();
         assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 500, 500]);
-        poll_backoff.found();
-        assert_eq!(poll_backoff.nothing(), FIRST);
+        poll_backoff.found_rows();
+        assert_eq!(poll_backoff.found_nothing(), FIRST);
     }
 }

@@ -1,8 +1,8 @@
 //! Which destinations an event goes to. Pure.
 //!
-//! The row's own destination comes first, then every route that matches; where there are no routes and
-//! one destination, everything goes there. Several routes may lead to one place: one row goes there, and the
-//! first of them says how. What leads nowhere is the caller's concern, never dropped here.
+//! An event with its own destination goes there. Other events go to the destination of every route that matches. Without
+//! routes and with one destination, all events go there. If several routes name one destination, it gets one row, and
+//! the first of these routes decides the policy. If no route matches, the caller decides.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -14,16 +14,16 @@ use uuid::Uuid;
 
 use crate::policy::{Overrides, Policy};
 
-/// What a route wants of one field: `*` is anything, `orders.*` is anything that begins with
-/// `orders.`, everything else is itself.
+/// A condition on one field of an event: `*` matches everything, `orders.*` everything that begins with `orders.`, and
+/// all other text matches itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Pattern {
-    /// Anything, also nothing.
+    /// Every value, and no value.
     #[default]
     Any,
-    /// Whatever begins so.
+    /// Values with this beginning.
     Prefix(String),
-    /// This.
+    /// This value.
     Exact(String),
 }
 
@@ -46,7 +46,7 @@ impl FromStr for Pattern {
 }
 
 impl Pattern {
-    /// Does the field have what the route wants?
+    /// Does the field match?
     pub fn matches(&self, text: Option<&str>) -> bool {
         match self {
             Self::Any => true,
@@ -56,12 +56,12 @@ impl Pattern {
     }
 }
 
-/// One of these; anything if there are none.
+/// Matches if one of the patterns does, or if there are none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OneOf(pub Vec<Pattern>);
 
 impl OneOf {
-    /// Does the field have what the route wants?
+    /// Does the field match?
     pub fn matches(&self, text: Option<&str>) -> bool {
         self.0.is_empty() || self.0.iter().any(|pattern| pattern.matches(text))
     }
@@ -79,29 +79,29 @@ impl<'a> FromIterator<&'a str> for OneOf {
     }
 }
 
-/// A rule from event to destination. All of its conditions must hold.
+/// A rule that sends events to a destination. All of its conditions must match.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Route {
-    /// Who publishes.
+    /// The event's namespace.
     pub namespace: OneOf,
-    /// What.
+    /// The event's topic.
     pub topic: OneOf,
-    /// What happened.
+    /// The event's type.
     pub event_type: OneOf,
-    /// What kind of thing it happened to.
+    /// The type of the event's aggregate.
     pub aggregate_type: OneOf,
-    /// Whose it is; anybody's, and nobody's, if there are none.
+    /// The event's tenant. If the list is empty, all events match, with and without a tenant.
     pub tenant: Vec<Uuid>,
-    /// How bad it is.
+    /// The event's severity.
     pub severity: OneOf,
-    /// Where it goes: the name of a destination.
+    /// The name of the destination.
     pub destination: String,
-    /// How it is treated there, where that differs from what the destination says.
+    /// What differs from the destination's policy.
     pub overrides: Overrides,
 }
 
 impl Route {
-    /// Everything, to this destination.
+    /// Sends all events to this destination.
     pub fn to(destination: impl Into<String>) -> Self {
         Self {
             destination: destination.into(),
@@ -122,15 +122,15 @@ impl Route {
     }
 }
 
-/// Where one row goes, and how it is treated there.
+/// One destination of a row, and the policy that applies there.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// The destination's place in the list.
+    /// The destination's index.
     pub(crate) number: usize,
     pub(crate) policy: Arc<Policy>,
 }
 
-/// The routes, each with the number of its destination and its policy.
+/// All routes, each with its target.
 #[derive(Debug)]
 pub(crate) struct RouteTable {
     numbers: HashMap<String, usize>,
@@ -139,10 +139,10 @@ pub(crate) struct RouteTable {
 }
 
 impl RouteTable {
-    /// Routes among these destinations, by their place in the list.
+    /// The routes to these destinations, which are numbered by their index.
     ///
     /// # Errors
-    /// The name of a destination that a route names and that is not there.
+    /// The name of an unknown destination in a route.
     pub(crate) fn new(destinations: Vec<(String, Policy)>, routes: Vec<Route>) -> Result<Self, String> {
         let mut numbers = HashMap::new();
         let mut policies = Vec::new();
@@ -176,7 +176,7 @@ impl RouteTable {
         })
     }
 
-    /// Where an event goes that knows no destination: to each place once. Empty if it leads nowhere.
+    /// Where an event without its own destination goes, each destination once. Empty if no route matches.
     pub(crate) fn targets(&self, event: &Event) -> Vec<Target> {
         let mut targets: Vec<Target> = Vec::new();
         for (_, target) in self.routes.iter().filter(|(route, _)| route.matches(event)) {
@@ -187,8 +187,8 @@ impl RouteTable {
         targets
     }
 
-    /// How a row is treated that is on its target to a destination: as the first route says that leads there, or as
-    /// the destination itself. `None` if the destination is not configured.
+    /// The target of a row that has its destination. The first matching route to it decides the policy, otherwise the
+    /// destination does. `None` if the destination is not configured.
     pub(crate) fn target_at(&self, destination: &str, event: &Event) -> Option<Target> {
         let number = *self.numbers.get(destination)?;
         let route = self
@@ -204,13 +204,13 @@ impl RouteTable {
         })
     }
 
-    /// The number of a destination, if it is configured.
+    /// The index of a destination, if it is configured.
     pub(crate) fn number(&self, destination: &str) -> Option<usize> {
         self.numbers.get(destination).copied()
     }
 }
 
-/// Why an event is held, and what to do.
+/// Why an event is unrouted, and what to do.
 pub(crate) fn no_route(event: &Event) -> String {
     format!(
         "no route matches namespace \"{}\" topic \"{}\" event type \"{}\"; add a route",
@@ -224,18 +224,7 @@ pub(crate) fn no_route(event: &Event) -> String {
 mod tests {
     use std::time::Duration;
 
-    use pillarbox::RetryPolicy;
-
     use super::*;
-
-    fn policy() -> Policy {
-        Policy {
-            retry: RetryPolicy::default(),
-            timeout: Duration::from_secs(20),
-            on_dead: crate::OnDead::Block,
-            pipelined: false,
-        }
-    }
 
     fn route(namespace: &str, topic: &str, event_type: &str, destination: &str) -> Route {
         Route {
@@ -246,17 +235,17 @@ mod tests {
         }
     }
 
-    fn router(routes: Vec<Route>) -> RouteTable {
-        let destinations = ["a", "b"].map(|name| (name.to_owned(), policy()));
-        RouteTable::new(destinations.into(), routes).expect("the destinations are there")
+    fn table(routes: Vec<Route>) -> RouteTable {
+        let destinations = ["a", "b"].map(|name| (name.to_owned(), Policy::default()));
+        RouteTable::new(destinations.into(), routes).expect("known destinations")
     }
 
-    fn numbers(router: &RouteTable, event: &Event) -> Vec<usize> {
-        router.targets(event).iter().map(|target| target.number).collect()
+    fn numbers(table: &RouteTable, event: &Event) -> Vec<usize> {
+        table.targets(event).iter().map(|target| target.number).collect()
     }
 
     #[test]
-    fn a_pattern_is_anything_a_beginning_or_itself() {
+    fn a_pattern_matches_everything_a_prefix_or_itself() {
         assert_eq!(Pattern::from("*"), Pattern::Any);
         assert!(Pattern::Any.matches(None) && Pattern::Any.matches(Some("x")));
         let prefix = Pattern::from("orders.*");
@@ -267,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_list_is_enough_and_an_empty_list_is_anything() {
+    fn one_match_of_a_list_is_enough_and_an_empty_list_matches() {
         let list: OneOf = ["orders", "carts.*"].into_iter().collect();
         assert!(list.matches(Some("orders")) && list.matches(Some("carts.full")));
         assert!(!list.matches(Some("bills")) && !list.matches(None));
@@ -275,28 +264,28 @@ mod tests {
     }
 
     #[test]
-    fn an_event_goes_wherever_a_route_leads_and_to_each_place_once() {
-        let router = router(vec![
+    fn an_event_goes_once_to_the_destination_of_every_matching_route() {
+        let table = table(vec![
             route("shop", "orders", "*", "b"),
             route("shop", "*", "*", "a"),
             route("*", "*", "Paid", "b"),
         ]);
         assert_eq!(
-            numbers(&router, &Event::new("shop", "orders").event_type("Paid")),
+            numbers(&table, &Event::new("shop", "orders").event_type("Paid")),
             [1, 0]
         );
-        assert_eq!(numbers(&router, &Event::new("shop", "carts")), [0]);
+        assert_eq!(numbers(&table, &Event::new("shop", "carts")), [0]);
         assert_eq!(
-            numbers(&router, &Event::new("bank", "carts").event_type("Paid")),
+            numbers(&table, &Event::new("bank", "carts").event_type("Paid")),
             [1]
         );
-        assert!(numbers(&router, &Event::new("bank", "carts")).is_empty());
+        assert!(numbers(&table, &Event::new("bank", "carts")).is_empty());
     }
 
     #[test]
-    fn every_condition_of_a_route_must_hold() {
+    fn every_condition_of_a_route_must_match() {
         let tenant = Uuid::from_u128(7);
-        let router = router(vec![Route {
+        let table = table(vec![Route {
             aggregate_type: "order".into(),
             tenant: vec![tenant],
             severity: ["high", "critical"].into_iter().collect(),
@@ -306,55 +295,55 @@ mod tests {
             .aggregate("order", "1")
             .tenant(tenant)
             .severity("high");
-        assert_eq!(numbers(&router, &event), [0]);
-        assert!(numbers(&router, &event.clone().severity("low")).is_empty());
-        assert!(numbers(&router, &event.clone().tenant(Uuid::from_u128(8))).is_empty());
-        assert!(numbers(&router, &event.aggregate("cart", "1")).is_empty());
+        assert_eq!(numbers(&table, &event), [0]);
+        assert!(numbers(&table, &event.clone().severity("low")).is_empty());
+        assert!(numbers(&table, &event.clone().tenant(Uuid::from_u128(8))).is_empty());
+        assert!(numbers(&table, &event.aggregate("cart", "1")).is_empty());
     }
 
     #[test]
-    fn the_first_route_that_leads_to_a_place_says_how() {
+    fn the_first_matching_route_to_a_destination_decides_the_policy() {
         let quick = Overrides {
             timeout: Some(Duration::from_secs(1)),
             ..Overrides::default()
         };
         let mut first = route("shop", "*", "*", "b");
         first.overrides = quick;
-        let router = router(vec![first, route("*", "*", "*", "b")]);
-        let timeout = |event: &Event| router.targets(event)[0].policy.timeout.as_secs();
+        let table = table(vec![first, route("*", "*", "*", "b")]);
+        let timeout = |event: &Event| table.targets(event)[0].policy.timeout.as_secs();
         assert_eq!(timeout(&Event::new("shop", "orders")), 1);
         assert_eq!(timeout(&Event::new("bank", "orders")), 20);
-        let target = router
+        let target = table
             .target_at("b", &Event::new("shop", "orders"))
-            .expect("there");
+            .expect("a known destination");
         assert_eq!(target.policy.timeout.as_secs(), 1);
     }
 
     #[test]
     fn a_rows_own_destination_needs_no_route() {
-        let router = router(vec![route("*", "*", "*", "a")]);
+        let table = table(vec![route("*", "*", "*", "a")]);
         let event = Event::new("n", "t");
-        assert_eq!(router.target_at("b", &event).map(|target| target.number), Some(1));
-        assert!(router.target_at("c", &event).is_none());
+        assert_eq!(table.target_at("b", &event).map(|target| target.number), Some(1));
+        assert!(table.target_at("c", &event).is_none());
     }
 
     #[test]
-    fn one_destination_and_no_routes_take_everything() {
-        let router = RouteTable::new(vec![("only".to_owned(), policy())], vec![]).expect("no routes");
-        assert_eq!(numbers(&router, &Event::new("n", "t")), [0]);
+    fn without_routes_a_single_destination_gets_all_events() {
+        let table = RouteTable::new(vec![("only".to_owned(), Policy::default())], vec![]).expect("no routes");
+        assert_eq!(numbers(&table, &Event::new("n", "t")), [0]);
     }
 
     #[test]
-    fn what_leads_nowhere_says_what_to_do() {
+    fn the_reason_of_an_unrouted_event_says_what_to_do() {
         let event = Event::new("n", "t");
-        assert!(numbers(&router(vec![]), &event).is_empty());
+        assert!(numbers(&table(vec![]), &event).is_empty());
         let reason = no_route(&event);
         assert!(reason.contains("namespace \"n\" topic \"t\"") && reason.ends_with("add a route"));
     }
 
     #[test]
-    fn a_route_to_nowhere_is_refused() {
-        let refused = RouteTable::new(vec![("a".to_owned(), policy())], vec![Route::to("z")]);
-        assert_eq!(refused.expect_err("no z"), "z");
+    fn a_route_to_an_unknown_destination_is_rejected() {
+        let table = RouteTable::new(vec![("a".to_owned(), Policy::default())], vec![Route::to("z")]);
+        assert_eq!(table.expect_err("no z"), "z");
     }
 }

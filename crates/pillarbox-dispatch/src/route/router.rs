@@ -1,6 +1,13 @@
-//! Sorts claimed rows: which destinations each goes to, which are siblings, and which cannot go now.
+//! Finds the destinations of claimed rows and passes the rows to their senders.
 //!
-//! **If we die here** leases end. A family that was written is whole, and every member has its own destination.
+//! A row with one destination goes straight to its sender. A row with several becomes a family: first the store writes one
+//! row per destination. A row with a key may also have to ask the store whether it may go, because an earlier row of its
+//! key may be unfinished at its destination.
+//!
+//! When the store fails, the router keeps the batch and the claimer's next tick resumes it. After some failures the
+//! families are released, so that a statement that always fails cannot stop the claimer.
+//!
+//! **If we die here** leases expire. A family was written whole or not at all, and each member has its own destination.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,49 +15,50 @@ use std::time::Duration;
 
 use pillarbox::{Delivery, StoreError, failpoint};
 use pillarbox_store::Verdict;
-use pillarbox_store::store::{Member, Routing, Settlement, UNROUTED};
+use pillarbox_store::store::{Member, Routed, Routing, UNROUTED};
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
 use crate::route::route_table::{RouteTable, Target, no_route};
-use crate::send::handle::Entrance;
+use crate::send::handle::DestinationHandle;
 use crate::send::key_queues::{Key, Row, key};
 use crate::settings::Unrouted;
 use crate::settle::settler::{Settled, hand_over, release};
 use crate::worker::Worker;
 use crate::worker::in_flight::{Lease, Room};
-use crate::worker::store_health::Backoff;
 
-/// About how many (namespace, topic) without a route a warning is remembered.
+/// About how many namespaces and topics without a route are logged.
 const MOST_WARNINGS: usize = 1000;
-/// How often to try to write families down before they are left to their leases.
-const TRIES: usize = 5;
+/// How often families may fail to be written before they are released.
+const MOST_FAILURES: usize = 5;
 
 /// See the module.
 pub(crate) struct Router {
     worker: Arc<Worker>,
     routes: Arc<RouteTable>,
-    entrances: Arc<[Entrance]>,
+    destinations: Arc<[DestinationHandle]>,
     settler: UnboundedSender<Vec<Settled>>,
+    /// Rows that wait for the store to write their families.
+    pending: Option<Batch>,
+    /// Namespaces and topics without a route that were logged.
     warned: HashSet<(String, String)>,
-    /// Namespaces whose rows say themselves how many attempts they have.
+    /// Namespaces of adopted tables whose rows have their own limit of attempts.
     own_limits: HashSet<String>,
 }
 
-/// Rows by destination, and what is given back at once.
-struct Sorted {
-    bundles: HashMap<usize, Vec<Row>>,
-    given_back: Vec<Settled>,
+/// The rows of one claim.
+struct Batch {
+    lease: Arc<Lease>,
+    arrived: Duration,
+    /// Rows by the number of their destination.
+    rows: HashMap<usize, Vec<Row>>,
+    /// Rows that have a verdict without an attempt.
+    settled: Vec<Settled>,
+    families: Vec<Family>,
+    failures: usize,
 }
 
-impl Sorted {
-    fn put(&mut self, target: Target, delivery: Delivery, lease: &Arc<Lease>, now: Duration) {
-        let row = Row::new(delivery, lease, target.policy, now);
-        self.bundles.entry(target.number).or_default().push(row);
-    }
-}
-
-/// A row that goes to several places, or has to ask whether it may go.
+/// A row with several destinations, or one that has to ask whether it may go.
 struct Family {
     delivery: Delivery,
     members: Vec<(Member, Target)>,
@@ -60,7 +68,7 @@ impl Router {
     pub(crate) fn new(
         worker: Arc<Worker>,
         routes: Arc<RouteTable>,
-        entrances: Arc<[Entrance]>,
+        destinations: Arc<[DestinationHandle]>,
         settler: UnboundedSender<Vec<Settled>>,
     ) -> Self {
         let importing = worker.store.importing().into_iter();
@@ -69,40 +77,91 @@ impl Router {
             own_limits: own_limits.collect(),
             worker,
             routes,
-            entrances,
+            destinations,
             settler,
+            pending: None,
             warned: HashSet::new(),
         }
     }
 
-    /// Hands each row to its destinations, and gives back what cannot go there now.
-    pub(crate) async fn sort(&mut self, deliveries: Vec<Delivery>, lease: &Arc<Lease>) {
-        let now = self.worker.now();
-        let mut sorted = Sorted {
-            bundles: HashMap::new(),
-            given_back: Vec::new(),
+    /// Passes each row to its destinations, and releases rows that cannot go there now.
+    ///
+    /// # Errors
+    /// When the store failed to write families: [`resume`](Self::resume) continues.
+    pub(crate) async fn route(
+        &mut self,
+        deliveries: Vec<Delivery>,
+        lease: Arc<Lease>,
+    ) -> Result<(), StoreError> {
+        let batch = self.batch(deliveries, lease);
+        self.pending = Some(batch);
+        self.resume().await
+    }
+
+    /// Continues with rows whose families could not be written.
+    ///
+    /// # Errors
+    /// When the store failed again.
+    pub(crate) async fn resume(&mut self) -> Result<(), StoreError> {
+        let Some(mut batch) = self.pending.take() else {
+            return Ok(());
         };
-        let rows: Vec<(Delivery, Vec<Target>)> =
-            deliveries.into_iter().map(|row| self.targets(row)).collect();
-        // Rows with a key go one target together: straight on, if none has siblings or has to ask.
-        let keys_ask = rows
-            .iter()
-            .any(|(row, targets)| asks(row) && (row.contested || targets.len() > 1));
-        let mut families = Vec::new();
-        for (delivery, mut targets) in rows {
-            let straight = !(keys_ask && asks(&delivery));
-            match (targets.pop(), targets.is_empty()) {
-                (None, _) => sorted.given_back.push(self.no_route(&delivery)),
-                (Some(target), true) if straight => sorted.put(target, delivery, lease, now),
-                (Some(target), _) => {
-                    targets.push(target);
-                    families.push(self.family(delivery, targets));
+        if !batch.families.is_empty() {
+            failpoint::hit("before_route");
+            match self.worker.store.route(self.worker.id, &batch.routings()).await {
+                Ok(routed) => self.routed(&mut batch, routed),
+                Err(error) => {
+                    self.failed(batch, &error);
+                    return Err(error);
                 }
             }
         }
-        self.route(families, lease, &mut sorted, now).await;
         failpoint::hit("after_route");
-        self.hand_out(sorted, now);
+        self.pass_on(batch);
+        Ok(())
+    }
+
+    /// Releases rows that were not passed on: the worker shuts down.
+    pub(crate) fn release(&mut self) {
+        let Some(mut batch) = self.pending.take() else {
+            return;
+        };
+        batch.release_families();
+        let mut settled = batch.settled;
+        for (number, rows) in batch.rows {
+            let name = &self.destinations[number].name;
+            settled.extend(rows.iter().map(|row| release_row(row, name)));
+        }
+        hand_over(&self.worker, &self.settler, settled);
+    }
+
+    fn batch(&mut self, deliveries: Vec<Delivery>, lease: Arc<Lease>) -> Batch {
+        let mut batch = Batch {
+            lease,
+            arrived: self.worker.now(),
+            rows: HashMap::new(),
+            settled: Vec::new(),
+            families: Vec::new(),
+            failures: 0,
+        };
+        let rows: Vec<(Delivery, Vec<Target>)> =
+            deliveries.into_iter().map(|row| self.targets(row)).collect();
+        // Rows with a key stay together: if one of them is a family or has to ask, all of them ask.
+        let keys_ask = rows
+            .iter()
+            .any(|(row, targets)| may_ask(row) && (row.contested || targets.len() > 1));
+        for (delivery, mut targets) in rows {
+            let asks = keys_ask && may_ask(&delivery);
+            match (targets.pop(), targets.is_empty()) {
+                (None, _) => batch.settled.push(self.unrouted(&delivery)),
+                (Some(target), true) if !asks => batch.push(target, delivery),
+                (Some(target), _) => {
+                    targets.push(target);
+                    batch.families.push(self.family(delivery, targets));
+                }
+            }
+        }
+        batch
     }
 
     /// Where a row goes.
@@ -115,7 +174,7 @@ impl Router {
             && self.own_limits.contains(&delivery.event.namespace)
         {
             for target in &mut targets {
-                target.policy = Arc::new(target.policy.limited(attempts));
+                target.policy = Arc::new(target.policy.with_max_attempts(attempts));
             }
         }
         (delivery, targets)
@@ -125,8 +184,8 @@ impl Router {
         let members = targets.into_iter().enumerate().map(|(number, target)| {
             let member = Member {
                 id: if number == 0 { delivery.id } else { Uuid::now_v7() },
-                destination: self.entrances[target.number].name.clone(),
-                max_attempts: Some(target.policy.limit()),
+                destination: self.destinations[target.number].name.clone(),
+                max_attempts: Some(target.policy.max_attempts()),
             };
             (member, target)
         });
@@ -136,132 +195,99 @@ impl Router {
         }
     }
 
-    /// Writes families down, and puts the members that may go now where they belong.
-    async fn route(&mut self, families: Vec<Family>, lease: &Arc<Lease>, sorted: &mut Sorted, now: Duration) {
-        if families.is_empty() {
-            return;
-        }
-        let routings: Vec<Routing> = families
-            .iter()
-            .map(|family| Routing {
-                id: family.delivery.id,
-                claim: lease.claim,
-                members: family.members.iter().map(|(member, _)| member.clone()).collect(),
-            })
-            .collect();
-        let routed = match self.write(&routings).await {
-            Ok(routed) => routed,
-            Err(error) => {
-                tracing::warn!(%error, rows = routings.len(), "routes could not be written; the rows are given back");
-                for family in families {
-                    sorted.given_back.extend(give_back_family(&family));
-                }
-                return;
-            }
-        };
+    /// Families are written. Members that may go now join the other rows of the batch.
+    fn routed(&self, batch: &mut Batch, routed: Routed) {
         let lost: HashSet<Uuid> = routed.lost.into_iter().collect();
         let waiting: HashSet<Uuid> = routed.waiting.into_iter().collect();
         self.worker.counters.lost(lost.len());
-        // What comes after a lost row of its key must not go before it.
-        let torn: HashSet<Key> = families
+        // A row behind a lost one of its key must not overtake it.
+        let broken_keys: HashSet<Key> = batch
+            .families
             .iter()
             .filter(|family| lost.contains(&family.delivery.id))
             .filter_map(|family| key(&family.delivery))
             .collect();
-        for family in families {
-            let is_lost = lost.contains(&family.delivery.id);
-            if !is_lost && key(&family.delivery).is_some_and(|key| torn.contains(&key)) {
-                sorted.given_back.extend(give_back_family(&family));
-                continue;
-            }
-            let Family { delivery, members } = family;
-            let alone = members.len() == 1;
-            if is_lost || waiting.contains(&delivery.id) {
-                self.forget(&delivery);
-            }
-            if is_lost {
-                continue;
-            }
-            for (member, target) in members {
-                if waiting.contains(&member.id) {
-                    continue;
+        for family in std::mem::take(&mut batch.families) {
+            let id = family.delivery.id;
+            if lost.contains(&id) {
+                self.drop_row(&family.delivery);
+            } else if key(&family.delivery).is_some_and(|key| broken_keys.contains(&key)) {
+                batch.settled.extend(family.release());
+            } else {
+                if waiting.contains(&id) {
+                    self.drop_row(&family.delivery);
                 }
-                let mut delivery = delivery.clone();
-                if member.id != delivery.id {
-                    delivery.id = member.id;
-                    self.worker.in_flight.join(lease, &delivery);
-                }
-                if !alone {
-                    delivery.event.destination = Some(member.destination);
-                    delivery.max_attempts = member.max_attempts;
-                }
-                sorted.put(target, delivery, lease, now);
+                self.join(batch, family, &waiting);
             }
         }
     }
 
-    /// Tries a few times: a store that is gone for a moment should not cost these rows a lease.
-    async fn write(&self, routings: &[Routing]) -> Result<pillarbox_store::store::Routed, StoreError> {
-        let mut backoff = Backoff::for_store();
-        let mut tries = 0;
-        loop {
-            failpoint::hit("before_route");
-            match self.worker.store.route(self.worker.id, routings).await {
-                Ok(routed) => {
-                    self.worker.store_health.worked("router");
-                    return Ok(routed);
-                }
-                Err(error) => {
-                    self.worker.store_failed("router", &error);
-                    tries += 1;
-                    if tries == TRIES {
-                        // The others will say when the store is back.
-                        self.worker.store_health.worked("router");
-                        return Err(error);
-                    }
-                    tokio::time::sleep(backoff.failed(fastrand::f64())).await;
-                }
+    fn join(&self, batch: &mut Batch, family: Family, waiting: &HashSet<Uuid>) {
+        let Family { delivery, members } = family;
+        let has_siblings = members.len() > 1;
+        for (member, target) in members {
+            if waiting.contains(&member.id) {
+                continue;
             }
+            let mut delivery = delivery.clone();
+            if member.id != delivery.id {
+                delivery.id = member.id;
+                self.worker.in_flight.add_sibling(&batch.lease, &delivery);
+            }
+            if has_siblings {
+                delivery.event.destination = Some(member.destination);
+                delivery.max_attempts = member.max_attempts;
+            }
+            batch.push(target, delivery);
         }
     }
 
-    /// The row is not ours any more, or not now.
-    fn forget(&self, delivery: &Delivery) {
+    fn failed(&mut self, mut batch: Batch, error: &StoreError) {
+        batch.failures += 1;
+        if batch.failures < MOST_FAILURES {
+            self.pending = Some(batch);
+            return;
+        }
+        let rows = batch.families.len();
+        tracing::warn!(%error, rows, "routing failed, rows released");
+        batch.release_families();
+        self.pass_on(batch);
+    }
+
+    /// The row is lost, or waits in the store again.
+    fn drop_row(&self, delivery: &Delivery) {
         self.worker
             .in_flight
-            .answered(std::iter::once((delivery.claim, delivery.id)));
+            .decided(std::iter::once((delivery.claim, delivery.id)));
         self.worker.in_flight.free(Room::of(delivery));
     }
 
-    fn hand_out(&self, sorted: Sorted, now: Duration) {
-        let Sorted {
-            bundles,
-            mut given_back,
-        } = sorted;
-        for (number, rows) in bundles {
-            let entrance = &self.entrances[number];
-            for row in entrance.admit(rows, now) {
-                given_back.push(turn_away(&row, &entrance.name));
+    fn pass_on(&self, batch: Batch) {
+        let mut settled = batch.settled;
+        for (number, rows) in batch.rows {
+            let destination = &self.destinations[number];
+            for row in destination.admit(rows) {
+                settled.push(release_row(&row, &destination.name));
             }
         }
-        hand_over(&self.worker, &self.settler, given_back);
+        hand_over(&self.worker, &self.settler, settled);
     }
 
-    /// No route leads anywhere: the configuration says what becomes of it.
-    fn no_route(&mut self, delivery: &Delivery) -> Settled {
+    /// No route matches: the settings decide what becomes of the row.
+    fn unrouted(&mut self, delivery: &Delivery) -> Settled {
         if delivery.event.destination.is_some() {
-            // It came back because its lease ran out, and its destination is not configured any more.
-            return settled(delivery, release());
+            // A suspect whose destination is no longer configured.
+            return Settled::new(delivery, release());
         }
         self.worker.counters.unrouted(1);
         let event = &delivery.event;
         let reason = no_route(event);
-        let what = self.worker.settings.unrouted;
-        let about = (event.namespace.clone(), event.topic.clone());
-        if self.warned.len() < MOST_WARNINGS && self.warned.insert(about) {
-            tracing::warn!(reason, ?what, "events lead nowhere");
+        let action = self.worker.settings.unrouted;
+        let topic = (event.namespace.clone(), event.topic.clone());
+        if self.warned.len() < MOST_WARNINGS && self.warned.insert(topic) {
+            tracing::warn!(reason, ?action, "no route matches");
         }
-        let verdict = match what {
+        let verdict = match action {
             Unrouted::Hold => Verdict::Release {
                 after: Duration::ZERO,
                 reason: Some(reason),
@@ -269,52 +295,62 @@ impl Router {
             Unrouted::Delete => Verdict::Delete,
             Unrouted::Dead => Verdict::Dead { reason },
         };
-        let held = what == Unrouted::Hold;
-        let mut settled = settled(delivery, verdict);
-        settled.settlement.destination = held.then(|| UNROUTED.to_owned());
+        let is_held = action == Unrouted::Hold;
+        let mut settled = Settled::new(delivery, verdict);
+        settled.settlement.destination = is_held.then(|| UNROUTED.to_owned());
         settled.settlement.unordered = true;
         settled
     }
 }
 
-/// A row whose destination takes nothing now: it waits there, not in the target of the others.
-fn turn_away(row: &Row, destination: &str) -> Settled {
-    let mut settled = settled(&row.delivery, release());
-    if !row.ticket.knows_destination {
+impl Batch {
+    fn push(&mut self, target: Target, delivery: Delivery) {
+        let row = Row::new(delivery, &self.lease, target.policy, self.arrived);
+        self.rows.entry(target.number).or_default().push(row);
+    }
+
+    fn routings(&self) -> Vec<Routing> {
+        let routings = self.families.iter().map(|family| Routing {
+            id: family.delivery.id,
+            claim: self.lease.claim,
+            members: family.members.iter().map(|(member, _)| member.clone()).collect(),
+        });
+        routings.collect()
+    }
+
+    fn release_families(&mut self) {
+        for family in std::mem::take(&mut self.families) {
+            self.settled.extend(family.release());
+        }
+    }
+}
+
+impl Family {
+    /// Releases all members. Those that were not written are unknown to the store, which ignores them.
+    fn release(&self) -> Vec<Settled> {
+        let members = self.members.iter().map(|(member, _)| {
+            let mut settled = Settled::new(&self.delivery, release());
+            settled.settlement.id = member.id;
+            if member.id != self.delivery.id {
+                settled.room = Room::default();
+            }
+            settled
+        });
+        members.collect()
+    }
+}
+
+/// Releases a row whose destination takes nothing now. It waits in the backlog of that destination.
+fn release_row(row: &Row, destination: &str) -> Settled {
+    let mut settled = Settled::new(&row.delivery, release());
+    if !row.ticket.has_destination {
         settled.settlement.destination = Some(destination.to_owned());
-        settled.settlement.max_attempts = Some(row.ticket.policy.limit());
+        settled.settlement.max_attempts = Some(row.ticket.policy.max_attempts());
     }
     settled
 }
 
-/// It is not known which of them were written: those that were not are nobody's concern.
-fn give_back_family(family: &Family) -> Vec<Settled> {
-    let members = family.members.iter().map(|(member, _)| {
-        let mut settled = settled(&family.delivery, release());
-        settled.settlement.id = member.id;
-        if member.id != family.delivery.id {
-            settled.room = Room::default();
-        }
-        settled
-    });
-    members.collect()
-}
-
-/// May a row have to ask whether it may go? One that has a key, and no destination yet.
-fn asks(delivery: &Delivery) -> bool {
+/// May a row have to ask whether it may go? One with a key and without a stored destination.
+fn may_ask(delivery: &Delivery) -> bool {
     delivery.lane.is_some() && delivery.event.destination.is_none()
-}
-
-fn settled(delivery: &Delivery, verdict: Verdict) -> Settled {
-    Settled {
-        settlement: Settlement {
-            id: delivery.id,
-            claim: delivery.claim,
-            verdict,
-            destination: None,
-            max_attempts: None,
-            unordered: false,
-        },
-        room: Room::of(delivery),
-    }
 }

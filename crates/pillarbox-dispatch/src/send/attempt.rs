@@ -1,36 +1,99 @@
-//! One attempt, from top to bottom.
+//! One attempt, and the attempts that are running at one destination.
 //!
-//! No send starts after its lease, by a clock that counts suspension; none goes on after it either.
-//! A sink that hangs or panics costs its own row one attempt and nobody else anything.
+//! No send starts after its lease has expired, by a clock that counts suspension. A running send stops when it expires.
+//! A sink that hangs or panics costs its own row one attempt, and other rows nothing.
 //!
-//! **If we die here** the event may have arrived: its lease ends, and it is sent again.
+//! **If we die here** the event may have arrived. Its lease expires, and it is sent again.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use pillarbox::{Clock, Outcome, Sink, failpoint};
 
-use crate::send::key_queues::Row;
+use crate::send::key_queues::{Row, Ticket};
 
-/// How often a long attempt looks whether its row is still ours.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often a long attempt checks its lease.
+const LEASE_CHECK: Duration = Duration::from_secs(1);
+/// How many ended attempts are taken together.
+pub(crate) const MOST_ENDED: usize = 1024;
 
 /// How an attempt ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The sink said something, or nothing in time.
+    /// The sink answered, or its time was over.
     Answered(Outcome),
-    /// The lease was over before the send began.
+    /// The lease had expired before the send began.
     Unsent,
-    /// The lease ended while the send was under target: the row is not ours to settle.
+    /// The lease expired during the send: the row is not ours to settle.
     Lost,
 }
 
-/// Makes one attempt. Safe to cancel, as far as the sink is.
-pub(crate) async fn attempt(row: Row, sink: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> End {
+/// An attempt that ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) ticket: Ticket,
+    pub(crate) end: End,
+    /// Was no other attempt running here, from its beginning to its end?
+    pub(crate) alone: bool,
+}
+
+/// The attempts that are running at one destination.
+#[derive(Default)]
+pub(crate) struct Attempts {
+    running: FuturesUnordered<BoxFuture<'static, (u64, End)>>,
+    tickets: HashMap<u64, (Ticket, bool)>,
+    /// How many were started: the number of the last.
+    started: u64,
+}
+
+impl Attempts {
+    pub(crate) fn len(&self) -> usize {
+        self.running.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    pub(crate) fn start(&mut self, row: Row, sink: Arc<dyn Sink>, clock: Arc<dyn Clock>) {
+        self.started += 1;
+        let number = self.started;
+        let began_alone = self.running.is_empty();
+        self.tickets.insert(number, (row.ticket.clone(), began_alone));
+        let attempt = attempt(row, sink, clock);
+        self.running
+            .push(Box::pin(async move { (number, attempt.await) }));
+    }
+
+    /// The attempts that have ended, as soon as there is one; `None` if none is running.
+    ///
+    /// Safe to cancel: ended attempts are returned by the poll that takes them.
+    pub(crate) async fn ended(&mut self) -> Option<Vec<Ended>> {
+        let ended = (&mut self.running).ready_chunks(MOST_ENDED).next().await?;
+        let ended = ended.into_iter().filter_map(|(number, end)| {
+            let (ticket, began_alone) = self.tickets.remove(&number)?;
+            let alone = began_alone && number == self.started;
+            Some(Ended { ticket, end, alone })
+        });
+        Some(ended.collect())
+    }
+
+    /// Drops all attempts.
+    pub(crate) fn drop_all(&mut self) -> Vec<Ticket> {
+        self.running.clear();
+        let tickets = std::mem::take(&mut self.tickets).into_values();
+        tickets.map(|(ticket, _)| ticket).collect()
+    }
+}
+
+/// Makes one attempt. Safe to cancel if the sink is.
+async fn attempt(row: Row, sink: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> End {
     let timeout = row.ticket.policy.timeout;
     if row.ticket.left(clock.boot()).is_zero() {
         return End::Unsent;
@@ -46,10 +109,10 @@ pub(crate) async fn attempt(row: Row, sink: Arc<dyn Sink>, clock: Arc<dyn Clock>
             return End::Lost;
         }
         if time.is_zero() {
-            return End::Answered(Outcome::retry(format!("no answer within {timeout:?}")));
+            return End::Answered(Outcome::retry(format!("timeout: no answer within {timeout:?}")));
         }
-        let look = time.min(left).min(LOOK);
-        match tokio::time::timeout(look, &mut deliver).await {
+        let wait = time.min(left).min(LEASE_CHECK);
+        match tokio::time::timeout(wait, &mut deliver).await {
             Ok(Ok(outcome)) => {
                 if outcome == Outcome::Delivered {
                     failpoint::hit("after_send");
@@ -57,18 +120,18 @@ pub(crate) async fn attempt(row: Row, sink: Arc<dyn Sink>, clock: Arc<dyn Clock>
                 return End::Answered(outcome);
             }
             Ok(Err(panic)) => return End::Answered(Outcome::retry(describe(panic.as_ref()))),
-            Err(_) => time = time.saturating_sub(look),
+            Err(_) => time = time.saturating_sub(wait),
         }
     }
 }
 
-/// Asks a sink whether its place is there, within a time, whatever it does.
+/// Makes one health check. A check that hangs or panics has failed.
 pub(crate) async fn check(sink: Arc<dyn Sink>, timeout: Duration) -> Result<(), String> {
     let check = AssertUnwindSafe(sink.check()).catch_unwind();
     match tokio::time::timeout(timeout, check).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(panic)) => Err(describe(panic.as_ref())),
-        Err(_) => Err(format!("the check was not answered within {timeout:?}")),
+        Err(_) => Err(format!("timeout: health check not answered within {timeout:?}")),
     }
 }
 

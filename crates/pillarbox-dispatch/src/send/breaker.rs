@@ -1,223 +1,185 @@
-//! Whether a destination may be sent to: open, closed for a while, or disabled.
+//! Whether a destination may be sent to.
 //!
-//! Closed by what a sink says of the place, not of the event: nobody is there, or not now. While it is
-//! closed nothing is sent and no attempt is used up. When the time is over `check()` is the probe, not
-//! an event. A destination that is gone is paused in the store, and stays so until a person resumes it.
+//! ```text
+//!            unavailable, throttled
+//!   closed ─────────────────────────▶ open ◀──────┐
+//!     ▲                                │ time over│
+//!     │ check passes                   ▼          │ check fails
+//!     └──────────────────────────── half-open ────┘
+//! ```
 //!
-//! A person may pause a destination at any time; that is written in the store, and every worker sees it.
+//! An outcome that concerns the destination, not the event, opens the breaker. While it is open nothing is sent and no
+//! attempt is used. When its time is over it is half-open: recovery is probed with a health check before an event is
+//! risked.
 //!
-//! Says so once when it closes and once when it opens.
+//! A destination may also be disabled, because it asked never to be called again (a 410), or paused by an operator. Both
+//! are stored, so that every worker sees them, and last until an operator resumes the destination.
+//!
+//! Logs once when it opens and once when it closes. Pure, except for the log.
 //!
 //! **If we die here** the next worker finds out for itself.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use crate::worker::backoff::Backoff;
 
-use crate::worker::store_health::Backoff;
-
-/// Waits before the next check: the first, and the longest.
+/// Waits before a health check: the first, and the longest.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
-/// The longest that we believe a destination that asks to be left alone.
+/// The longest time that a destination may ask us to wait.
 pub(crate) const LONGEST_THROTTLE: Duration = Duration::from_secs(24 * 3600);
-/// The shortest: attempts are given back, so that "again at once" would never end.
+/// The shortest: a throttled row uses no attempt, so that zero would loop for ever.
 pub(crate) const SHORTEST_THROTTLE: Duration = Duration::from_secs(1);
-/// How long a row waits that goes to a disabled destination.
-pub(crate) const DISABLED: Duration = Duration::from_secs(60);
-/// A row that is given back waits at least so long: the check needs its time too.
+/// How long a row waits whose destination is paused or disabled.
+const PAUSED: Duration = Duration::from_secs(60);
+/// The shortest wait of a row that was sent in vain: the health check needs its time too.
 const SHORTEST_RELEASE: Duration = Duration::from_secs(1);
-
-const OPEN: u64 = 0;
-const NEVER: u64 = u64::MAX;
-
-/// What the gate shows to those who do not own it, and where they hang a pause.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Sign(Arc<Board>);
-
-#[derive(Debug, Default)]
-struct Board {
-    until: AtomicU64,
-    paused: AtomicBool,
-    resumed: AtomicBool,
-    changed: Notify,
-}
-
-impl Sign {
-    /// How long a row that comes to the gate now has to wait; `None` if it is open.
-    pub(crate) fn closed(&self, now: Duration) -> Option<Duration> {
-        if self.is_paused() {
-            return Some(DISABLED);
-        }
-        match self.0.until.load(Ordering::Acquire) {
-            OPEN => None,
-            NEVER => Some(DISABLED),
-            until => Some(
-                Duration::from_nanos(until)
-                    .saturating_sub(now)
-                    .max(SHORTEST_RELEASE),
-            ),
-        }
-    }
-
-    pub(crate) fn is_paused(&self) -> bool {
-        self.0.paused.load(Ordering::Acquire)
-    }
-
-    /// The store says whether it is paused.
-    pub(crate) fn pause(&self, paused: bool) {
-        if self.0.paused.swap(paused, Ordering::AcqRel) != paused {
-            self.0.resumed.store(!paused, Ordering::Release);
-            self.0.changed.notify_one();
-        }
-    }
-
-    /// Waits until a pause begins or ends. Safe to cancel.
-    pub(crate) async fn changed(&self) {
-        self.0.changed.notified().await;
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    Open,
-    Closed { until: Duration },
+    Closed,
+    /// Open, and from `until` on half-open.
+    Open {
+        until: Duration,
+    },
     Disabled,
 }
 
-/// One destination's gate. Owned by its lanes.
+/// One destination's breaker. Owned by its sender.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    name: String,
+pub(crate) struct Breaker {
+    destination: String,
     state: State,
+    paused: bool,
     backoff: Backoff,
-    sign: Sign,
 }
 
-impl Gate {
-    pub(crate) fn new(name: String) -> Self {
+impl Breaker {
+    pub(crate) fn new(destination: String) -> Self {
         Self {
-            name,
-            state: State::Open,
+            destination,
+            state: State::Closed,
+            paused: false,
             backoff: Backoff::new(FIRST, LONGEST),
-            sign: Sign::default(),
         }
     }
 
-    pub(crate) fn sign(&self) -> Sign {
-        self.sign.clone()
+    /// May rows be sent?
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state == State::Closed && !self.paused
     }
 
-    pub(crate) fn is_open(&self) -> bool {
-        self.state == State::Open && !self.sign.is_paused()
+    /// Is it open, or the destination disabled?
+    pub(crate) fn is_tripped(&self) -> bool {
+        self.state != State::Closed
     }
 
-    /// When the next check is due, if one is wanted.
+    /// How long a row waits that was sent in vain; `None` if it may be sent again now.
+    pub(crate) fn wait(&self, now: Duration) -> Option<Duration> {
+        match self.state {
+            _ if self.paused => Some(PAUSED),
+            State::Closed => None,
+            State::Disabled => Some(PAUSED),
+            State::Open { until } => Some(until.saturating_sub(now).max(SHORTEST_RELEASE)),
+        }
+    }
+
+    /// When the next health check is due, if one is needed.
     pub(crate) fn check_at(&self) -> Option<Duration> {
         match self.state {
-            State::Closed { until } if !self.sign.is_paused() => Some(until),
-            State::Closed { .. } | State::Open | State::Disabled => None,
+            State::Open { until } if !self.paused => Some(until),
+            State::Open { .. } | State::Closed | State::Disabled => None,
         }
     }
 
-    /// A pause may have ended, and with it what led to it.
-    pub(crate) fn look_at_sign(&mut self) {
-        if self.sign.0.resumed.swap(false, Ordering::AcqRel) {
-            tracing::info!(destination = self.name, "the destination is resumed");
-            if self.state == State::Disabled {
-                self.show(State::Open);
-            }
+    pub(crate) fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// An operator resumed the destination, whether it was paused or disabled.
+    pub(crate) fn resumed(&mut self) {
+        tracing::info!(destination = self.destination, "destination resumed");
+        if self.state == State::Disabled {
+            self.state = State::Closed;
         }
     }
 
-    /// Nobody is there. Those who were under target when it closed say the same, and are not news.
+    /// The destination cannot be reached. Attempts that were running when the breaker opened add nothing.
     pub(crate) fn unavailable(&mut self, reason: &str, now: Duration, random: f64) {
-        if self.state == State::Open {
+        if self.state == State::Closed {
             let wait = self.backoff.failed(random);
-            self.close(now + wait, reason, now);
+            self.open(now + wait, reason, now);
         }
     }
 
-    /// It wants to be left alone, for a time that it may have said.
+    /// The destination asks us to wait, perhaps for a given time.
     pub(crate) fn throttled(&mut self, reason: &str, after: Option<Duration>, now: Duration, random: f64) {
         match after {
-            Some(after) => self.close(now + after.min(LONGEST_THROTTLE), reason, now),
+            Some(after) => self.open(now + after.min(LONGEST_THROTTLE), reason, now),
             None => self.unavailable(reason, now, random),
         }
     }
 
-    /// It is no more. Says whether that is news.
-    pub(crate) fn gone(&mut self, reason: &str) -> bool {
-        let news = self.state != State::Disabled;
-        if news {
+    /// The destination asks never to be called again. Returns whether that is new.
+    pub(crate) fn disable(&mut self, reason: &str) -> bool {
+        let is_new = self.state != State::Disabled;
+        if is_new {
             tracing::error!(
-                destination = self.name,
+                destination = self.destination,
                 reason,
-                "the destination is gone and is paused; change its configuration, then `pillarbox destinations resume`"
+                "destination disabled (change its configuration, then run `pillarbox destinations resume`)"
             );
-            self.show(State::Disabled);
+            self.state = State::Disabled;
         }
-        news
+        is_new
     }
 
-    /// A check that the gate asked for was answered.
+    /// A health check ended.
     pub(crate) fn checked(&mut self, answer: Result<(), String>, now: Duration, random: f64) {
-        let State::Closed { until } = self.state else {
+        let State::Open { until } = self.state else {
             return;
         };
         match answer {
-            Err(reason) => {
+            Err(error) => {
                 let wait = self.backoff.failed(random);
                 tracing::debug!(
-                    destination = self.name,
-                    reason,
+                    destination = self.destination,
+                    error,
                     ?wait,
-                    "the destination is still away"
+                    "health check failed"
                 );
-                self.show(State::Closed {
+                self.state = State::Open {
                     until: until.max(now + wait),
-                });
+                };
             }
-            // Closed for longer while the check was under target.
+            // The destination asked for a longer wait while the check was running.
             Ok(()) if until > now => {}
             Ok(()) => {
-                tracing::info!(destination = self.name, "the destination is back");
-                self.show(State::Open);
+                tracing::info!(destination = self.destination, "breaker closed");
+                self.state = State::Closed;
             }
         }
     }
 
-    /// An event was confirmed. Only this ends the doubling: a place whose check passes and that takes
-    /// nothing would otherwise be asked every second.
+    /// An event was delivered. Only this ends the doubling of waits: a destination that passes checks and accepts no
+    /// event would otherwise be tried every second.
     pub(crate) fn delivered(&mut self) {
         self.backoff.worked();
     }
 
-    fn close(&mut self, until: Duration, reason: &str, now: Duration) {
+    fn open(&mut self, until: Duration, reason: &str, now: Duration) {
         match self.state {
             State::Disabled => return,
-            State::Closed { until: before } if before >= until => return,
-            State::Closed { .. } => {}
-            State::Open => tracing::warn!(
-                destination = self.name,
+            State::Open { until: before } if before >= until => return,
+            State::Open { .. } => {}
+            State::Closed => tracing::warn!(
+                destination = self.destination,
                 reason,
                 wait = ?until.saturating_sub(now),
-                "the destination is closed for a while; nothing is sent and no attempt is used up"
+                "breaker opened"
             ),
         }
-        self.show(State::Closed { until });
-    }
-
-    fn show(&mut self, state: State) {
-        self.state = state;
-        let shown = match state {
-            State::Open => OPEN,
-            State::Disabled => NEVER,
-            State::Closed { until } => u64::try_from(until.as_nanos()).unwrap_or(NEVER - 1).max(1),
-        };
-        self.sign.0.until.store(shown, Ordering::Release);
+        self.state = State::Open { until };
     }
 }
 
@@ -229,101 +191,99 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn gate() -> (Gate, Sign) {
-        let gate = Gate::new("there".to_owned());
-        let sign = gate.sign();
-        (gate, sign)
+    fn breaker() -> Breaker {
+        Breaker::new("partner".to_owned())
     }
 
     #[test]
-    fn many_who_find_nobody_close_it_once() {
-        let (mut gate, sign) = gate();
+    fn many_failures_at_once_open_it_once() {
+        let mut breaker = breaker();
         for _ in 0..100 {
-            gate.unavailable("refused", s(10), 1.0);
+            breaker.unavailable("refused", s(10), 1.0);
         }
-        assert_eq!(gate.check_at(), Some(s(11)));
-        assert_eq!(sign.closed(s(10)), Some(s(1)));
+        assert_eq!(breaker.check_at(), Some(s(11)));
+        assert_eq!(breaker.wait(s(10)), Some(s(1)));
     }
 
     #[test]
     fn failed_checks_double_the_wait_up_to_the_longest() {
-        let (mut gate, _) = gate();
-        gate.unavailable("refused", s(0), 1.0);
+        let mut breaker = breaker();
+        breaker.unavailable("refused", s(0), 1.0);
         let mut waits = Vec::new();
         for _ in 0..7 {
-            let now = gate.check_at().expect("closed");
-            gate.checked(Err("refused".into()), now, 1.0);
-            waits.push((gate.check_at().expect("closed") - now).as_secs());
+            let now = breaker.check_at().expect("open");
+            breaker.checked(Err("refused".into()), now, 1.0);
+            waits.push((breaker.check_at().expect("open") - now).as_secs());
         }
         assert_eq!(waits, [2, 4, 8, 16, 30, 30, 30]);
     }
 
     #[test]
-    fn a_check_opens_it_and_only_a_delivery_ends_the_doubling() {
-        let (mut gate, sign) = gate();
-        gate.unavailable("refused", s(0), 1.0);
-        gate.checked(Ok(()), s(1), 1.0);
-        assert!(gate.is_open() && sign.closed(s(1)).is_none());
-        gate.unavailable("refused", s(1), 1.0);
-        assert_eq!(gate.check_at(), Some(s(3)));
-        gate.checked(Ok(()), s(3), 1.0);
-        gate.delivered();
-        gate.unavailable("refused", s(3), 1.0);
-        assert_eq!(gate.check_at(), Some(s(4)));
+    fn a_check_closes_it_and_only_a_delivery_ends_the_doubling() {
+        let mut breaker = breaker();
+        breaker.unavailable("refused", s(0), 1.0);
+        breaker.checked(Ok(()), s(1), 1.0);
+        assert!(breaker.is_closed() && breaker.wait(s(1)).is_none());
+        breaker.unavailable("refused", s(1), 1.0);
+        assert_eq!(breaker.check_at(), Some(s(3)));
+        breaker.checked(Ok(()), s(3), 1.0);
+        breaker.delivered();
+        breaker.unavailable("refused", s(3), 1.0);
+        assert_eq!(breaker.check_at(), Some(s(4)));
     }
 
     #[test]
-    fn the_longest_wish_to_be_left_alone_counts_up_to_a_day() {
-        let (mut gate, _) = gate();
-        gate.throttled("slow", Some(s(50)), s(0), 0.0);
-        gate.throttled("slow", Some(s(20)), s(0), 0.0);
-        assert_eq!(gate.check_at(), Some(s(50)));
-        gate.throttled("slow", Some(s(1_000_000)), s(0), 0.0);
-        assert_eq!(gate.check_at(), Some(LONGEST_THROTTLE));
+    fn the_longest_throttle_counts_up_to_a_day() {
+        let mut breaker = breaker();
+        breaker.throttled("slow", Some(s(50)), s(0), 0.0);
+        breaker.throttled("slow", Some(s(20)), s(0), 0.0);
+        assert_eq!(breaker.check_at(), Some(s(50)));
+        breaker.throttled("slow", Some(s(1_000_000)), s(0), 0.0);
+        assert_eq!(breaker.check_at(), Some(LONGEST_THROTTLE));
     }
 
     #[test]
-    fn a_check_from_before_does_not_shorten_a_wish() {
-        let (mut gate, _) = gate();
-        gate.unavailable("refused", s(0), 1.0);
-        gate.throttled("slow", Some(s(60)), s(1), 0.0);
-        gate.checked(Ok(()), s(2), 0.0);
-        assert_eq!(gate.check_at(), Some(s(61)));
+    fn an_earlier_check_does_not_shorten_a_throttle() {
+        let mut breaker = breaker();
+        breaker.unavailable("refused", s(0), 1.0);
+        breaker.throttled("slow", Some(s(60)), s(1), 0.0);
+        breaker.checked(Ok(()), s(2), 0.0);
+        assert_eq!(breaker.check_at(), Some(s(61)));
     }
 
     #[test]
-    fn what_is_gone_stays_disabled() {
-        let (mut gate, sign) = gate();
-        gate.gone("410");
-        gate.checked(Ok(()), s(1), 0.0);
-        gate.unavailable("refused", s(1), 0.0);
-        gate.throttled("slow", Some(s(5)), s(1), 0.0);
+    fn a_disabled_destination_stays_disabled() {
+        let mut breaker = breaker();
+        breaker.disable("410");
+        breaker.checked(Ok(()), s(1), 0.0);
+        breaker.unavailable("refused", s(1), 0.0);
+        breaker.throttled("slow", Some(s(5)), s(1), 0.0);
         assert_eq!(
-            (gate.is_open(), gate.check_at(), sign.closed(s(9))),
-            (false, None, Some(DISABLED))
+            (breaker.is_closed(), breaker.check_at(), breaker.wait(s(9))),
+            (false, None, Some(PAUSED))
         );
     }
 
     #[test]
-    fn a_pause_closes_it_and_asks_for_no_check() {
-        let (mut gate, sign) = gate();
-        gate.unavailable("refused", s(0), 1.0);
-        sign.pause(true);
-        assert!(!gate.is_open() && gate.check_at().is_none());
-        sign.pause(false);
-        gate.look_at_sign();
-        assert_eq!(gate.check_at(), Some(s(1)), "what it was closed for is not over");
+    fn a_pause_stops_sending_and_needs_no_check() {
+        let mut breaker = breaker();
+        breaker.unavailable("refused", s(0), 1.0);
+        breaker.set_paused(true);
+        assert!(!breaker.is_closed() && breaker.check_at().is_none());
+        breaker.set_paused(false);
+        breaker.resumed();
+        assert_eq!(breaker.check_at(), Some(s(1)), "it is still open");
     }
 
     #[test]
-    fn what_is_gone_is_open_again_when_a_person_resumes_it() {
-        let (mut gate, sign) = gate();
-        assert!(gate.gone("410") && !gate.gone("410"));
-        sign.pause(true);
-        gate.look_at_sign();
-        assert!(!gate.is_open());
-        sign.pause(false);
-        gate.look_at_sign();
-        assert!(gate.is_open());
+    fn a_disabled_destination_is_sent_to_again_when_an_operator_resumes_it() {
+        let mut breaker = breaker();
+        assert!(breaker.disable("410") && !breaker.disable("410"));
+        breaker.set_paused(true);
+        assert!(!breaker.is_closed());
+        breaker.set_paused(false);
+        assert!(!breaker.is_closed());
+        breaker.resumed();
+        assert!(breaker.is_closed());
     }
 }

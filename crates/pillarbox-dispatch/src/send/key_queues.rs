@@ -1,9 +1,9 @@
-//! Whose turn it is: the rows that wait for one destination. Pure.
+//! The rows that wait for one destination, and which of them is next. Pure.
 //!
-//! Rows without a key go as they come. Rows of one key go one at a time, lowest `seq` first; the next
-//! one's turn comes when the one before is [done](KeyQueues::done), and if that was not delivered, what
-//! waits behind it is handed back, so that nothing overtakes it here. Where the destination keeps order
-//! itself (`pipelined`) the next one's turn comes when the one before has begun.
+//! Rows without a key are sent in the order of their arrival. Rows of one key are sent one at a time, lowest `seq` first:
+//! the next may start when the one before is [done](KeyQueues::done). If that one was not delivered, the rows behind it
+//! are released, so that none overtakes it. With `pipelined` the destination keeps the order, and the next row may start
+//! when the one before has started.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::worker::in_flight::{Lease, Room};
 /// Namespace and ordering key.
 pub(crate) type Key = Arc<(String, String)>;
 
-/// The key that a row keeps to. One that has left its lane keeps its name, and goes when it can.
+/// The key that orders a row; `None` for a row that has left its lane, although its event still has the key.
 pub(crate) fn key(delivery: &Delivery) -> Option<Key> {
     let event = &delivery.event;
     let key = event.ordering_key.as_ref().filter(|_| delivery.lane.is_some())?;
     Some(Arc::new((event.namespace.clone(), key.clone())))
 }
 
-/// What is needed to settle a row, whatever becomes of the rest of it.
+/// What is needed to settle a row.
 #[derive(Debug, Clone)]
 pub(crate) struct Ticket {
     pub(crate) id: Uuid,
@@ -34,28 +34,33 @@ pub(crate) struct Ticket {
     pub(crate) policy: Arc<Policy>,
     pub(crate) key: Option<Key>,
     pub(crate) room: Room,
-    /// Does the row itself say where it goes?
-    pub(crate) knows_destination: bool,
+    /// Does the stored row have its destination?
+    pub(crate) has_destination: bool,
 }
 
 impl Ticket {
-    /// How long the lease still holds.
+    /// How long until the lease expires.
     pub(crate) fn left(&self, now: Duration) -> Duration {
         self.lease.left(self.id, now)
     }
 }
 
-/// A claimed row on its target to a destination.
+/// A claimed row and its policy at one destination.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) ticket: Ticket,
     pub(crate) delivery: Delivery,
-    /// When it came.
-    pub(crate) came: Duration,
+    /// When the router passed it on.
+    pub(crate) arrived: Duration,
 }
 
 impl Row {
-    pub(crate) fn new(delivery: Delivery, lease: &Arc<Lease>, policy: Arc<Policy>, came: Duration) -> Self {
+    pub(crate) fn new(
+        delivery: Delivery,
+        lease: &Arc<Lease>,
+        policy: Arc<Policy>,
+        arrived: Duration,
+    ) -> Self {
         let ticket = Ticket {
             id: delivery.id,
             lease: Arc::clone(lease),
@@ -63,12 +68,12 @@ impl Row {
             policy,
             key: key(&delivery),
             room: Room::of(&delivery),
-            knows_destination: delivery.event.destination.is_some(),
+            has_destination: delivery.event.destination.is_some(),
         };
         Self {
             ticket,
             delivery,
-            came,
+            arrived,
         }
     }
 }
@@ -77,7 +82,7 @@ impl Row {
 #[derive(Debug, Default)]
 pub(crate) struct KeyQueues {
     ready: VecDeque<Slot>,
-    /// Every key that has a turn or rows under target.
+    /// Every key with waiting rows or running attempts.
     keys: HashMap<Key, KeyQueue>,
     waiting: usize,
 }
@@ -92,22 +97,22 @@ enum Slot {
 #[derive(Debug, Default)]
 struct KeyQueue {
     waiting: VecDeque<Row>,
-    under_way: usize,
-    /// Is there a turn for it?
+    running: usize,
+    /// Is it in `ready`?
     has_slot: bool,
 }
 
 impl KeyQueue {
-    /// May the next row begin?
-    fn may_go(&self) -> bool {
+    /// May the next row start?
+    fn may_start(&self) -> bool {
         match self.waiting.front() {
-            Some(row) => self.under_way == 0 || row.ticket.policy.pipelined,
+            Some(row) => self.running == 0 || row.ticket.policy.pipelined,
             None => false,
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.under_way == 0
+        self.waiting.is_empty() && self.running == 0
     }
 }
 
@@ -120,7 +125,7 @@ impl KeyQueues {
             return;
         };
         let queue = self.keys.entry(Arc::clone(&key)).or_default();
-        // Almost always the end; a row that comes back from a retry goes before younger ones.
+        // Almost always at the end; a retried row goes before younger ones.
         let place = queue
             .waiting
             .partition_point(|other| other.delivery.seq < row.delivery.seq);
@@ -128,7 +133,7 @@ impl KeyQueues {
         self.give_slot(&key);
     }
 
-    /// The next row to be sent, if any may be.
+    /// The next row to send, if one may start.
     pub(crate) fn next(&mut self) -> Option<Row> {
         loop {
             let row = match self.ready.pop_front()? {
@@ -141,7 +146,7 @@ impl KeyQueues {
                     let Some(row) = queue.waiting.pop_front() else {
                         continue;
                     };
-                    queue.under_way += 1;
+                    queue.running += 1;
                     self.give_slot(&key);
                     row
                 }
@@ -151,13 +156,13 @@ impl KeyQueues {
         }
     }
 
-    /// A row of this key that was under target has ended, and does not hold the others up.
+    /// A running row of this key has ended, and the next may start.
     pub(crate) fn done(&mut self, key: &Key) {
         self.end(key);
         self.give_slot(key);
     }
 
-    /// A row of this key that was under target comes back later, or blocks its key: the rows behind it.
+    /// A running row of this key has ended and blocks its key. Returns the rows behind it.
     pub(crate) fn blocked(&mut self, key: &Key) -> Vec<Row> {
         let behind: Vec<Row> = match self.keys.get_mut(key) {
             Some(queue) => queue.waiting.drain(..).collect(),
@@ -168,20 +173,20 @@ impl KeyQueues {
         behind
     }
 
-    /// What would wait longest: all but the first `keep` queues, and of every key all but the row whose turn it is.
+    /// Takes out the rows that would wait longest. The first `keep` rows and keys stay, of each key only its next row.
     pub(crate) fn surplus(&mut self, keep: usize) -> Vec<Row> {
         let mut surplus = Vec::new();
         let mut kept = VecDeque::new();
-        for turn in std::mem::take(&mut self.ready) {
+        for slot in std::mem::take(&mut self.ready) {
             let keeps = kept.len() < keep;
-            match turn {
+            match slot {
                 Slot::Free(row) if !keeps => surplus.push(*row),
                 Slot::Key(key) if !keeps => {
                     if let Some(queue) = self.keys.get_mut(&key) {
                         queue.has_slot = false;
                     }
                 }
-                turn @ (Slot::Free(_) | Slot::Key(_)) => kept.push_back(turn),
+                slot @ (Slot::Free(_) | Slot::Key(_)) => kept.push_back(slot),
             }
         }
         for queue in self.keys.values_mut() {
@@ -194,15 +199,15 @@ impl KeyQueues {
         surplus
     }
 
-    /// When the row came whose turn is next.
+    /// When the next row to be sent arrived.
     pub(crate) fn oldest(&self) -> Option<Duration> {
         match self.ready.front()? {
-            Slot::Free(row) => Some(row.came),
-            Slot::Key(key) => self.keys.get(key)?.waiting.front().map(|row| row.came),
+            Slot::Free(row) => Some(row.arrived),
+            Slot::Key(key) => self.keys.get(key)?.waiting.front().map(|row| row.arrived),
         }
     }
 
-    /// May a row be sent?
+    /// May a row start?
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -212,11 +217,11 @@ impl KeyQueues {
         self.waiting
     }
 
-    /// Everything that waits. Keys with a row under target stay known.
+    /// Takes out all waiting rows. Keys with a running row are kept.
     pub(crate) fn drain(&mut self) -> Vec<Row> {
         let mut rows = Vec::with_capacity(self.waiting);
-        for turn in std::mem::take(&mut self.ready) {
-            if let Slot::Free(row) = turn {
+        for slot in std::mem::take(&mut self.ready) {
+            if let Slot::Free(row) = slot {
                 rows.push(*row);
             }
         }
@@ -233,7 +238,7 @@ impl KeyQueues {
         let Some(queue) = self.keys.get_mut(key) else {
             return;
         };
-        queue.under_way = queue.under_way.saturating_sub(1);
+        queue.running = queue.running.saturating_sub(1);
         if queue.is_idle() {
             self.keys.remove(key);
         }
@@ -242,7 +247,7 @@ impl KeyQueues {
     fn give_slot(&mut self, key: &Key) {
         if let Some(queue) = self.keys.get_mut(key)
             && !queue.has_slot
-            && queue.may_go()
+            && queue.may_start()
         {
             queue.has_slot = true;
             self.ready.push_back(Slot::Key(Arc::clone(key)));
@@ -253,16 +258,10 @@ impl KeyQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::OnDead;
-    use pillarbox::{Event, RetryPolicy};
+    use pillarbox::Event;
 
     fn policy(pipelined: bool) -> Arc<Policy> {
-        Arc::new(Policy {
-            retry: RetryPolicy::default(),
-            timeout: Duration::from_secs(20),
-            on_dead: OnDead::Block,
-            pipelined,
-        })
+        Arc::new(Policy::default().pipelined(pipelined))
     }
 
     fn row(seq: i64, key: Option<&str>, pipelined: bool) -> Row {
@@ -305,12 +304,12 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_a_key_go_as_they_come() {
+    fn rows_without_a_key_are_sent_in_the_order_of_arrival() {
         assert_eq!(all(&mut queues(&[(3, None), (1, None), (2, None)])), [3, 1, 2]);
     }
 
     #[test]
-    fn a_row_that_has_left_its_lane_goes_as_it_comes() {
+    fn a_row_that_has_left_its_lane_is_sent_in_the_order_of_arrival() {
         let mut queues = queues(&[(1, Some("k"))]);
         let mut free = row(2, Some("k"), false);
         free.delivery.lane = None;
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn one_row_of_a_key_at_a_time_and_the_lowest_seq_first() {
+    fn rows_of_a_key_are_sent_one_at_a_time_by_seq() {
         let mut queues = queues(&[(2, Some("k")), (3, Some("k")), (4, Some("other")), (1, Some("k"))]);
         assert_eq!(all(&mut queues), [1, 4]);
         queues.done(&key("k"));
@@ -335,14 +334,14 @@ mod tests {
     }
 
     #[test]
-    fn pipelined_rows_of_a_key_go_one_after_another_without_waiting() {
+    fn pipelined_rows_of_a_key_start_in_order_without_waiting() {
         let mut queues = KeyQueues::default();
         for (seq, key) in [(2, "k"), (1, "k"), (9, "l"), (3, "k")] {
             queues.push(row(seq, Some(key), true));
         }
-        let went = all(&mut queues);
-        let of_key: Vec<i64> = went.iter().copied().filter(|seq| *seq < 9).collect();
-        assert_eq!((of_key, went.len()), (vec![1, 2, 3], 4));
+        let sent = all(&mut queues);
+        let of_key: Vec<i64> = sent.iter().copied().filter(|seq| *seq < 9).collect();
+        assert_eq!((of_key, sent.len()), (vec![1, 2, 3], 4));
         for _ in 0..3 {
             queues.done(&key("k"));
         }
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_behind_a_row_that_comes_back_is_handed_back() {
+    fn rows_behind_a_row_that_blocks_its_key_are_taken_out() {
         let mut queues = queues(&[(1, Some("k")), (2, Some("k")), (3, Some("k")), (4, None)]);
         assert_eq!(all(&mut queues), [1, 4]);
         assert_eq!(seqs(queues.blocked(&key("k"))), [2, 3]);
@@ -359,14 +358,14 @@ mod tests {
     }
 
     #[test]
-    fn the_surplus_is_what_would_wait_longest_and_never_a_row_before_one_that_stays() {
+    fn the_surplus_waits_longest_and_never_precedes_a_row_that_stays() {
         let mut queues = queues(&[(1, None), (2, Some("k")), (3, None), (4, Some("k")), (5, None)]);
         assert_eq!(seqs(queues.surplus(2)), [3, 5, 4]);
         assert_eq!((queues.len(), all(&mut queues)), (2, vec![1, 2]));
     }
 
     #[test]
-    fn a_surplus_takes_what_waits_behind_a_row_under_way() {
+    fn a_surplus_has_the_rows_behind_a_running_one() {
         let mut queues = queues(&[(1, Some("k")), (2, Some("k")), (3, Some("l"))]);
         assert_eq!(queues.next().map(|row| row.delivery.seq), Some(1));
         let mut surplus = seqs(queues.surplus(0));
@@ -377,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_hands_back_everything_and_forgets_no_row_under_way() {
+    fn a_drain_takes_all_waiting_rows_and_keeps_running_ones() {
         let mut queues = queues(&[(1, Some("k")), (2, Some("k")), (3, None), (4, Some("l"))]);
         assert_eq!(queues.next().map(|row| row.delivery.seq), Some(1));
         let mut drained = seqs(queues.drain());
@@ -386,7 +385,7 @@ mod tests {
         queues.push(row(5, Some("k"), false));
         assert!(
             all(&mut queues).is_empty(),
-            "the first of the key is still under target"
+            "the first of the key is still running"
         );
     }
 }

@@ -1,29 +1,29 @@
-//! Rows under which a connection was closed, until it is known whose fault it was. Pure.
+//! Rows whose connection was lost while they were being sent, until the cause is known. Pure.
 //!
-//! A broker that goes away cuts everything in flight; an event that the broker cannot bear cuts
-//! everything in flight too. The destination's own `check()` right after tells the two apart: if it
-//! fails, the place went away and nobody is to blame; if it passes, one of those in flight is, and all
-//! of them come back in small groups and then alone. A row that was alone is to blame either target.
+//! A broker that stops and an event that the broker cannot handle look the same: both close the connection under
+//! everything that is being sent. A health check right after tells them apart. If it fails, the destination is
+//! unavailable and no row is to blame. If it passes, one of the rows is: all of them become suspects, which are tried in
+//! small groups and then alone. A row that was sent alone is to blame in both cases.
 //!
-//! Rows cut at about the same time share one check.
+//! Rows that lose their connection at about the same time share one check.
 
 use std::time::Duration;
 
 use crate::send::key_queues::Ticket;
 
-/// How long to collect: connections are torn down row by row, and what is under target may follow.
+/// How long to collect: connections fail row by row, and other running attempts may follow.
 const COLLECT: Duration = Duration::from_millis(50);
 
-/// A row whose connection was closed.
+/// A row whose connection was lost.
 #[derive(Debug)]
 pub(crate) struct LostConnection {
     pub(crate) ticket: Ticket,
     pub(crate) reason: String,
-    /// Was nothing else under target to this destination, from its beginning to its end?
+    /// Was no other attempt running at this destination, from beginning to end?
     pub(crate) alone: bool,
 }
 
-/// The cuts that wait for one check.
+/// The rows that wait for one check.
 #[derive(Debug, Default)]
 pub(crate) struct LostConnections {
     rows: Vec<LostConnection>,
@@ -42,16 +42,16 @@ impl LostConnections {
         self.rows.is_empty()
     }
 
-    /// When the check should be made at the latest; at once if nothing is under target any more.
-    pub(crate) fn check_at(&self, under_way: usize) -> Option<Duration> {
-        match (self.rows.is_empty(), under_way) {
+    /// When the check is due: at once if no other attempt is running.
+    pub(crate) fn check_at(&self, running: usize) -> Option<Duration> {
+        match (self.rows.is_empty(), running) {
             (true, _) => None,
             (false, 0) => Some(self.first),
             (false, _) => Some(self.first + COLLECT),
         }
     }
 
-    /// The rows, now that the check is answered.
+    /// The rows, to be settled after the check.
     pub(crate) fn take(&mut self) -> Vec<LostConnection> {
         std::mem::take(&mut self.rows)
     }

@@ -1,8 +1,8 @@
 //! Step 4 of 5: send rows, one task per destination.
 
 mod attempt;
-pub(crate) mod backpressure;
-pub(crate) mod breaker;
+mod backpressure;
+mod breaker;
 pub(crate) mod handle;
 pub(crate) mod key_queues;
 mod lost_connections;

@@ -1,4 +1,4 @@
-//! How many attempts may begin: a bucket of tokens that fills steadily. Pure.
+//! How many attempts may start: a token bucket. Pure.
 
 use std::time::Duration;
 
@@ -32,10 +32,10 @@ impl TokenBucket {
         taken
     }
 
-    /// When there will be a token.
+    /// When the next token is available.
     pub(crate) fn next(&self) -> Duration {
         let missing = (1.0 - self.tokens).max(0.0);
-        // A nanosecond more than it takes, so that the token is there whatever was rounded.
+        // One nanosecond more, so that rounding cannot ask before the token is there.
         let wait = Duration::try_from_secs_f64(missing / self.rate.per_second).unwrap_or(Duration::MAX);
         self.filled
             .saturating_add(wait)
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_and_then_one_after_another() {
+    fn a_burst_passes_and_then_the_rate_limits() {
         let mut bucket = bucket(10.0, 3);
         let at = |ms| Duration::from_millis(ms);
         let taken: Vec<bool> = (0..4).map(|_| bucket.take(at(0))).collect();
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_there_when_it_says_so() {
+    fn a_token_is_available_when_next_says_so() {
         let mut bucket = bucket(3.0, 1);
         assert!(bucket.take(Duration::ZERO) && !bucket.take(Duration::ZERO));
         let next = bucket.next();
@@ -77,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_more_than_the_burst_and_the_rate_allow(
+        fn never_more_than_burst_and_rate_allow(
             per_second in 0.1f64..1000.0, burst in 1u32..50, steps in prop::collection::vec(0u64..500, 1..200)
         ) {
             let mut bucket = bucket(per_second, burst);

@@ -1,35 +1,32 @@
-//! Sends the rows of one destination: each in its turn, no more at once than the destination bears,
-//! and none while its gate is closed.
+//! Sends the rows of one destination: in the order of their keys, within its concurrency and rate, while its breaker is
+//! closed.
 //!
-//! One task per destination, which owns its queues, its gate and its attempts: nothing here is locked,
-//! and a destination that hangs holds up nobody else. What came of an attempt is decided here and
-//! handed to the settler in bulk.
+//! One task per destination owns its queues, its breaker and its attempts. Nothing here is locked, and a destination that
+//! hangs delays no other. The sender decides what follows from an outcome and passes it to the settler in bulk.
 //!
-//! On shutdown it gives back what was never sent, waits for what is under target until the grace time is
-//! over, and then drops it; those attempts count, because nobody knows what became of them.
+//! On shutdown it releases rows whose attempt has not begun, and waits for running attempts until the grace time is over.
+//! Then it drops them. Dropped attempts count, because their result is unknown.
 //!
-//! **If we die here** leases end. What was under target may be sent again; what waited was never sent.
+//! **If we die here** leases expire. Rows that were being sent may be sent again; waiting rows were never sent.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
-use pillarbox::{Outcome, failpoint};
+use pillarbox::{Outcome, StoreError, failpoint};
 use pillarbox_store::Verdict;
 use pillarbox_store::store::Settlement;
 use pillarbox_store::verdict::decide;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
-use crate::dispatcher::Destination;
+use crate::destination::Destination;
 use crate::policy::OnDead;
-use crate::send::attempt::{End, attempt, check};
-use crate::send::backpressure::Crowd;
-use crate::send::breaker::{Gate, LONGEST_THROTTLE, SHORTEST_THROTTLE, Sign};
-use crate::send::handle::Queue;
+use crate::send::attempt::{Attempts, End, Ended, MOST_ENDED, check};
+use crate::send::backpressure::Backpressure;
+use crate::send::breaker::{Breaker, LONGEST_THROTTLE, SHORTEST_THROTTLE};
+use crate::send::handle::{DestinationHandle, Shared};
 use crate::send::key_queues::{Key, KeyQueues, Row, Ticket};
 use crate::send::lost_connections::{LostConnection, LostConnections};
 use crate::send::rate_limit::TokenBucket;
@@ -37,35 +34,28 @@ use crate::settle::settler::{Settled, hand_over, release};
 use crate::worker::Worker;
 use crate::worker::task::{LONG, Next, Task};
 
-/// The longest that a check may take; a destination's own timeout may be shorter.
-const CHECK: Duration = Duration::from_secs(5);
-/// How often to look whether rows have waited too long.
-const LOOK: Duration = Duration::from_secs(1);
-/// How many finished attempts are looked at together.
-const AT_ONCE: usize = 1024;
+/// The longest that a health check may take; a destination's own timeout may be shorter.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often to see whether rows have waited too long.
+const BACKPRESSURE_CHECK: Duration = Duration::from_secs(1);
 
-/// One destination at work. See the module.
-pub(crate) struct Lanes {
+/// See the module.
+pub(crate) struct Sender {
     worker: Arc<Worker>,
     destination: Destination,
+    shared: Arc<Shared>,
     shutdown: CancellationToken,
-    /// When attempts under target are dropped; set when the shutdown is noticed.
-    give_up: Option<Duration>,
+    /// When running attempts are dropped; set when the shutdown is noticed.
+    drop_at: Option<Duration>,
 
     inbox: UnboundedReceiver<Vec<Row>>,
-    /// Is the claimer still there?
-    is_fed: bool,
+    /// Is the row channel still open?
+    is_open: bool,
     queues: KeyQueues,
-    gate: Gate,
-    sign: Sign,
-    crowd: Crowd,
-    queue: Queue,
-    bucket: Option<TokenBucket>,
-
-    running: FuturesUnordered<BoxFuture<'static, (u64, End)>>,
-    under_way: HashMap<u64, UnderWay>,
-    started: u64,
-
+    breaker: Breaker,
+    backpressure: Backpressure,
+    rate_limit: Option<TokenBucket>,
+    attempts: Attempts,
     checking: Option<BoxFuture<'static, Result<(), String>>>,
     lost: LostConnections,
     heard: Heard,
@@ -74,94 +64,78 @@ pub(crate) struct Lanes {
     settled: Vec<Settled>,
 }
 
-/// What came in while the task waited.
+/// What arrived while the task waited.
 #[derive(Default)]
 struct Heard {
     rows: Vec<Row>,
-    ends: Vec<(u64, End)>,
+    ended: Vec<Ended>,
     checked: Option<Result<(), String>>,
 }
 
-/// What belongs to one destination beside its sink.
-pub(crate) struct Station {
-    pub(crate) gate: Gate,
-    pub(crate) crowd: Crowd,
-    pub(crate) queue: Queue,
-    pub(crate) inbox: UnboundedReceiver<Vec<Row>>,
-}
-
-struct UnderWay {
-    ticket: Ticket,
-    /// Was nothing else under target when it began?
-    began_alone: bool,
-}
-
-impl Lanes {
+impl Sender {
+    /// The sender of one of `destinations` that share the room of a worker, and the handle to it.
     pub(crate) fn new(
         worker: Arc<Worker>,
         destination: Destination,
-        station: Station,
+        destinations: usize,
         settler: UnboundedSender<Vec<Settled>>,
         shutdown: CancellationToken,
-    ) -> Self {
-        let Station {
-            gate,
-            crowd,
-            queue,
-            inbox,
-        } = station;
-        let bucket = destination.rate.map(|rate| TokenBucket::new(rate, worker.now()));
-        let sign = gate.sign();
-        Self {
-            worker,
-            destination,
+    ) -> (DestinationHandle, Self) {
+        let (rows, inbox) = unbounded_channel();
+        let handle = DestinationHandle::new(&destination, destinations, &worker.settings, rows);
+        let sender = Self {
+            shared: handle.shared(),
             shutdown,
-            give_up: None,
+            drop_at: None,
             inbox,
-            is_fed: true,
+            is_open: true,
             queues: KeyQueues::default(),
-            gate,
-            sign,
-            crowd,
-            queue,
-            bucket,
-            running: FuturesUnordered::new(),
-            under_way: HashMap::new(),
-            started: 0,
+            breaker: Breaker::new(destination.name.clone()),
+            backpressure: Backpressure::new(worker.settings.max_in_flight, destinations),
+            rate_limit: destination.rate.map(|rate| TokenBucket::new(rate, worker.now())),
+            attempts: Attempts::default(),
             checking: None,
             lost: LostConnections::default(),
             heard: Heard::default(),
             settler,
             settled: Vec::new(),
+            worker,
+            destination,
+        };
+        (handle, sender)
+    }
+
+    fn see_pause(&mut self) {
+        let resumed = self.shared.take_resumed();
+        self.breaker.set_paused(self.shared.is_paused());
+        if resumed {
+            self.breaker.resumed();
         }
     }
 
-    /// Takes in what was heard: new rows, finished attempts, an answered check.
-    fn take_in(&mut self, now: Duration) {
-        let Heard { rows, ends, checked } = std::mem::take(&mut self.heard);
+    /// Takes new rows, ended attempts and an answered health check.
+    fn take_heard(&mut self, now: Duration) {
+        let Heard { rows, ended, checked } = std::mem::take(&mut self.heard);
         for row in rows {
             self.queues.push(row);
         }
-        for (number, end) in ends {
-            if let Some(row) = self.under_way.remove(&number) {
-                let alone = row.began_alone && number == self.started;
-                self.end(row.ticket, end, alone, now);
-            }
+        for attempt in ended {
+            self.end(attempt, now);
         }
         if let Some(answer) = checked {
             self.checked(answer, now);
         }
     }
 
-    fn end(&mut self, ticket: Ticket, end: End, alone: bool, now: Duration) {
+    fn end(&mut self, Ended { ticket, end, alone }: Ended, now: Duration) {
         match end {
             End::Answered(Outcome::ConnectionLost { reason }) => {
-                let cut = LostConnection {
+                let lost = LostConnection {
                     ticket,
                     reason,
                     alone,
                 };
-                self.lost.push(cut, now);
+                self.lost.push(lost, now);
             }
             End::Answered(outcome) => self.conclude(ticket, outcome, now),
             End::Unsent => self.settle(ticket, release()),
@@ -169,243 +143,214 @@ impl Lanes {
         }
     }
 
-    /// Decides what follows from an outcome, for the gate and for the row.
-    fn conclude(&mut self, ticket: Ticket, outcome: Outcome, now: Duration) {
+    /// Decides what follows from an outcome, for the breaker and for the row.
+    fn conclude(&mut self, ticket: Ticket, mut outcome: Outcome, now: Duration) {
         let random = fastrand::f64();
-        let outcome = match outcome {
+        match &mut outcome {
             Outcome::Throttled { reason, after } => {
-                let after = after.map(|after| after.clamp(SHORTEST_THROTTLE, LONGEST_THROTTLE));
-                self.gate.throttled(&reason, after, now, random);
-                Outcome::Throttled { reason, after }
+                *after = after.map(|after| after.clamp(SHORTEST_THROTTLE, LONGEST_THROTTLE));
+                self.breaker.throttled(reason, *after, now, random);
             }
-            Outcome::Unavailable { reason } => {
-                self.gate.unavailable(&reason, now, random);
-                Outcome::Unavailable { reason }
-            }
+            Outcome::Unavailable { reason } => self.breaker.unavailable(reason, now, random),
             Outcome::Disable { reason } => {
-                if self.gate.gone(&reason) {
-                    self.worker.is_gone(&self.destination.name, &reason);
+                if self.breaker.disable(reason) {
+                    self.worker.disable(&self.destination.name, reason);
                 }
-                Outcome::Disable { reason }
             }
-            Outcome::Delivered => {
-                self.gate.delivered();
-                Outcome::Delivered
-            }
-            other @ (Outcome::Retry { .. } | Outcome::Reject { .. } | Outcome::ConnectionLost { .. }) => {
-                other
-            }
-        };
-        let closed = self.closed_for(now);
-        let verdict = decide(outcome, ticket.attempts, &ticket.policy.retry, closed, random);
+            Outcome::Delivered => self.breaker.delivered(),
+            Outcome::Retry { .. } | Outcome::Reject { .. } | Outcome::ConnectionLost { .. } => {}
+        }
+        let wait = self.wait(now);
+        let verdict = decide(outcome, ticket.attempts, &ticket.policy.retry, wait, random);
         self.settle(ticket, verdict);
     }
 
-    /// It is known now whether the place is there.
-    fn checked(&mut self, answer: Result<(), String>, now: Duration) {
-        self.gate.checked(answer.clone(), now, fastrand::f64());
-        for LostConnection {
-            ticket,
-            reason,
-            alone,
-        } in self.lost.take()
-        {
-            let outcome = match &answer {
-                Err(why) if !alone => Outcome::unavailable(format!("{reason}; the check says: {why}")),
-                Err(_) | Ok(()) => Outcome::connection_lost(reason),
-            };
-            self.conclude(ticket, outcome, now);
-        }
-        // A row that was alone is to blame; that nobody is there is true all the same.
-        if let Err(reason) = answer {
-            self.gate.unavailable(&reason, now, fastrand::f64());
-        }
-    }
-
-    /// Asks for a check when the gate or a cut wants one.
-    fn ask(&mut self, now: Duration) {
-        let wanted = self.check_at().is_some_and(|at| at <= now);
-        if wanted && self.checking.is_none() {
-            let timeout = self.destination.policy.timeout.min(CHECK);
-            self.checking = Some(Box::pin(check(Arc::clone(&self.destination.sink), timeout)));
-        }
-    }
-
-    fn check_at(&self) -> Option<Duration> {
-        let cut = self.lost.check_at(self.running.len());
-        cut.into_iter().chain(self.gate.check_at()).min()
-    }
-
-    /// Gives back what waits if it cannot be sent: the gate is closed, or we are leaving. Nobody claims it while
-    /// the gate is closed, so that it need not wait for a time.
-    fn give_back(&mut self) {
-        if self.give_up.is_none() && self.gate.is_open() {
-            return;
-        }
-        let rows = self.queues.drain();
-        if self.give_up.is_some() && !rows.is_empty() {
-            failpoint::hit("on_release");
-        }
-        self.queue.went(rows.len());
-        for row in rows {
-            self.push(row.ticket, release());
-        }
-    }
-
-    /// Gives back what would take the room of other destinations for long.
-    fn make_room(&mut self, now: Duration) {
-        let rows = self.queues.len() + self.running.len();
-        if !self.crowd.is_crowded(rows, self.queues.oldest(), now) {
-            return;
-        }
-        let surplus = self.queues.surplus(self.destination.concurrency);
-        self.queue.went(surplus.len());
-        for row in surplus {
-            self.push(row.ticket, release());
-        }
-    }
-
-    /// How long a row has to wait that was sent for nothing, with a little jitter so that not everything comes
-    /// back in the same moment.
-    fn closed_for(&self, now: Duration) -> Duration {
-        match self.gate.sign().closed(now) {
+    /// How long a row waits that was sent in vain. Jitter keeps all of them from coming back at the same moment.
+    fn wait(&self, now: Duration) -> Duration {
+        match self.breaker.wait(now) {
             Some(wait) => wait + (wait / 10).min(Duration::from_secs(5)).mul_f64(fastrand::f64()),
             None => Duration::ZERO,
         }
     }
 
-    /// Starts what may be started.
-    fn start(&mut self, now: Duration) {
-        // After a cut nothing is sent until it is known whether anybody is there.
-        if !self.gate.is_open() || !self.lost.is_empty() || self.give_up.is_some() {
+    /// A health check ended: the cause of lost connections is known now.
+    fn checked(&mut self, answer: Result<(), String>, now: Duration) {
+        self.breaker.checked(answer.clone(), now, fastrand::f64());
+        for lost in self.lost.take() {
+            let outcome = match &answer {
+                Err(error) if !lost.alone => {
+                    Outcome::unavailable(format!("{}; health check failed: {error}", lost.reason))
+                }
+                Err(_) | Ok(()) => Outcome::connection_lost(lost.reason),
+            };
+            self.conclude(lost.ticket, outcome, now);
+        }
+        // Also where the only row was alone and is to blame: the destination is unavailable all the same.
+        if let Err(error) = answer {
+            self.breaker.unavailable(&error, now, fastrand::f64());
+        }
+    }
+
+    /// Starts a health check if the breaker or a lost connection needs one.
+    fn start_check(&mut self, now: Duration) {
+        let is_due = self.check_at().is_some_and(|at| at <= now);
+        if is_due && self.checking.is_none() {
+            let timeout = self.destination.policy.timeout.min(CHECK_TIMEOUT);
+            self.checking = Some(Box::pin(check(Arc::clone(&self.destination.sink), timeout)));
+        }
+    }
+
+    fn check_at(&self) -> Option<Duration> {
+        let lost = self.lost.check_at(self.attempts.len());
+        lost.into_iter().chain(self.breaker.check_at()).min()
+    }
+
+    /// Releases all waiting rows if none can be sent. They are due at once: the claimer leaves them until the
+    /// destination is available.
+    fn release_waiting(&mut self) {
+        if self.drop_at.is_none() && self.breaker.is_closed() {
             return;
         }
-        while self.running.len() < self.destination.concurrency && self.queues.has_ready() {
-            if self.bucket.as_mut().is_some_and(|bucket| !bucket.take(now)) {
+        let rows = self.queues.drain();
+        if self.drop_at.is_some() && !rows.is_empty() {
+            failpoint::hit("on_release");
+        }
+        self.release(rows);
+    }
+
+    /// Releases rows that would take the room of other destinations for long.
+    fn release_surplus(&mut self, now: Duration) {
+        let rows = self.queues.len() + self.attempts.len();
+        let backpressure = self.backpressure.update(rows, self.queues.oldest(), now);
+        self.shared.set_backpressure(backpressure);
+        if backpressure {
+            let surplus = self.queues.surplus(self.destination.concurrency);
+            self.release(surplus);
+        }
+    }
+
+    /// Starts the attempts that may start.
+    fn start(&mut self, now: Duration) {
+        // After a lost connection nothing is sent until a health check has told the cause.
+        if !self.breaker.is_closed() || !self.lost.is_empty() || self.drop_at.is_some() {
+            return;
+        }
+        while self.attempts.len() < self.destination.concurrency && self.queues.has_ready() {
+            if self.rate_limit.as_mut().is_some_and(|limit| !limit.take(now)) {
                 return;
             }
             let Some(row) = self.queues.next() else { return };
-            self.queue.went(1);
-            self.started += 1;
-            let number = self.started;
-            let under_way = UnderWay {
-                ticket: row.ticket.clone(),
-                began_alone: self.running.is_empty(),
-            };
-            self.under_way.insert(number, under_way);
-            let attempt = attempt(
-                row,
-                Arc::clone(&self.destination.sink),
-                Arc::clone(&self.worker.clock),
-            );
-            self.running
-                .push(Box::pin(async move { (number, attempt.await) }));
+            self.shared.no_longer_waiting(1);
+            let sink = Arc::clone(&self.destination.sink);
+            self.attempts.start(row, sink, Arc::clone(&self.worker.clock));
         }
     }
 
-    /// Drops what is still under target when the grace time is over.
+    /// Drops what is still running when the grace time is over.
     fn drop_late(&mut self, now: Duration) {
-        if self.give_up.is_none_or(|at| now < at) {
+        if self.drop_at.is_none_or(|at| now < at) {
             return;
         }
-        self.running.clear();
         self.checking = None;
-        for row in std::mem::take(&mut self.under_way).into_values() {
+        for ticket in self.attempts.drop_all() {
             let outcome = Outcome::retry("shut down before the destination answered");
-            self.conclude(row.ticket, outcome, now);
+            self.conclude(ticket, outcome, now);
         }
-        for cut in self.lost.take() {
-            self.conclude(cut.ticket, Outcome::connection_lost(cut.reason), now);
+        for lost in self.lost.take() {
+            self.conclude(lost.ticket, Outcome::connection_lost(lost.reason), now);
         }
     }
 
-    /// Writes a verdict, and gives back what waits behind the row if it comes again.
+    /// Settles a row. If it comes back or blocks its key, the rows behind it are released.
     fn settle(&mut self, ticket: Ticket, verdict: Verdict) {
         let key = ticket.key.clone();
         let blocks = match &verdict {
             Verdict::Delivered | Verdict::Delete => false,
-            // Also where the others go on without it: not before it is written, or a crash could bring it back
-            // after them.
+            // Also with `OnDead::Continue`: the next row must not go before this verdict is written, because a crash
+            // would bring this row back after it.
             Verdict::Dead { .. } => true,
             Verdict::Retry { .. } | Verdict::Release { .. } | Verdict::Suspect { .. } => true,
         };
         self.push(ticket, verdict);
         match key {
             None => {}
-            Some(key) if blocks => self.give_back_behind(&key),
+            Some(key) if blocks => self.release_behind(&key),
             Some(key) => self.queues.done(&key),
         }
     }
 
-    /// The row is somebody else's now: nothing is settled.
+    /// Another worker may have the row: nothing is settled.
     fn lose(&mut self, ticket: &Ticket) {
-        tracing::debug!(row = %ticket.id, "the lease ended while the row was being sent");
+        tracing::debug!(row = %ticket.id, "lease expired during the attempt");
         self.worker.counters.lost(1);
         self.worker
             .in_flight
-            .answered(std::iter::once((ticket.lease.claim, ticket.id)));
+            .decided(std::iter::once((ticket.lease.claim, ticket.id)));
         self.worker.in_flight.free(ticket.room);
         if let Some(key) = &ticket.key {
-            self.give_back_behind(key);
+            self.release_behind(key);
         }
     }
 
-    /// What waits behind a row that comes again, or blocks its key. The store sees to it that none overtakes it.
-    fn give_back_behind(&mut self, key: &Key) {
+    /// Releases the rows behind one that blocks its key. The store lets none of them overtake it.
+    fn release_behind(&mut self, key: &Key) {
         let behind = self.queues.blocked(key);
-        self.queue.went(behind.len());
-        for row in behind {
+        self.release(behind);
+    }
+
+    /// Releases rows that were waiting here.
+    fn release(&mut self, rows: Vec<Row>) {
+        self.shared.no_longer_waiting(rows.len());
+        for row in rows {
             self.push(row.ticket, release());
         }
     }
 
     fn push(&mut self, ticket: Ticket, verdict: Verdict) {
-        let goes_on = ticket.policy.on_dead == OnDead::Continue;
+        let continues = ticket.policy.on_dead == OnDead::Continue;
         let settlement = Settlement {
             id: ticket.id,
             claim: ticket.lease.claim,
-            max_attempts: (verdict != Verdict::Delivered).then(|| ticket.policy.limit()),
-            unordered: goes_on && matches!(verdict, Verdict::Dead { .. }),
-            destination: (!ticket.knows_destination).then(|| self.destination.name.clone()),
+            max_attempts: (verdict != Verdict::Delivered).then(|| ticket.policy.max_attempts()),
+            unordered: continues && matches!(verdict, Verdict::Dead { .. }),
+            destination: (!ticket.has_destination).then(|| self.destination.name.clone()),
             verdict,
         };
         let room = ticket.room;
         self.settled.push(Settled { settlement, room });
     }
 
-    /// Hands everything to the settler at once.
-    fn hand_over(&mut self) {
-        hand_over(&self.worker, &self.settler, std::mem::take(&mut self.settled));
-    }
-
-    /// Has an attempt ended already?
-    fn hears_at_once(&mut self) -> bool {
-        let ended = next_ready(&mut self.running).now_or_never().flatten();
-        self.heard.ends = ended.unwrap_or_default();
-        !self.heard.ends.is_empty()
+    /// Has another attempt ended already?
+    fn ended_meanwhile(&mut self) -> bool {
+        let ended = self.attempts.ended().now_or_never().flatten();
+        self.heard.ended = ended.unwrap_or_default();
+        !self.heard.ended.is_empty()
     }
 
     fn is_done(&self) -> bool {
-        self.give_up.is_some() && !self.is_fed && self.running.is_empty() && self.lost.is_empty()
+        self.drop_at.is_some() && !self.is_open && self.attempts.is_empty() && self.lost.is_empty()
     }
 
     fn next(&self, now: Duration) -> Next {
+        if !self.heard.ended.is_empty() {
+            return Next::Again;
+        }
         if self.is_done() {
             return Next::Done;
         }
         let check = self.check_at().filter(|_| self.checking.is_none());
-        // Time makes a crowd, also where nothing else happens.
-        let crowd = (self.queues.len() > 0).then(|| now + LOOK);
-        let limited = self.gate.is_open() && self.queues.has_ready();
-        let token = self.bucket.as_ref().filter(|_| limited).map(TokenBucket::next);
+        // Rows become late by time alone.
+        let backpressure = (self.queues.len() > 0).then(|| now + BACKPRESSURE_CHECK);
+        let is_limited = self.breaker.is_closed() && self.queues.has_ready();
+        let rate_limit = self.rate_limit.as_ref().filter(|_| is_limited);
         let wake = check
             .into_iter()
-            .chain(self.give_up)
-            .chain(crowd)
-            .chain(token)
+            .chain(self.drop_at)
+            .chain(backpressure)
+            .chain(rate_limit.map(TokenBucket::next))
             .min();
         match wake.map(|at| at.saturating_sub(now)) {
-            Some(Duration::ZERO) if self.give_up.is_none() && check.is_some_and(|at| at <= now) => {
+            Some(Duration::ZERO) if self.drop_at.is_none() && check.is_some_and(|at| at <= now) => {
                 Next::Again
             }
             Some(wait) => Next::Wait(wait.max(Duration::from_millis(1))),
@@ -414,63 +359,54 @@ impl Lanes {
     }
 }
 
-impl Task for Lanes {
-    async fn tick(&mut self) -> Next {
+impl Task for Sender {
+    async fn tick(&mut self) -> Result<Next, StoreError> {
         let now = self.worker.now();
-        if self.give_up.is_none() && self.shutdown.is_cancelled() {
-            self.give_up = Some(now + self.worker.settings.grace);
+        if self.drop_at.is_none() && self.shutdown.is_cancelled() {
+            self.drop_at = Some(now + self.worker.settings.grace);
         }
-        let was_open = self.gate.is_open();
-        self.gate.look_at_sign();
-        // An attempt may be answered as soon as it begins, and the next of its key may go: what came of them all is
-        // handed over together.
-        for _ in 0..AT_ONCE {
-            self.take_in(now);
+        let was_closed = self.breaker.is_closed();
+        self.see_pause();
+        // An attempt may end as soon as it begins, and the next of its key may start. Their settlements are handed
+        // over together.
+        for _ in 0..MOST_ENDED {
+            self.take_heard(now);
             self.drop_late(now);
-            self.ask(now);
-            self.give_back();
-            self.make_room(now);
+            self.start_check(now);
+            self.release_waiting();
+            self.release_surplus(now);
             self.start(now);
-            if !self.hears_at_once() {
+            if !self.ended_meanwhile() {
                 break;
             }
         }
-        self.hand_over();
-        if !was_open && self.gate.is_open() {
-            // What was left where it is may be claimed again.
-            self.worker.backlogs.stir(false);
+        // Before rows are released: the claimer must not take them again.
+        self.shared.set_tripped(self.breaker.is_tripped());
+        hand_over(&self.worker, &self.settler, std::mem::take(&mut self.settled));
+        if !was_closed && self.breaker.is_closed() {
+            // Rows that were left in the store may be claimed again.
+            self.worker.backlogs.recheck(false);
         }
-        if !self.heard.ends.is_empty() {
-            return Next::Again;
-        }
-        self.next(now)
+        Ok(self.next(now))
     }
 
     async fn listen(&mut self) {
         let heard = &mut self.heard;
         tokio::select! {
             biased;
-            () = self.shutdown.cancelled(), if self.give_up.is_none() => {}
-            Some(ends) = next_ready(&mut self.running), if !self.running.is_empty() => heard.ends = ends,
-            rows = self.inbox.recv(), if self.is_fed => match rows {
+            () = self.shutdown.cancelled(), if self.drop_at.is_none() => {}
+            Some(ended) = self.attempts.ended(), if !self.attempts.is_empty() => heard.ended = ended,
+            rows = self.inbox.recv(), if self.is_open => match rows {
                 Some(rows) => heard.rows = rows,
-                None => self.is_fed = false,
+                None => self.is_open = false,
             },
-            () = self.sign.changed() => {}
+            () = self.shared.pause_changed() => {}
             answer = answered(&mut self.checking) => {
                 self.checking = None;
                 heard.checked = Some(answer);
             }
         }
     }
-}
-
-/// The attempts that have finished, as soon as there is one. Safe to cancel: what is ready is handed
-/// over in the same poll.
-async fn next_ready(
-    running: &mut FuturesUnordered<BoxFuture<'static, (u64, End)>>,
-) -> Option<Vec<(u64, End)>> {
-    running.ready_chunks(AT_ONCE).next().await
 }
 
 async fn answered(checking: &mut Option<BoxFuture<'static, Result<(), String>>>) -> Result<(), String> {

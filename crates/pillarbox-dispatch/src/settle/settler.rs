@@ -1,21 +1,20 @@
-//! Writes down what came of attempts, in batches.
+//! Writes verdicts to the store, in batches.
 //!
-//! At once when nothing else is under target, so that a single event is quick; otherwise when there are
-//! enough or the first has waited long enough, so that a busy worker makes few statements. One settle
-//! at a time; the next collects meanwhile.
+//! At once when nothing else is in flight, so that a single event is quick. Otherwise when there are enough, or the first
+//! has waited long enough, so that a busy worker makes few statements. One statement runs at a time while the next batch
+//! collects.
 //!
-//! When the store does not answer, everything is kept and tried again until it does: a settle is good
-//! however late, as long as nobody touched the row. A settle that no longer owns its row changed
-//! nothing; that is logged and counted, and never answered with another.
+//! While the store is unavailable all verdicts are kept. A late settlement is valid as long as no other claim took the
+//! row. A settlement that lost its row changes nothing: it is counted and logged.
 //!
-//! **If we die here** rows stay in processing and their leases end: events may be sent again.
+//! **If we die here** rows stay in processing until their leases expire, and events may be sent again.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::failpoint;
+use pillarbox::{Delivery, StoreError, failpoint};
 use pillarbox_store::Verdict;
 use pillarbox_store::store::Settlement;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -23,28 +22,43 @@ use uuid::Uuid;
 
 use crate::worker::Worker;
 use crate::worker::in_flight::Room;
-use crate::worker::store_health::Backoff;
 use crate::worker::task::{LONG, Next, Task};
 
 /// The task's name.
 pub(crate) const SETTLER: &str = "settler";
-/// Enough to be worth a statement.
+/// Enough for a statement.
 const ENOUGH: usize = 500;
 /// How long the first may wait for others.
 const COLLECT: Duration = Duration::from_millis(10);
 /// The most in one statement.
 const MOST: usize = 2000;
-/// How long to go on trying after a shutdown if the store is gone.
+/// How long to retry after a shutdown while the store is unavailable.
 pub(crate) const FLUSH: Duration = Duration::from_secs(5);
 
-/// A verdict, and the room that its row takes until it is written.
+/// A verdict, and the room that its row uses until it is written.
 #[derive(Debug)]
 pub(crate) struct Settled {
     pub(crate) settlement: Settlement,
     pub(crate) room: Room,
 }
 
-/// Given back unsent, with nothing to say about it.
+impl Settled {
+    pub(crate) fn new(delivery: &Delivery, verdict: Verdict) -> Self {
+        Self {
+            settlement: Settlement {
+                id: delivery.id,
+                claim: delivery.claim,
+                verdict,
+                destination: None,
+                max_attempts: None,
+                unordered: false,
+            },
+            room: Room::of(delivery),
+        }
+    }
+}
+
+/// Pending again at once, without using an attempt.
 pub(crate) fn release() -> Verdict {
     Verdict::Release {
         after: Duration::ZERO,
@@ -52,7 +66,7 @@ pub(crate) fn release() -> Verdict {
     }
 }
 
-/// Hands verdicts to the settler: their rows need no lease any more.
+/// Passes verdicts to the settler. Their rows need no lease from now on.
 pub(crate) fn hand_over(worker: &Worker, settler: &UnboundedSender<Vec<Settled>>, settled: Vec<Settled>) {
     if settled.is_empty() {
         return;
@@ -60,9 +74,9 @@ pub(crate) fn hand_over(worker: &Worker, settler: &UnboundedSender<Vec<Settled>>
     let ids = settled
         .iter()
         .map(|row| (row.settlement.claim, row.settlement.id));
-    worker.in_flight.answered(ids);
+    worker.in_flight.decided(ids);
     if settler.send(settled).is_err() {
-        tracing::error!("the settler is gone; what was not settled waits for its lease to end");
+        tracing::error!("settler stopped, unsettled rows wait until their leases expire");
     }
 }
 
@@ -72,12 +86,9 @@ pub(crate) struct Settler {
     inbox: UnboundedReceiver<Vec<Settled>>,
     settlements: VecDeque<Settlement>,
     rooms: VecDeque<Room>,
-    /// When the oldest came.
+    /// When the oldest arrived.
     first: Duration,
-    backoff: Backoff,
-    /// Not before this, after an error.
-    not_before: Duration,
-    /// When to give up; set when there is nobody left to settle for.
+    /// When to give up; set when the last sender has stopped.
     give_up: Option<Duration>,
 }
 
@@ -89,8 +100,6 @@ impl Settler {
             settlements: VecDeque::new(),
             rooms: VecDeque::new(),
             first: Duration::ZERO,
-            backoff: Backoff::for_store(),
-            not_before: Duration::ZERO,
             give_up: None,
         }
     }
@@ -107,38 +116,26 @@ impl Settler {
 
     /// When the next batch should be written.
     fn due(&self) -> Duration {
-        let nothing_else = || self.worker.in_flight.taken().rows <= self.settlements.len();
-        let collected = self.give_up.is_some() || self.settlements.len() >= ENOUGH || nothing_else();
-        let due = if collected {
+        let nothing_else = || self.worker.in_flight.used().rows <= self.settlements.len();
+        let is_complete = self.give_up.is_some() || self.settlements.len() >= ENOUGH || nothing_else();
+        if is_complete {
             self.first
         } else {
             self.first + COLLECT
-        };
-        due.max(self.not_before)
-    }
-
-    async fn write(&mut self) -> Next {
-        let most = self.settlements.len().min(MOST);
-        let batch = &self.settlements.make_contiguous()[..most];
-        failpoint::hit("before_settle");
-        match self.worker.store.settle(self.worker.id, batch).await {
-            Ok(lost) => {
-                failpoint::hit("after_settle");
-                self.written(most, &lost);
-                Next::Again
-            }
-            Err(error) => {
-                self.worker.store_failed(SETTLER, &error);
-                let wait = self.backoff.failed(fastrand::f64());
-                self.not_before = self.worker.now() + wait;
-                Next::Wait(wait)
-            }
         }
     }
 
+    async fn write(&mut self) -> Result<(), StoreError> {
+        let most = self.settlements.len().min(MOST);
+        let batch = &self.settlements.make_contiguous()[..most];
+        failpoint::hit("before_settle");
+        let lost = self.worker.store.settle(self.worker.id, batch).await?;
+        failpoint::hit("after_settle");
+        self.written(most, &lost);
+        Ok(())
+    }
+
     fn written(&mut self, most: usize, lost: &[Uuid]) {
-        self.worker.store_health.worked(SETTLER);
-        self.backoff.worked();
         self.report(lost);
         let lost: HashSet<Uuid> = lost.iter().copied().collect();
         for settlement in self.settlements.drain(..most) {
@@ -148,7 +145,7 @@ impl Settler {
         }
         let room = self.rooms.drain(..most).fold(Room::default(), Room::add);
         self.worker.in_flight.free(room);
-        let left = self.worker.in_flight.taken().keyed;
+        let left = self.worker.in_flight.used().keyed;
         self.worker.backlogs.settled(room.keyed, left);
         self.first = self.worker.now();
     }
@@ -160,9 +157,9 @@ impl Settler {
         self.worker.counters.lost(lost.len());
         tracing::warn!(
             rows = lost.len(),
-            "rows were no longer ours when they were settled; they are unchanged and may be sent again"
+            "lease lost before settling, events may be sent again"
         );
-        tracing::debug!(?lost, "rows that were no longer ours");
+        tracing::debug!(?lost, "rows lost before settling");
     }
 
     fn is_closed(&mut self, now: Duration) -> bool {
@@ -174,27 +171,25 @@ impl Settler {
 }
 
 impl Task for Settler {
-    async fn tick(&mut self) -> Next {
+    async fn tick(&mut self) -> Result<Next, StoreError> {
         while let Ok(settled) = self.inbox.try_recv() {
             self.collect(settled);
         }
         let now = self.worker.now();
         let is_closed = self.is_closed(now);
         if self.settlements.is_empty() {
-            return if is_closed { Next::Done } else { Next::Wait(LONG) };
+            return Ok(if is_closed { Next::Done } else { Next::Wait(LONG) });
         }
         if self.give_up.is_some_and(|at| now >= at) {
             let rows = self.settlements.len();
-            tracing::error!(
-                rows,
-                "the store did not come back; rows that were sent will be sent again"
-            );
-            return Next::Done;
+            tracing::error!(rows, "database unavailable at shutdown, events may be sent again");
+            return Ok(Next::Done);
         }
-        match self.due().checked_sub(now) {
-            Some(wait) if !wait.is_zero() => Next::Wait(wait),
-            Some(_) | None => self.write().await,
+        if let Some(wait) = self.due().checked_sub(now).filter(|wait| !wait.is_zero()) {
+            return Ok(Next::Wait(wait));
         }
+        self.write().await?;
+        Ok(Next::Again)
     }
 
     async fn listen(&mut self) {

@@ -1,44 +1,39 @@
-//! Says that this worker is alive, and what it has done.
+//! Writes the worker's heartbeat and what it has done.
 //!
-//! **If we die here** others count us out when we have not been heard of for three beats, which is never longer than a
-//! lease: our lanes are free by then, and nobody takes more than its part while we count.
+//! **If we die here** other workers count this one as dead after three missed heartbeats, which is at most one lease. By
+//! then its lanes are free, and no worker takes more than its part before.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use pillarbox::StoreError;
 use pillarbox_store::store;
 
 use crate::worker::Worker;
-use crate::worker::store_health::Backoff;
 use crate::worker::task::{Next, Task};
 
-/// How many beats may be missed before a worker counts as gone.
+/// How many heartbeats may be missed before a worker counts as dead.
 const MISSED: u32 = 3;
 
 /// See the module.
 pub(crate) struct Heartbeat {
     worker: Arc<Worker>,
     host: String,
-    backoff: Backoff,
 }
 
 impl Heartbeat {
     pub(crate) fn new(worker: Arc<Worker>, host: String) -> Self {
-        Self {
-            worker,
-            host,
-            backoff: Backoff::for_store(),
-        }
+        Self { worker, host }
     }
 
-    fn pause(&self) -> Duration {
+    fn interval(&self) -> Duration {
         let settings = &self.worker.settings;
         settings.heartbeat.min(settings.lease / MISSED)
     }
 }
 
 impl Task for Heartbeat {
-    async fn tick(&mut self) -> Next {
+    async fn tick(&mut self) -> Result<Next, StoreError> {
         let worker = &self.worker;
         let done = worker.counters.snapshot();
         let heartbeat = store::Heartbeat {
@@ -46,21 +41,12 @@ impl Task for Heartbeat {
             host: self.host.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             scope: worker.settings.scope.clone(),
-            ttl: self.pause() * MISSED,
+            ttl: self.interval() * MISSED,
             claimed: done.claimed,
             delivered: done.delivered,
             failed: done.failed(),
         };
-        match worker.store.heartbeat(&heartbeat).await {
-            Ok(()) => {
-                worker.store_health.worked("heartbeat");
-                self.backoff.worked();
-                Next::Wait(self.pause())
-            }
-            Err(error) => {
-                worker.store_failed("heartbeat", &error);
-                Next::Wait(self.backoff.failed(fastrand::f64()))
-            }
-        }
+        worker.store.heartbeat(&heartbeat).await?;
+        Ok(Next::Wait(self.interval()))
     }
 }

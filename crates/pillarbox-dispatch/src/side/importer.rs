@@ -1,8 +1,10 @@
-//! Takes rows of an adopted table over, so that the engine finds them among its own.
+//! Imports the rows of one adopted table, so that the engine finds them among its own.
 //!
-//! One for each table. Whether this worker is the one that imports is the store's to say; the others ask again later.
+//! One task per table. Only the worker with the table's lease imports; the others try again later.
 //!
-//! **If we die here** another worker goes on when the lease has ended; what was taken over is in the outbox.
+//! An error that concerns one table is no outage of the store: it is logged per table, at most once a minute.
+//!
+//! **If we die here** another worker goes on when the lease has expired. Imported rows are in the outbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,121 +13,117 @@ use pillarbox::{StoreError, Wake, failpoint};
 use pillarbox_store::store::{ImportRequest, Imported, Importing};
 
 use crate::worker::Worker;
-use crate::worker::store_health::Backoff;
 use crate::worker::task::{Next, Task};
 
-/// How many rows of one table may be on their target. What waits in the outbox waits in the table just as well.
-const MOST: usize = 10_000;
-/// How often what people did to a table is heeded.
-const HEED: Duration = Duration::from_secs(2);
-/// How often old rows are deleted, notes forgotten, and ends noticed that nobody told: without an index the first reads
-/// everything that was delivered.
-const TIDY: Duration = Duration::from_secs(60);
-/// When to ask again while as many rows are on their target as may be.
-const SOON: Duration = Duration::from_millis(100);
+/// How many rows of one table may be imported and unfinished. More of them would only wait in the outbox instead of the
+/// table.
+const MOST_UNFINISHED: usize = 10_000;
+/// How often changes that others made to imported rows are read.
+const CHANGES: Duration = Duration::from_secs(2);
+/// How often delivered rows and stale mappings are pruned, and missed write-backs found. Without an index this reads all
+/// delivered rows.
+const PRUNE: Duration = Duration::from_secs(60);
+/// How often the same error of a table is logged.
+const COMPLAIN: Duration = Duration::from_secs(60);
+/// When to try again while the most unfinished rows are reached.
+const FULL: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub(crate) struct Importer {
     worker: Arc<Worker>,
-    from: Importing,
+    table: Importing,
     wake: Wake,
     rounds: Rounds,
-    strange: usize,
-    backoff: Backoff,
+    /// How many rows with an unknown status were last logged.
+    unknown: usize,
 }
 
 impl Importer {
-    pub(crate) fn new(worker: Arc<Worker>, from: Importing, wake: Wake) -> Self {
+    pub(crate) fn new(worker: Arc<Worker>, table: Importing, wake: Wake) -> Self {
         Self {
             worker,
-            from,
+            table,
             wake,
             rounds: Rounds::default(),
-            strange: 0,
-            backoff: Backoff::for_store(),
+            unknown: 0,
         }
     }
 
     fn request(&mut self) -> ImportRequest {
         let now = self.worker.now();
-        let heed = is_time(&mut self.rounds.heeded, now, HEED);
-        let tidy = is_time(&mut self.rounds.tidied, now, TIDY);
+        let heed = is_time(&mut self.rounds.changes, now, CHANGES);
+        let tidy = is_time(&mut self.rounds.pruned, now, PRUNE);
         ImportRequest {
-            source: self.from.source.clone(),
+            source: self.table.source.clone(),
             worker: self.worker.id,
-            // Longer than the pauses, or the table would change hands in each of them.
-            lease: self.worker.settings.lease.max(self.from.poll * 2),
-            batch: self.from.batch,
-            most: MOST,
+            // Longer than the pauses, or the table would change its importer in each of them.
+            lease: self.worker.settings.lease.max(self.table.poll * 2),
+            batch: self.table.batch,
+            most: MOST_UNFINISHED,
             heed,
             tidy,
         }
     }
 
-    /// What is wrong with one table is no outage, and is said again while it lasts.
-    fn failed(&mut self, error: &StoreError) {
-        if matches!(error, StoreError::Unavailable(_)) {
-            return self.worker.store_failed("importer", error);
-        }
+    /// The store is available, but this table cannot be imported from.
+    fn table_failed(&mut self, error: &StoreError) {
         self.worker.counters.store_error();
-        if is_time(&mut self.rounds.complained, self.worker.now(), TIDY) {
-            let source = self.from.source.as_str();
-            tracing::warn!(source, %error, "the table cannot be worked on; trying again until it can");
+        if is_time(&mut self.rounds.complained, self.worker.now(), COMPLAIN) {
+            tracing::warn!(table = self.table.source, %error, "import from adopted table failed; retrying");
         }
     }
 
-    fn tell(&mut self, imported: &Imported) {
-        let source = self.from.source.as_str();
+    fn log(&mut self, imported: &Imported) {
+        let table = self.table.source.as_str();
         if imported.reset > 0 {
             tracing::info!(
-                source,
+                table,
                 rows = imported.reset,
-                "rows were reset by a person and begin anew"
+                "adopted rows reset, they start again"
             );
         }
         if imported.dropped > 0 {
             tracing::info!(
-                source,
+                table,
                 rows = imported.dropped,
-                "rows are gone or were ended by somebody else"
+                "adopted rows deleted or finished by others"
             );
         }
-        if let Some(strange) = imported.strange.filter(|&strange| strange != self.strange) {
-            self.strange = strange;
+        if let Some(unknown) = imported.strange.filter(|&unknown| unknown != self.unknown) {
+            self.unknown = unknown;
             tracing::warn!(
-                source,
-                rows = strange,
-                "rows have a status that the layout does not know; left alone"
+                table,
+                rows = unknown,
+                "adopted rows with an unknown status ignored"
             );
         }
     }
 }
 
-/// What is done in some rounds only: when it was done last.
+/// When each part of a round was last done.
 #[derive(Debug, Default)]
 struct Rounds {
-    heeded: Option<Duration>,
-    tidied: Option<Duration>,
-    /// Said that the table cannot be worked on.
+    changes: Option<Duration>,
+    pruned: Option<Duration>,
     complained: Option<Duration>,
 }
 
 impl Rounds {
     fn after(&mut self, imported: &Imported, poll: Duration) -> Next {
         if imported.untidy {
-            self.tidied = None;
+            self.pruned = None;
         }
         if imported.more || imported.untidy {
             Next::Again
         } else if imported.full {
-            Next::Wait(SOON)
+            Next::Wait(FULL)
         } else {
             Next::Wait(poll)
         }
     }
 }
 
-/// Has it been so long? Then it begins anew.
+/// Has so much time passed since `last`? Then `last` is now.
 fn is_time(last: &mut Option<Duration>, now: Duration, every: Duration) -> bool {
     let is_time = last.is_none_or(|then| now.saturating_sub(then) >= every);
     if is_time {
@@ -135,25 +133,23 @@ fn is_time(last: &mut Option<Duration>, now: Duration, every: Duration) -> bool 
 }
 
 impl Task for Importer {
-    async fn tick(&mut self) -> Next {
+    async fn tick(&mut self) -> Result<Next, StoreError> {
         let request = self.request();
-        match self.worker.store.import(&request).await {
-            Ok(imported) => {
-                failpoint::hit("after_import");
-                self.worker.store_health.worked("importer");
-                self.backoff.worked();
-                self.rounds.complained = None;
-                self.tell(&imported);
-                if imported.rows > 0 {
-                    self.wake.ring();
-                }
-                self.rounds.after(&imported, self.from.poll)
-            }
+        let imported = match self.worker.store.import(&request).await {
+            Ok(imported) => imported,
+            Err(error @ StoreError::Unavailable(_)) => return Err(error),
             Err(error) => {
-                self.failed(&error);
-                Next::Wait(self.backoff.failed(fastrand::f64()))
+                self.table_failed(&error);
+                return Ok(Next::Retry);
             }
+        };
+        failpoint::hit("after_import");
+        self.rounds.complained = None;
+        self.log(&imported);
+        if imported.rows > 0 {
+            self.wake.ring();
         }
+        Ok(self.rounds.after(&imported, self.table.poll))
     }
 }
 
@@ -162,28 +158,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_tidied_once_a_minute_and_at_once_again_while_there_is_more() {
+    fn a_table_is_pruned_once_a_minute_and_at_once_while_there_is_more() {
         let mut rounds = Rounds::default();
         let poll = Duration::from_secs(5);
-        let untidy = Imported {
+        let unfinished = Imported {
             untidy: true,
             ..Imported::default()
         };
-        let mut tidied = Vec::new();
+        let mut pruned = Vec::new();
         for second in 0..200 {
             let now = Duration::from_secs(second);
-            if !is_time(&mut rounds.tidied, now, TIDY) {
+            if !is_time(&mut rounds.pruned, now, PRUNE) {
                 continue;
             }
-            tidied.push(second);
-            // The first two leave something over.
-            let next = if tidied.len() <= 2 {
-                rounds.after(&untidy, poll)
+            pruned.push(second);
+            // The first two leave rows to prune.
+            let next = if pruned.len() <= 2 {
+                rounds.after(&unfinished, poll)
             } else {
                 rounds.after(&Imported::default(), poll)
             };
-            assert_eq!(next == Next::Again, tidied.len() <= 2, "{next:?}");
+            assert_eq!(next == Next::Again, pruned.len() <= 2, "{next:?}");
         }
-        assert_eq!(tidied, [0, 1, 2, 62, 122, 182]);
+        assert_eq!(pruned, [0, 1, 2, 62, 122, 182]);
     }
 }

@@ -3,6 +3,8 @@
 pub(crate) mod heartbeat;
 pub(crate) mod importer;
 pub(crate) mod lane_leases;
+mod parked;
 pub(crate) mod renewer;
+pub(crate) mod rerouter;
 pub(crate) mod sweeper;
 pub(crate) mod unblocker;

@@ -1,18 +1,15 @@
-//! Renews the leases of rows that take longer than half of one: those that wait for their turn, and
-//! those whose attempt is under target.
+//! Renews the leases of rows that need more than half of one: waiting rows, and rows that are being sent.
 //!
-//! A row that the store says is somebody else's is not sent, and if it is being sent, the send is
-//! dropped.
+//! A row that another worker claimed is not sent. If it is being sent, the attempt is dropped.
 //!
-//! **If we die here** leases end, no send starts after that, and other workers take the rows.
+//! **If we die here** leases expire, no send starts after that, and other workers claim the rows.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::failpoint;
+use pillarbox::{StoreError, failpoint};
 
 use crate::worker::Worker;
-use crate::worker::store_health::Backoff;
 use crate::worker::task::{Next, Task};
 
 /// The most rows in one statement.
@@ -21,13 +18,11 @@ const MOST: usize = 2000;
 /// See the module.
 pub(crate) struct Renewer {
     worker: Arc<Worker>,
-    backoff: Backoff,
 }
 
 impl Renewer {
     pub(crate) fn new(worker: Arc<Worker>) -> Self {
-        let backoff = Backoff::for_store();
-        Self { worker, backoff }
+        Self { worker }
     }
 
     fn lease(&self) -> Duration {
@@ -36,34 +31,23 @@ impl Renewer {
 }
 
 impl Task for Renewer {
-    async fn tick(&mut self) -> Next {
+    async fn tick(&mut self) -> Result<Next, StoreError> {
         let worker = &self.worker;
+        // Leases are renewed at between a half and five eighths of their time: there is time left to retry.
+        let interval = self.lease() / 8;
         let Some(before) = worker.now().checked_sub(self.lease() / 2) else {
-            return Next::Wait(self.lease() / 8);
+            return Ok(Next::Wait(interval));
         };
         let old = worker.in_flight.older_than(before);
         for rows in old.chunks(MOST) {
             let asked = worker.now();
-            match worker.store.renew(worker.id, rows, self.lease()).await {
-                Ok(lost) => {
-                    failpoint::hit("after_renew");
-                    let gone = worker.in_flight.renewed(rows, &lost, asked, self.lease());
-                    if gone > 0 {
-                        tracing::warn!(
-                            rows = gone,
-                            "rows were no longer ours when their lease was renewed"
-                        );
-                    }
-                }
-                Err(error) => {
-                    worker.store_failed("renewer", &error);
-                    return Next::Wait(self.backoff.failed(fastrand::f64()));
-                }
+            let lost = worker.store.renew(worker.id, rows, self.lease()).await?;
+            failpoint::hit("after_renew");
+            let lost = worker.in_flight.renewed(rows, &lost, asked, self.lease());
+            if lost > 0 {
+                tracing::warn!(rows = lost, "lease lost before renewal, events may be sent again");
             }
         }
-        worker.store_health.worked("renewer");
-        self.backoff.worked();
-        // Between a half and five eighths of a lease: there is time left to try again.
-        Next::Wait(self.lease() / 8)
+        Ok(Next::Wait(interval))
     }
 }

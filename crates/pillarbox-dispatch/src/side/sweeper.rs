@@ -1,41 +1,39 @@
-//! Buries rows whose attempts are used up and that nobody will settle, and finds rows whose lease ran out.
+//! Makes rows dead whose attempts are used up and that no worker will settle, and finds suspects.
 //!
-//! **If we die here** the next sweep finds them again, whoever makes it.
+//! **If we die here** the next sweep of any worker finds them again.
 
 use std::sync::Arc;
 
-use pillarbox::failpoint;
+use pillarbox::{StoreError, failpoint};
 use pillarbox_store::store::SweepRequest;
 
 use crate::claim::claimer::Signals;
-use crate::claim::suspects::Asked;
-use crate::send::handle::{Entrance, closed};
+use crate::send::handle::{DestinationHandle, unavailable};
 use crate::worker::Worker;
-use crate::worker::store_health::Backoff;
+use crate::worker::flag::Flag;
 use crate::worker::task::{Next, Task};
 
 /// See the module.
 pub(crate) struct Sweeper {
     worker: Arc<Worker>,
-    entrances: Arc<[Entrance]>,
+    destinations: Arc<[DestinationHandle]>,
     signals: Arc<Signals>,
-    usher: Arc<Asked>,
-    backoff: Backoff,
+    /// Raised when rows have become dead: they may block their keys.
+    has_dead: Arc<Flag>,
 }
 
 impl Sweeper {
     pub(crate) fn new(
         worker: Arc<Worker>,
-        entrances: Arc<[Entrance]>,
+        destinations: Arc<[DestinationHandle]>,
         signals: Arc<Signals>,
-        usher: Arc<Asked>,
+        has_dead: Arc<Flag>,
     ) -> Self {
         Self {
             worker,
-            entrances,
+            destinations,
             signals,
-            usher,
-            backoff: Backoff::for_store(),
+            has_dead,
         }
     }
 
@@ -46,45 +44,32 @@ impl Sweeper {
             scope: settings.scope.clone(),
             max_attempts: settings.max_attempts,
             grace: settings.lease,
-            excluded: closed(&self.entrances, self.worker.now()),
+            excluded: unavailable(&self.destinations),
         }
     }
 }
 
 impl Task for Sweeper {
-    async fn tick(&mut self) -> Next {
+    async fn tick(&mut self) -> Result<Next, StoreError> {
         let worker = &self.worker;
-        let swept = match worker.store.sweep(&self.request()).await {
-            Ok(swept) => {
-                failpoint::hit("after_sweep");
-                swept
-            }
-            Err(error) => {
-                worker.store_failed("sweeper", &error);
-                return Next::Wait(self.backoff.failed(fastrand::f64()));
-            }
-        };
-        worker.store_health.worked("sweeper");
-        self.backoff.worked();
+        let swept = worker.store.sweep(&self.request()).await?;
+        failpoint::hit("after_sweep");
         if swept.suspects {
-            self.signals.suspects.ask();
+            self.signals.suspects.raise();
         }
         if swept.lone_suspect {
-            self.signals.lone_suspect.ask();
+            self.signals.lone_suspect.raise();
         }
         if swept.dead.is_empty() {
-            // What a dead worker held should not wait much longer than its lease.
+            // The rows of a dead worker should not wait much longer than their lease.
             let settings = &worker.settings;
-            return Next::Wait(settings.sweep_interval.min(settings.lease / 4));
+            return Ok(Next::Wait(settings.sweep_interval.min(settings.lease / 4)));
         }
         worker.counters.swept(swept.dead.len());
-        tracing::warn!(
-            rows = swept.dead.len(),
-            "rows are dead: their attempts are used up"
-        );
+        tracing::warn!(rows = swept.dead.len(), "attempts used up, rows are dead");
         tracing::debug!(dead = ?swept.dead, "rows that are dead");
-        self.usher.ask();
+        self.has_dead.raise();
         // A sweep is bounded; there may be more.
-        Next::Again
+        Ok(Next::Again)
     }
 }

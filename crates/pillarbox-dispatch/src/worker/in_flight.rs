@@ -1,11 +1,11 @@
-//! What this worker has claimed and not settled: the rows, their leases, and the room that is left.
+//! The rows in flight: claimed by this worker and not settled, with their leases and the room they use.
 //!
-//! A row takes room from its claim until its settlement is written, so that memory is bounded also
-//! while the database is gone: settlements wait, room stays taken, claims stop by themselves.
+//! A row uses room from its claim until its settlement is written. So memory is bounded while the database is
+//! unavailable: settlements wait, their room stays in use, and claims stop.
 //!
 //! Locked once per batch, never across an await.
 //!
-//! **If we die here** the leases end, and other workers take the rows.
+//! **If we die here** the leases expire, and other workers claim the rows.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::{Add, Sub};
@@ -18,42 +18,42 @@ use pillarbox_store::store::Range;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// How long one claim may be trusted, by this machine's own clock. Shared by all rows of the claim.
+/// How long a claim is valid by this machine's clock. Shared by all rows of the claim.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) claim: Uuid,
-    ends: AtomicU64,
+    expires: AtomicU64,
     any_lost: AtomicBool,
     lost: Mutex<HashSet<Uuid>>,
 }
 
 impl Lease {
-    /// A lease that was asked for at `asked`: measured from before the claim was sent, because the
-    /// database may have answered at any time since, and ended a little early, because clocks differ.
+    /// A lease that was requested at `asked`. It counts from the request, because the database may have started it at any
+    /// time since. It expires a little early, because clocks differ.
     pub(crate) fn new(claim: Uuid, asked: Duration, length: Duration) -> Self {
         Self {
             claim,
-            ends: AtomicU64::new(end(asked, length)),
+            expires: AtomicU64::new(expiry(asked, length)),
             any_lost: AtomicBool::new(false),
             lost: Mutex::default(),
         }
     }
 
-    /// How long it still holds for this row; zero if it does not.
+    /// How long until it expires for this row; zero if it has, or the row is lost.
     pub(crate) fn left(&self, row: Uuid, now: Duration) -> Duration {
         if self.is_lost(row) {
             return Duration::ZERO;
         }
-        Duration::from_nanos(self.ends.load(Ordering::Acquire)).saturating_sub(now)
+        Duration::from_nanos(self.expires.load(Ordering::Acquire)).saturating_sub(now)
     }
 
-    /// Did the store say that the row is somebody else's?
+    /// Has the row another claim?
     pub(crate) fn is_lost(&self, row: Uuid) -> bool {
         self.any_lost.load(Ordering::Acquire) && self.lost().contains(&row)
     }
 
     fn extend(&self, asked: Duration, length: Duration) {
-        self.ends.store(end(asked, length), Ordering::Release);
+        self.expires.store(expiry(asked, length), Ordering::Release);
     }
 
     fn lose(&self, row: Uuid) {
@@ -66,12 +66,12 @@ impl Lease {
     }
 }
 
-fn end(asked: Duration, length: Duration) -> u64 {
-    let end = asked + length.saturating_sub(margin(length));
-    u64::try_from(end.as_nanos()).unwrap_or(u64::MAX)
+fn expiry(asked: Duration, length: Duration) -> u64 {
+    let expiry = asked + length.saturating_sub(margin(length));
+    u64::try_from(expiry.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How much earlier than the database we call a lease over.
+/// How much earlier than in the database a lease expires here.
 pub(crate) fn margin(lease: Duration) -> Duration {
     (lease / 10).min(Duration::from_secs(1))
 }
@@ -81,7 +81,7 @@ pub(crate) fn margin(lease: Duration) -> Duration {
 pub(crate) struct Room {
     pub(crate) rows: usize,
     pub(crate) bytes: usize,
-    /// How many of the rows came back because a lease ran out.
+    /// How many of the rows are suspects.
     pub(crate) suspects: usize,
     /// How many of the rows have a lane.
     pub(crate) keyed: usize,
@@ -127,22 +127,22 @@ impl Sub for Room {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    book: Mutex<Book>,
+    claims: Mutex<Claims>,
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Book {
-    taken: Room,
-    claims: HashMap<Uuid, Claim>,
+struct Claims {
+    used: Room,
+    by_id: HashMap<Uuid, Claim>,
 }
 
 #[derive(Debug)]
 struct Claim {
     lease: Arc<Lease>,
     renewed: Duration,
-    /// Rows that have no verdict yet, with their lanes; the others no longer need the lease.
-    open: HashMap<Uuid, Option<Lane>>,
+    /// Rows without a verdict, with their lanes. The others no longer need the lease.
+    undecided: HashMap<Uuid, Option<Lane>>,
 }
 
 /// A namespace and a lane in it.
@@ -152,97 +152,101 @@ fn lane(row: &Delivery) -> Option<Lane> {
     row.lane.map(|lane| (row.event.namespace.clone(), lane))
 }
 
-impl Book {
-    /// We claimed a row again whose earlier lease, which was ours too, has ended: the earlier attempt
-    /// must not go on beside the new one.
+impl Claims {
+    /// This worker claimed a row again whose earlier claim was its own too: the earlier attempt must not go on beside the
+    /// new one.
     fn lose_own(&self, row: Uuid) {
-        for claim in self.claims.values().filter(|claim| claim.open.contains_key(&row)) {
+        for claim in self
+            .by_id
+            .values()
+            .filter(|claim| claim.undecided.contains_key(&row))
+        {
             claim.lease.lose(row);
         }
     }
 }
 
 impl InFlight {
-    /// Takes room for the rows of a claim.
-    pub(crate) fn take(&self, lease: &Arc<Lease>, asked: Duration, rows: &[Delivery]) {
-        let open = rows.iter().map(|row| (row.id, lane(row))).collect();
-        let mut book = self.book();
-        book.taken = rows.iter().map(Room::of).fold(book.taken, Room::add);
+    /// Adds the rows of a claim.
+    pub(crate) fn add(&self, lease: &Arc<Lease>, asked: Duration, rows: &[Delivery]) {
+        let undecided = rows.iter().map(|row| (row.id, lane(row))).collect();
+        let mut claims = self.claims();
+        claims.used = rows.iter().map(Room::of).fold(claims.used, Room::add);
         for row in rows.iter().filter(|row| row.suspect) {
-            book.lose_own(row.id);
+            claims.lose_own(row.id);
         }
         let claim = Claim {
             lease: Arc::clone(lease),
             renewed: asked,
-            open,
+            undecided,
         };
-        book.claims.insert(lease.claim, claim);
+        claims.by_id.insert(lease.claim, claim);
     }
 
-    /// Takes room for a sibling that was born in a claim.
-    pub(crate) fn join(&self, lease: &Lease, sibling: &Delivery) {
-        let mut book = self.book();
-        book.taken = book.taken + Room::of(sibling);
-        if let Some(claim) = book.claims.get_mut(&lease.claim) {
-            claim.open.insert(sibling.id, lane(sibling));
+    /// Adds a sibling that routing made for a row of a claim.
+    pub(crate) fn add_sibling(&self, lease: &Lease, sibling: &Delivery) {
+        let mut claims = self.claims();
+        claims.used = claims.used + Room::of(sibling);
+        if let Some(claim) = claims.by_id.get_mut(&lease.claim) {
+            claim.undecided.insert(sibling.id, lane(sibling));
         }
     }
 
     /// Is a row of these lanes without a verdict?
-    pub(crate) fn holds(&self, range: &Range) -> bool {
-        let book = self.book();
-        let mut lanes = book
-            .claims
+    pub(crate) fn has_lanes(&self, range: &Range) -> bool {
+        let claims = self.claims();
+        let mut lanes = claims
+            .by_id
             .values()
-            .flat_map(|claim| claim.open.values())
+            .flat_map(|claim| claim.undecided.values())
             .flatten();
         lanes.any(|(namespace, lane)| {
             *namespace == range.namespace && (range.first..=range.last).contains(lane)
         })
     }
 
-    /// These rows, given as (claim, row), have a verdict: their leases are not renewed any more.
-    pub(crate) fn answered(&self, rows: impl Iterator<Item = (Uuid, Uuid)>) {
-        let mut book = self.book();
-        for (claim, row) in rows {
-            let Some(held) = book.claims.get_mut(&claim) else {
+    /// These rows, given as (claim, row), have a verdict: their leases are no longer renewed.
+    pub(crate) fn decided(&self, rows: impl Iterator<Item = (Uuid, Uuid)>) {
+        let mut claims = self.claims();
+        for (id, row) in rows {
+            let Some(claim) = claims.by_id.get_mut(&id) else {
                 continue;
             };
-            held.open.remove(&row);
-            if held.open.is_empty() {
-                book.claims.remove(&claim);
+            claim.undecided.remove(&row);
+            if claim.undecided.is_empty() {
+                claims.by_id.remove(&id);
             }
         }
     }
 
-    /// Gives room back: their settlements are written, or they are nobody's concern any more.
+    /// Frees the room of rows that are settled or lost.
     pub(crate) fn free(&self, room: Room) {
-        let mut book = self.book();
-        book.taken = book.taken - room;
-        drop(book);
+        let mut claims = self.claims();
+        claims.used = claims.used - room;
+        drop(claims);
         self.freed.notify_one();
     }
 
-    /// Waits until room was given back. Safe to cancel.
+    /// Waits until room was freed. Safe to cancel.
     pub(crate) async fn freed(&self) {
         self.freed.notified().await;
     }
 
-    /// What is taken.
-    pub(crate) fn taken(&self) -> Room {
-        self.book().taken
+    /// The room in use.
+    pub(crate) fn used(&self) -> Room {
+        self.claims().used
     }
 
-    /// The open rows, as (row, claim), whose lease was last renewed at `before` or earlier.
+    /// Rows without a verdict, as (row, claim), whose lease was last renewed at `before` or earlier.
     pub(crate) fn older_than(&self, before: Duration) -> Vec<(Uuid, Uuid)> {
-        let book = self.book();
-        let old = book.claims.iter().filter(|(_, claim)| claim.renewed <= before);
-        old.flat_map(|(id, claim)| claim.open.keys().map(|row| (*row, *id)))
+        let claims = self.claims();
+        let old = claims.by_id.iter().filter(|(_, claim)| claim.renewed <= before);
+        old.flat_map(|(id, claim)| claim.undecided.keys().map(|row| (*row, *id)))
             .collect()
     }
 
-    /// The leases of these rows were renewed, all but the lost ones. Returns how many of the lost had
-    /// no verdict meanwhile: those are lost indeed.
+    /// The leases of these rows were renewed, except for the lost ones. Returns how many lost rows have no verdict; the
+    /// others were settled meanwhile.
     pub(crate) fn renewed(
         &self,
         rows: &[(Uuid, Uuid)],
@@ -251,25 +255,25 @@ impl InFlight {
         length: Duration,
     ) -> usize {
         let lost: HashSet<Uuid> = lost.iter().copied().collect();
-        let mut gone = 0;
-        let mut book = self.book();
-        for (row, claim) in rows {
-            let Some(held) = book.claims.get_mut(claim) else {
+        let mut count = 0;
+        let mut claims = self.claims();
+        for (row, id) in rows {
+            let Some(claim) = claims.by_id.get_mut(id) else {
                 continue;
             };
             if lost.contains(row) {
-                gone += usize::from(held.open.contains_key(row));
-                held.lease.lose(*row);
-            } else if held.renewed < asked {
-                held.renewed = asked;
-                held.lease.extend(asked, length);
+                count += usize::from(claim.undecided.contains_key(row));
+                claim.lease.lose(*row);
+            } else if claim.renewed < asked {
+                claim.renewed = asked;
+                claim.lease.extend(asked, length);
             }
         }
-        gone
+        count
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -306,15 +310,15 @@ mod tests {
         }
     }
 
-    fn claim(held: &InFlight, n: u128, rows: &[u128], asked: Duration) -> Arc<Lease> {
+    fn claim(in_flight: &InFlight, n: u128, rows: &[u128], asked: Duration) -> Arc<Lease> {
         let lease = Arc::new(Lease::new(Uuid::from_u128(n), asked, LEASE));
         let rows: Vec<Delivery> = rows.iter().map(|row| delivery(*row)).collect();
-        held.take(&lease, asked, &rows);
+        in_flight.add(&lease, asked, &rows);
         lease
     }
 
     #[test]
-    fn a_lease_ends_a_little_before_the_database_says_so() {
+    fn a_lease_expires_a_little_before_it_does_in_the_database() {
         let lease = Lease::new(Uuid::from_u128(1), Duration::from_secs(5), LEASE);
         let row = Uuid::from_u128(2);
         assert_eq!(lease.left(row, Duration::from_secs(5)), Duration::from_secs(59));
@@ -323,70 +327,70 @@ mod tests {
     }
 
     #[test]
-    fn room_comes_back_only_when_rows_are_settled() {
-        let held = InFlight::default();
-        claim(&held, 1, &[11, 12], Duration::ZERO);
-        held.answered([(Uuid::from_u128(1), Uuid::from_u128(11))].into_iter());
-        assert_eq!(held.taken(), room(2, 20, 1, 1));
-        held.free(room(1, 10, 1, 1));
-        assert_eq!(held.taken(), room(1, 10, 0, 0));
+    fn room_is_freed_only_when_rows_are_settled() {
+        let in_flight = InFlight::default();
+        claim(&in_flight, 1, &[11, 12], Duration::ZERO);
+        in_flight.decided([(Uuid::from_u128(1), Uuid::from_u128(11))].into_iter());
+        assert_eq!(in_flight.used(), room(2, 20, 1, 1));
+        in_flight.free(room(1, 10, 1, 1));
+        assert_eq!(in_flight.used(), room(1, 10, 0, 0));
     }
 
     #[test]
-    fn a_lane_is_held_until_its_rows_have_a_verdict() {
-        let held = InFlight::default();
-        claim(&held, 1, &[12, 13], Duration::ZERO);
+    fn a_lane_is_in_use_until_its_rows_have_a_verdict() {
+        let in_flight = InFlight::default();
+        claim(&in_flight, 1, &[12, 13], Duration::ZERO);
         let range = |first, last| Range {
             namespace: "n".to_owned(),
             first,
             last,
             leaving: true,
         };
-        assert!(held.holds(&range(0, 7)) && !held.holds(&range(8, 4095)));
-        held.answered([(Uuid::from_u128(1), Uuid::from_u128(12))].into_iter());
-        assert!(!held.holds(&range(0, 7)));
+        assert!(in_flight.has_lanes(&range(0, 7)) && !in_flight.has_lanes(&range(8, 4095)));
+        in_flight.decided([(Uuid::from_u128(1), Uuid::from_u128(12))].into_iter());
+        assert!(!in_flight.has_lanes(&range(0, 7)));
     }
 
     #[test]
-    fn a_sibling_takes_room_in_the_claim_that_it_was_born_in() {
-        let held = InFlight::default();
-        let lease = claim(&held, 1, &[11], Duration::ZERO);
-        held.join(&lease, &delivery(13));
-        assert_eq!(held.taken().rows, 2);
-        assert_eq!(held.older_than(Duration::ZERO).len(), 2);
+    fn a_sibling_uses_room_in_the_claim_of_its_row() {
+        let in_flight = InFlight::default();
+        let lease = claim(&in_flight, 1, &[11], Duration::ZERO);
+        in_flight.add_sibling(&lease, &delivery(13));
+        assert_eq!(in_flight.used().rows, 2);
+        assert_eq!(in_flight.older_than(Duration::ZERO).len(), 2);
     }
 
     #[test]
     fn only_old_rows_without_a_verdict_are_renewed() {
-        let held = InFlight::default();
-        claim(&held, 1, &[11, 12], Duration::ZERO);
-        claim(&held, 2, &[21], Duration::from_secs(40));
-        held.answered([(Uuid::from_u128(1), Uuid::from_u128(11))].into_iter());
-        let old = held.older_than(Duration::from_secs(30));
+        let in_flight = InFlight::default();
+        claim(&in_flight, 1, &[11, 12], Duration::ZERO);
+        claim(&in_flight, 2, &[21], Duration::from_secs(40));
+        in_flight.decided([(Uuid::from_u128(1), Uuid::from_u128(11))].into_iter());
+        let old = in_flight.older_than(Duration::from_secs(30));
         assert_eq!(old, [(Uuid::from_u128(12), Uuid::from_u128(1))]);
     }
 
     #[test]
-    fn a_row_that_we_claim_again_is_lost_under_the_earlier_claim() {
-        let held = InFlight::default();
-        let before = claim(&held, 1, &[12, 13], Duration::ZERO);
+    fn a_row_that_is_claimed_again_is_lost_to_the_earlier_claim() {
+        let in_flight = InFlight::default();
+        let before = claim(&in_flight, 1, &[12, 13], Duration::ZERO);
         let now = Duration::from_secs(10);
-        let again = claim(&held, 2, &[12], now);
+        let again = claim(&in_flight, 2, &[12], now);
         let row = Uuid::from_u128(12);
         assert!(before.is_lost(row) && !before.is_lost(Uuid::from_u128(13)));
         assert!(!again.left(row, now).is_zero());
     }
 
     #[test]
-    fn a_renewal_extends_all_but_what_is_lost() {
-        let held = InFlight::default();
-        let lease = claim(&held, 1, &[11, 12], Duration::ZERO);
-        let rows = held.older_than(Duration::ZERO);
+    fn a_renewal_extends_all_but_lost_rows() {
+        let in_flight = InFlight::default();
+        let lease = claim(&in_flight, 1, &[11, 12], Duration::ZERO);
+        let rows = in_flight.older_than(Duration::ZERO);
         let asked = Duration::from_secs(30);
         let lost = Uuid::from_u128(11);
-        assert_eq!(held.renewed(&rows, &[lost], asked, LEASE), 1);
+        assert_eq!(in_flight.renewed(&rows, &[lost], asked, LEASE), 1);
         assert_eq!(lease.left(lost, asked), Duration::ZERO);
         assert_eq!(lease.left(Uuid::from_u128(12), asked), Duration::from_secs(59));
-        assert!(held.older_than(Duration::from_secs(29)).is_empty());
+        assert!(in_flight.older_than(Duration::from_secs(29)).is_empty());
     }
 }

@@ -1,10 +1,12 @@
-//! What all tasks of one worker share: who it is, and what it works with.
+//! What all tasks of one worker share.
 
+pub(crate) mod backoff;
+pub(crate) mod flag;
 pub(crate) mod in_flight;
 pub(crate) mod store_health;
 pub(crate) mod task;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pillarbox::Clock;
@@ -19,7 +21,7 @@ use crate::worker::store_health::StoreHealth;
 
 /// One running dispatcher.
 pub(crate) struct Worker {
-    /// Fresh for every start, so that nothing of an earlier life can be settled.
+    /// New for every start, so that no settlement of an earlier start is accepted.
     pub(crate) id: Uuid,
     pub(crate) settings: Settings,
     pub(crate) store: Arc<dyn Store>,
@@ -28,32 +30,24 @@ pub(crate) struct Worker {
     pub(crate) store_health: StoreHealth,
     pub(crate) in_flight: InFlight,
     pub(crate) backlogs: Backlogs,
-    /// Destinations that are gone, with the reason, until the store knows.
-    pub(crate) gone: Mutex<Vec<(String, String)>>,
+    /// Destinations to be disabled in the store, with the reason. The finder writes them.
+    pub(crate) to_disable: Mutex<Vec<(String, String)>>,
 }
 
 impl Worker {
-    /// The time that leases are measured in.
+    /// The time by which leases are measured.
     pub(crate) fn now(&self) -> Duration {
         self.clock.boot()
     }
 
-    /// A destination asked never to be called again: the store is told soon.
-    pub(crate) fn is_gone(&self, destination: &str, reason: &str) {
-        self.gone
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// A destination asked never to be called again.
+    pub(crate) fn disable(&self, destination: &str, reason: &str) {
+        self.to_disable()
             .push((destination.to_owned(), reason.to_owned()));
     }
 
-    /// Destinations that the store has to be told of.
-    pub(crate) fn take_gone(&self) -> Vec<(String, String)> {
-        std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// A call to the store failed.
-    pub(crate) fn store_failed(&self, task: &'static str, error: &pillarbox::StoreError) {
-        self.counters.store_error();
-        self.store_health.failed(task, error);
+    /// Destinations to be disabled in the store, with the reason.
+    pub(crate) fn to_disable(&self) -> MutexGuard<'_, Vec<(String, String)>> {
+        self.to_disable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,103 +1,57 @@
-//! Says once that the store is gone and once that it is back, and how long to wait in between.
+//! Whether the store is available, as all tasks of a worker see it.
 //!
-//! Every task that talks to the store reports here. Only the first that fails is heard, and only the
-//! last that works again: five tasks that lose one database are one fact.
+//! An outage is logged when the first task fails, once a minute while it lasts, and when the last task works again: ten
+//! tasks that lose one database are one fact.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pillarbox::StoreError;
 
-/// Waits between tries: the first, and the longest.
-const FIRST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(5);
+/// How often a warning is repeated while an outage lasts.
+const REPEAT: Duration = Duration::from_secs(60);
 
-/// Which tasks find the store gone.
+/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct StoreHealth {
-    failing: Mutex<BTreeSet<&'static str>>,
+    outage: Mutex<Outage>,
+}
+
+#[derive(Debug, Default)]
+struct Outage {
+    failing: BTreeSet<&'static str>,
+    warned: Duration,
 }
 
 impl StoreHealth {
-    /// This task's call failed.
-    pub(crate) fn failed(&self, task: &'static str, error: &StoreError) {
-        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        if failing.is_empty() {
-            tracing::warn!(task, %error, "the store does not answer; trying again until it does");
+    /// A call of this task failed.
+    pub(crate) fn failed(&self, task: &'static str, error: &StoreError, now: Duration) {
+        let mut outage = self.outage();
+        let is_new = outage.failing.is_empty();
+        outage.failing.insert(task);
+        if is_new || now.saturating_sub(outage.warned) >= REPEAT {
+            outage.warned = now;
+            tracing::warn!(task, %error, "database unavailable; retrying");
         } else {
-            tracing::debug!(task, %error, "the store does not answer");
+            tracing::debug!(task, %error, "database unavailable");
         }
-        failing.insert(task);
     }
 
-    /// Does this task find the store gone?
-    pub(crate) fn is_failing(&self, task: &'static str) -> bool {
-        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        failing.contains(task)
-    }
-
-    /// This task's call worked, or it has nothing to ask any more.
+    /// A task that failed works again.
     pub(crate) fn worked(&self, task: &'static str) {
-        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        if failing.remove(task) && failing.is_empty() {
-            tracing::info!("the store answers again");
-        }
-    }
-}
-
-/// Doubling waits, half of each random, so that workers do not come back all at once.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Backoff {
-    first: Duration,
-    longest: Duration,
-    failures: u32,
-}
-
-impl Backoff {
-    pub(crate) fn new(first: Duration, longest: Duration) -> Self {
-        Self {
-            first,
-            longest,
-            failures: 0,
+        let mut outage = self.outage();
+        if outage.failing.remove(task) && outage.failing.is_empty() {
+            tracing::info!("database available again");
         }
     }
 
-    /// For a store that does not answer.
-    pub(crate) fn for_store() -> Self {
-        Self::new(FIRST, LONGEST)
+    /// Did the last call of this task fail?
+    pub(crate) fn is_failing(&self, task: &'static str) -> bool {
+        self.outage().failing.contains(task)
     }
 
-    /// It failed once more: how long to wait. `random` is uniform in [0, 1).
-    pub(crate) fn failed(&mut self, random: f64) -> Duration {
-        let factor = 1u32.checked_shl(self.failures).unwrap_or(u32::MAX);
-        self.failures = self.failures.saturating_add(1);
-        let whole = self.first.saturating_mul(factor).min(self.longest);
-        whole / 2 + (whole / 2).mul_f64(random)
-    }
-
-    /// It worked: the next wait is the first again.
-    pub(crate) fn worked(&mut self) {
-        self.failures = 0;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_double_up_to_the_longest_and_start_again() {
-        let mut backoff = Backoff::for_store();
-        let waits: Vec<u128> = (0..8).map(|_| backoff.failed(1.0).as_millis()).collect();
-        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        backoff.worked();
-        assert_eq!(backoff.failed(0.0), Duration::from_millis(50));
-    }
-
-    #[test]
-    fn many_failures_do_not_overflow() {
-        let mut backoff = Backoff::for_store();
-        assert!((0..100).all(|_| backoff.failed(0.5) <= LONGEST));
+    fn outage(&self) -> MutexGuard<'_, Outage> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,16 +1,24 @@
-//! The one place in the crate that loops and waits.
+//! The one place in the crate that spawns, loops, waits and backs off.
 //!
-//! A task does what is at hand and says when it wants to be called again. What may call it earlier (a
-//! wake, a finished attempt, a message) it names in [`Task::listen`], which can be cancelled at any
-//! point and therefore only notes what it heard; a call to the store or to a sink is made in
-//! [`Task::tick`], which is never cancelled.
+//! A task does one step and returns when it wants to be called again. [`Task::listen`] names what may call it earlier: a
+//! wake, an ended attempt, a message. It can be cancelled at any point, so it only notes what it heard. Calls to the
+//! store are made in [`Task::tick`], which is never cancelled.
 //!
-//! **If we die here** nothing is lost that a task did not hold; each task says what that means.
+//! A tick that returns a [`StoreError`] is called again after a wait that doubles. The error is counted and logged here.
+//!
+//! **If we die here** only what a task holds in memory is lost. Each task documents what that means.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
+use pillarbox::StoreError;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::worker::Worker;
+use crate::worker::backoff::Backoff;
 
 /// When a task wants to be called again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +27,8 @@ pub(crate) enum Next {
     Again,
     /// After this long, or when it hears something.
     Wait(Duration),
+    /// After the same wait as for a store error. The store is available: the error concerns this task alone.
+    Retry,
     /// Never.
     Done,
 }
@@ -28,23 +38,88 @@ pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
 /// A noun with one verb.
 pub(crate) trait Task: Send {
-    /// Does what is at hand. Runs to its end.
-    fn tick(&mut self) -> impl Future<Output = Next> + Send;
+    /// Does one step. Runs to its end.
+    ///
+    /// # Errors
+    /// When a call to the store failed. The next tick repeats or continues the step.
+    fn tick(&mut self) -> impl Future<Output = Result<Next, StoreError>> + Send;
 
-    /// Waits for what should cut a wait short, and takes note of it. Safe to cancel. A task that
-    /// hears nothing waits for ever.
+    /// Waits for what should end a wait early, and notes it. Safe to cancel.
     fn listen(&mut self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
+
+    /// The worker shuts down: there is no further tick.
+    fn stopped(&mut self) {}
 }
 
-/// Runs a task until it is done, or, between two ticks, until `stop`.
-pub(crate) async fn run(mut task: impl Task, stop: CancellationToken) {
+/// The tasks of one worker.
+pub(crate) struct Tasks {
+    worker: Arc<Worker>,
+    running: JoinSet<&'static str>,
+}
+
+impl Tasks {
+    pub(crate) fn new(worker: Arc<Worker>) -> Self {
+        Self {
+            worker,
+            running: JoinSet::new(),
+        }
+    }
+
+    /// Runs a task until it is done, or, between two ticks, until `stop`.
+    pub(crate) fn spawn(&mut self, name: &'static str, task: impl Task + 'static, stop: &CancellationToken) {
+        let run = run(task, name, Arc::clone(&self.worker), stop.clone());
+        self.running
+            .spawn(run.instrument(tracing::debug_span!("task", name)));
+    }
+
+    /// The name of the next task that ends; `None` when all have ended. Safe to cancel.
+    ///
+    /// # Panics
+    /// When a task panicked.
+    pub(crate) async fn ended(&mut self) -> Option<&'static str> {
+        match self.running.join_next().await?.map_err(JoinError::try_into_panic) {
+            Ok(name) => Some(name),
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            Err(Err(cancelled)) => unreachable!("only `abort` cancels a task: {cancelled}"),
+        }
+    }
+
+    /// Aborts all tasks.
+    pub(crate) async fn abort(&mut self) {
+        self.running.shutdown().await;
+    }
+}
+
+async fn run(
+    mut task: impl Task,
+    name: &'static str,
+    worker: Arc<Worker>,
+    stop: CancellationToken,
+) -> &'static str {
+    let mut backoff = Backoff::for_store();
+    let mut is_failing = false;
     while !stop.is_cancelled() {
-        match task.tick().await {
+        let next = task.tick().await;
+        match &next {
+            Ok(Next::Again | Next::Wait(_)) => {
+                backoff.worked();
+                if std::mem::take(&mut is_failing) {
+                    worker.store_health.worked(name);
+                }
+            }
+            Ok(Next::Retry | Next::Done) => {}
+            Err(error) => {
+                is_failing = true;
+                worker.counters.store_error();
+                worker.store_health.failed(name, error, worker.now());
+            }
+        }
+        match next {
             // A task that always has something to do must not keep the others from running.
-            Next::Again => tokio::task::consume_budget().await,
-            Next::Wait(wait) => {
+            Ok(Next::Again) => tokio::task::consume_budget().await,
+            Ok(Next::Wait(wait)) => {
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => {}
@@ -52,7 +127,30 @@ pub(crate) async fn run(mut task: impl Task, stop: CancellationToken) {
                     () = tokio::time::sleep(wait) => {}
                 }
             }
-            Next::Done => return,
+            Ok(Next::Done) => return name,
+            Ok(Next::Retry) | Err(_) => {
+                let wait = backoff.failed(fastrand::f64());
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => {}
+                    () = listen_for(&mut task, wait) => {}
+                }
+            }
+        }
+    }
+    task.stopped();
+    name
+}
+
+/// Waits the whole time. The task notes what it hears meanwhile.
+async fn listen_for(task: &mut impl Task, wait: Duration) {
+    let over = tokio::time::sleep(wait);
+    tokio::pin!(over);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut over => return,
+            () = task.listen() => {}
         }
     }
 }

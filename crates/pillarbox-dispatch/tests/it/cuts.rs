@@ -65,7 +65,7 @@ async fn when_the_broker_went_away_nobody_is_to_blame() {
         let reason = row.last_error.expect("a reason");
         assert_eq!(
             reason,
-            "the broker closed the connection; the check says: nobody is there"
+            "the broker closed the connection; health check failed: nobody is there"
         );
     }
     sink.set_away(false);

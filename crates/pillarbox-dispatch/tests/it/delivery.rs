@@ -206,7 +206,7 @@ async fn a_hung_sink_times_out() {
     world.until(1, "dead").await;
     assert_eq!(
         world.row(id).await.last_error.as_deref(),
-        Some("no answer within 20s")
+        Some("timeout: no answer within 20s")
     );
     assert_eq!(sink.under_way(), 0);
     worker.stop().await;

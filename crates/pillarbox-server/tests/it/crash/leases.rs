@@ -47,7 +47,7 @@ async fn a_worker_that_slept_through_its_lease_changes_nothing() {
     let sent = world.queue.len().await;
     sleeper.signal(Signal::CONT);
     eventually("the sleeper notices", Duration::from_secs(60), || async {
-        sleeper.said().contains("no longer ours").then_some(())
+        sleeper.said().contains("lease lost before").then_some(())
     })
     .await;
     let said = sleeper.stop().await;

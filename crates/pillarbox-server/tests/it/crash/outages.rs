@@ -57,7 +57,7 @@ async fn a_broker_that_is_killed_and_comes_back_loses_nothing() {
         ..Services::shared()
     };
     let world = World::on(services, turn).await;
-    let says = ["the destination is closed for a while", "the destination is back"];
+    let says = ["breaker opened", "breaker closed"];
     // A broker that has just started takes its time, and an answer that is late would cost an attempt.
     survives(world, "broker killed", &Tuning::calm(), &broker, says).await;
 }
@@ -71,6 +71,6 @@ async fn a_database_that_is_killed_and_comes_back_loses_nothing() {
         ..Services::shared()
     };
     let world = World::on(services, turn).await;
-    let says = ["the store does not answer; trying", "the store answers again"];
+    let says = ["database unavailable; retrying", "database available again"];
     survives(world, "database killed", &Tuning::hasty(), &database, says).await;
 }
