@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use pillarbox::{Delivery, Outcome, RetryPolicy, Sink};
 use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings, Snapshot};
 use pillarbox_store::Store;
-use pillarbox_store::stores::postgres::adopt::Source;
+use pillarbox_store::stores::postgres::adopt::Table;
 use pillarbox_store::stores::postgres::{Options, Postgres};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(crate) struct Ours<'a> {
     database: &'a Database,
     /// Tables of others that it works on.
-    sources: &'a [Source],
+    tables: &'a [Table],
 }
 
 impl<'a> Ours<'a> {
@@ -40,7 +40,7 @@ impl<'a> Ours<'a> {
     pub(crate) async fn new(database: &'a Database) -> Result<Self, Failure> {
         let ours = Self {
             database,
-            sources: &[],
+            tables: &[],
         };
         let store = ours.store()?;
         store.migrate().await?;
@@ -49,8 +49,8 @@ impl<'a> Ours<'a> {
     }
 
     /// The same that works on these tables of others.
-    pub(crate) fn adopting(self, sources: &'a [Source]) -> Self {
-        Self { sources, ..self }
+    pub(crate) fn adopting(self, tables: &'a [Table]) -> Self {
+        Self { tables, ..self }
     }
 
     pub(crate) fn backlog(&self) -> Backlog<'a> {
@@ -78,7 +78,7 @@ impl<'a> Ours<'a> {
         let store = self.store()?;
         store.check().await?;
         store
-            .adopt(self.sources)
+            .adopt(self.tables)
             .await
             .map_err(|error| Failure::said(error.to_string()))?;
         let settings = Settings::default();

@@ -29,10 +29,10 @@ begin
     payload := 'null';
   end if;
   if serialised and ordering_key is not null then
-    -- As sql/serialise.sql does it.
+    -- The same lock as in sql/serialise.sql.
     perform pg_advisory_xact_lock(hashtextextended(namespace || E'\x1f' || ordering_key, 8101531));
   end if;
-  -- Whoever had the key may be gone when we look for it.
+  -- The event with the same key may be deleted before it is looked up.
   for look in 1..3 loop
     insert into "pillarbox".outbox_events (
       id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
@@ -71,7 +71,7 @@ declare
   trace constant jsonb := "pillarbox".trace();
   refusal text;
   place bigint;
-  -- By place in the array: the event's id, and whether this call wrote it. Null while nobody knows.
+  -- By position in the array: the event's id, and whether this call inserted it. Null until known.
   ids uuid[];
   news boolean[];
 begin
@@ -92,7 +92,7 @@ begin
   end if;
 
   if serialised then
-    -- As sql/serialise.sql does it.
+    -- The same lock as in sql/serialise.sql.
     perform pg_advisory_xact_lock(lock) from (
       select distinct hashtextextended(namespace || E'\x1f' || ordering_key, 8101531) as lock
       from jsonb_to_recordset(events) as event (namespace text, ordering_key text)
@@ -101,7 +101,7 @@ begin
     ) as locks;
   end if;
 
-  -- Whoever had a key may be gone when we look for it.
+  -- The event with the same key may be deleted before it is looked up.
   for look in 1..3 loop
     with event as materialized (
       select
@@ -340,12 +340,12 @@ end
 $$;
 
 CREATE TABLE pillarbox.adopted (
-    source text NOT NULL COLLATE pg_catalog."C",
-    source_id text NOT NULL COLLATE pg_catalog."C",
+    adopted_table text NOT NULL COLLATE pg_catalog."C",
+    row_id text NOT NULL COLLATE pg_catalog."C",
     event_id uuid NOT NULL,
-    mark text NOT NULL,
+    fingerprint text NOT NULL,
     ended boolean DEFAULT false NOT NULL,
-    behind boolean DEFAULT false NOT NULL
+    write_back_pending boolean DEFAULT false NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
 
@@ -356,9 +356,9 @@ CREATE TABLE pillarbox.destinations (
 );
 
 CREATE TABLE pillarbox.importers (
-    source text NOT NULL COLLATE pg_catalog."C",
+    adopted_table text NOT NULL COLLATE pg_catalog."C",
     owner uuid NOT NULL,
-    until timestamp with time zone NOT NULL
+    leased_until timestamp with time zone NOT NULL
 );
 
 CREATE TABLE pillarbox.inbox (
@@ -367,17 +367,17 @@ CREATE TABLE pillarbox.inbox (
     handled_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
-CREATE TABLE pillarbox.lanes (
+CREATE TABLE pillarbox.lane_ranges (
     namespace text NOT NULL COLLATE pg_catalog."C",
     number integer NOT NULL,
     ranges integer NOT NULL,
     wanted integer NOT NULL,
     owner uuid,
-    until timestamp with time zone,
+    leased_until timestamp with time zone,
     leaving boolean DEFAULT false NOT NULL,
-    CONSTRAINT lanes_check CHECK (((number >= 0) AND (number < ranges))),
-    CONSTRAINT lanes_ranges_check CHECK (((ranges >= 1) AND (ranges <= 4096))),
-    CONSTRAINT lanes_wanted_check CHECK (((wanted >= 1) AND (wanted <= 4096)))
+    CONSTRAINT lane_ranges_check CHECK (((number >= 0) AND (number < ranges))),
+    CONSTRAINT lane_ranges_ranges_check CHECK (((ranges >= 1) AND (ranges <= 4096))),
+    CONSTRAINT lane_ranges_wanted_check CHECK (((wanted >= 1) AND (wanted <= 4096)))
 )
 WITH (fillfactor='50');
 
@@ -510,13 +510,13 @@ ALTER TABLE ONLY pillarbox.destinations
     ADD CONSTRAINT destinations_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY pillarbox.importers
-    ADD CONSTRAINT importers_pkey PRIMARY KEY (source);
+    ADD CONSTRAINT importers_pkey PRIMARY KEY (adopted_table);
 
 ALTER TABLE ONLY pillarbox.inbox
     ADD CONSTRAINT inbox_pkey PRIMARY KEY (consumer, event_id);
 
-ALTER TABLE ONLY pillarbox.lanes
-    ADD CONSTRAINT lanes_pkey PRIMARY KEY (namespace, number);
+ALTER TABLE ONLY pillarbox.lane_ranges
+    ADD CONSTRAINT lane_ranges_pkey PRIMARY KEY (namespace, number);
 
 ALTER TABLE ONLY pillarbox.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (version);
@@ -536,9 +536,9 @@ ALTER TABLE ONLY pillarbox.sagas
 ALTER TABLE ONLY pillarbox.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 
-CREATE INDEX adopted_behind ON pillarbox.adopted USING btree (source) WHERE behind;
+CREATE INDEX adopted_open ON pillarbox.adopted USING btree (adopted_table) WHERE (NOT ended);
 
-CREATE INDEX adopted_open ON pillarbox.adopted USING btree (source) WHERE (NOT ended);
+CREATE INDEX adopted_pending ON pillarbox.adopted USING btree (adopted_table) WHERE write_back_pending;
 
 CREATE INDEX inbox_old ON pillarbox.inbox USING btree (consumer, handled_at);
 

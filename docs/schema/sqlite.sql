@@ -1,4 +1,4 @@
--- The outbox in SQLite, as the migrations leave it. Written by `UPDATE_SCHEMA=1 cargo test -p pillarbox`.
+-- The outbox in SQLite, as the migrations leave it. Written by `UPDATE_SCHEMA=1 cargo test -p pillarbox-store --all-features schema`.
 
 CREATE TABLE pillarbox_migrations (
   version    integer primary key,
@@ -7,9 +7,9 @@ CREATE TABLE pillarbox_migrations (
 ) strict;
 
 CREATE TABLE outbox_events (
-  rowno            integer primary key autoincrement, -- never given twice, whatever is deleted
+  rowno            integer primary key autoincrement, -- never reused, even after a delete
   id               text not null unique default (
-    -- A UUID of version 7: milliseconds, then chance.
+    -- A UUID of version 7: milliseconds, then random bits.
     lower(
       substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 1, 8)
       || '-' || substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 9, 4)
@@ -18,7 +18,7 @@ CREATE TABLE outbox_events (
       || '-' || hex(randomblob(6))
     )
   ),
-  seq              integer, -- the order of insertion: rowno, or the first row's in a family
+  seq              integer, -- the order of insertion: rowno, or that of the family's first row
   parent_id        text,
   namespace        text not null check (namespace <> ''),
   topic            text not null check (topic <> ''),
@@ -30,7 +30,7 @@ CREATE TABLE outbox_events (
   dedupe_key       text,
   ordering_key     text check (ordering_key <> ''),
   unordered        integer not null default 0, -- has it left its lane?
-  -- SQLite has one lane, 0, for the rows that keep to their place among the others of their key.
+  -- SQLite has one lane, 0, for the rows that keep the order of their key.
   lane             integer generated always as (iif(ordering_key is not null and not unordered, 0, null)) virtual,
   severity         text,
   payload          text not null,
@@ -38,7 +38,7 @@ CREATE TABLE outbox_events (
   content_type     text,
   content_encoding text,
   headers          text not null default '{}',
-  destination      text check (destination <> ''), -- null until routing knows
+  destination      text check (destination <> ''), -- null until routed
   status           text not null default 'pending',
   attempts         integer not null default 0,
   max_attempts     integer,
@@ -51,7 +51,7 @@ CREATE TABLE outbox_events (
   updated_at       text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
   delivered_at     text,
 
-  -- One row that cannot be read would stand in the way of every claim, so it is refused when it is written.
+  -- One row that cannot be decoded would fail every claim, so the insert is rejected.
   constraint id_is_a_uuid_in_lower_case check (
     id like '________-____-____-____-____________' and length(replace(id, '-', '')) = 32
     and replace(id, '-', '') not glob '*[^0-9a-f]*'
@@ -68,7 +68,7 @@ CREATE TABLE outbox_events (
   )
 ) strict;
 
-CREATE TRIGGER outbox_events_takes_its_place after insert on outbox_events
+CREATE TRIGGER outbox_events_set_seq after insert on outbox_events
 when new.seq is null
 begin
   update outbox_events set seq = new.rowno where rowno = new.rowno;
@@ -123,7 +123,7 @@ CREATE TABLE pillarbox_lanes (
   namespace    text primary key,
   owner        text not null,
   leased_until text not null,
-  leaving      integer not null default 0 -- is it somebody else's turn?
+  leaving      integer not null default 0 -- its owner claims nothing more, and releases it for another worker
 ) strict;
 
 CREATE TABLE pillarbox_workers (
@@ -131,7 +131,7 @@ CREATE TABLE pillarbox_workers (
   host       text not null,
   version    text not null,
   scope      text, -- namespaces as a JSON array; null for all
-  ttl        text not null, -- after how long without a word it counts as gone, such as '+10.000 seconds'
+  ttl        text not null, -- dead after this long without a heartbeat, such as '+10.000 seconds'
   started_at text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
   seen_at    text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
   claimed    integer not null default 0,
@@ -158,13 +158,13 @@ CREATE TABLE pillarbox_sagas (
   seq        integer primary key autoincrement,
   name       text not null,
   id         text not null,
-  namespace  text not null, -- where its timeouts and what people ask of it are sent
+  namespace  text not null, -- where its timeouts and the requests of operators are sent
   topic      text not null,
   status     text not null check (status in ('running', 'compensating', 'completed', 'compensated')),
-  path       text not null, -- the steps that were begun and not undone, as a JSON array; the last is the current one
-  attempt    integer not null, -- which try at the current step
-  tries      integer not null, -- how many of them count against its limit
-  in_doubt   integer not null default 0, -- was a try at the current step left without its answer?
+  path       text not null, -- the steps that were started and not compensated, as a JSON array; the last is current
+  attempt    integer not null, -- the current try at this step
+  tries      integer not null, -- how many of its tries count against the limit
+  in_doubt   integer not null default 0, -- did a try at the current step end without an answer?
   data       text not null,
   last_error text,
   timeout_at text,

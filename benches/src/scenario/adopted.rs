@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox_store::stores::postgres::adopt::{Source, built_in};
+use pillarbox_store::stores::postgres::adopt::{Table, built_in};
 
 use super::{Context, rate, tell};
 use crate::database::Database;
@@ -25,7 +25,7 @@ const TABLE: &str = "drop table if exists outbox;
 
 pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
     let rows = context.scale.drained();
-    let sources = [source()?];
+    let tables = [table()?];
     let ours = Ours::new(context.database).await?;
     let mut pairs = Pairs::default();
     for _ in 0..context.scale.pairs() {
@@ -35,7 +35,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
 
         ours.backlog().clear().await?;
         fill(context.database, rows).await?;
-        let took = ours.adopting(&sources).drain_into_nothing(rows).await?;
+        let took = ours.adopting(&tables).drain_into_nothing(rows).await?;
         pairs.ours.push(rate(rows, took));
         verify(context.database, rows).await?;
         tell("adopted", pairs.ours[pairs.ours.len() - 1]);
@@ -45,9 +45,9 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
     Ok(vec![found.detail("rows", rows).detail("layout", LAYOUT)])
 }
 
-fn source() -> Result<Source, Failure> {
+fn table() -> Result<Table, Failure> {
     let layout = built_in(LAYOUT).ok_or_else(|| Failure::said(format!("there is no layout {LAYOUT}")))?;
-    Ok(Source {
+    Ok(Table {
         name: LAYOUT.to_owned(),
         layout,
         poll: Duration::from_secs(5),

@@ -130,8 +130,8 @@ impl Dispatcher {
         let namespaces = Arc::new(Namespaces::default());
         let has_dead = Arc::new(Flag::default());
 
-        for table in self.worker.store.importing() {
-            let importer = Importer::new(worker(), table, self.wake.clone());
+        for import in self.worker.store.importers() {
+            let importer = Importer::new(worker(), import, self.wake.clone());
             tasks.spawn("importer", importer, shutdown);
         }
         let finder = Finder::new(worker(), destinations(), Arc::clone(&namespaces), self.wake);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, StoreError};
 use pillarbox_store::stores::migration::Migrated;
-use pillarbox_store::stores::postgres::adopt::{AdoptError, Source};
+use pillarbox_store::stores::postgres::adopt::{AdoptError, Table};
 use pillarbox_store::stores::{postgres, sqlite};
 use pillarbox_store::{Operate, Store};
 use sqlx::SqlitePool;
@@ -187,8 +187,8 @@ impl Database {
     pub(crate) async fn adopt(&self, tables: &[config::Adopt]) -> Result<(), AdoptError> {
         match self {
             Self::Postgres(store) => {
-                let sources: Vec<Source> = tables.iter().map(|table| table.source.clone()).collect();
-                store.adopt(&sources).await
+                let tables: Vec<Table> = tables.iter().map(|adopt| adopt.table.clone()).collect();
+                store.adopt(&tables).await
             }
             Self::Sqlite { .. } => Ok(()),
         }

@@ -210,20 +210,20 @@ pub struct WorkerRecord {
     pub failed: u64,
 }
 
-/// What becomes of a table that was adopted.
+/// An adopted table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SourceRecord {
-    /// What rows know it by.
+pub struct AdoptedTableRecord {
+    /// Its name in the configuration.
     pub name: String,
-    /// How many of its rows are on their way; stops at [`MOST_WAITING`].
-    pub on_their_way: u64,
-    /// How many of its rows have not been told yet what became of them, because somebody held them locked; stops at
+    /// How many of its rows are in progress; stops at [`MOST_WAITING`].
+    pub in_progress: u64,
+    /// How many write-backs are pending, because another session holds the row or the table rejected it; stops at
     /// [`MOST_WAITING`].
-    pub behind: u64,
-    /// How many of its rows have a status that the layout does not know, and are left alone; stops at
-    /// [`MOST_UNKNOWN`]. Nobody can tell who does not know the layout.
+    pub pending_write_backs: u64,
+    /// How many of its rows have a status that the layout does not know; stops at [`MOST_UNKNOWN`]. `None` where the layout
+    /// is not configured, or the count took too long.
     pub unknown: Option<u64>,
-    /// Which worker takes its rows over; none if none does.
+    /// The worker that imports its rows, if any.
     pub importer: Option<Uuid>,
 }
 
@@ -304,11 +304,11 @@ pub trait Operate: Send + Sync + 'static {
     /// When the database does not answer.
     async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError>;
 
-    /// The tables that were adopted, in the order of their names. There are none unless the store can adopt.
+    /// The adopted tables, by name. Empty if the store cannot adopt tables.
     ///
     /// # Errors
     /// When the database does not answer.
-    async fn adopted_tables(&self) -> Result<Vec<SourceRecord>, StoreError> {
+    async fn adopted_tables(&self) -> Result<Vec<AdoptedTableRecord>, StoreError> {
         Ok(Vec::new())
     }
 

@@ -3,6 +3,7 @@
 //! Enqueueing is not here. It runs on the caller's own transaction: see [`pillarbox::Outbox`].
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,6 +11,7 @@ use uuid::Uuid;
 
 use pillarbox::event::{Delivery, Event};
 
+use crate::adopt::Import;
 use crate::verdict::Verdict;
 pub use pillarbox::StoreError;
 pub use pillarbox::event::UNROUTED;
@@ -295,60 +297,6 @@ pub struct Stub {
     pub event: Event,
 }
 
-/// A table of somebody else that is worked on as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Importing {
-    /// What rows know it by.
-    pub source: String,
-    /// How often to look for new rows.
-    pub poll: Duration,
-    /// How many rows are taken over at once.
-    pub batch: usize,
-    /// Does each row say itself how many attempts it has? Then `source` is the namespace of them all.
-    pub own_limits: bool,
-}
-
-/// What an importer asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImportRequest {
-    /// Which source.
-    pub source: String,
-    /// Who asks.
-    pub worker: Uuid,
-    /// For how long it is the importer.
-    pub lease: Duration,
-    /// How many rows at once.
-    pub batch: usize,
-    /// How many rows of the source may be on their way.
-    pub most: usize,
-    /// Heed what people did to the table meanwhile, too: dearer, and once in a while is enough.
-    pub heed: bool,
-    /// Delete what is old enough, too, forget what is noted of rows that are gone, and notice what ended without the table
-    /// being told: dearer still, and once a minute is enough.
-    pub tidy: bool,
-}
-
-/// What a round of an importer did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Imported {
-    /// Rows that were taken over.
-    pub rows: usize,
-    /// There may be more.
-    pub more: bool,
-    /// As many rows are on their way as may be.
-    pub full: bool,
-    /// Rows that a person changed, and that begin anew.
-    pub reset: usize,
-    /// Rows that are gone, or that somebody else ended.
-    pub dropped: usize,
-    /// Delivered rows that were deleted, because the configuration says so.
-    pub pruned: usize,
-    /// There may be more of those.
-    pub untidy: bool,
-    /// Rows whose status is none that we know, up to a bound; they are left alone. Counted when people are heeded.
-    pub strange: Option<usize>,
-}
-
 /// A database that holds an outbox.
 ///
 /// * Every method is one transaction and does all or nothing. What it asks of the database goes in
@@ -464,18 +412,9 @@ pub trait Store: Send + Sync + 'static {
     /// When the database does not answer.
     async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
 
-    /// The tables of others that this store works on.
-    fn importing(&self) -> Vec<Importing> {
+    /// The adopted tables of this store, one importer each.
+    fn importers(&self) -> Vec<Arc<dyn Import>> {
         Vec::new()
-    }
-
-    /// Takes rows of such a table over, in its own order, if this worker is the one that does: one at a time, by a
-    /// lease. Heeds what a person changed in it since.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    async fn import(&self, _request: &ImportRequest) -> Result<Imported, StoreError> {
-        Ok(Imported::default())
     }
 
     /// Is the outbox there, at the version that this program knows?

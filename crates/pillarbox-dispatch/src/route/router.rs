@@ -71,10 +71,11 @@ impl Router {
         destinations: Arc<[DestinationHandle]>,
         settler: UnboundedSender<Vec<Settled>>,
     ) -> Self {
-        let importing = worker.store.importing().into_iter();
-        let own_limits = importing.filter(|from| from.own_limits).map(|from| from.source);
+        let importers = worker.store.importers();
+        let tables = importers.iter().map(|import| import.table());
+        let own_limits = tables.filter(|table| table.own_limits);
         Self {
-            own_limits: own_limits.collect(),
+            own_limits: own_limits.map(|table| table.name.clone()).collect(),
             worker,
             routes,
             destinations,

@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::{StoreError, Wake, failpoint};
-use pillarbox_store::store::{ImportRequest, Imported, Importing};
+use pillarbox_store::adopt::{Import, ImportRequest, Imported};
 
 use crate::worker::Worker;
 use crate::worker::task::{Next, Task};
 
-/// How many rows of one table may be imported and unfinished. More of them would only wait in the outbox instead of the
-/// table.
-const MOST_UNFINISHED: usize = 10_000;
+/// How many rows of one table may be in progress. More of them would only wait in the outbox instead of the table.
+const MAX_IN_PROGRESS: usize = 10_000;
 /// How often changes that others made to imported rows are read.
 const CHANGES: Duration = Duration::from_secs(2);
 /// How often delivered rows and stale mappings are pruned, and missed write-backs found. Without an index this reads all
@@ -25,13 +24,13 @@ const CHANGES: Duration = Duration::from_secs(2);
 const PRUNE: Duration = Duration::from_secs(60);
 /// How often the same error of a table is logged.
 const COMPLAIN: Duration = Duration::from_secs(60);
-/// When to try again while the most unfinished rows are reached.
+/// When to try again while as many rows are in progress as may be.
 const FULL: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub(crate) struct Importer {
     worker: Arc<Worker>,
-    table: Importing,
+    import: Arc<dyn Import>,
     wake: Wake,
     rounds: Rounds,
     /// How many rows with an unknown status were last logged.
@@ -39,10 +38,10 @@ pub(crate) struct Importer {
 }
 
 impl Importer {
-    pub(crate) fn new(worker: Arc<Worker>, table: Importing, wake: Wake) -> Self {
+    pub(crate) fn new(worker: Arc<Worker>, import: Arc<dyn Import>, wake: Wake) -> Self {
         Self {
             worker,
-            table,
+            import,
             wake,
             rounds: Rounds::default(),
             unknown: 0,
@@ -51,17 +50,17 @@ impl Importer {
 
     fn request(&mut self) -> ImportRequest {
         let now = self.worker.now();
-        let heed = is_time(&mut self.rounds.changes, now, CHANGES);
-        let tidy = is_time(&mut self.rounds.pruned, now, PRUNE);
+        let detect_changes = is_time(&mut self.rounds.changes, now, CHANGES);
+        let prune = is_time(&mut self.rounds.pruned, now, PRUNE);
+        let table = self.import.table();
         ImportRequest {
-            source: self.table.source.clone(),
             worker: self.worker.id,
             // Longer than the pauses, or the table would change its importer in each of them.
-            lease: self.worker.settings.lease.max(self.table.poll * 2),
-            batch: self.table.batch,
-            most: MOST_UNFINISHED,
-            heed,
-            tidy,
+            lease: self.worker.settings.lease.max(table.poll * 2),
+            batch: table.batch,
+            max_in_progress: MAX_IN_PROGRESS,
+            detect_changes,
+            prune,
         }
     }
 
@@ -69,12 +68,13 @@ impl Importer {
     fn table_failed(&mut self, error: &StoreError) {
         self.worker.counters.store_error();
         if is_time(&mut self.rounds.complained, self.worker.now(), COMPLAIN) {
-            tracing::warn!(table = self.table.source, %error, "import from adopted table failed; retrying");
+            let table = self.import.table().name.as_str();
+            tracing::warn!(table, %error, "import from adopted table failed; retrying");
         }
     }
 
     fn log(&mut self, imported: &Imported) {
-        let table = self.table.source.as_str();
+        let table = self.import.table().name.as_str();
         if imported.reset > 0 {
             tracing::info!(
                 table,
@@ -89,7 +89,7 @@ impl Importer {
                 "adopted rows deleted or finished by others"
             );
         }
-        if let Some(unknown) = imported.strange.filter(|&unknown| unknown != self.unknown) {
+        if let Some(unknown) = imported.unknown_status.filter(|&unknown| unknown != self.unknown) {
             self.unknown = unknown;
             tracing::warn!(
                 table,
@@ -110,10 +110,10 @@ struct Rounds {
 
 impl Rounds {
     fn after(&mut self, imported: &Imported, poll: Duration) -> Next {
-        if imported.untidy {
+        if imported.more_to_prune {
             self.pruned = None;
         }
-        if imported.more || imported.untidy {
+        if imported.more || imported.more_to_prune {
             Next::Again
         } else if imported.full {
             Next::Wait(FULL)
@@ -135,7 +135,7 @@ fn is_time(last: &mut Option<Duration>, now: Duration, every: Duration) -> bool 
 impl Task for Importer {
     async fn tick(&mut self) -> Result<Next, StoreError> {
         let request = self.request();
-        let imported = match self.worker.store.import(&request).await {
+        let imported = match self.import.import(&request).await {
             Ok(imported) => imported,
             Err(error @ StoreError::Unavailable(_)) => return Err(error),
             Err(error) => {
@@ -149,7 +149,7 @@ impl Task for Importer {
         if imported.rows > 0 {
             self.wake.ring();
         }
-        Ok(self.rounds.after(&imported, self.table.poll))
+        Ok(self.rounds.after(&imported, self.import.table().poll))
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
         let mut rounds = Rounds::default();
         let poll = Duration::from_secs(5);
         let unfinished = Imported {
-            untidy: true,
+            more_to_prune: true,
             ..Imported::default()
         };
         let mut pruned = Vec::new();

@@ -259,7 +259,7 @@ pub(crate) async fn is_ours(connection: &mut PgConnection, schema: &str) -> Resu
     if !there {
         return Ok(false);
     }
-    let live = format!("select exists (select from {importers} where until > now())");
+    let live = format!("select exists (select from {importers} where leased_until > now())");
     let live = sqlx::query_scalar(AssertSqlSafe(live)).persistent(false);
     Ok(live.fetch_one(connection).await?)
 }

@@ -139,7 +139,7 @@ mod tests {
         let text = format!("database.url = \"postgres://localhost/shop\"\n{text}")
             .replace("{fill_in_the_topic}", "orders");
         let config = config::read(&text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
-        config.adopt[0].source.layout.clone()
+        config.adopt[0].table.layout.clone()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use pillarbox_store::stores::postgres::Postgres;
-use pillarbox_store::stores::postgres::adopt::{AdoptError, Source, habits};
+use pillarbox_store::stores::postgres::adopt::{AdoptError, Table, habits};
 use serde_json::{Value, json};
 
 use super::target::Target;
@@ -184,14 +184,14 @@ fn busy(changes: Changes, time: Duration, ours: bool) -> String {
 
 /// What the store says against the layout, if anything: it has the last word.
 async fn doubts(store: &Postgres, proposal: &Proposal) -> Result<Option<String>, Failure> {
-    let source = Source {
+    let table = Table {
         name: "proposal".to_owned(),
         layout: proposal.layout.clone(),
         poll: Duration::from_secs(1),
         batch: 1,
         prune: None,
     };
-    match store.adopt(&[source]).await {
+    match store.adopt(&[table]).await {
         Ok(()) => Ok(None),
         Err(AdoptError::Layout { error, .. }) => Ok(Some(error.to_string())),
         Err(AdoptError::Store(error)) => Err(error.into()),

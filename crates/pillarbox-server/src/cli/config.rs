@@ -91,7 +91,7 @@ async fn ask(config: &config::Config, destinations: Vec<Destination>, file: &str
     for it in &config.databases {
         tell(format!("database {}", it.target), database(it).await);
         for adopt in config.adopted_in(&it.name) {
-            let what = format!("table {}", adopt.source.layout.table);
+            let what = format!("table {}", adopt.table.layout.table);
             tell(what, table(it, &adopt, file).await);
         }
     }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use pillarbox_store::Scope;
-use pillarbox_store::operate::{self, MOST_UNKNOWN, SourceRecord};
+use pillarbox_store::operate::{self, AdoptedTableRecord, MOST_UNKNOWN};
 
 use super::target::{self, Target};
 use crate::destinations;
@@ -10,9 +10,8 @@ use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
-Where several databases are configured and none is chosen, each is counted. Of adopted tables it
-says how many rows are on their way, how many have not been told yet what became of them, and how
-many have a status that the layout does not know.
+Where several databases are configured and none is chosen, each is counted. For adopted
+tables it counts rows in progress, pending write-backs and rows with an unknown status.
 
 Examples:
   pillarbox stats --database outbox.db
@@ -75,7 +74,7 @@ struct Counts {
     #[serde(flatten)]
     stats: operate::Stats,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    sources: Vec<SourceRecord>,
+    adopted_tables: Vec<AdoptedTableRecord>,
 }
 
 async fn count(found: &target::Found, scope: &Scope) -> Result<Counts, Failure> {
@@ -87,34 +86,40 @@ async fn count(found: &target::Found, scope: &Scope) -> Result<Counts, Failure> 
     let operate = database.operate();
     Ok(Counts {
         stats: operate.stats(scope).await?,
-        sources: operate.adopted_tables().await?,
+        adopted_tables: operate.adopted_tables().await?,
     })
 }
 
 fn print(counts: &Counts) -> Result<(), Failure> {
     print_stats(&counts.stats)?;
-    if counts.sources.is_empty() {
+    if counts.adopted_tables.is_empty() {
         return Ok(());
     }
     output::line("")?;
-    let rows: Vec<Vec<String>> = counts.sources.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = counts.adopted_tables.iter().map(row).collect();
     output::table(
-        &["ADOPTED", "ON THEIR WAY", "BEHIND", "UNKNOWN STATUS", "IMPORTER"],
+        &[
+            "ADOPTED",
+            "IN PROGRESS",
+            "PENDING WRITE-BACKS",
+            "UNKNOWN STATUS",
+            "IMPORTER",
+        ],
         &rows,
     )
 }
 
-fn row(source: &SourceRecord) -> Vec<String> {
+fn row(table: &AdoptedTableRecord) -> Vec<String> {
     vec![
-        source.name.clone(),
-        destinations::count(source.on_their_way),
-        destinations::count(source.behind),
-        match source.unknown {
+        table.name.clone(),
+        destinations::count(table.in_progress),
+        destinations::count(table.pending_write_backs),
+        match table.unknown {
             Some(rows) if rows >= MOST_UNKNOWN => format!("{MOST_UNKNOWN}+"),
             Some(rows) => rows.to_string(),
             None => "-".to_owned(),
         },
-        source
+        table
             .importer
             .map_or("none".to_owned(), |worker| worker.to_string()),
     ]

@@ -4,7 +4,7 @@
 //! Whether the table is like that is found out when somebody connects.
 
 use pillarbox_store::stores::postgres::adopt::{
-    self, AdoptError, Delays, Habits, Layout, LayoutError, Source, Status,
+    self, AdoptError, Delays, Habits, Layout, LayoutError, Status, Table,
 };
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ impl Adopt {
         let place = [key, "layout", "table", "name"]
             .iter()
             .find_map(|key| self.places.get(*key));
-        let message = format!("table `{}`: {error}", self.source.name);
+        let message = format!("table `{}`: {error}", self.table.name);
         Finding::new(place.cloned().unwrap_or(Place::File), message)
     }
 }
@@ -49,9 +49,9 @@ impl Adopt {
 /// Whose layout was refused, with its line; anything else is the database's.
 pub(crate) fn finding<'a>(all: impl IntoIterator<Item = &'a Adopt>, error: &AdoptError) -> Option<Finding> {
     match error {
-        AdoptError::Layout { source_name, error } => {
+        AdoptError::Layout { name, error } => {
             let mut all = all.into_iter();
-            let refused = all.find(|adopt| adopt.source.name == *source_name)?;
+            let refused = all.find(|adopt| adopt.table.name == *name)?;
             Some(refused.finding(error))
         }
         AdoptError::Twice | AdoptError::Store(_) => None,
@@ -105,12 +105,12 @@ impl Resolver {
         let impossible = layout.check();
         self.keep(impossible.map_err(|error| Finding::new(document.place_of(&path), error.to_string())))?;
         let database = self.database_of(&raw, databases, all_read, &path, document)?;
-        let source = self.source(&raw, layout, habits.as_ref(), &path, document);
+        let table = self.table(&raw, layout, habits.as_ref(), &path, document);
         Some(Adopting {
             adopt: Adopt {
                 database,
                 layout: built_in,
-                source,
+                table,
                 places: document.places_in(&path),
             },
             to: raw.to,
@@ -236,20 +236,20 @@ impl Resolver {
         }
     }
 
-    fn source(
+    fn table(
         &mut self,
         raw: &raw::Adopt,
         layout: Layout,
         habits: Option<&Habits>,
         path: &str,
         document: &Document<'_>,
-    ) -> Source {
+    ) -> Table {
         let mut wrong = |key: &str, message: &str| {
             self.wrong(document.place_of(&format!("{path}.{key}")), message);
         };
-        let (_, table) = layout.names();
+        let (_, table_name) = layout.names();
         let name = raw.name.clone().or_else(|| raw.layout.clone());
-        let name = name.unwrap_or_else(|| table.to_owned());
+        let name = name.unwrap_or_else(|| table_name.to_owned());
         if name.trim().is_empty() || name.contains(|c: char| c.is_control() || c == '*') {
             wrong("name", "`name` must say something, such as \"orders\"");
         }
@@ -264,7 +264,7 @@ impl Resolver {
             let message = "`prune` needs `processed_at`: nothing else says how long ago a row was delivered";
             wrong("prune", message);
         }
-        Source {
+        Table {
             name,
             layout,
             poll: poll.or(habits.map(|habits| habits.poll)).unwrap_or(raw::POLL),
@@ -298,7 +298,7 @@ fn clash(one: &Adopt, other: &Adopt) -> Option<(&'static str, String)> {
     if one.database != other.database {
         return None;
     }
-    let (a, b) = (&one.source, &other.source);
+    let (a, b) = (&one.table, &other.table);
     if a.name == b.name {
         let message = format!(
             "there are two adopted tables named `{}`; give one another `name`",

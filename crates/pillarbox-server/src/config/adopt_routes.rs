@@ -81,9 +81,9 @@ impl Resolver {
             path,
             ..
         } = &adopted[index];
-        let own = Pattern::Exact(adopt.source.name.clone());
+        let own = Pattern::Exact(adopt.table.name.clone());
         let place = document.place_of(&format!("{path}.namespaces"));
-        let has_column = adopt.source.layout.namespace.is_some();
+        let has_column = adopt.table.layout.namespace.is_some();
         if let Texts::None = namespaces {
             let is_alone = adopted
                 .iter()
@@ -106,7 +106,7 @@ impl Resolver {
         if !has_column {
             let message = format!(
                 "its rows have no namespaces of their own: theirs is `{}`; remove `namespaces`",
-                adopt.source.name
+                adopt.table.name
             );
             self.wrong(place, message);
             return None;
@@ -122,12 +122,12 @@ impl Resolver {
             return;
         };
         for Adopting { adopt, path, .. } in adopted {
-            let source = &adopt.source;
-            if source.layout.namespace.is_none() && !names.contains(&source.name) {
+            let table = &adopt.table;
+            if table.layout.namespace.is_none() && !names.contains(&table.name) {
                 let message = format!(
                     "its rows have the namespace `{}`, which `dispatch.namespaces` does not name: they would wait for \
                      ever",
-                    source.name
+                    table.name
                 );
                 self.wrong(document.place_of(path), message);
             }

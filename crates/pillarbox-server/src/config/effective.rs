@@ -71,13 +71,13 @@ impl Adopt {
     fn effective(&self) -> Value {
         let time = |duration| humantime::format_duration(duration).to_string();
         json!({
-            "name": self.source.name,
+            "name": self.table.name,
             "database": self.database,
             "layout": self.layout,
-            "poll": time(self.source.poll),
-            "batch": self.source.batch,
-            "prune": self.source.prune.map(time),
-            "table": self.source.layout,
+            "poll": time(self.table.poll),
+            "batch": self.table.batch,
+            "prune": self.table.prune.map(time),
+            "table": self.table.layout,
         })
     }
 }

@@ -35,7 +35,7 @@ use std::path::Path;
 use pillarbox::Limits;
 use pillarbox_dispatch::{Policy, Rate, Route as Way, Settings};
 use pillarbox_sinks::{BuildError, SinkConfig, message};
-use pillarbox_store::stores::postgres::adopt::Source;
+use pillarbox_store::stores::postgres::adopt::Table;
 
 pub(crate) use self::adopt::finding as adopt_finding;
 use self::error::Place;
@@ -142,7 +142,7 @@ pub(crate) struct Adopt {
     pub(crate) database: String,
     /// Which built-in layout it began with.
     pub(crate) layout: Option<String>,
-    pub(crate) source: Source,
+    pub(crate) table: Table,
     /// Where each of its keys is written.
     places: BTreeMap<String, Place>,
 }

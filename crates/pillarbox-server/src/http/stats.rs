@@ -9,7 +9,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use futures_util::future::join_all;
 use pillarbox_dispatch::Snapshot;
-use pillarbox_store::operate::{SourceRecord, Stats, WorkerRecord};
+use pillarbox_store::operate::{AdoptedTableRecord, Stats, WorkerRecord};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -40,9 +40,9 @@ struct Answer {
     /// All that were heard of in the last day.
     workers: Vec<WorkerRecord>,
     destinations: Vec<Listed>,
-    /// The tables that were adopted.
+    /// The adopted tables.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    sources: Vec<SourceRecord>,
+    adopted_tables: Vec<AdoptedTableRecord>,
 }
 
 #[derive(Debug, Serialize)]
@@ -88,6 +88,6 @@ async fn of_one(seat: &Seat) -> Result<Answer, Problem> {
             operate.destinations(&running.scope).await?,
             Some(&running.destinations),
         ),
-        sources: operate.adopted_tables().await?,
+        adopted_tables: operate.adopted_tables().await?,
     })
 }

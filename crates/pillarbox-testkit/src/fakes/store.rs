@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox::{Delivery, StoreError};
+use pillarbox_store::adopt::{AdoptedTable, Import, ImportRequest, Imported};
 use pillarbox_store::store::{
-    Backlog, ClaimRequest, Found, Heartbeat, ImportRequest, Imported, Importing, LaneRequest, Parked, Range,
-    Routed, Routing, Settlement, Stub, SweepRequest, Swept,
+    Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement, Stub,
+    SweepRequest, Swept,
 };
 use pillarbox_store::{Scope, Store};
 use uuid::Uuid;
@@ -145,15 +146,31 @@ impl Store for FlakyStore {
         self.call("unpark", self.under.unpark(what, ids)).await
     }
 
-    fn importing(&self) -> Vec<Importing> {
-        self.under.importing()
-    }
-
-    async fn import(&self, request: &ImportRequest) -> Result<Imported, StoreError> {
-        self.call("import", self.under.import(request)).await
+    fn importers(&self) -> Vec<Arc<dyn Import>> {
+        let flaky = |under| -> Arc<dyn Import> {
+            let store = self.clone();
+            Arc::new(FlakyImport { store, under })
+        };
+        self.under.importers().into_iter().map(flaky).collect()
     }
 
     async fn check(&self) -> Result<(), StoreError> {
         self.call("check", self.under.check()).await
+    }
+}
+
+struct FlakyImport {
+    store: FlakyStore,
+    under: Arc<dyn Import>,
+}
+
+#[async_trait]
+impl Import for FlakyImport {
+    fn table(&self) -> &AdoptedTable {
+        self.under.table()
+    }
+
+    async fn import(&self, request: &ImportRequest) -> Result<Imported, StoreError> {
+        self.store.call("import", self.under.import(request)).await
     }
 }

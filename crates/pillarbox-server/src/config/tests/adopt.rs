@@ -23,10 +23,10 @@ fn a_built_in_layout_needs_only_its_name() {
     for name in built_ins() {
         let config = good(&with(&format!("[[adopt]]\nlayout = \"{name}\"")));
         let adopt = &config.adopt[0];
-        assert_eq!(adopt.source.name, *name);
-        assert_eq!(Some(&adopt.source.layout), built_in(name).as_ref(), "{name}");
+        assert_eq!(adopt.table.name, *name);
+        assert_eq!(Some(&adopt.table.layout), built_in(name).as_ref(), "{name}");
         assert_eq!(
-            adopt.source.prune, None,
+            adopt.table.prune, None,
             "nothing is deleted unless somebody says so"
         );
         assert_eq!(adopt.database, "default");
@@ -41,7 +41,7 @@ fn a_system_keeps_its_habits() {
     let seen: Vec<(u64, usize)> = config
         .adopt
         .iter()
-        .map(|adopt| (adopt.source.poll.as_secs(), adopt.source.batch))
+        .map(|adopt| (adopt.table.poll.as_secs(), adopt.table.batch))
         .collect();
     assert_eq!(seen, [(30, 100), (5, 10), (5, 100)]);
     let retry = |route: usize| {
@@ -64,23 +64,20 @@ fn what_is_written_beside_a_layout_holds_instead() {
          time_zone = \"Europe/Berlin\"\ncontent_type = \"application/vnd.arap+json\"\npoll = \"2s\"\nbatch = 7\nprune = \"30 days\"\n\
          [adopt.retry]\nmax_attempts = 5",
     ));
-    let source = &config.adopt[0].source;
-    assert_eq!(source.name, "papers");
-    assert_eq!(source.layout.table, "public.messages");
-    assert_eq!(source.layout.id, "key");
-    assert_eq!(source.layout.payload, Payload::Column("Content".to_owned()));
+    let table = &config.adopt[0].table;
+    assert_eq!(table.name, "papers");
+    assert_eq!(table.layout.table, "public.messages");
+    assert_eq!(table.layout.id, "key");
+    assert_eq!(table.layout.payload, Payload::Column("Content".to_owned()));
+    assert_eq!(table.layout.error, None, "an empty name: there is no such column");
+    assert_eq!(table.layout.time_zone.0, "Europe/Berlin");
     assert_eq!(
-        source.layout.error, None,
-        "an empty name: there is no such column"
-    );
-    assert_eq!(source.layout.time_zone.0, "Europe/Berlin");
-    assert_eq!(
-        source.layout.content_type.as_deref(),
+        table.layout.content_type.as_deref(),
         Some("application/vnd.arap+json")
     );
-    assert_eq!(source.layout.max_attempts, Some(5), "table and engine agree");
-    assert_eq!((source.poll.as_secs(), source.batch), (2, 7));
-    assert_eq!(source.prune, Some(Duration::from_secs(30 * 86_400)));
+    assert_eq!(table.layout.max_attempts, Some(5), "table and engine agree");
+    assert_eq!((table.poll.as_secs(), table.batch), (2, 7));
+    assert_eq!(table.prune, Some(Duration::from_secs(30 * 86_400)));
     let retry = config.routes[0].ways[0]
         .overrides
         .retry
@@ -98,9 +95,9 @@ fn a_table_can_be_described_in_full() {
          delays = [\"10s\", \"1m\"]\n\
          status = { told_by = \"code\", column = \"state\", pending = \"N\", processing = \"P\", delivered = \"S\" }",
     ));
-    let source = &config.adopt[0].source;
-    let layout = &source.layout;
-    assert_eq!(source.name, "mails");
+    let table = &config.adopt[0].table;
+    let layout = &table.layout;
+    assert_eq!(table.name, "mails");
     assert_eq!(layout.stale, Some(Duration::from_secs(300)));
     assert_eq!(layout.delays.0, [10, 60]);
     assert_eq!(layout.counts, Counts::Claims);

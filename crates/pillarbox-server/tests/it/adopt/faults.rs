@@ -167,8 +167,11 @@ async fn a_daemon_that_is_told_to_stop_leaves_nothing_strange_and_the_next_one_g
                 "a row is in nobody's hands",
                 "pillarbox.outbox_events where status = 'processing'",
             ),
-            ("a row was not told", "pillarbox.adopted where behind"),
-            ("nobody may import", "pillarbox.importers where until >= now()"),
+            ("a row was not told", "pillarbox.adopted where write_back_pending"),
+            (
+                "nobody may import",
+                "pillarbox.importers where leased_until >= now()",
+            ),
         ] {
             let nothing = format!("select not exists (select from {sql})");
             assert!(system.is_true(&nothing).await, "{what}");

@@ -244,11 +244,11 @@ fn a_daemon_works_on_two_tables_as_they_are_and_says_how_it_goes() {
          values (gen_random_uuid(), 'x', 'y', '{}', 'parked')",
     );
     let stats = daemon.wait_for_stats("two delivered", |stats| {
-        stats["delivered"] == 2 && stats["sources"][0]["on_their_way"] == 0
+        stats["delivered"] == 2 && stats["adopted_tables"][0]["in_progress"] == 0
     });
-    assert_eq!(stats["sources"][0]["name"], "arap", "{stats}");
-    assert_eq!(stats["sources"][1]["unknown"], 1, "{stats}");
-    assert_eq!(stats["sources"][0]["importer"], stats["worker"]["id"]);
+    assert_eq!(stats["adopted_tables"][0]["name"], "arap", "{stats}");
+    assert_eq!(stats["adopted_tables"][1]["unknown"], 1, "{stats}");
+    assert_eq!(stats["adopted_tables"][0]["importer"], stats["worker"]["id"]);
     let mut bodies = receiver.bodies();
     bodies.sort();
     assert_eq!(bodies, ["{\"ProposalId\": \"1\"}", "{\"tokens\": 7}"]);
@@ -257,7 +257,7 @@ fn a_daemon_works_on_two_tables_as_they_are_and_says_how_it_goes() {
          assert (select count(*) = 1 from SCHEMA.modkit_outbox_events where status = 'delivered'); end $$",
     );
     let counted = place.json(&["stats"]).remove(0);
-    assert_eq!(counted["sources"][1]["unknown"], 1, "{counted}");
+    assert_eq!(counted["adopted_tables"][1]["unknown"], 1, "{counted}");
     let printed = place.run(&["stats"]).good();
     assert!(
         printed.contains("ADOPTED") && printed.contains("UNKNOWN STATUS"),
@@ -303,7 +303,7 @@ fn a_row_that_a_command_deletes_is_not_on_its_way_any_more() {
     ));
     let daemon = place.ready();
     let id = produce(&place, ORDER_SERVICE).to_string();
-    daemon.wait_for_stats("one on its way", |stats| stats["sources"][0]["on_their_way"] == 1);
+    daemon.wait_for_stats("one on its way", |stats| stats["adopted_tables"][0]["in_progress"] == 1);
     let (url, schema) = (url(), place.schema().to_owned());
     let by_url = [
         "events",
@@ -324,7 +324,7 @@ fn a_row_that_a_command_deletes_is_not_on_its_way_any_more() {
         }
     });
     daemon.wait_for_stats("none on its way", |stats| {
-        stats["sources"][0]["on_their_way"] == 0 && stats["sources"][0]["behind"] == 0
+        stats["adopted_tables"][0]["in_progress"] == 0 && stats["adopted_tables"][0]["pending_write_backs"] == 0
     });
     daemon.stop();
 }

@@ -240,7 +240,7 @@ impl System {
     pub(super) async fn remove(self) {
         for open in [
             "pillarbox.outbox_events where status = 'processing'",
-            "pillarbox.adopted where behind",
+            "pillarbox.adopted where write_back_pending",
             "pg_stat_activity where datname = current_database() and state like 'idle in transaction%'",
         ] {
             self.until_true(

@@ -124,7 +124,10 @@ async fn rows_with_a_status_that_nobody_knows_are_left_alone_and_shown() {
     let printed = system.command(&["stats", "--json"]).good();
     let stats: Value = serde_json::from_str(&printed).expect("one object");
     assert_eq!(
-        (&stats["sources"][0]["name"], &stats["sources"][0]["unknown"]),
+        (
+            &stats["adopted_tables"][0]["name"],
+            &stats["adopted_tables"][0]["unknown"]
+        ),
         (&json!("order-service"), &json!(3)),
         "{stats}"
     );

@@ -139,7 +139,7 @@ async fn a_worker_that_slept_through_its_lease_changes_nothing_in_the_table() {
     // The lease is over as everybody sees it but the sleeper, who really tries to write when it wakes.
     for over in [
         "outbox_events set locked_until = now() where status = 'processing'",
-        "importers set until = now()",
+        "importers set leased_until = now()",
     ] {
         system.psql(&format!("update pillarbox.{over}")).await;
     }

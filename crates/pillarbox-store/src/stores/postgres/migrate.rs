@@ -21,43 +21,11 @@ const MIGRATIONS_TABLE: &str = include_str!("sql/migrations_table.sql");
 
 /// Every migration there is, oldest first, for the schema `pillarbox`.
 pub fn migrations() -> &'static [Migration] {
-    &[
-        Migration {
-            version: 1,
-            name: "outbox",
-            sql: include_str!("migrations/0001_outbox.sql"),
-        },
-        Migration {
-            version: 2,
-            name: "workers",
-            sql: include_str!("migrations/0002_workers.sql"),
-        },
-        Migration {
-            version: 3,
-            name: "enqueue",
-            sql: include_str!("migrations/0003_enqueue.sql"),
-        },
-        Migration {
-            version: 4,
-            name: "adopt",
-            sql: include_str!("migrations/0004_adopt.sql"),
-        },
-        Migration {
-            version: 5,
-            name: "inbox",
-            sql: include_str!("migrations/0005_inbox.sql"),
-        },
-        Migration {
-            version: 6,
-            name: "sagas",
-            sql: include_str!("migrations/0006_sagas.sql"),
-        },
-        Migration {
-            version: 7,
-            name: "adopted_events",
-            sql: include_str!("migrations/0007_adopted_events.sql"),
-        },
-    ]
+    &[Migration {
+        version: 1,
+        name: "outbox",
+        sql: include_str!("migrations/0001_outbox.sql"),
+    }]
 }
 
 fn newest() -> i32 {

@@ -17,6 +17,7 @@ mod lanes;
 mod list;
 mod migrate;
 mod nodelay;
+mod observer;
 mod operate;
 mod route;
 mod sagas;
@@ -38,10 +39,12 @@ use uuid::Uuid;
 
 pub use self::grants::{Duty, create_role, grants};
 pub use self::migrate::{migrations, script};
+use self::observer::{Change, NoObserver, RowObserver};
 use self::sql::Sql;
+use crate::adopt::Import;
 use crate::store::{
-    Backlog, ClaimRequest, Found, Heartbeat, ImportRequest, Imported, Importing, LaneRequest, Parked, Range,
-    Routed, Routing, Scope, Settlement, Store, StoreError, Stub, SweepRequest, Swept,
+    Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope, Settlement,
+    Store, StoreError, Stub, SweepRequest, Swept,
 };
 use pillarbox::event::Delivery;
 pub use pillarbox::internal::schema::SCHEMA;
@@ -87,7 +90,7 @@ struct Inner {
     /// What every transaction begins with.
     begin: Arc<str>,
     sql: Sql,
-    /// The tables that are worked on as they are.
+    /// The adopted tables.
     adoptions: OnceLock<Vec<Arc<adopt::Adoption>>>,
 }
 
@@ -131,25 +134,24 @@ impl Postgres {
         Outbox::in_schema(self.schema()).expect("the name was checked")
     }
 
-    /// Takes tables of others over, each under a name of its own: their rows come out of this outbox, and what becomes
-    /// of them is told to the tables. Once, before anything is claimed.
+    /// Adopts tables: this outbox imports their rows and writes their state back. Call it once, before the first claim.
     ///
     /// # Errors
-    /// When a layout does not fit its table, with the name of the source.
-    pub async fn adopt(&self, sources: &[adopt::Source]) -> Result<(), adopt::AdoptError> {
-        let adoptions = adopt::prepare(&self.inner, sources).await?;
+    /// When a layout does not fit its table.
+    pub async fn adopt(&self, tables: &[adopt::Table]) -> Result<(), adopt::AdoptError> {
+        let adoptions = adopt::prepare(&self.inner, tables).await?;
         self.inner
             .adoptions
             .set(adoptions)
             .map_err(|_| adopt::AdoptError::Twice)
     }
 
-    /// May this role work on the tables that it adopted?
+    /// Checks the role's permissions on the adopted tables.
     ///
     /// # Errors
-    /// When it lacks a right, with the statement that gives it.
+    /// When a permission is missing, with the statement that grants it.
     pub async fn check_adopted(&self) -> Result<(), StoreError> {
-        self.run(adopt::check_rights(self.inner.clone())).await
+        self.run(adopt::check_permissions(self.inner.clone())).await
     }
 
     /// The connections, for callers that want to share them.
@@ -293,27 +295,40 @@ impl Inner {
         pool.begin_with(begin).await.map_err(store_error)
     }
 
-    /// Are there tables that want to be told?
-    fn adopts(&self) -> bool {
-        self.adoptions.get().is_some_and(|all| !all.is_empty())
-    }
-
-    fn adoption(&self, source: &str) -> Option<Arc<adopt::Adoption>> {
+    fn adoption(&self, name: &str) -> Option<Arc<adopt::Adoption>> {
         let all = self.adoptions.get()?;
-        all.iter().find(|adoption| adoption.source == source).cloned()
+        all.iter().find(|adoption| adoption.name() == name).cloned()
     }
 
-    /// A change of rows that are named: returns those that it changed.
+    /// Observes the dispatcher's changes of rows.
+    fn observer(&self) -> Box<dyn RowObserver + '_> {
+        if self.adoptions.get().is_some_and(|all| !all.is_empty()) {
+            Box::new(adopt::WriteBack::new(self))
+        } else {
+            Box::new(NoObserver)
+        }
+    }
+
+    /// Observes an operator's changes of rows. A command knows no layouts, and another process may have adopted tables. So
+    /// this observer always looks for mapping rows, and defers write-backs to the importer.
+    fn operator_observer(&self) -> impl RowObserver {
+        adopt::WriteBack::new(self)
+    }
+
+    /// Runs an operator's change of these rows, and returns those that it changed.
     async fn change(
         &self,
         statement: AssertSqlSafe<Arc<str>>,
         ids: Vec<Uuid>,
     ) -> Result<Vec<Uuid>, StoreError> {
         let mut transaction = self.begin().await?;
-        let touched = adopt::lock_for_a_person(self, &mut transaction, &ids).await?;
+        let observer = self.operator_observer();
+        let locked = observer.lock(&mut transaction, &ids).await?;
         let query = sqlx::query_scalar(statement).bind(ids).persistent(false);
         let changed = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
-        adopt::tell(self, &mut transaction, touched).await?;
+        observer
+            .changed(&mut transaction, locked, Change::default())
+            .await?;
         transaction.commit().await.map_err(store_error)?;
         Ok(changed)
     }
@@ -421,20 +436,12 @@ impl Store for Postgres {
             .await
     }
 
-    fn importing(&self) -> Vec<Importing> {
-        let all = self.inner.adoptions.get();
-        let importing = all.map(|all| all.iter().map(|adoption| adoption.importing()).collect());
-        importing.unwrap_or_default()
-    }
-
-    async fn import(&self, request: &ImportRequest) -> Result<Imported, StoreError> {
-        match self.inner.adoption(&request.source) {
-            Some(adoption) => {
-                self.run(adopt::import(self.inner.clone(), adoption, request.clone()))
-                    .await
-            }
-            None => Ok(Imported::default()),
-        }
+    fn importers(&self) -> Vec<Arc<dyn Import>> {
+        let importer = |adoption: &Arc<adopt::Adoption>| -> Arc<dyn Import> {
+            Arc::new(adopt::Importer::new(self.clone(), Arc::clone(adoption)))
+        };
+        let all = self.inner.adoptions.get().into_iter().flatten();
+        all.map(importer).collect()
     }
 
     async fn check(&self) -> Result<(), StoreError> {

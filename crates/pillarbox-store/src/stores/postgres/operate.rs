@@ -7,11 +7,11 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use super::adopt::End;
+use super::observer::{Change, RowObserver};
 use super::{Inner, Postgres, adopt, list, sagas, store_error, workers};
 use crate::operate::{
-    BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Paused, Record, SKIPPED,
-    SourceRecord, Stats, WorkerRecord,
+    AdoptedTableRecord, BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Paused,
+    Record, SKIPPED, Stats, WorkerRecord,
 };
 use crate::store::{Scope, StoreError};
 use pillarbox::saga::{Ask, Asked, SagaFilter, SagaLine, SagaRecord};
@@ -70,8 +70,8 @@ impl Operate for Postgres {
         self.run(workers::workers(self.inner.clone())).await
     }
 
-    async fn adopted_tables(&self) -> Result<Vec<SourceRecord>, StoreError> {
-        self.run(adopt::sources(self.inner.clone())).await
+    async fn adopted_tables(&self) -> Result<Vec<AdoptedTableRecord>, StoreError> {
+        self.run(adopt::tables(self.inner.clone())).await
     }
 
     async fn sagas(&self, filter: &SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
@@ -140,33 +140,37 @@ async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
 
 async fn delete(inner: Arc<Inner>, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
     let mut transaction = inner.begin().await?;
-    let touched = adopt::lock_for_a_person(&inner, &mut transaction, &ids).await?;
+    let observer = inner.operator_observer();
+    let locked = observer.lock(&mut transaction, &ids).await?;
     let deleted: Vec<(Uuid, Uuid, bool)> = sqlx::query_as(inner.sql.delete.safe())
         .bind(ids)
         .persistent(false)
         .fetch_all(&mut *transaction)
         .await
         .map_err(store_error)?;
-    if !touched.is_empty() {
-        // What was delivered is that, also for a table that has not been told yet.
-        let given_up = deleted.iter().filter(|(_, _, delivered)| !delivered);
-        let given_up: Vec<Uuid> = given_up.map(|(_, event, _)| *event).collect();
-        adopt::note_end(&inner, &mut transaction, &given_up, End::GivenUp).await?;
-    }
-    adopt::tell(&inner, &mut transaction, touched).await?;
+    let undelivered = deleted.iter().filter(|(_, _, delivered)| !delivered);
+    let undelivered: Vec<Uuid> = undelivered.map(|(_, event, _)| *event).collect();
+    let change = Change {
+        deleted: &undelivered,
+        ..Change::default()
+    };
+    observer.changed(&mut transaction, locked, change).await?;
     transaction.commit().await.map_err(store_error)?;
     Ok(deleted.into_iter().map(|(id, _, _)| id).collect())
 }
 
 async fn skip(inner: Arc<Inner>, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
     let mut transaction = inner.begin().await?;
-    let touched = adopt::lock_for_a_person(&inner, &mut transaction, &ids).await?;
+    let observer = inner.operator_observer();
+    let locked = observer.lock(&mut transaction, &ids).await?;
     let query = sqlx::query_scalar(inner.sql.skip.safe())
         .bind(ids)
         .bind(SKIPPED)
         .persistent(false);
     let skipped = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
-    adopt::tell(&inner, &mut transaction, touched).await?;
+    observer
+        .changed(&mut transaction, locked, Change::default())
+        .await?;
     transaction.commit().await.map_err(store_error)?;
     Ok(skipped)
 }

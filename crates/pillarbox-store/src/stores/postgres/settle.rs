@@ -9,8 +9,8 @@ use std::time::Duration;
 use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
-use super::adopt::End;
-use super::{Inner, Transaction, adopt, attempts, interval, store_error};
+use super::observer::Change;
+use super::{Inner, Transaction, attempts, interval, store_error};
 use crate::store::{Settlement, StoreError};
 use crate::verdict::Verdict;
 use pillarbox::failpoint;
@@ -21,11 +21,11 @@ use pillarbox::text::error_text;
 pub(super) struct Columns {
     delivered: Delivered,
     other: Other,
-    deleted: Discarded,
+    deleted: Deleted,
 }
 
 #[derive(Debug, Default)]
-struct Discarded {
+struct Deleted {
     ids: Vec<Uuid>,
     claims: Vec<Uuid>,
 }
@@ -123,8 +123,10 @@ pub(super) async fn settle(
     } = columns;
     let mut transaction = inner.begin().await?;
     let ids = [&delivered.ids[..], &other.ids, &deleted.ids].concat();
-    let touched = adopt::lock(&inner, &mut transaction, &ids).await?;
+    let observer = inner.observer();
+    let locked = observer.lock(&mut transaction, &ids).await?;
     let mut lost: Vec<Uuid> = Vec::new();
+    let mut unrouted: Vec<Uuid> = Vec::new();
     if !delivered.ids.is_empty() {
         lost.extend(delivered.write(&inner, &mut transaction, worker).await?);
     }
@@ -132,16 +134,18 @@ pub(super) async fn settle(
         lost.extend(other.write(&inner, &mut transaction, worker).await?);
     }
     if !deleted.ids.is_empty() {
-        let mut unwanted = deleted.ids.clone();
+        unrouted.clone_from(&deleted.ids);
         let kept = deleted.write(&inner, &mut transaction, worker).await?;
-        if !touched.is_empty() {
-            unwanted.retain(|id| !kept.contains(id));
-            adopt::note_end(&inner, &mut transaction, &unwanted, End::Unwanted).await?;
-        }
+        unrouted.retain(|id| !kept.contains(id));
         lost.extend(kept);
     }
-    let touched = adopt::settled(&inner, &mut transaction, touched, &ids, &lost).await?;
-    adopt::tell(&inner, &mut transaction, touched).await?;
+    let change = Change {
+        rows: &ids,
+        lost: &lost,
+        unrouted: &unrouted,
+        ..Change::default()
+    };
+    observer.changed(&mut transaction, locked, change).await?;
     failpoint::hit("in_settle");
     transaction.commit().await.map_err(store_error)?;
     Ok(lost)
@@ -187,7 +191,7 @@ impl Other {
     }
 }
 
-impl Discarded {
+impl Deleted {
     async fn write(
         self,
         inner: &Inner,

@@ -71,11 +71,11 @@ macro_rules! statements {
 }
 
 statements! {
-    are_behind be_importer blocked claim_expired claim_fair claim_free claim_keyed count_adopted create_lanes
-    delete deregister destinations divide_lanes fair_index family find heartbeat is_abandoned is_expired lanes
-    lease_lanes lock_adopted note_end notice_ended on_their_way parked pause pending record renew resume retry
-    route saga_log saga_record set_behind settle_delete settle_delivered settle_other skip source sources
-    stats stats_large sweep unchanged unpark_blocking unpark_unrouted workers
+    adopted_table adopted_tables blocked claim_expired claim_fair claim_free claim_keyed count_mapping create_lanes
+    defer_write_back delete deregister destinations detect_ended divide_lanes fair_index family find heartbeat
+    in_progress is_abandoned is_expired lanes lease_importer lease_lanes lock_mapping parked pause pending
+    pending_write_backs record record_end renew resume retry route saga_log saga_record settle_delete
+    settle_delivered settle_other skip stats stats_large sweep unchanged_events unpark_blocking unpark_unrouted workers
 }
 
 /// The statement with its fragments in it.
@@ -150,9 +150,9 @@ impl Sql {
         self.deregister.with(&[("/*worker*/", &id(worker))])
     }
 
-    /// What is noted of adopted rows, without waiting for whoever has it locked.
-    pub(super) fn lock_adopted_at_once(&self) -> Statement {
-        self.lock_adopted.with(&[("/*patience*/", "skip locked")])
+    /// Locks mapping rows without waiting for other transactions.
+    pub(super) fn lock_mapping_at_once(&self) -> Statement {
+        self.lock_mapping.with(&[("/*skip*/", "skip locked")])
     }
 
     /// Rows that wait for something other than time.

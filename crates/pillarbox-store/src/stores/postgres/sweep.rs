@@ -1,7 +1,7 @@
-//! Makes rows dead that have no attempts left and whose worker did not come back, a bounded number at a time, and
-//! finds out whether rows came back whose lease ran out.
+//! Makes rows dead whose lease expired on the last attempt, a bounded number at a time. Also finds out whether there are
+//! suspects to claim.
 //!
-//! Mostly there are none: one query by the simple protocol says so.
+//! Mostly there are neither. One query by the simple protocol finds that out.
 //!
 //! **If we die here** the next sweep finds them again.
 
@@ -10,7 +10,8 @@ use std::sync::Arc;
 use sqlx::Row;
 use uuid::Uuid;
 
-use super::{Inner, Transaction, adopt, attempts, interval, store_error};
+use super::observer::Change;
+use super::{Inner, Transaction, attempts, interval, store_error};
 use crate::state::SWEPT;
 use crate::store::{StoreError, SweepRequest, Swept};
 
@@ -27,12 +28,15 @@ pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Sw
         return Ok(swept);
     }
     let mut transaction = inner.begin().await?;
-    swept.dead = bury(&inner, &mut transaction, &request).await?;
-    // Which rows are dead is known only now; nothing is waited for, so that nobody can wait for us in turn.
-    if let Some(touched) = adopt::try_lock(&inner, &mut transaction, &swept.dead).await? {
-        adopt::tell(&inner, &mut transaction, touched).await?;
+    swept.dead = end_exhausted(&inner, &mut transaction, &request).await?;
+    let observer = inner.observer();
+    // The rows are locked already, so waiting for more locks could deadlock.
+    if let Some(locked) = observer.try_lock(&mut transaction, &swept.dead).await? {
+        observer
+            .changed(&mut transaction, locked, Change::default())
+            .await?;
     } else {
-        // Somebody settles one of them after all, or tells its table: the next sweep finds what is left.
+        // Another transaction settles or writes back one of them. The next sweep finds the rest.
         transaction.rollback().await.map_err(store_error)?;
         swept.dead.clear();
         transaction = inner.begin().await?;
@@ -45,7 +49,7 @@ pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Sw
     Ok(swept)
 }
 
-async fn bury(
+async fn end_exhausted(
     inner: &Inner,
     transaction: &mut Transaction,
     request: &SweepRequest,
@@ -59,7 +63,7 @@ async fn bury(
     query.fetch_all(&mut **transaction).await.map_err(store_error)
 }
 
-/// Is there a row with so many attempts whose lease ran out and that the claim would take?
+/// Is there a row with an expired lease and so many attempts that a claim would take?
 async fn could_take(
     inner: &Inner,
     transaction: &mut Transaction,

@@ -13,28 +13,11 @@ use crate::stores::migration::{Migrated, Migration};
 
 const MIGRATIONS_TABLE: &str = include_str!("sql/migrations_table.sql");
 
-const MIGRATIONS: [Migration; 4] = [
-    Migration {
-        version: 1,
-        name: "outbox",
-        sql: include_str!("migrations/0001_outbox.sql"),
-    },
-    Migration {
-        version: 2,
-        name: "workers",
-        sql: include_str!("migrations/0002_workers.sql"),
-    },
-    Migration {
-        version: 3,
-        name: "inbox",
-        sql: include_str!("migrations/0003_inbox.sql"),
-    },
-    Migration {
-        version: 4,
-        name: "sagas",
-        sql: include_str!("migrations/0004_sagas.sql"),
-    },
-];
+const MIGRATIONS: [Migration; 1] = [Migration {
+    version: 1,
+    name: "outbox",
+    sql: include_str!("migrations/0001_outbox.sql"),
+}];
 
 /// All migrations, in their order: what `migrate` runs, to be read before.
 pub fn migrations() -> &'static [Migration] {

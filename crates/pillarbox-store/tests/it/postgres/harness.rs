@@ -109,7 +109,7 @@ impl Harness for PostgresHarness {
                next_attempt_at = next_attempt_at - make_interval(secs => {seconds}),
                locked_until = locked_until - make_interval(secs => {seconds}),
                delivered_at = delivered_at - make_interval(secs => {seconds});
-             update pillarbox.lanes set until = until - make_interval(secs => {seconds});
+             update pillarbox.lane_ranges set leased_until = leased_until - make_interval(secs => {seconds});
              update pillarbox.workers set
                started_at = started_at - make_interval(secs => {seconds}),
                seen_at = seen_at - make_interval(secs => {seconds}),

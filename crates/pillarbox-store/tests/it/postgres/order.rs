@@ -110,7 +110,7 @@ async fn lanes_that_are_being_taken_over_are_not_claimed_from() {
         .await
         .expect("enqueues");
     lease_lanes(&harness, ME).await;
-    let holder = holding(&harness, "select from pillarbox.lanes for update").await;
+    let holder = holding(&harness, "select from pillarbox.lane_ranges for update").await;
     assert!(claim(&harness).await.is_empty(), "and not waited for");
     holder.rollback().await.expect("lets go");
     assert_eq!(claim(&harness).await, [event.id]);
@@ -123,7 +123,7 @@ async fn taking_lanes_over_waits_for_a_claim_that_is_under_way() {
     lease_lanes(&harness, ME).await;
     harness.age(time::Duration::seconds(100)).await;
     // A claim that began in time locks its lanes for share, and is slow to commit.
-    let claiming = holding(&harness, "select from pillarbox.lanes for share").await;
+    let claiming = holding(&harness, "select from pillarbox.lane_ranges for share").await;
     let heir = {
         let store = harness.store.clone();
         let request = LaneRequest {

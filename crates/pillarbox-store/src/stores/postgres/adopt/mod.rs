@@ -1,15 +1,15 @@
-//! Somebody else's outbox table, worked on as it is.
+//! Adopted tables: outbox tables designed by others, served as they are.
 //!
 //! ```text
-//! source table ──import──▶ native row ──▶ the engine as ever ──settle──▶ the source's own columns, same transaction
+//! adopted table ──import──▶ native row ──▶ claim, send, settle ──write back──▶ the adopted table's own columns
 //! ```
 //!
-//! A row of the table is imported as a native row, a bounded number at a time and by one worker at a time, in the table's
-//! own order; `adopted` notes which row became which event, and what its own columns said. The engine works native rows
-//! only. Whatever ends or fails is told to the table in the transaction that writes it here.
+//! One worker at a time imports rows as native rows, in batches and in the table's own order. A row of `adopted`, the mapping
+//! row, says which row became which event. It also holds the row's fingerprint. The engine works on native rows only. A
+//! transaction that changes a native row writes the new state back to the table.
 //!
-//! A row that says something else than we last read or wrote was changed by a person: it is imported anew, or dropped if
-//! the person ended it. One that is gone is dropped.
+//! A row that differs from its fingerprint was changed by others. If it is live, it is imported again. If it was ended or
+//! deleted, its event is dropped.
 //!
 //! **If we die here** the transaction rolls back, and both tables still agree.
 
@@ -17,83 +17,83 @@ mod builtin;
 mod import;
 mod inspect;
 mod layout;
-mod rights;
-mod sources;
+mod maintain;
+mod permissions;
 mod statements;
-mod tell;
+mod tables;
+mod write_back;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::builtin::{Habits, built_in, built_ins, habits};
-pub(super) use self::import::import;
+pub(super) use self::import::Importer;
 pub use self::inspect::{Column, columns, quoted, quoted_table};
 pub use self::layout::{Counts, Delays, Layout, LayoutError, Payload, Status, Zone};
-pub(super) use self::sources::sources;
 pub(crate) use self::statements::Adoption;
-pub(super) use self::tell::{End, lock, lock_for_a_person, note_end, settled, tell, try_lock};
+pub(super) use self::tables::tables;
+pub(super) use self::write_back::WriteBack;
 use super::{Inner, store_error};
 use crate::store::StoreError;
 
 /// A table to adopt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    /// What rows know it by; also their namespace, if no column of theirs says another.
+pub struct Table {
+    /// Its name in the configuration. Also the namespace of its rows, unless the layout names a column for it.
     pub name: String,
-    /// What it looks like.
+    /// Its columns.
     pub layout: Layout,
     /// How often to look for new rows.
     pub poll: Duration,
-    /// How many rows are taken over at once.
+    /// How many rows are imported at once.
     pub batch: usize,
-    /// How long delivered rows are kept in it; for ever unless said otherwise.
+    /// How long delivered rows are kept in it. `None` keeps them for ever.
     pub prune: Option<Duration>,
 }
 
 /// Why a table cannot be adopted.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
-    /// The layout and the table do not fit.
-    #[error("source `{source_name}`: {error}")]
+    /// The layout does not fit the table.
+    #[error("adopted table `{name}`: {error}")]
     Layout {
-        /// Which source.
-        source_name: String,
+        /// The table's name in the configuration.
+        name: String,
         /// What is wrong.
         error: LayoutError,
     },
-    /// The tables of an outbox are named once.
-    #[error("the tables to adopt were named before")]
+    /// A store adopts its tables once.
+    #[error("this store has adopted its tables before")]
     Twice,
-    /// The database did not answer as it should.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// May this role work on all of them?
-pub(super) async fn check_rights(inner: Arc<Inner>) -> Result<(), StoreError> {
+/// Checks the role's permissions on every adopted table.
+pub(super) async fn check_permissions(inner: Arc<Inner>) -> Result<(), StoreError> {
     let mut transaction = inner.begin().await?;
     for adoption in inner.adoptions.get().into_iter().flatten() {
-        rights::check(&inner, &mut transaction, adoption).await?;
+        permissions::check(&inner, &mut transaction, adoption).await?;
     }
     transaction.commit().await.map_err(store_error)
 }
 
-/// Reads what the tables are made of, and makes the statements.
-pub(super) async fn prepare(inner: &Inner, sources: &[Source]) -> Result<Vec<Arc<Adoption>>, AdoptError> {
+/// Reads the columns of the tables, and prepares their statements.
+pub(super) async fn prepare(inner: &Inner, tables: &[Table]) -> Result<Vec<Arc<Adoption>>, AdoptError> {
     let mut connection = inner.pool().acquire().await.map_err(store_error)?;
     let mut adoptions = Vec::new();
-    for source in sources {
-        let columns = match columns(&mut connection, &source.layout).await {
+    for table in tables {
+        let columns = match columns(&mut connection, &table.layout).await {
             Ok(columns) => columns,
             Err(error) => {
-                return Err(rights::explain(&mut connection, &source.layout, error)
-                    .await
-                    .into());
+                let explained = permissions::explain(&mut connection, &table.layout, error).await;
+                return Err(explained.into());
             }
         };
-        let adoption = Adoption::new(source, &columns, &inner.sql.schema);
+        let adoption = Adoption::new(table, &columns, &inner.sql.schema);
         let adoption = adoption.map_err(|error| AdoptError::Layout {
-            source_name: source.name.clone(),
+            name: table.name.clone(),
             error,
         })?;
         adoptions.push(Arc::new(adoption));

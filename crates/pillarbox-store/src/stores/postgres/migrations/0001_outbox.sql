@@ -1,7 +1,17 @@
--- The outbox: one row is one event on its way to one destination, and carries its own state.
--- docs/adr/0003-partial-indexes.md says why these indexes and no others.
+-- The whole outbox. Nothing is released, so this migration may still change; a later one never does.
+--
+--   1. ids, lanes and sizes          functions that the tables need
+--   2. outbox_events                 one row is one event on its way to one destination
+--   3. workers, lane ranges, pauses  what dispatchers share
+--   4. enqueue                       the functions that producers call
+--   5. adopted, importers            adopted tables
+--   6. inbox                         what consumers have handled
+--   7. sagas, saga_log               sagas and their history
 
--- A UUID of version 7 (milliseconds, then chance): new rows land at the end of the primary key, not all over it.
+-- 1. Ids, lanes and sizes
+-- -----------------------
+
+-- A UUID of version 7: milliseconds, then random bits. New rows are inserted at the end of the primary key.
 create function pillarbox.uuidv7() returns uuid
 language sql volatile parallel safe
 as $$
@@ -13,15 +23,15 @@ as $$
     'hex')::uuid
 $$;
 
--- The lane of an ordering key, 0 to 4095. Frozen: rows that are written must agree with rows that were.
+-- The lane of an ordering key, 0 to 4095. It must never change, because stored rows keep their lane.
 create function pillarbox.lane(key text) returns smallint
 language sql immutable strict parallel safe
 as $$
   select ('x' || substr(md5(key), 1, 3))::bit(12)::int::smallint
 $$;
 
--- How many bytes a row's content has when it is read: those of the body, or about those of the JSON. Read off
--- the header; only what is compressed is unpacked to be measured.
+-- The size of a row's content in bytes: of the body, or about that of the JSON. It is read from the header. Only a
+-- compressed value is decompressed to be measured.
 create function pillarbox.size(payload jsonb, body bytea) returns bigint
 language sql stable parallel safe
 as $$
@@ -31,6 +41,11 @@ as $$
     else octet_length(payload::text)
   end::bigint
 $$;
+
+-- 2. Events
+-- ---------
+
+-- A row is one event on its way to one destination, with its state. docs/adr/0003-partial-indexes.md explains the indexes.
 
 create sequence pillarbox.outbox_seq;
 
@@ -69,7 +84,7 @@ create table pillarbox.outbox_events (
   updated_at       timestamptz not null default now(),
   delivered_at     timestamptz
 ) with (
-  -- Every event is updated twice; a table that waits for 20 % of it to be dead has long been slow.
+  -- Every event is updated twice. The default, 20 % dead rows, would slow every statement down.
   autovacuum_vacuum_scale_factor = 0.02,
   autovacuum_vacuum_threshold = 5000,
   autovacuum_vacuum_insert_scale_factor = 0.1
@@ -77,45 +92,45 @@ create table pillarbox.outbox_events (
 
 alter sequence pillarbox.outbox_seq owned by pillarbox.outbox_events.seq;
 
--- Names are compared byte by byte (collate "C"): statements step from name to name through these indexes, and the
--- dispatcher compares them too. Where a row goes stands in them as '' while nobody knows.
+-- Names are compared byte by byte (collate "C"), because statements step from name to name through these indexes and the
+-- dispatcher compares names too. A row without a destination has '' in them.
 
--- What has no lane and was never made to wait: due since it was written, source by source in the order of insertion.
+-- Rows without a lane that are due since they were inserted: backlog by backlog, in the order of insertion.
 create index outbox_events_fresh on pillarbox.outbox_events (coalesce(destination, ''), namespace, seq)
   where status = 'pending' and next_attempt_at <= created_at and lane is null;
 
--- What has no lane and waits for a later time: tried before, released, scheduled or retried by a person.
+-- Rows without a lane that wait for a later time: tried before, released, scheduled or retried by an operator.
 create index outbox_events_waiting on pillarbox.outbox_events (coalesce(destination, ''), namespace, next_attempt_at, seq)
   where status = 'pending' and next_attempt_at > created_at and lane is null;
 
--- What has a lane and is not finished, key by key: the first row of a key says whether the key can go on.
+-- Unfinished rows with a lane, key by key. The first row of a key decides whether the key is blocked.
 create index outbox_events_keyed on pillarbox.outbox_events (coalesce(destination, ''), namespace, lane, ordering_key, seq)
   where lane is not null and status in ('pending', 'processing', 'dead');
 
--- What may hold up others of its key. Only failures are in it.
+-- Rows that may block their key. It holds only failures.
 create index outbox_events_blocking on pillarbox.outbox_events (seq)
   where lane is not null and (status = 'dead' or (status = 'pending' and attempts > 0));
 
--- What is pending and has no attempts left, by the row's own limit or by the dispatcher's. Next to nothing is in them.
+-- Pending rows without attempts left, by the row's own limit or by the dispatcher's. Both indexes are almost empty.
 create index outbox_events_exhausted on pillarbox.outbox_events (seq)
   where status = 'pending' and attempts >= max_attempts;
 create index outbox_events_tried on pillarbox.outbox_events (attempts)
   where status = 'pending' and attempts > 0 and max_attempts is null;
 
--- What no route leads anywhere, until one does.
+-- Unrouted rows.
 create index outbox_events_unrouted on pillarbox.outbox_events (seq)
   where status = 'pending' and destination = 'unrouted';
 
--- The siblings of an event. Nothing else is in it.
+-- The siblings of an event.
 create index outbox_events_siblings on pillarbox.outbox_events (parent_id)
   where parent_id is not null;
 
--- What is in somebody's hands, by the end of the lease.
--- A row in processing without an end was written by somebody else, and nobody comes back for it.
+-- Rows in flight, by the end of the lease. A processing row without a lease was not written by Pillarbox, so it counts as
+-- expired.
 create index outbox_events_leased on pillarbox.outbox_events (coalesce(locked_until, '-infinity'))
   where status = 'processing';
 
--- What people look for: what was given up on, in all and by destination, and what carries a status that is not ours.
+-- Rows that operators look for: dead ones, in all and by destination, and rows with an unknown status.
 create index outbox_events_dead on pillarbox.outbox_events (seq)
   where status = 'dead';
 create index outbox_events_dead_at on pillarbox.outbox_events (coalesce(destination, ''), namespace, seq)
@@ -123,6 +138,507 @@ create index outbox_events_dead_at on pillarbox.outbox_events (coalesce(destinat
 create index outbox_events_unknown on pillarbox.outbox_events (seq)
   where status not in ('pending', 'processing', 'delivered', 'dead');
 
--- A second event with the same key is "already enqueued".
+-- A second event with the same dedupe key is a duplicate.
 create unique index outbox_events_dedupe on pillarbox.outbox_events (namespace, topic, dedupe_key)
   where dedupe_key is not null;
+
+-- 3. Workers, lane ranges and pauses
+-- ----------------------------------
+
+-- The lanes of a namespace, divided into ranges that workers lease (docs/adr/0007-lanes.md).
+-- A claim of rows with a key locks the ranges that it claims from, for share. A worker that leases a range locks it for
+-- update.
+create table pillarbox.lane_ranges (
+  namespace    text collate "C" not null,
+  number       int not null,
+  -- Into how many ranges the lanes are divided now, and into how many once all ranges are free.
+  ranges       int not null check (ranges between 1 and 4096),
+  wanted       int not null check (wanted between 1 and 4096),
+  owner        uuid,
+  leased_until timestamptz,
+  -- Its owner claims nothing more from it, and releases it for another worker.
+  leaving      boolean not null default false,
+  primary key (namespace, number),
+  check (number >= 0 and number < ranges)
+) with (fillfactor = 50); -- leases are renewed often, and no changed column is indexed: room for in-place updates
+
+-- The last heartbeat of each worker.
+create table pillarbox.workers (
+  id          uuid primary key,
+  host        text not null,
+  version     text not null,
+  scope       text[],
+  started_at  timestamptz not null default now(),
+  seen_at     timestamptz not null default now(),
+  alive_until timestamptz not null,
+  claimed     bigint not null default 0,
+  delivered   bigint not null default 0,
+  failed      bigint not null default 0
+) with (fillfactor = 50);
+
+-- Destinations that are paused until an operator resumes them.
+create table pillarbox.destinations (
+  name      text collate "C" primary key,
+  paused_at timestamptz not null default now(),
+  reason    text not null
+);
+
+-- 4. Enqueue
+-- ----------
+
+-- Enqueue for every language, in the caller's transaction. It makes the checks of the Rust library, with the same messages.
+-- docs/producers/README.md is the page for callers.
+--
+-- Producers call two functions, which run as the owner of the outbox. So a producer needs no grant on the table. The other
+-- functions are internal.
+--
+-- PostgreSQL inlines a function in SQL that has no query, no SET clause and no subquery. The checks rely on it: they have
+-- one home and cost no call.
+
+-- The result of enqueueing one event.
+create type pillarbox.enqueued as (id uuid, is_new boolean);
+
+-- Why a name is rejected, or null.
+create function pillarbox.name_refusal(field text, name text) returns text
+language sql stable parallel safe
+as $$
+  select case
+    when name = '' then format('`%s` is empty; give it a name such as "orders"', field)
+    when octet_length(name) > 1024 then format('`%s` is %s bytes long; the limit is 1024', field, octet_length(name))
+  end
+$$;
+
+-- Why headers are rejected, or null. Called only if they are large or have an empty name.
+create function pillarbox.headers_refusal(headers jsonb) returns text
+language sql stable parallel safe
+as $$
+  select coalesce(
+    min(pillarbox.name_refusal('headers', name)),
+    case when sum(octet_length(name) + octet_length(value)) > 65536
+      then format('`headers` is %s bytes long; the limit is 65536', sum(octet_length(name) + octet_length(value)))
+    end
+  )
+  from jsonb_each_text(headers) as header (name, value)
+$$;
+
+-- The size of the payload as it is sent, in bytes. A jsonb below 1 MiB counts as 0 and is not serialised to be measured:
+-- only numbers such as 1e9999 could exceed the limit.
+create function pillarbox.payload_length(payload jsonb, body bytea) returns bigint
+language sql stable parallel safe
+as $$
+  select case
+    when body is not null then octet_length(body)
+    when pg_column_size(payload) > 1048576 or pg_column_compression(payload) is not null
+      then octet_length(payload::text)
+    else 0
+  end::bigint
+$$;
+
+-- The limit of a payload in bytes: 16 MiB, or the session's setting (such as '64 MB'). The name of the setting is
+-- concatenated, because `pillarbox` before a dot is replaced by the name of the schema.
+create function pillarbox.max_payload() returns bigint
+language sql stable parallel safe
+as $$
+  select coalesce(pg_size_bytes(nullif(current_setting('pillarbox' || '.max_payload', true), '')), 16777216)
+$$;
+
+-- Why an event is rejected, or null: the first fault, with the messages and in the order of the Rust library. A test
+-- compares the two.
+create function pillarbox.refusal(
+  namespace text, topic text, event_type text, event_version int, aggregate_type text, aggregate_id text,
+  tenant_id uuid, dedupe_key text, ordering_key text, severity text, payload jsonb, body bytea, content_type text,
+  content_encoding text, headers jsonb, destination text, deliver_at timestamptz
+) returns text
+language sql stable parallel safe
+as $$
+  select coalesce(
+    pillarbox.name_refusal('namespace', coalesce(namespace, '')),
+    pillarbox.name_refusal('topic', coalesce(topic, '')),
+    pillarbox.name_refusal('event_type', event_type),
+    pillarbox.name_refusal('aggregate_type', aggregate_type),
+    pillarbox.name_refusal('aggregate_id', aggregate_id),
+    pillarbox.name_refusal('dedupe_key', dedupe_key),
+    pillarbox.name_refusal('ordering_key', ordering_key),
+    pillarbox.name_refusal('severity', severity),
+    pillarbox.name_refusal('content_type', content_type),
+    pillarbox.name_refusal('content_encoding', content_encoding),
+    pillarbox.name_refusal('destination', destination),
+    case
+      when event_version < 1 then format('`event_version` is %s; versions count from 1', event_version)
+      when destination = 'unrouted' then
+        '`destination` is "unrouted", which is where events wait that no route leads anywhere; name another'
+      when deliver_at is not null and ordering_key is not null then
+        '`deliver_at` and `ordering_key` exclude each other: the key''s other events would wait for this one'
+      when deliver_at > now() + interval '400 days' then
+        format('`deliver_at` is %s +00:00:00; the latest is 400 days from now', deliver_at at time zone 'UTC')
+      when jsonb_typeof(headers) <> 'object' then
+        '`headers` is no JSON object; give names and texts, such as {"source": "web"}'
+      when headers @? 'strict $.* ? (@.type() != "string")' then
+        '`headers` holds a value that is no text; write numbers, lists and the like as texts'
+    end,
+    -- No name and no sum is over its limit where all of it is smaller.
+    case when headers ? '' or pg_column_size(headers) > 1024 or pg_column_compression(headers) is not null
+      then pillarbox.headers_refusal(headers)
+    end,
+    case
+      when tenant_id is not null
+        and (strpos(dedupe_key, '/') = 0
+          or lower(split_part(dedupe_key, '/', 1)) not in (tenant_id::text, replace(tenant_id::text, '-', '')))
+      then format(
+        '`dedupe_key` does not begin with "%s/"; with a tenant, the key must begin with its id and a slash', tenant_id)
+      when body is not null and payload not in ('{}', 'null') then
+        '`payload` and `body` exclude each other: an event is JSON or bytes; give one of them'
+      when pillarbox.payload_length(payload, body) > pillarbox.max_payload() then
+        format('the payload is %s bytes; the limit is %s (raise `max_payload`, or send a reference to the data)',
+          pillarbox.payload_length(payload, body), pillarbox.max_payload())
+    end
+  )
+$$;
+
+-- Fails with the reason, and with the event's position in the array if there is one.
+create function pillarbox.refuse(refusal text, place bigint) returns void
+language plpgsql volatile
+as $$
+begin
+  raise exception using
+    errcode = 'invalid_parameter_value',
+    message = refusal,
+    hint = format('Nothing was written. Roll back, mend %s and try again.',
+      coalesce('event ' || place || ' of the array', 'the event'));
+end
+$$;
+
+-- Fails if the event with the same dedupe key disappeared each time it was looked up.
+create function pillarbox.vanished() returns void
+language plpgsql volatile
+as $$
+begin
+  raise exception using
+    errcode = 'serialization_failure',
+    message = 'an event with this dedupe key was there and is not to be seen; try the transaction again';
+end
+$$;
+
+-- The trace of the caller's transaction as headers, from the session's settings. An invalid W3C traceparent is ignored,
+-- and so is a tracestate that is too long or not printable.
+create function pillarbox.trace() returns jsonb
+language sql stable parallel safe
+as $$
+  select case
+    when coalesce(current_setting('pillarbox' || '.traceparent', true), '') = '' then '{}'
+    when current_setting('pillarbox' || '.traceparent') !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
+      or current_setting('pillarbox' || '.traceparent') ~ '^(ff|..-0{32})|-0{16}-..$' then '{}'
+    else jsonb_strip_nulls(jsonb_build_object(
+      'traceparent', current_setting('pillarbox' || '.traceparent'),
+      'tracestate', case
+        when octet_length(current_setting('pillarbox' || '.tracestate', true)) <= 512
+          then substring(current_setting('pillarbox' || '.tracestate', true) from '^[ -~]+$')
+      end))
+  end
+$$;
+
+-- Headers with the trace, unless they have a traceparent of their own. A tracestate without traceparent is removed.
+create function pillarbox.traced(headers jsonb, trace jsonb) returns jsonb
+language sql stable parallel safe
+as $$
+  select case
+    when trace = '{}' or jsonb_typeof(headers) <> 'object' or strpos(lower(headers::text), '"traceparent": ') > 0
+      then headers
+    else headers - 'tracestate' || trace
+  end
+$$;
+
+-- Enqueues one event in the caller's transaction. An argument that is null takes its default.
+-- Locks: the new row and its dedupe key until the transaction ends; if serialised, its ordering key too.
+-- If the caller dies: the transaction rolls back, and nothing happened.
+create function pillarbox.enqueue(
+  namespace text,
+  topic text,
+  payload jsonb default '{}',
+  event_type text default null,
+  event_version int default 1,
+  aggregate_type text default null,
+  aggregate_id text default null,
+  tenant_id uuid default null,
+  dedupe_key text default null,
+  ordering_key text default null,
+  severity text default null,
+  headers jsonb default '{}',
+  destination text default null,
+  deliver_at timestamptz default null,
+  body bytea default null,
+  content_type text default null,
+  content_encoding text default null,
+  id uuid default null,
+  serialised boolean default false
+) returns pillarbox.enqueued
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  trace constant jsonb := pillarbox.trace();
+  refusal text;
+  result pillarbox.enqueued;
+begin
+  payload := coalesce(payload, '{}');
+  event_version := coalesce(event_version, 1);
+  headers := coalesce(headers, '{}');
+  headers := pillarbox.traced(headers, trace);
+  refusal := pillarbox.refusal(
+    namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
+    severity, payload, body, content_type, content_encoding, headers, destination, deliver_at);
+  if refusal is not null then
+    perform pillarbox.refuse(refusal, null);
+  end if;
+  if body is not null then
+    payload := 'null';
+  end if;
+  if serialised and ordering_key is not null then
+    -- The same lock as in sql/serialise.sql.
+    perform pg_advisory_xact_lock(hashtextextended(namespace || E'\x1f' || ordering_key, 8101531));
+  end if;
+  -- The event with the same key may be deleted before it is looked up.
+  for look in 1..3 loop
+    insert into pillarbox.outbox_events (
+      id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
+      ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, next_attempt_at
+    ) values (
+      coalesce(enqueue.id, pillarbox.uuidv7()), namespace, topic, event_type, event_version, aggregate_type,
+      aggregate_id, tenant_id, dedupe_key, ordering_key, severity, payload, body, content_type, content_encoding,
+      headers, destination, greatest(deliver_at, now())
+    )
+    on conflict (namespace, topic, dedupe_key) where dedupe_key is not null do nothing
+    returning id, true into result;
+    if found then
+      return result;
+    end if;
+    select e.id, false into result from pillarbox.outbox_events e
+    where e.namespace = enqueue.namespace and e.topic = enqueue.topic and e.dedupe_key = enqueue.dedupe_key;
+    if found then
+      return result;
+    end if;
+  end loop;
+  perform pillarbox.vanished();
+end
+$$;
+
+-- Enqueues many events in the caller's transaction: an array of objects whose keys are the arguments of
+-- pillarbox.enqueue, with `body` in base64. An error enqueues none of them.
+-- Locks: the new rows and their dedupe keys until the transaction ends. The keys are locked in their own order, so that two
+-- callers cannot deadlock. `seq` is drawn before, in the caller's order.
+create function pillarbox.enqueue_many(events jsonb, serialised boolean default false)
+returns table (ord bigint, id uuid, is_new boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  known constant text[] := '{namespace, topic, payload, event_type, event_version, aggregate_type, aggregate_id,
+    tenant_id, dedupe_key, ordering_key, severity, headers, destination, deliver_at, body, content_type,
+    content_encoding, id}';
+  trace constant jsonb := pillarbox.trace();
+  refusal text;
+  place bigint;
+  -- By position in the array: the event's id, and whether this call inserted it. Null until known.
+  ids uuid[];
+  news boolean[];
+begin
+  if events is null or jsonb_typeof(events) <> 'array' then
+    perform pillarbox.refuse('`events` is no JSON array; give an array of objects', null);
+  end if;
+  select case
+      when jsonb_typeof(event) <> 'object' then format('event %s of the array is no JSON object', ord)
+      else format('event %s of the array has the key `%s`, which is none of: %s', ord,
+        (select min(key) from jsonb_object_keys(event - known) as key), array_to_string(known, ', '))
+    end, ord
+  into refusal, place
+  from jsonb_array_elements(events) with ordinality as given (event, ord)
+  where case when jsonb_typeof(event) = 'object' then event - known <> '{}' else true end
+  order by ord limit 1;
+  if refusal is not null then
+    perform pillarbox.refuse(refusal, place);
+  end if;
+
+  if serialised then
+    -- The same lock as in sql/serialise.sql.
+    perform pg_advisory_xact_lock(lock) from (
+      select distinct hashtextextended(namespace || E'\x1f' || ordering_key, 8101531) as lock
+      from jsonb_to_recordset(events) as event (namespace text, ordering_key text)
+      where ordering_key is not null
+      order by lock
+    ) as locks;
+  end if;
+
+  -- The event with the same key may be deleted before it is looked up.
+  for look in 1..3 loop
+    with event as materialized (
+      select
+        id, namespace, topic, event_type, coalesce(event_version, 1) as event_version, aggregate_type, aggregate_id,
+        tenant_id, dedupe_key, ordering_key, severity, coalesce(whole -> 'payload', '{}') as payload,
+        decode(body, 'base64') as body, content_type, content_encoding,
+        pillarbox.traced(coalesce(headers, '{}'), trace) as headers,
+        destination, deliver_at, known_id, known_new, ord
+      from rows from (
+        jsonb_array_elements(events),
+        jsonb_to_recordset(events) as (
+          id uuid, namespace text, topic text, event_type text, event_version int, aggregate_type text,
+          aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, body text,
+          content_type text, content_encoding text, headers jsonb, destination text, deliver_at timestamptz),
+        unnest(ids, news)
+      ) with ordinality as given (
+        whole, id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
+        ordering_key, severity, body, content_type, content_encoding, headers, destination, deliver_at, known_id,
+        known_new, ord)
+    ), numbered as materialized (
+      select event.*, case when known_id is null then nextval('pillarbox.outbox_seq') end as seq,
+        pillarbox.refusal(
+          namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
+          ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, deliver_at
+        ) as refusal
+      from event
+    ), written as (
+      insert into pillarbox.outbox_events (
+        id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
+        ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, next_attempt_at
+      )
+      select
+        coalesce(id, pillarbox.uuidv7()), seq, namespace, topic, event_type, event_version, aggregate_type,
+        aggregate_id, tenant_id, dedupe_key, ordering_key, severity,
+        case when body is null then payload else 'null' end, body, content_type, content_encoding, headers,
+        destination, greatest(deliver_at, now())
+      from numbered
+      where seq is not null and not exists (select from numbered where refusal is not null)
+      order by dedupe_key nulls first, namespace, topic, seq
+      on conflict (namespace, topic, dedupe_key) where dedupe_key is not null do nothing
+      returning seq, id
+    )
+    select
+      array_agg(coalesce(known_id, written.id) order by ord),
+      array_agg(case when known_id is not null then known_new when written.id is not null then true end order by ord),
+      (array_agg(refusal order by ord) filter (where refusal is not null))[1],
+      min(ord) filter (where refusal is not null)
+    into ids, news, refusal, place
+    from numbered left join written using (seq);
+    if refusal is not null then
+      perform pillarbox.refuse(refusal, place);
+    end if;
+    exit when array_position(ids, null) is null;
+
+    select
+      array_agg(coalesce(known_id, e.id) order by ord),
+      array_agg(case when known_id is not null then known_new when e.id is not null then false end order by ord)
+    into ids, news
+    from rows from (
+      jsonb_to_recordset(events) as (namespace text, topic text, dedupe_key text),
+      unnest(ids, news)
+    ) with ordinality as given (namespace, topic, dedupe_key, known_id, known_new, ord)
+    left join pillarbox.outbox_events e
+      on known_id is null and e.namespace = given.namespace and e.topic = given.topic
+        and e.dedupe_key = given.dedupe_key;
+    exit when array_position(ids, null) is null;
+  end loop;
+  if array_position(ids, null) is not null then
+    perform pillarbox.vanished();
+  end if;
+  return query select result.ord, result.id, result.is_new
+    from unnest(ids, news) with ordinality as result (id, is_new, ord);
+end
+$$;
+
+revoke all on function
+  pillarbox.name_refusal, pillarbox.headers_refusal, pillarbox.payload_length, pillarbox.max_payload, pillarbox.refusal,
+  pillarbox.refuse, pillarbox.vanished, pillarbox.trace, pillarbox.traced, pillarbox.enqueue, pillarbox.enqueue_many
+from public;
+
+comment on function pillarbox.enqueue is
+  'Enqueues one event in this transaction: select * from enqueue(namespace => ..., topic => ..., payload => ...)';
+comment on function pillarbox.enqueue_many is
+  'Enqueues an array of events in this transaction; the keys of each are the arguments of enqueue';
+
+-- 5. Adopted tables
+-- -----------------
+
+-- docs/adopt.md, docs/adr/0013-adopted-tables.md.
+
+-- The mapping rows: which row of an adopted table became which event. A delivered event has none.
+create table pillarbox.adopted (
+  -- The table's name in the configuration, and the row's id.
+  adopted_table      text collate "C" not null,
+  row_id             text collate "C" not null,
+  event_id           uuid primary key,
+  -- The row's state columns as Pillarbox last read or wrote them. A difference means that others changed the row.
+  fingerprint        text not null,
+  -- The event is dead, or an operator deleted it.
+  ended              boolean not null default false,
+  -- The state was not written back yet: another session held the row, or the table rejected it.
+  write_back_pending boolean not null default false
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+
+create index adopted_open on pillarbox.adopted (adopted_table) where not ended;
+create index adopted_pending on pillarbox.adopted (adopted_table) where write_back_pending;
+
+-- Which worker imports an adopted table: one at a time, by a lease.
+create table pillarbox.importers (
+  adopted_table text collate "C" primary key,
+  owner         uuid not null,
+  leased_until  timestamptz not null
+);
+
+-- 6. Inbox
+-- --------
+
+-- What consumers have handled, so that a duplicate has no effect: docs/inbox.md.
+create table pillarbox.inbox (
+  consumer   text collate "C" not null,
+  -- The event's id, or an id derived from its namespace, topic and dedupe key.
+  event_id   uuid not null,
+  handled_at timestamptz not null default now(),
+  primary key (consumer, event_id)
+);
+
+-- What a consumer prunes.
+create index inbox_old on pillarbox.inbox (consumer, handled_at);
+
+-- 7. Sagas
+-- --------
+
+-- Written in the transactions of the application that runs them: docs/sagas.md, docs/adr/0015-sagas.md.
+
+create table pillarbox.sagas (
+  -- The kind of saga and its id, both named by the application. The id leads the key, because operators search by it.
+  name       text collate "C" not null,
+  id         text collate "C" not null,
+  seq        bigint generated always as identity unique,
+  -- Where its timeouts and the requests of operators are sent.
+  namespace  text not null,
+  topic      text not null,
+  status     text collate "C" not null check (status in ('running', 'compensating', 'completed', 'compensated')),
+  -- The steps that were started and not compensated. The last one is current until the saga has ended.
+  path       jsonb not null,
+  -- The current try at this step, and how many of its tries count against the limit.
+  attempt    int not null,
+  tries      int not null,
+  -- Did a try at the current step end without an answer?
+  in_doubt   boolean not null default false,
+  data       jsonb not null,
+  last_error text,
+  timeout_at timestamptz,
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now(),
+  primary key (id, name)
+);
+
+-- Sagas that have not ended.
+create index sagas_open on pillarbox.sagas (status, seq) where status in ('running', 'compensating');
+
+-- What happened to each saga. Deleted with it.
+create table pillarbox.saga_log (
+  saga    bigint not null references pillarbox.sagas (seq) on delete cascade,
+  seq     bigint generated always as identity,
+  at      timestamptz not null default clock_timestamp(),
+  what    text not null,
+  step    text,
+  action  text,
+  attempt int,
+  detail  text,
+  primary key (saga, seq)
+);

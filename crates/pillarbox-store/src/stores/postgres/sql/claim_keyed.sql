@@ -15,8 +15,8 @@ with recursive share as materialized (
     as s (destination, namespace, most, turn)
 ), mine as materialized (
   select namespace, int4range(number * 4096 / ranges, (number + 1) * 4096 / ranges) as lanes
-  from pillarbox.lanes
-  where owner = $1 and until >= now() and not leaving and namespace = any($5)
+  from pillarbox.lane_ranges
+  where owner = $1 and leased_until >= now() and not leaving and namespace = any($5)
 ), segment as materialized (
   -- From the first lane on and around.
   select s.turn, part.low, part.high, row_number() over (partition by s.turn order by part.around, part.low) as place
@@ -71,8 +71,8 @@ with recursive share as materialized (
 ), ours as materialized (
   select l.namespace, int4range(l.number * 4096 / l.ranges, (l.number + 1) * 4096 / l.ranges) as lanes
   from (select namespace, range_agg(int4range(lane, lane + 1)) as lanes from found group by namespace) as used
-  join pillarbox.lanes l on l.namespace = used.namespace
-  where l.owner = $1 and l.until >= now() and not l.leaving
+  join pillarbox.lane_ranges l on l.namespace = used.namespace
+  where l.owner = $1 and l.leased_until >= now() and not l.leaving
     and int4range(l.number * 4096 / l.ranges, (l.number + 1) * 4096 / l.ranges) && used.lanes
   for share of l skip locked
 ), keys as materialized (

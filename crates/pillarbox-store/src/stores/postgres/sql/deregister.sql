@@ -2,14 +2,14 @@
 -- protocol; /*worker*/ is who.
 -- Locks: the worker's ranges, in their order; waits for claims from them that are under way.
 with mine as materialized (
-  select namespace, number from pillarbox.lanes where owner = /*worker*/
+  select namespace, number from pillarbox.lane_ranges where owner = /*worker*/
   order by namespace, number
   for update
 ), freed as (
-  update pillarbox.lanes l set owner = null, until = null, leaving = false
+  update pillarbox.lane_ranges l set owner = null, leased_until = null, leaving = false
   from mine m
   where l.namespace = m.namespace and l.number = m.number
 ), handed_over as (
-  update pillarbox.importers set until = '-infinity' where owner = /*worker*/
+  update pillarbox.importers set leased_until = '-infinity' where owner = /*worker*/
 )
 delete from pillarbox.workers where id = /*worker*/

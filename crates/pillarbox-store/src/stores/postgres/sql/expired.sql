@@ -9,8 +9,8 @@
 -- first row is asked before, so that rows behind one that stays do not fill the thousand that are looked at.
 with mine as materialized (
   select namespace, int4range(number * 4096 / ranges, (number + 1) * 4096 / ranges) as lanes
-  from pillarbox.lanes
-  where owner = $1 and until >= now() and not leaving
+  from pillarbox.lane_ranges
+  where owner = $1 and leased_until >= now() and not leaving
   for share skip locked
 ), expired as materialized (
   select e.id, e.seq, e.lane, e.namespace, e.ordering_key, coalesce(e.destination, '') as destination,

@@ -1,8 +1,8 @@
 -- The ranges of lanes of some namespaces, and the workers that are alive. By the simple protocol: one query.
 -- /*namespaces*/ is a list of them.
-select namespace, number, ranges, wanted, owner::text as owner, owner is not null and until >= now() as held, leaving,
-  coalesce(extract(epoch from until - now()), 0)::float8 as remaining
-from pillarbox.lanes where namespace in (/*namespaces*/'')
+select namespace, number, ranges, wanted, owner::text as owner, owner is not null and leased_until >= now() as held, leaving,
+  coalesce(extract(epoch from leased_until - now()), 0)::float8 as remaining
+from pillarbox.lane_ranges where namespace in (/*namespaces*/'')
 union all
 -- One for each namespace that a living worker takes care of.
 select name, null, null, null, id::text, null, null, null

@@ -7,14 +7,14 @@ with given as materialized (
     $1::text[], $2::int[], $3::int[], $4::uuid[], $5::boolean[], $6::int[], $7::uuid[], $8::boolean[], $9::boolean[]
   ) as g (namespace, number, ranges, was_owner, was_held, wanted, owner, is_new, leaving)
 ), seen as materialized (
-  select l.namespace, l.number, l.ranges, l.owner, l.owner is not null and l.until >= now() as held
-  from pillarbox.lanes l join given g on g.namespace = l.namespace and g.number = l.number
+  select l.namespace, l.number, l.ranges, l.owner, l.owner is not null and l.leased_until >= now() as held
+  from pillarbox.lane_ranges l join given g on g.namespace = l.namespace and g.number = l.number
   order by l.namespace, l.number
   for update of l
 ), written as (
-  update pillarbox.lanes l
+  update pillarbox.lane_ranges l
   set wanted = g.wanted, owner = g.owner, leaving = g.leaving,
-      until = case when g.owner is null then null when g.is_new then now() + $10 else l.until end
+      leased_until = case when g.owner is null then null when g.is_new then now() + $10 else l.leased_until end
   from given g join seen s on s.namespace = g.namespace and s.number = g.number
   where l.namespace = g.namespace and l.number = g.number and s.ranges = g.ranges and s.held = g.was_held
     and s.owner is not distinct from g.was_owner

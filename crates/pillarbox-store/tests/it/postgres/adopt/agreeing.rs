@@ -81,7 +81,7 @@ pub(super) fn counted(seed: &str, said: Told, attempts: i64, limit: Option<u32>)
 }
 
 /// By the rows that came from the table, and by what is noted of it. The seeds' ids are the events'.
-const EVENTS: &str = "select n.id::text, a.ended, a.behind,
+const EVENTS: &str = "select n.id::text, a.ended, a.write_back_pending,
     (select to_jsonb(s) from {place} s where {key} = n.id) as said,
     array(select e.status from pillarbox.outbox_events e where n.id in (e.id, e.parent_id)) as statuses,
     (select max(e.attempts) from pillarbox.outbox_events e where n.id in (e.id, e.parent_id)) as attempts

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use pillarbox_store::stores::postgres::adopt::{Source, built_in};
+use pillarbox_store::stores::postgres::adopt::{Table, built_in};
 use pillarbox_store::{Operate, Store, Verdict};
 use serde_json::{Value, json};
 
 use super::super::harness::{service, unmigrated};
-use super::harness::{Adopted, dead, retry};
+use super::harness::{Adopted, dead, importer, retry};
 use super::seeds::{ARAP, FAMILY_HUB, ORDER_SERVICE, REDIVER};
 use crate::patience::PATIENCE;
 
@@ -189,26 +189,25 @@ async fn one_worker_imports_at_a_time() {
     adopted.produce().await;
     assert_eq!(adopted.import().await.rows, 1);
     adopted.produce().await;
-    let rival = pillarbox_store::store::ImportRequest {
-        source: "arap".to_owned(),
+    let rival = pillarbox_store::adopt::ImportRequest {
         worker: uuid::Uuid::new_v4(),
         lease: Duration::from_secs(60),
         batch: 10,
-        most: 100,
-        heed: true,
-        tidy: true,
+        max_in_progress: 100,
+        detect_changes: true,
+        prune: true,
     };
-    let store = &adopted.outbox.store;
+    let importer = importer(&adopted.outbox.store);
     assert_eq!(
-        store.import(&rival).await.expect("asks").rows,
+        importer.import(&rival).await.expect("asks").rows,
         0,
         "it is somebody else's"
     );
     adopted
         .outbox
-        .execute("update pillarbox.importers set until = now() - interval '1 second'")
+        .execute("update pillarbox.importers set leased_until = now() - interval '1 second'")
         .await;
-    assert_eq!(store.import(&rival).await.expect("imports").rows, 1);
+    assert_eq!(importer.import(&rival).await.expect("imports").rows, 1);
     adopted.clean_up().await;
 }
 
@@ -216,35 +215,35 @@ async fn one_worker_imports_at_a_time() {
 async fn a_worker_that_leaves_lets_the_next_one_import_at_once() {
     let adopted = Adopted::new(ARAP).await;
     let store = &adopted.outbox.store;
+    let importer = importer(store);
     let [first, next] =
-        [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(|worker| pillarbox_store::store::ImportRequest {
-            source: "arap".to_owned(),
+        [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(|worker| pillarbox_store::adopt::ImportRequest {
             worker,
             lease: Duration::from_secs(3600),
             batch: 10,
-            most: 100,
-            heed: true,
-            tidy: true,
+            max_in_progress: 100,
+            detect_changes: true,
+            prune: true,
         });
     adopted.produce().await;
-    assert_eq!(store.import(&first).await.expect("imports").rows, 1);
+    assert_eq!(importer.import(&first).await.expect("imports").rows, 1);
     adopted.produce().await;
     assert_eq!(
-        store.import(&next).await.expect("asks").rows,
+        importer.import(&next).await.expect("asks").rows,
         0,
         "it is the first one's"
     );
     store.deregister(first.worker).await.expect("leaves");
-    assert_eq!(store.import(&next).await.expect("imports").rows, 1);
+    assert_eq!(importer.import(&next).await.expect("imports").rows, 1);
     adopted.clean_up().await;
 }
 
 #[tokio::test]
 async fn delivered_rows_are_pruned_when_asked_for_and_others_never() {
     let day = Duration::from_secs(86_400);
-    let adopted = Adopted::with(ORDER_SERVICE, |source| Source {
+    let adopted = Adopted::with(ORDER_SERVICE, |table| Table {
         prune: Some(day),
-        ..source
+        ..table
     })
     .await;
     let (old, young, failed) = (
@@ -274,7 +273,7 @@ async fn a_row_with_a_status_that_nobody_knows_is_left_alone_and_counted() {
     let id = adopted.produce().await;
     adopted.change(id, "status = 'PARKED'").await;
     let imported = adopted.import().await;
-    assert_eq!((imported.rows, imported.strange), (0, Some(1)));
+    assert_eq!((imported.rows, imported.unknown_status), (0, Some(1)));
     assert_eq!(adopted.row(id).await["status"], "PARKED");
     adopted.clean_up().await;
 }
@@ -286,7 +285,7 @@ async fn a_misspelt_column_is_refused_with_the_one_that_was_meant() {
     let mut layout = built_in("arap").expect("a layout");
     layout.table = adopted.place();
     layout.attempts = Some("RetryCont".to_owned());
-    let source = Source {
+    let table = Table {
         name: "arap".to_owned(),
         layout,
         poll: Duration::from_secs(1),
@@ -294,12 +293,12 @@ async fn a_misspelt_column_is_refused_with_the_one_that_was_meant() {
         prune: None,
     };
     let refused = store
-        .adopt(&[source])
+        .adopt(&[table])
         .await
         .expect_err("no such column")
         .to_string();
     assert!(
-        refused.contains("source `arap`: `attempts` names the column \"RetryCont\"")
+        refused.contains("adopted table `arap`: `attempts` names the column \"RetryCont\"")
             && refused.ends_with("did you mean \"RetryCount\"?"),
         "{refused}"
     );

@@ -1,9 +1,9 @@
 //! How a row ends in its own table when nobody wants its event, or when a person deletes it here.
 
-use pillarbox_store::store::{ImportRequest, Imported};
-use pillarbox_store::stores::postgres::adopt::Source;
+use pillarbox_store::adopt::{ImportRequest, Imported};
+use pillarbox_store::stores::postgres::adopt::Table;
 use pillarbox_store::stores::postgres::{Options, Postgres};
-use pillarbox_store::{Operate, Store, Verdict};
+use pillarbox_store::{Operate, Verdict};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::super::harness::service;
 use super::agreeing::assert_agree;
-use super::harness::{Adopted, dead, retry};
+use super::harness::{Adopted, dead, importer, retry};
 use super::seeds::{ARAP, DEBEZIUM, FAMILY_HUB, ORDER_SERVICE};
 
 impl Adopted {
@@ -41,8 +41,12 @@ impl Adopted {
         let imported = self.import().await;
         assert_eq!((imported.rows, imported.reset), (0, 0), "{name}");
         assert_eq!(self.claim().await.len(), 0, "{name}");
-        let sources = self.outbox.store.adopted_tables().await.expect("counts");
-        assert_eq!((sources[0].on_their_way, sources[0].behind), (0, 0), "{name}");
+        let tables = self.outbox.store.adopted_tables().await.expect("counts");
+        assert_eq!(
+            (tables[0].in_progress, tables[0].pending_write_backs),
+            (0, 0),
+            "{name}"
+        );
     }
 
     /// What the table says of a row that was given up on.
@@ -164,7 +168,7 @@ async fn a_waiting_row_that_a_person_deletes_is_given_up_on_in_its_table() {
         adopted.assert_quiet().await;
         let row = adopted.row(id).await.to_string();
         assert_eq!(
-            row.contains("deleted by a person"),
+            row.contains("deleted by an operator"),
             seed.name != "debezium",
             "{row}"
         );
@@ -270,7 +274,7 @@ async fn notes_are_looked_at_a_part_at_a_time_and_only_ones_own() {
     adopted
         .outbox
         .execute(
-            "insert into pillarbox.adopted (source, source_id, event_id, mark, ended)
+            "insert into pillarbox.adopted (adopted_table, row_id, event_id, fingerprint, ended)
              select 'other', n::text, gen_random_uuid(), '-', true from generate_series(1, 1500) as n
              union all
              select 'order-service', gen_random_uuid()::text, gen_random_uuid(), 'FAILED|-', true
@@ -289,9 +293,9 @@ async fn notes_are_looked_at_a_part_at_a_time_and_only_ones_own() {
 
 #[tokio::test]
 async fn a_table_is_tidied_only_when_that_is_asked_for_and_says_when_there_is_more() {
-    let adopted = Adopted::with(ORDER_SERVICE, |source| Source {
+    let adopted = Adopted::with(ORDER_SERVICE, |table| Table {
         prune: Some(Duration::from_secs(60)),
-        ..source
+        ..table
     })
     .await;
     adopted
@@ -302,17 +306,20 @@ async fn a_table_is_tidied_only_when_that_is_asked_for_and_says_when_there_is_mo
              from generate_series(1, 5001)",
         )
         .await;
-    let import = async |tidy| -> Imported {
+    let import = async |prune| -> Imported {
         let request = ImportRequest {
-            tidy,
+            prune,
             ..adopted.request()
         };
-        adopted.outbox.store.import(&request).await.expect("imports")
+        importer(&adopted.outbox.store)
+            .import(&request)
+            .await
+            .expect("imports")
     };
     let mut seen = Vec::new();
-    for tidy in [false, true, true] {
-        let imported = import(tidy).await;
-        seen.push((imported.pruned, imported.untidy));
+    for prune in [false, true, true] {
+        let imported = import(prune).await;
+        seen.push((imported.pruned, imported.more_to_prune));
     }
     assert_eq!(seen, [(0, false), (5000, true), (1, false)]);
     adopted.clean_up().await;
@@ -335,9 +342,9 @@ async fn what_a_worker_ended_that_knows_of_no_adopted_table_is_told_by_one_that_
         adopted.assert_done(ids[0]).await;
         adopted.assert_done(ids[1]).await;
         adopted.assert_given_up(ids[2]).await;
-        let sources = adopted.outbox.store.adopted_tables().await.expect("counts");
-        let (on_their_way, behind) = (sources[0].on_their_way, sources[0].behind);
-        assert_eq!((on_their_way, behind), (1, 0), "{}: it comes again", seed.name);
+        let tables = adopted.outbox.store.adopted_tables().await.expect("counts");
+        let (in_progress, pending) = (tables[0].in_progress, tables[0].pending_write_backs);
+        assert_eq!((in_progress, pending), (1, 0), "{}: it comes again", seed.name);
         stranger.close().await;
         adopted.clean_up().await;
     }

@@ -1,11 +1,13 @@
 //! One adopted table in a schema of its own, with an outbox beside it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::Delivery;
-use pillarbox_store::store::{ClaimRequest, Due, ImportRequest, Imported, Settlement, Share, Take};
+use pillarbox_store::adopt::{Import, ImportRequest, Imported};
+use pillarbox_store::store::{ClaimRequest, Due, Settlement, Share, Take};
 use pillarbox_store::stores::postgres::Postgres;
-use pillarbox_store::stores::postgres::adopt::{Source, built_in};
+use pillarbox_store::stores::postgres::adopt::{Table, built_in};
 use pillarbox_store::{Scope, Store, Verdict};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgTransaction};
@@ -24,15 +26,15 @@ pub(super) struct Adopted {
 
 impl Adopted {
     pub(super) async fn new(seed: Seed) -> Self {
-        Self::with(seed, |source| source).await
+        Self::with(seed, |table| table).await
     }
 
-    pub(super) async fn with(seed: Seed, change: impl FnOnce(Source) -> Source) -> Self {
+    pub(super) async fn with(seed: Seed, change: impl FnOnce(Table) -> Table) -> Self {
         Self::at(&service("PILLARBOX_TEST_POSTGRES_URL"), seed, change).await
     }
 
     /// With a store that connects like this.
-    pub(super) async fn at(url: &str, seed: Seed, change: impl FnOnce(Source) -> Source) -> Self {
+    pub(super) async fn at(url: &str, seed: Seed, change: impl FnOnce(Table) -> Table) -> Self {
         let outbox = PostgresHarness::at(url).await;
         let schema = format!("s_{}", Uuid::new_v4().simple());
         let adopted = Self {
@@ -43,16 +45,16 @@ impl Adopted {
         };
         adopted.run(&format!("create schema {}", adopted.schema)).await;
         adopted.run(seed.table).await;
-        let source = change(adopted.source());
-        adopted.outbox.store.adopt(&[source]).await.expect("it fits");
+        let table = change(adopted.table());
+        adopted.outbox.store.adopt(&[table]).await.expect("it fits");
         adopted
     }
 
     /// The table as its built-in layout has it.
-    pub(super) fn source(&self) -> Source {
+    pub(super) fn table(&self) -> Table {
         let mut layout = built_in(self.seed.name).expect("a layout of that name");
         layout.table = self.place();
-        Source {
+        Table {
             name: self.seed.name.to_owned(),
             layout,
             poll: Duration::from_secs(5),
@@ -114,18 +116,17 @@ impl Adopted {
 
     pub(super) fn request(&self) -> ImportRequest {
         ImportRequest {
-            source: self.seed.name.to_owned(),
             worker: self.worker,
             lease: Duration::from_secs(60),
             batch: 100,
-            most: 1000,
-            heed: true,
-            tidy: true,
+            max_in_progress: 1000,
+            detect_changes: true,
+            prune: true,
         }
     }
 
     pub(super) async fn import(&self) -> Imported {
-        let imported = self.outbox.store.import(&self.request()).await;
+        let imported = importer(&self.outbox.store).import(&self.request()).await;
         imported.expect("imports")
     }
 
@@ -198,6 +199,11 @@ impl Adopted {
     pub(super) async fn clean_up(self) {
         self.drop_schemas().await;
     }
+}
+
+/// The importer of the store's only adopted table.
+pub(super) fn importer(store: &Postgres) -> Arc<dyn Import> {
+    store.importers().into_iter().next().expect("a table is adopted")
 }
 
 pub(super) fn settlement(delivery: &Delivery, verdict: Verdict) -> Settlement {

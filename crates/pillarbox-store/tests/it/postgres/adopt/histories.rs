@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pillarbox::Delivery;
-use pillarbox_store::store::{ClaimRequest, Due, ImportRequest, Settlement, Share, SweepRequest, Take};
+use pillarbox_store::adopt::ImportRequest;
+use pillarbox_store::store::{ClaimRequest, Due, Settlement, Share, SweepRequest, Take};
 use pillarbox_store::{Operate, Scope, Store, Verdict};
 use pillarbox_testkit::cases;
 use pillarbox_testkit::store_suite::Harness;
@@ -17,7 +18,7 @@ use uuid::Uuid;
 
 use super::super::producer::request;
 use super::agreeing::{Told, assert_agree, told};
-use super::harness::{Adopted, dead, retry};
+use super::harness::{Adopted, dead, importer, retry};
 use super::seeds::{ARAP, FAMILY_HUB, Seed};
 
 const CASES: u32 = 30;
@@ -264,19 +265,19 @@ impl World {
         if takes_over {
             self.adopted
                 .outbox
-                .execute("update pillarbox.importers set until = now() - interval '1 second'")
+                .execute("update pillarbox.importers set leased_until = now() - interval '1 second'")
                 .await;
         }
         let request = ImportRequest {
-            source: self.adopted.seed.name.to_owned(),
             worker: self.workers[worker],
             lease: LEASE,
             batch: 3,
-            most: 12,
-            heed: true,
-            tidy: true,
+            max_in_progress: 12,
+            detect_changes: true,
+            prune: true,
         };
-        self.adopted.outbox.store.import(&request).await.expect("imports");
+        let importer = importer(&self.adopted.outbox.store);
+        importer.import(&request).await.expect("imports");
     }
 
     async fn claim(&mut self, worker: usize) {

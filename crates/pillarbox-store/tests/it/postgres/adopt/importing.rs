@@ -1,43 +1,48 @@
 //! An outbox that imports before anybody looks, as a dispatcher's importer does in the background.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox::{Delivery, StoreError};
+use pillarbox_store::adopt::{Import, ImportRequest, Imported};
 use pillarbox_store::operate::{BlockedKey, DestinationRecord, Filter, Record, Stats, WorkerRecord};
 use pillarbox_store::store::{
-    Backlog, ClaimRequest, Found, Heartbeat, ImportRequest, Imported, LaneRequest, Parked, Range, Routed,
-    Routing, Settlement, Stub, SweepRequest, Swept,
+    Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement, Stub,
+    SweepRequest, Swept,
 };
 use pillarbox_store::stores::postgres::Postgres;
 use pillarbox_store::{Operate, Scope, Store};
 use uuid::Uuid;
 
+use super::harness::importer;
+
 /// See the module. What is not about looking passes through.
 pub(super) struct Importing {
     under: Postgres,
+    importer: Arc<dyn Import>,
     request: ImportRequest,
 }
 
 impl Importing {
-    pub(super) fn new(under: &Postgres, source: &str) -> Self {
+    pub(super) fn new(under: &Postgres) -> Self {
         Self {
             under: under.clone(),
+            importer: importer(under),
             request: ImportRequest {
-                source: source.to_owned(),
                 worker: Uuid::new_v4(),
                 lease: Duration::from_secs(60),
                 batch: 100_000,
-                most: 100_000,
-                heed: true,
-                tidy: true,
+                max_in_progress: 100_000,
+                detect_changes: true,
+                prune: true,
             },
         }
     }
 }
 
 pub(super) async fn import(outbox: &Importing) -> Imported {
-    outbox.under.import(&outbox.request).await.expect("imports")
+    outbox.importer.import(&outbox.request).await.expect("imports")
 }
 
 #[async_trait]

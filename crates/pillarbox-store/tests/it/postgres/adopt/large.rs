@@ -3,26 +3,24 @@
 
 use std::time::Duration;
 
-use pillarbox_store::Store;
-use pillarbox_store::store::ImportRequest;
+use pillarbox_store::adopt::ImportRequest;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use super::harness::Adopted;
+use super::harness::{Adopted, importer};
 use super::seeds::{ARAP, FAMILY_HUB, MODKIT, ORDER_SERVICE, REDIVER, Seed};
 use crate::patience::eventually;
 
 const BATCH: usize = 100;
 
-fn request(seed: Seed, batch: usize, most: usize) -> ImportRequest {
+fn request(batch: usize, max_in_progress: usize) -> ImportRequest {
     ImportRequest {
-        source: seed.name.to_owned(),
         worker: Uuid::from_u128(7),
         lease: Duration::from_secs(60),
         batch,
-        most,
-        heed: true,
-        tidy: false,
+        max_in_progress,
+        detect_changes: true,
+        prune: false,
     }
 }
 
@@ -43,8 +41,8 @@ async fn fetched(adopted: &Adopted) -> i64 {
 async fn fetched_by_one_import(adopted: &Adopted) -> i64 {
     let before = settled(adopted).await;
     let store = &adopted.outbox.store;
-    let imported = store
-        .import(&request(adopted.seed, BATCH, 1000))
+    let imported = importer(store)
+        .import(&request(BATCH, 1000))
         .await
         .expect("imports");
     assert_eq!(imported.rows, BATCH, "{}", adopted.seed.name);
@@ -188,17 +186,17 @@ async fn delivered_events_of_modules_are_not_read() {
 }
 
 #[tokio::test]
-async fn heeding_reads_what_is_on_its_way_and_no_more() {
+async fn detecting_changes_reads_only_rows_in_progress() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let columns = "id, aggregate_type, aggregate_id, event_type, payload, status, created_at";
     let done = "{id}, 'Order', {id}, 'OrderCreated', '{}', 'SENT', now() - interval '1 day'";
     let new = "{id}, 'Order', {id}, 'OrderCreated', '{}', 'NEW', now() + make_interval(secs => n)";
     fill(&adopted, 50_000, columns, done, new).await;
     let store = &adopted.outbox.store;
-    let imported = store.import(&request(ORDER_SERVICE, BATCH, 1000)).await;
+    let imported = importer(store).import(&request(BATCH, 1000)).await;
     assert_eq!(imported.expect("imports").rows, BATCH);
     let fetched = fetched_by_one_import(&adopted).await;
-    // Those on their way once to heed them and once to step over them, and what the server counts late of the first.
+    // Rows in progress are read twice: to detect changes, and to step over them. The server counts some reads late.
     assert!(fetched <= 3 * OF_THE_BATCH, "{fetched} rows were fetched");
     adopted.drop_schemas().await;
 }
@@ -215,8 +213,8 @@ async fn no_more_than_the_bound_is_on_its_way() {
         .await;
     let import = async || {
         let store = &adopted.outbox.store;
-        store
-            .import(&request(ORDER_SERVICE, 4000, 10_000))
+        importer(store)
+            .import(&request(4000, 10_000))
             .await
             .expect("imports")
     };
@@ -246,11 +244,14 @@ async fn an_import_that_was_full_goes_on_where_it_was() {
         .await;
     let import = async || {
         let request = ImportRequest {
-            heed: false,
-            tidy: false,
-            ..request(ORDER_SERVICE, 40, 100)
+            detect_changes: false,
+            prune: false,
+            ..request(40, 100)
         };
-        adopted.outbox.store.import(&request).await.expect("imports")
+        importer(&adopted.outbox.store)
+            .import(&request)
+            .await
+            .expect("imports")
     };
     for expected in [40, 40, 20, 0, 0] {
         assert_eq!(import().await.rows, expected);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pillarbox::{Delivery, Payload as Content};
 use pillarbox_store::Verdict;
-use pillarbox_store::stores::postgres::adopt::{Layout, Payload, Source, Status, Zone};
+use pillarbox_store::stores::postgres::adopt::{Layout, Payload, Status, Table, Zone};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
@@ -21,12 +21,12 @@ async fn adopt(url: &str, place: &'static str, table: &'static str, layout: Layo
         id: "id",
         ..ORDER_SERVICE
     };
-    Adopted::at(url, seed, |source| {
-        let (schema, _) = source.layout.names();
+    Adopted::at(url, seed, |built_in| {
+        let (schema, _) = built_in.layout.names();
         let table = layout.table.replace("{schema}", schema.expect("a schema"));
-        Source {
+        Table {
             layout: Layout { table, ..layout },
-            ..source
+            ..built_in
         }
     })
     .await
@@ -94,13 +94,13 @@ async fn times_without_a_zone_are_those_of_the_layout_whatever_the_server_says()
         table,
         ..ORDER_SERVICE
     };
-    let adopted = Adopted::at(&url, seed, |source| Source {
+    let adopted = Adopted::at(&url, seed, |table| Table {
         layout: Layout {
-            table: source.layout.table.clone(),
+            table: table.layout.table.clone(),
             ..layout
         },
         prune: Some(Duration::from_secs(3600)),
-        ..source
+        ..table
     })
     .await;
     adopted
@@ -206,7 +206,7 @@ async fn a_status_may_be_of_an_enumerated_type() {
     adopted
         .run("insert into {schema}.outbox (payload, status) values ('1', 'new'), ('2', 'new'), ('3', 'parked')")
         .await;
-    assert_eq!(adopted.import().await.strange, Some(1));
+    assert_eq!(adopted.import().await.unknown_status, Some(1));
     let claimed = adopted.claim().await;
     adopted.settle(&claimed[0], Verdict::Delivered).await;
     adopted.settle(&claimed[1], super::harness::dead()).await;
@@ -313,13 +313,13 @@ async fn a_payload_may_be_any_text_nothing_or_large() {
 }
 
 #[tokio::test]
-async fn a_row_that_another_source_has_under_way_waits_for_it() {
+async fn a_row_in_progress_from_another_table_waits() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     assert_eq!(adopted.import().await.rows, 1);
     let outbox = &adopted.outbox;
     outbox
-        .execute("update pillarbox.adopted set source = 'another'")
+        .execute("update pillarbox.adopted set adopted_table = 'another'")
         .await;
     outbox
         .execute("insert into pillarbox.importers values ('another', gen_random_uuid(), now() + interval '1 hour')")
@@ -328,7 +328,7 @@ async fn a_row_that_another_source_has_under_way_waits_for_it() {
 
     outbox
         .execute(
-            "update pillarbox.importers set until = now() - interval '1 second' where source = 'another'",
+            "update pillarbox.importers set leased_until = now() - interval '1 second' where adopted_table = 'another'",
         )
         .await;
     assert_eq!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox::{EnqueueError, Enqueued, Event, Payload};
-use pillarbox_store::stores::postgres::adopt::Source;
+use pillarbox_store::stores::postgres::adopt::Table;
 use pillarbox_store::{Operate, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Field, Harness, Skipped, Tx};
 use sqlx::AssertSqlSafe;
@@ -158,20 +158,20 @@ pub(super) struct Suite {
 
 impl Suite {
     async fn of(producer: Producer) -> Self {
-        let adopted = Adopted::with(producer.seed, |mut source| {
+        let adopted = Adopted::with(producer.seed, |mut table| {
             // What rows without a namespace are known by in the suite.
-            source.name = "shop".to_owned();
-            source.layout.max_attempts = source.layout.max_attempts.map(|_| LIMIT);
+            table.name = "shop".to_owned();
+            table.layout.max_attempts = table.layout.max_attempts.map(|_| LIMIT);
             if producer.seed.name == "debezium" {
-                source.layout.ordering_key = Some("aggregateid".to_owned());
+                table.layout.ordering_key = Some("aggregateid".to_owned());
             }
-            Source {
+            Table {
                 poll: Duration::from_secs(1),
-                ..source
+                ..table
             }
         })
         .await;
-        let importing = Arc::new(Importing::new(&adopted.outbox.store, "shop"));
+        let importing = Arc::new(Importing::new(&adopted.outbox.store));
         Self {
             adopted,
             producer,

@@ -1,17 +1,18 @@
-//! What a row of an adopted table says, as SQL: its identity, its state, its times. `s` is the row.
+//! The parts of a row as SQL expressions: identity, state, times. `s` is the row of the adopted table.
 
 use super::literal;
 use crate::stores::postgres::adopt::inspect::{Column, quoted};
 use crate::stores::postgres::adopt::layout::{Layout, LayoutError, Status};
 
-/// A layout, and the types of the columns that it names.
-pub(super) struct Table<'a> {
-    pub(super) source: &'a str,
+/// A layout, with the types of its columns.
+pub(super) struct TypedLayout<'a> {
+    /// The adopted table's name in the configuration.
+    pub(super) name: &'a str,
     pub(super) layout: &'a Layout,
     pub(super) columns: &'a [Column],
 }
 
-impl Table<'_> {
+impl TypedLayout<'_> {
     pub(super) fn kind(&self, column: &str) -> &str {
         let found = self.columns.iter().find(|other| other.name == column);
         found.map_or("text", |column| column.kind.as_str())
@@ -43,14 +44,14 @@ impl Table<'_> {
                 return Err(wrong(
                     key,
                     column,
-                    "a timestamp is needed, with or without time zone",
+                    "it must be a timestamp, with or without time zone",
                 ));
             }
         }
         for (key, column) in numbers {
             let Some(column) = column.as_deref() else { continue };
             if !matches!(self.kind(column), "smallint" | "integer" | "bigint") {
-                return Err(wrong(key, column, "a whole number is needed"));
+                return Err(wrong(key, column, "it must be an integer"));
             }
         }
         Ok(())
@@ -60,7 +61,7 @@ impl Table<'_> {
         !self.kind(column).contains("without time zone")
     }
 
-    /// A time of the table as one that has a zone.
+    /// A time of the table as `timestamptz`.
     pub(super) fn read_time(&self, column: &str) -> String {
         let name = quoted(column);
         if self.has_zone(column) {
@@ -70,7 +71,7 @@ impl Table<'_> {
         }
     }
 
-    /// A time with a zone as the column holds it.
+    /// A `timestamptz` in the type of the column.
     pub(super) fn write_time(&self, column: &str, time: &str) -> String {
         if self.has_zone(column) {
             format!("({time})")
@@ -87,23 +88,23 @@ impl Table<'_> {
         format!("{}::text", self.id())
     }
 
-    /// The row of the table that a note names.
-    pub(super) fn is_its_row(&self, note: &str) -> String {
-        format!("{} = {note}.source_id::{}", self.id(), self.kind(&self.layout.id))
+    /// Is it the row that this mapping row names?
+    pub(super) fn is_its_row(&self, mapping: &str) -> String {
+        format!("{} = {mapping}.row_id::{}", self.id(), self.kind(&self.layout.id))
     }
 
-    /// The event's id: the row's own where it is a UUID, so that consumers know it by the name that they always did.
+    /// The event's id. It is the row's own if that is a UUID, so that consumers keep seeing the ids they know.
     pub(super) fn event_id(&self) -> String {
         if self.kind(&self.layout.id) == "uuid" {
             self.id()
         } else {
-            let source = literal(self.source);
-            format!("md5({source} || E'\\x1f' || {})::uuid", self.id_text())
+            let name = literal(self.name);
+            format!("md5({name} || E'\\x1f' || {})::uuid", self.id_text())
         }
     }
 
-    /// What the table says of the row's state, in one text.
-    pub(super) fn mark(&self) -> String {
+    /// The row's state columns in one text. It differs once others have changed them.
+    pub(super) fn fingerprint(&self) -> String {
         let text = |column: &str| format!("coalesce(s.{}::text, '-')", quoted(column));
         let mut parts = Vec::new();
         match &self.layout.status {
@@ -123,12 +124,12 @@ impl Table<'_> {
         format!("concat_ws('|', {})", parts.join(", "))
     }
 
-    /// Is it to be sent, now or later?
+    /// Is the event still to be sent?
     pub(super) fn live(&self) -> String {
         format!("({})", self.branches().join(" or "))
     }
 
-    /// The ways in which a row can be live: one for each code, for an index leads to one code at a time.
+    /// The conditions under which a row is live. One per status code, because an index leads to one code at a time.
     pub(super) fn branches(&self) -> Vec<String> {
         match &self.layout.status {
             Status::Presence => vec!["true".to_owned()],
@@ -160,7 +161,7 @@ impl Table<'_> {
         }
     }
 
-    /// Has whoever worked on it gone?
+    /// Has the lease of another program expired?
     fn stale(&self) -> String {
         let layout = self.layout;
         if let Some(column) = &layout.locked_until {
@@ -173,7 +174,7 @@ impl Table<'_> {
         format!("coalesce(s.{} < {then}, true)", quoted(column))
     }
 
-    /// What rows are sorted by.
+    /// The columns of the order, then the id.
     pub(super) fn order(&self) -> Vec<String> {
         let columns = self.layout.order.iter().chain([&self.layout.id]);
         columns.map(|column| format!("s.{}", quoted(column))).collect()

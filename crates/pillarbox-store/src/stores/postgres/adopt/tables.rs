@@ -1,4 +1,4 @@
-//! What becomes of the tables that were adopted, for people. Bounded.
+//! What an operator sees of the adopted tables. Every count is bounded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,43 +6,45 @@ use std::sync::Arc;
 use sqlx::Row;
 use uuid::Uuid;
 
-use super::import::strangers;
-use crate::operate::{MOST_WAITING, SourceRecord};
+use super::maintain::count_unknown;
+use crate::operate::{AdoptedTableRecord, MOST_WAITING};
 use crate::store::StoreError;
 use crate::stores::postgres::{Inner, Transaction, store_error};
 
-/// Those that somebody imports from or did so once, and those that this process knows.
-pub(in crate::stores::postgres) async fn sources(inner: Arc<Inner>) -> Result<Vec<SourceRecord>, StoreError> {
+/// The tables that a worker imports or has imported, and those in this process's configuration.
+pub(in crate::stores::postgres) async fn tables(
+    inner: Arc<Inner>,
+) -> Result<Vec<AdoptedTableRecord>, StoreError> {
     let mut transaction = inner.begin().await?;
-    let imported: Vec<String> = sqlx::query_scalar(inner.sql.sources.safe())
+    let imported: Vec<String> = sqlx::query_scalar(inner.sql.adopted_tables.safe())
         .persistent(false)
         .fetch_all(&mut *transaction)
         .await
         .map_err(store_error)?;
     let known = inner.adoptions.get().into_iter().flatten();
-    let known = known.map(|adoption| adoption.source.clone());
+    let known = known.map(|adoption| adoption.name().to_owned());
     let names: BTreeSet<String> = imported.into_iter().chain(known).collect();
-    let mut sources = Vec::new();
+    let mut tables = Vec::new();
     for name in names {
-        sources.push(source(&inner, &mut transaction, name).await?);
+        tables.push(table(&inner, &mut transaction, name).await?);
     }
     transaction.commit().await.map_err(store_error)?;
-    for record in &mut sources {
+    for record in &mut tables {
         if let Some(adoption) = inner.adoption(&record.name) {
-            // Where it takes too long to count them, nobody knows.
-            let unknown = strangers(&inner, &adoption).await.unwrap_or_default();
+            // A count that takes too long is left out.
+            let unknown = count_unknown(&inner, &adoption).await.unwrap_or_default();
             record.unknown = unknown.and_then(|rows| u64::try_from(rows).ok());
         }
     }
-    Ok(sources)
+    Ok(tables)
 }
 
-async fn source(
+async fn table(
     inner: &Inner,
     transaction: &mut Transaction,
     name: String,
-) -> Result<SourceRecord, StoreError> {
-    let row = sqlx::query(inner.sql.source.safe())
+) -> Result<AdoptedTableRecord, StoreError> {
+    let row = sqlx::query(inner.sql.adopted_table.safe())
         .bind(&name)
         .bind(i64::try_from(MOST_WAITING).unwrap_or(i64::MAX))
         .persistent(false)
@@ -53,9 +55,9 @@ async fn source(
         let count: i64 = row.try_get(column).map_err(store_error)?;
         Ok(count.unsigned_abs())
     };
-    Ok(SourceRecord {
-        on_their_way: count(0)?,
-        behind: count(1)?,
+    Ok(AdoptedTableRecord {
+        in_progress: count(0)?,
+        pending_write_backs: count(1)?,
         unknown: None,
         importer: row.try_get::<Option<Uuid>, _>(2).map_err(store_error)?,
         name,

@@ -1,42 +1,41 @@
-//! Telling the table what became of its rows, in its own columns.
+//! Writes the state of events back to the table's own columns.
 
 use super::literal;
-use super::table::Table;
+use super::typed_layout::TypedLayout;
 use crate::stores::postgres::adopt::inspect::{quoted, quoted_table};
 use crate::stores::postgres::adopt::layout::{Counts, Status};
 
-/// The error of a row that a person deleted here before anything else was wrong with it.
-const DELETED: &str = "deleted by a person";
+/// The error of a row whose event an operator deleted before it failed.
+const DELETED: &str = "deleted by an operator";
 
-impl Table<'_> {
-    pub(super) fn forgo(&self) -> String {
+impl TypedLayout<'_> {
+    pub(super) fn cancel_write_back(&self) -> String {
         format!(
-            "update pillarbox.adopted a set behind = false
-where a.event_id = any($1) and a.behind and (select true from {table} s where {is_its_row} limit 1) is null",
+            "update pillarbox.adopted a set write_back_pending = false
+where a.event_id = any($1) and a.write_back_pending and (select true from {table} s where {is_its_row} limit 1) is null",
             table = quoted_table(&self.layout.table),
             is_its_row = self.is_its_row("a"),
         )
     }
 
-    /// Each event finds its row and its family by itself (lateral), whatever the planner thinks of their number: it
-    /// would read all of a table rather than look for a thousand rows of it. `(select $1)` keeps the number from it, so
-    /// that notes are looked up too.
+    /// Each event looks up its row and its family (lateral). For a thousand rows the planner would otherwise read the whole
+    /// table. `(select $1)` hides the number of events from it, so that mapping rows are looked up too.
     ///
-    /// An event that has no rows left was given up on if its note says that it ended, and otherwise nobody wanted it: then
-    /// it is done.
+    /// An event without native rows is dead if its mapping row says that it ended. Otherwise no route matched, and it counts
+    /// as delivered.
     ///
-    /// The place of a row leads from its lock to its update. A row that was changed between being seen and being locked
-    /// has another place than this statement can see: it is told later, as one that somebody holds.
-    pub(super) fn tell(&self) -> String {
+    /// The `ctid` of a row leads from its lock to its update. A row that changed between the read and the lock has a new
+    /// `ctid`, which this statement does not see. Its write-back stays pending, as for a row that others hold.
+    pub(super) fn write_back(&self) -> String {
         format!(
             "with family as materialized (
-  select n.event_id, n.source_id, s.place, m.members, m.status, m.attempts, m.due_at,
+  select n.event_id, n.row_id, s.place, m.members, m.status, m.attempts, m.due_at,
     case when m.members > 1 then {error} else m.error end as error, {is_due} as is_due
   from unnest((select $1::uuid[])) as given (event_id) cross join lateral (
-    select a.event_id, a.source_id, a.mark, a.ended from pillarbox.adopted a where a.event_id = given.event_id
+    select a.event_id, a.row_id, a.fingerprint, a.ended from pillarbox.adopted a where a.event_id = given.event_id
   ) as n
   left join lateral (
-    select s.ctid as place, {mark} as says from {table} s where {is_its_row} for no key update skip locked
+    select s.ctid as place, {fingerprint} as fingerprint from {table} s where {is_its_row} for no key update skip locked
   ) as s on true cross join lateral (
     select count(*) as members,
       case when bool_or(status not in ('pending', 'dead', 'delivered')) then 'processing'
@@ -46,44 +45,45 @@ where a.event_id = any($1) and a.behind and (select true from {table} s where {i
       max(last_error) as error
     from ({members}) as member
   ) as m
-), told as (
-  {told}
-  returning f.event_id, f.status, {mark} as mark
-), noted as (
-  update pillarbox.adopted a set mark = t.mark, behind = false, ended = t.status <> 'pending'
-  from told t where t.status <> 'delivered' and a.event_id = t.event_id
-), forgotten as (
-  delete from pillarbox.adopted a using told t where t.status = 'delivered' and a.event_id = t.event_id
+), written as (
+  {write}
+  returning f.event_id, f.status, {fingerprint} as fingerprint
+), mapped as (
+  update pillarbox.adopted a
+  set fingerprint = w.fingerprint, write_back_pending = false, ended = w.status <> 'pending'
+  from written w where w.status <> 'delivered' and a.event_id = w.event_id
+), unmapped as (
+  delete from pillarbox.adopted a using written w where w.status = 'delivered' and a.event_id = w.event_id
 ), left_alone as (
   update pillarbox.adopted a
-  set behind = f.place is null or coalesce(f.is_due, false), ended = {ended}
-  from family f where a.event_id = f.event_id and f.event_id not in (select event_id from told)
+  set write_back_pending = f.place is null or coalesce(f.is_due, false), ended = {ended}
+  from family f where a.event_id = f.event_id and f.event_id not in (select event_id from written)
 )
-select count(*) from told",
+select count(*) from written",
             table = quoted_table(&self.layout.table),
             is_its_row = self.is_its_row("n"),
-            mark = self.mark(),
+            fingerprint = self.fingerprint(),
             members = family("status, attempts, next_attempt_at, last_error"),
             error = format_args!(
                 "(select last_error from ({}) as member where last_error is not null order by updated_at desc limit 1)",
                 family("last_error, updated_at")
             ),
-            told = self.told(),
+            write = self.write(),
             is_due = match &self.layout.status {
                 Status::Presence => "m.status = 'delivered'",
                 Status::Processed | Status::Code { .. } =>
-                    "m.status <> 'processing' and (n.mark = s.says or m.status = 'delivered')",
+                    "m.status <> 'processing' and (n.fingerprint = s.fingerprint or m.status = 'delivered')",
             },
             ended = match &self.layout.status {
-                // Its row is there or it is not, and says no more: only the note tells that it is given up on, or no longer.
+                // The row has no state but its presence, so only the mapping row knows that the event is dead.
                 Status::Presence => "case when f.place is null then a.ended else f.status = 'dead' end",
                 Status::Processed | Status::Code { .. } => "a.ended",
             },
         )
     }
 
-    /// Writes those that are due. The id beside the place: in a table of several parts each has its own places.
-    fn told(&self) -> String {
+    /// Writes the rows that are due. It compares the id too, because a `ctid` is unique only within one partition.
+    fn write(&self) -> String {
         let table = quoted_table(&self.layout.table);
         let its_row = format!("s.ctid = f.place and {}", self.is_its_row("f"));
         match &self.layout.status {
@@ -95,7 +95,7 @@ select count(*) from told",
         }
     }
 
-    /// The source's own columns as the family's state has them.
+    /// The table's own columns, by the state of the family.
     fn set(&self) -> String {
         let layout = self.layout;
         let mut set: Vec<String> = Vec::new();
@@ -172,7 +172,7 @@ select count(*) from told",
         set.join(", ")
     }
 
-    /// Where no row is left to count, it stays what it was.
+    /// The counter. It stays as it was if the event has no native rows.
     fn counter(&self, own: &str) -> String {
         let counted = match self.layout.counts {
             Counts::Claims => "f.attempts",
@@ -186,9 +186,9 @@ select count(*) from told",
             &self.layout.status,
             self.layout.max_attempts,
         ) {
-            // The last attempt is no retry any more.
+            // The column limits retries, so the last attempt must not raise the counter above it.
             (Some(column), _, _) => format!("least({counted}, s.{})", quoted(column)),
-            // Nothing else tells that the row is given up on, also if it was refused at the first attempt.
+            // Only the counter shows that a row is dead, also if the first attempt was rejected.
             (None, Status::Processed, Some(most)) => {
                 format!("case f.status when 'dead' then greatest({counted}, {most}) else {counted} end")
             }

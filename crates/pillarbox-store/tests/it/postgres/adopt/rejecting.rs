@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use pillarbox::{Delivery, StoreError};
-use pillarbox_store::store::{ImportRequest, Settlement};
-use pillarbox_store::stores::postgres::adopt::Source;
+use pillarbox_store::adopt::ImportRequest;
+use pillarbox_store::store::Settlement;
+use pillarbox_store::stores::postgres::adopt::Table;
 use pillarbox_store::{Operate, Store, Verdict};
 use uuid::Uuid;
 
-use super::harness::{Adopted, settlement};
+use super::harness::{Adopted, importer, settlement};
 use super::seeds::{ARAP, ORDER_SERVICE, REDIVER};
 use crate::patience::PATIENCE;
 
@@ -56,8 +57,8 @@ async fn a_table_that_refuses_to_be_told_of_one_row_is_told_of_the_others() {
             let expected = if *id == poison { "NEW" } else { "SENT" };
             assert_eq!(adopted.row(*id).await["status"], expected);
         }
-        let sources = adopted.outbox.store.adopted_tables().await.expect("counts");
-        assert_eq!(sources[0].behind, 1, "{sources:?}");
+        let tables = adopted.outbox.store.adopted_tables().await.expect("counts");
+        assert_eq!(tables[0].pending_write_backs, 1, "{tables:?}");
     }
     let next = adopted.produce().await;
     assert_eq!(adopted.import().await.rows, 1, "the table goes on");
@@ -71,9 +72,9 @@ async fn a_table_that_refuses_to_be_told_of_one_row_is_told_of_the_others() {
 
 #[tokio::test]
 async fn delivered_rows_that_cannot_be_deleted_keep_nothing_from_being_taken_over() {
-    let adopted = Adopted::with(ORDER_SERVICE, |source| Source {
+    let adopted = Adopted::with(ORDER_SERVICE, |table| Table {
         prune: Some(Duration::from_secs(60)),
-        ..source
+        ..table
     })
     .await;
     let id = adopted.produce().await;
@@ -99,7 +100,8 @@ async fn whoever_asks_to_import_waits_for_nobodys_round() {
         worker: Uuid::new_v4(),
         ..adopted.request()
     };
-    let asked = tokio::time::timeout(PATIENCE / 2, adopted.outbox.store.import(&rival)).await;
+    let importer = importer(&adopted.outbox.store);
+    let asked = tokio::time::timeout(PATIENCE / 2, importer.import(&rival)).await;
     assert_eq!(asked.expect("it does not wait").expect("asks").rows, 0);
     round.rollback().await.expect("lets go");
     adopted.clean_up().await;

@@ -1,4 +1,4 @@
--- How many notes lock_adopted.sql would lock if it waited for all of them.
+-- How many mapping rows lock_mapping.sql would lock if it waited for all of them.
 -- $1 rows
 select count(*) from pillarbox.adopted a
 where a.event_id = any(array(

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use pillarbox::StoreError;
-use pillarbox_store::stores::postgres::adopt::Source;
+use pillarbox_store::stores::postgres::adopt::Table;
 use pillarbox_store::stores::postgres::{Duty, Postgres};
-use pillarbox_store::{Operate, Scope, Store, Verdict};
+use pillarbox_store::{Operate, Scope, Verdict};
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::super::rights::{drop_role, on_duty};
-use super::harness::{Adopted, dead, retry};
+use super::harness::{Adopted, dead, importer, retry};
 use super::seeds::{DEBEZIUM, ORDER_SERVICE, Seed};
 
 /// The statements of the manual, without comments.
@@ -46,8 +46,8 @@ impl Allowed {
 
     /// As the role sees it.
     async fn adopt(&self) -> Result<(), String> {
-        let source = pruned(self.adopted.source());
-        let adopted = self.store.adopt(&[source]).await;
+        let table = pruned(self.adopted.table());
+        let adopted = self.store.adopt(&[table]).await;
         adopted.map_err(|error| error.to_string())
     }
 
@@ -68,11 +68,11 @@ impl Allowed {
     }
 }
 
-fn pruned(source: Source) -> Source {
-    let prune = source.layout.processed_at.is_some();
-    Source {
+fn pruned(table: Table) -> Table {
+    let prune = table.layout.processed_at.is_some();
+    Table {
         prune: prune.then_some(Duration::from_secs(86_400)),
-        ..source
+        ..table
     }
 }
 
@@ -183,7 +183,10 @@ async fn assert_refused(grants: &[String], expected: &str) {
             assert!(checked.to_string().contains(&expected), "{expected}: {checked}");
             allowed.adopted.produce().await;
             let request = allowed.adopted.request();
-            let refused = allowed.store.import(&request).await.expect_err("may not begin");
+            let refused = importer(&allowed.store)
+                .import(&request)
+                .await
+                .expect_err("may not begin");
             assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
             refused.to_string()
         }

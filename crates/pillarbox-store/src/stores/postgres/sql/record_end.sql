@@ -1,5 +1,5 @@
--- Notes how events ended that have no rows left: given up on, or done because nobody wanted them.
--- $1 events   $2 given up on?
+-- Records how events ended that have no rows left: dead, or delivered because no route matches.
+-- $1 events   $2 dead?
 -- Index: the primary keys of adopted and outbox_events, outbox_events_siblings.
 update pillarbox.adopted a set ended = $2
 where a.event_id = any($1) and a.ended <> $2

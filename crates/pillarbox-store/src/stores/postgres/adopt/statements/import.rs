@@ -1,11 +1,11 @@
-//! Taking rows over: each as the native row that it becomes.
+//! Imports rows: each becomes a native row.
 
 use super::literal;
-use super::table::Table;
+use super::typed_layout::TypedLayout;
 use crate::stores::postgres::adopt::inspect::{quoted, quoted_table};
 use crate::stores::postgres::adopt::layout::Payload;
 
-/// What a row is taken over with, apart from its id.
+/// The columns that an import writes, apart from the id.
 const WRITTEN: &[&str] = &[
     "seq",
     "namespace",
@@ -28,20 +28,25 @@ const WRITTEN: &[&str] = &[
     "created_at",
 ];
 
-impl Table<'_> {
-    /// A row that is new here is inserted without asking whether it is there (`on conflict` costs a fifth of the whole): what
-    /// was here before is known from having looked, and one importer at a time works on a table.
+impl TypedLayout<'_> {
+    /// New rows are inserted without `on conflict`, which would cost a fifth of the import. The statement has looked for
+    /// existing events before, and a table has one importer at a time.
     pub(super) fn import(&self, floor: &[String]) -> String {
         let branches = self.branches();
         let with: Vec<String> = (0..)
             .zip(&branches)
-            .map(|(n, branch)| format!("branch_{n} as materialized (\n  {}\n)", self.taken(branch, floor)))
+            .map(|(n, branch)| {
+                format!(
+                    "branch_{n} as materialized (\n  {}\n)",
+                    self.live_rows(branch, floor)
+                )
+            })
             .collect();
         let all: Vec<String> = (0..branches.len())
             .map(|n| format!("select * from branch_{n}"))
             .collect();
-        let places: Vec<String> = (0..self.order().len()).map(|n| format!("place_{n}")).collect();
-        let each = |form: fn(&String) -> String| places.iter().map(form).collect::<Vec<_>>().join(", ");
+        let positions: Vec<String> = (0..self.order().len()).map(|n| format!("position_{n}")).collect();
+        let each = |form: fn(&String) -> String| positions.iter().map(form).collect::<Vec<_>>().join(", ");
         let set: Vec<String> = WRITTEN
             .iter()
             .map(|column| format!("{column} = n.{column}"))
@@ -49,51 +54,52 @@ impl Table<'_> {
         format!(
             "with {with}, live as materialized (
   select * from ({all}) as l
-  order by {places}
+  order by {positions}
   limit $2
 ), numbered as materialized (
   select l.*, nextval('pillarbox.outbox_seq') as seq, {dedupe_key} as dedupe_key,
     case when due_at > now() and isfinite(due_at) then due_at else created_at end as next_attempt_at,
-    (select true from pillarbox.outbox_events e where e.id = l.id) as was_here
+    (select true from pillarbox.outbox_events e where e.id = l.id) as exists_already
   from live l
-), born as (
+), inserted as (
   insert into pillarbox.outbox_events (id, {columns})
-  select id, {columns} from numbered where was_here is null order by seq
+  select id, {columns} from numbered where exists_already is null order by seq
   returning id
-), again as (
+), restarted as (
   update pillarbox.outbox_events e set {set}, unordered = false, destination = null, status = 'pending',
     locked_by = null, locked_until = null, claim_id = null, last_error = null, updated_at = now(), delivered_at = null
   from numbered n
-  where e.id = any(array(select id from numbered where was_here)) and e.id = n.id
+  where e.id = any(array(select id from numbered where exists_already)) and e.id = n.id
     and e.status || '' <> 'processing' and e.parent_id is null
   returning e.id
-), taken as materialized (
-  select id from born union all select id from again
-), gone as (
+), imported as materialized (
+  select id from inserted union all select id from restarted
+), old_siblings as (
   delete from pillarbox.outbox_events o
-  where o.parent_id = any(array(select id from taken)) and o.status || '' <> 'processing'
-), noted as (
-  insert into pillarbox.adopted (source, source_id, event_id, mark)
-  select $1, source_id, id, mark from numbered where not was_noted and id in (select id from taken)
-), noted_again as (
-  update pillarbox.adopted a set source = $1, source_id = n.source_id, mark = n.mark, ended = false, behind = false
+  where o.parent_id = any(array(select id from imported)) and o.status || '' <> 'processing'
+), mapped as (
+  insert into pillarbox.adopted (adopted_table, row_id, event_id, fingerprint)
+  select $1, row_id, id, fingerprint from numbered where not is_mapped and id in (select id from imported)
+), mapped_again as (
+  update pillarbox.adopted a set adopted_table = $1, row_id = n.row_id, fingerprint = n.fingerprint, ended = false,
+    write_back_pending = false
   from numbered n
-  where a.event_id = any(array(select id from numbered where was_noted)) and a.event_id = n.id
-    and n.id in (select id from taken)
+  where a.event_id = any(array(select id from numbered where is_mapped)) and a.event_id = n.id
+    and n.id in (select id from imported)
 )
-select (select count(*) from taken), (select array[{texts}] from live order by {last} limit 1)",
+select (select count(*) from imported), (select array[{texts}] from live order by {last} limit 1)",
             with = with.join(", "),
             all = all.join(" union all "),
-            places = places.join(", "),
+            positions = positions.join(", "),
             dedupe_key = self.free_dedupe_key(),
             columns = WRITTEN.join(", "),
             set = set.join(", "),
-            texts = each(|place| format!("{place}::text")),
-            last = each(|place| format!("{place} desc")),
+            texts = each(|position| format!("{position}::text")),
+            last = each(|position| format!("{position} desc")),
         )
     }
 
-    /// The idempotency key, unless another event has it: the table had no rule of that kind.
+    /// The dedupe key, unless another event has it. The adopted table may allow duplicates.
     fn free_dedupe_key(&self) -> &'static str {
         if self.layout.dedupe_key.is_none() {
             return "null::text";
@@ -104,10 +110,10 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
     ) then own_key end"
     }
 
-    /// Rows of one branch that are to be taken over, as what they become; locked. After the floor, if there is one.
+    /// The rows to import of one branch, in native columns. Locks them. Begins after the floor, if there is one.
     ///
-    /// Each looks for its note by itself (lateral): the planner would read all that is noted for a batch.
-    fn taken(&self, branch: &str, floor: &[String]) -> String {
+    /// Each row looks up its mapping row (lateral). Otherwise the planner would read all mapping rows for a batch.
+    fn live_rows(&self, branch: &str, floor: &[String]) -> String {
         let [json, body, content_type] = self.content();
         let layout = self.layout;
         let version = layout.event_version.as_ref().map_or_else(
@@ -116,9 +122,9 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
         );
         let (_, table_name) = layout.names();
         let order = self.order();
-        let places: Vec<String> = (0..)
+        let positions: Vec<String> = (0..)
             .zip(&order)
-            .map(|(n, by)| format!("{by} as place_{n}"))
+            .map(|(n, by)| format!("{by} as position_{n}"))
             .collect();
         let order = order.join(", ");
         let after = if floor.is_empty() {
@@ -127,26 +133,26 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
             format!(" and ({order}) > ({})", floor.join(", "))
         };
         format!(
-            "select {id_text} as source_id, {event_id} as id, {mark} as mark,
-    coalesce({namespace}, {source}) as namespace, coalesce({topic}, {table_name}) as topic,
+            "select {id_text} as row_id, {event_id} as id, {fingerprint} as fingerprint,
+    coalesce({namespace}, {name}) as namespace, coalesce({topic}, {table_name}) as topic,
     {event_type} as event_type, {version} as event_version, {aggregate_type} as aggregate_type,
     {aggregate_id} as aggregate_id, {tenant} as tenant_id, {dedupe_key} as own_key,
     {ordering_key} as ordering_key, {severity} as severity, {json} as payload, {body} as body,
     {content_type} as content_type, {headers} as headers, {attempts} as attempts, {max_attempts} as max_attempts,
-    {due_at} as due_at, {created_at} as created_at, a.event_id is not null as was_noted, {places}
+    {due_at} as due_at, {created_at} as created_at, a.event_id is not null as is_mapped, {positions}
   from {table} s left join lateral (
     select * from pillarbox.adopted a where a.event_id = {event_id} offset 0
   ) as a on true
-  where {branch} and {due}{after} and (a.event_id is null or {is_anew})
+  where {branch} and {due}{after} and (a.event_id is null or {is_reset})
   order by {order}
   limit $2
   for update of s skip locked",
             id_text = self.id_text(),
             event_id = self.event_id(),
-            mark = self.mark(),
-            is_anew = self.is_anew(),
+            fingerprint = self.fingerprint(),
+            is_reset = self.is_reset(),
             namespace = self.text(layout.namespace.as_ref()),
-            source = literal(self.source),
+            name = literal(self.name),
             topic = self.text(layout.topic.as_ref()),
             table_name = literal(table_name),
             event_type = self.text(layout.event_type.as_ref()),
@@ -161,23 +167,23 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
             max_attempts = self.max_attempts(),
             due_at = self.due_at(),
             created_at = self.created_at(),
-            places = places.join(", "),
+            positions = positions.join(", "),
             table = quoted_table(&layout.table),
             due = self.due(),
         )
     }
 
-    /// Is a row that is noted to be taken over nevertheless? If a person reset it after it was over; or if it is noted for
-    /// a source that nobody imports from, such as this one under an earlier name.
-    fn is_anew(&self) -> String {
+    /// Is a row with a mapping row imported again? Yes if others reset it after it ended. Yes too if it is mapped under a
+    /// name that no worker imports, such as an earlier name of this table.
+    fn is_reset(&self) -> String {
         format!(
-            "case when a.source = $1 then a.ended and not a.behind and a.mark <> {mark}
-    else (select true from pillarbox.importers i where i.source = a.source and i.until > now()) is null end",
-            mark = self.mark()
+            "case when a.adopted_table = $1 then a.ended and not a.write_back_pending and a.fingerprint <> {fingerprint}
+    else (select true from pillarbox.importers i where i.adopted_table = a.adopted_table and i.leased_until > now()) is null end",
+            fingerprint = self.fingerprint()
         )
     }
 
-    /// The place of the last row that was taken, each part as the column has it.
+    /// The position of the last imported row, in the types of the columns.
     pub(super) fn floor(&self) -> Vec<String> {
         let columns = self.layout.order.iter().chain([&self.layout.id]);
         (1..)
@@ -186,7 +192,7 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
             .collect()
     }
 
-    /// May it be sent now?
+    /// Is the row due?
     fn due(&self) -> String {
         match &self.layout.due_at {
             Some(column) => {
@@ -217,7 +223,7 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
         }
     }
 
-    /// JSON, bytes, media type.
+    /// The columns `payload`, `body` and `content_type`.
     fn content(&self) -> [String; 3] {
         let media_type = |otherwise: &str| match &self.layout.content_type {
             Some(said) => format!("{}::text", literal(said)),
@@ -245,7 +251,7 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
                         format!("coalesce(s.{name}, '')"),
                         media_type("null::text"),
                     ],
-                    // Text arrives as it was written, to the last blank.
+                    // Text is sent byte for byte.
                     _ => [
                         "'null'::jsonb".to_owned(),
                         format!("convert_to(coalesce(s.{name}::text, ''), 'UTF8')"),
@@ -283,7 +289,7 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
 
     fn created_at(&self) -> String {
         match &self.layout.created_at {
-            // Some libraries write a date that was never set as the beginning of time.
+            // Some libraries write `-infinity` for a date that was never set.
             Some(column) => {
                 let time = self.read_time(column);
                 format!("case when isfinite({time}) then least({time}, now()) else now() end")
@@ -292,7 +298,7 @@ select (select count(*) from taken), (select array[{texts}] from live order by {
         }
     }
 
-    /// When it is due, if that is not at once.
+    /// When the row is due, if not at once.
     fn due_at(&self) -> String {
         let layout = self.layout;
         if let Some(column) = &layout.due_at {

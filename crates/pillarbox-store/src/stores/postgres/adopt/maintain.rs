@@ -1,0 +1,83 @@
+//! Prunes delivered rows of an adopted table, and counts rows with an unknown status.
+//!
+//! Both may read the whole table if it lacks an index. So they run apart from the import, with a time limit, and a failure
+//! is only logged.
+
+use sqlx::AssertSqlSafe;
+
+use super::statements::Adoption;
+use crate::adopt::Imported;
+use crate::operate::MOST_UNKNOWN;
+use crate::store::StoreError;
+use crate::stores::postgres::{Inner, Transaction, store_error};
+
+/// How many delivered rows are pruned at once.
+const PRUNED: usize = 5000;
+
+pub(super) async fn maintain(inner: &Inner, adoption: &Adoption, imported: &mut Imported) {
+    let table = adoption.name();
+    match prune(inner, adoption).await {
+        Ok(pruned) => {
+            imported.pruned = pruned;
+            imported.more_to_prune = pruned == PRUNED;
+        }
+        Err(error) => tracing::warn!(
+            table,
+            %error,
+            "pruning adopted table failed; an index on its delivery time makes this fast"
+        ),
+    }
+    match count_unknown(inner, adoption).await {
+        Ok(unknown) => imported.unknown_status = unknown,
+        Err(error) => tracing::warn!(
+            table,
+            %error,
+            "counting unknown statuses failed; an index on the status makes this fast"
+        ),
+    }
+}
+
+/// Counts rows with a status that the layout does not know.
+pub(super) async fn count_unknown(inner: &Inner, adoption: &Adoption) -> Result<Option<usize>, StoreError> {
+    let Some(statement) = &adoption.count_unknown else {
+        return Ok(None);
+    };
+    let mut transaction = begin_brief(inner).await?;
+    let count: i64 = sqlx::query_scalar(AssertSqlSafe(statement.clone()))
+        .bind(i64::try_from(MOST_UNKNOWN).unwrap_or(i64::MAX))
+        .persistent(false)
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(usize::try_from(count).ok())
+}
+
+async fn prune(inner: &Inner, adoption: &Adoption) -> Result<usize, StoreError> {
+    let Some(statement) = &adoption.prune else {
+        return Ok(0);
+    };
+    let mut transaction = begin_brief(inner).await?;
+    let count: i64 = sqlx::query_scalar(AssertSqlSafe(statement.clone()))
+        .bind(adoption.name())
+        .bind(i64::try_from(PRUNED).unwrap_or(i64::MAX))
+        .persistent(false)
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(usize::try_from(count).unwrap_or_default())
+}
+
+/// Begins a transaction whose statements end well before the store's own timeout.
+async fn begin_brief(inner: &Inner) -> Result<Transaction, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let limit = (inner.options.timeout / 3).as_millis().max(1);
+    sqlx::raw_sql(AssertSqlSafe(format!(
+        "set local statement_timeout = '{limit}ms'"
+    )))
+    .execute(&mut *transaction)
+    .await
+    .map_err(store_error)?;
+    Ok(transaction)
+}
