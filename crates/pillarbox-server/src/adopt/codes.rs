@@ -1,4 +1,4 @@
-//! Which value of a status column is what.
+//! Finds the meaning of the codes in a status column.
 
 use pillarbox_store::stores::postgres::adopt::Status;
 
@@ -44,7 +44,7 @@ const DEAD: &[&str] = &[
     "exhausted",
 ];
 
-/// What the codes of a column mean, and what of that is a guess.
+/// The meaning of a column's codes, and which of it is a guess.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Meaning {
     pub(crate) status: Status,
@@ -52,7 +52,7 @@ pub(crate) struct Meaning {
     pub(crate) guesses: Vec<String>,
 }
 
-/// Reads the codes of a column; `None` if none of them can mean that a row waits.
+/// Reads the codes of a column. `None` if no code can mean pending.
 pub(crate) fn meaning(column: &str, is_number: bool, codes: &[String]) -> Option<Meaning> {
     if is_number {
         return numbers(column, codes);
@@ -69,7 +69,7 @@ pub(crate) fn meaning(column: &str, is_number: bool, codes: &[String]) -> Option
         Some(code) => code,
         None if codes.is_empty() => {
             guesses.push(format!(
-                "the table does not say which codes `{column}` has: fill them in"
+                "the codes of `{column}` are unknown, because the table has none: fill them in"
             ));
             "pending".to_owned()
         }
@@ -79,12 +79,12 @@ pub(crate) fn meaning(column: &str, is_number: bool, codes: &[String]) -> Option
         let loud = pending.chars().all(|c| !c.is_lowercase());
         let code = if loud { "SENT" } else { "sent" };
         guesses.push(format!(
-            "no code of `{column}` that is in use means sent: `{code}` is a guess"
+            "no code in `{column}` means delivered: `{code}` is a guess"
         ));
         code.to_owned()
     });
     let (failed, dead) = match (find(FAILED), find(DEAD)) {
-        // With one word for both, a row that will be tried again stays pending.
+        // With one code for both, a row that will be retried stays pending.
         (failed, None) => (None, failed),
         (failed, dead) => (failed, dead),
     };
@@ -119,15 +119,15 @@ fn numbers(column: &str, codes: &[String]) -> Option<Meaning> {
     };
     Some(Meaning {
         status,
-        why: "a number for each state".to_owned(),
+        why: "it holds numbers".to_owned(),
         guesses: vec![format!(
-            "numbers say nothing: that 0 of `{column}` is pending, 1 is sent and 2 given up is a guess"
+            "`{column}` holds numbers: 0 for pending, 1 for delivered and 2 for dead is a guess"
         )],
     })
 }
 
-/// A column that is true for what was sent.
-pub(crate) fn truth(column: &str) -> Status {
+/// A boolean column that is true for delivered rows.
+pub(crate) fn boolean(column: &str) -> Status {
     Status::Code {
         column: column.to_owned(),
         pending: "false".to_owned(),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_row_is_dead_unless_there_is_another_word_for_that() {
+    fn failed_means_dead_unless_there_is_another_code_for_dead() {
         let Some(Meaning {
             status: Status::Code { failed, dead, .. },
             guesses,
@@ -198,9 +198,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_guessed_and_said() {
+    fn unknown_codes_are_guessed_with_a_warning() {
         assert!(!codes(&[]).expect("a guess").guesses.is_empty());
         assert!(!codes(&["NEW"]).expect("a guess").guesses.is_empty());
-        assert_eq!(codes(&["draft", "published"]), None, "nothing of it waits");
+        assert_eq!(codes(&["draft", "published"]), None, "no code means pending");
     }
 }

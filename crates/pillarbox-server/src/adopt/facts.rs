@@ -1,4 +1,4 @@
-//! What the database says about a table. Reads only, and never more than a part of a large one.
+//! Reads what the database knows about a table. Of a large table it reads only a part.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 use super::propose::{Facts, Sample};
 use super::roles::{self, Kind};
 
-/// How many rows are looked at for the codes in use, and how many codes are too many.
+/// How many rows are read to find the codes in use, and how many codes are kept.
 const LOOKED_AT: i64 = 10_000;
 const MOST_CODES: i64 = 50;
-/// How many payloads are read to see whether they are JSON, and how long one may be.
+/// How many payloads are tested for JSON, and their longest length in bytes.
 const SAMPLED: i64 = 100;
 const LONGEST: i64 = 65_536;
-/// How many rows in somebody's hands are counted.
-const MOST_HELD: i64 = 1000;
+/// How many leased rows are counted.
+const MOST_LEASED: i64 = 1000;
 
 const FIND: &str = "select n.nspname::text, c.relkind::text
 from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass($1)";
@@ -46,14 +46,14 @@ where relid = to_regclass($1) or relid in (select relid from pg_partition_tree(t
 
 /// Why there are no facts.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// It is not a table, or not there.
+pub(crate) enum FactsError {
+    /// It does not exist, or is not a table.
     NoTable(String),
-    /// The database.
+    /// The database failed.
     Database(StoreError),
 }
 
-impl From<sqlx::Error> for Trouble {
+impl From<sqlx::Error> for FactsError {
     fn from(error: sqlx::Error) -> Self {
         Self::Database(match error {
             sqlx::Error::Database(answer) => StoreError::Other(answer.to_string()),
@@ -62,12 +62,12 @@ impl From<sqlx::Error> for Trouble {
     }
 }
 
-/// Reads what there is to know about a table.
-pub(crate) async fn read(connection: &mut PgConnection, table: &str) -> Result<Facts, Trouble> {
+/// Reads the facts about a table.
+pub(crate) async fn read(connection: &mut PgConnection, table: &str) -> Result<Facts, FactsError> {
     let table = find(connection, table).await?;
     let at = quoted_table(&table);
     let layout = Layout::new(&table, "", Payload::Columns(Vec::new()));
-    let columns = columns(connection, &layout).await.map_err(Trouble::Database)?;
+    let columns = columns(connection, &layout).await.map_err(FactsError::Database)?;
     let keys = texts(connection, KEYS, &[&at]).await?;
     let mut codes = BTreeMap::new();
     if let Some(column) = roles::status(&columns) {
@@ -76,7 +76,7 @@ pub(crate) async fn read(connection: &mut PgConnection, table: &str) -> Result<F
     }
     let sample = match roles::payload(&columns) {
         Some((column, _)) if roles::kind(column) == Kind::Text => {
-            Some(sampled(connection, &at, &column.name).await?)
+            Some(sample(connection, &at, &column.name).await?)
         }
         Some(_) | None => None,
     };
@@ -89,8 +89,8 @@ pub(crate) async fn read(connection: &mut PgConnection, table: &str) -> Result<F
     })
 }
 
-/// Are these texts JSON?
-async fn sampled(connection: &mut PgConnection, at: &str, column: &str) -> Result<Sample, Trouble> {
+/// Reads some payloads, and counts those that are not JSON.
+async fn sample(connection: &mut PgConnection, at: &str, column: &str) -> Result<Sample, FactsError> {
     let name = quoted(column);
     let texts = format!(
         "select {name}::text from {at} where octet_length({name}::text) <= {LONGEST} limit {SAMPLED}"
@@ -108,7 +108,7 @@ async fn sampled(connection: &mut PgConnection, at: &str, column: &str) -> Resul
 }
 
 /// The table's name with its schema.
-async fn find(connection: &mut PgConnection, table: &str) -> Result<String, Trouble> {
+async fn find(connection: &mut PgConnection, table: &str) -> Result<String, FactsError> {
     let row = sqlx::query(FIND)
         .bind(quoted_table(table))
         .persistent(false)
@@ -121,21 +121,21 @@ async fn find(connection: &mut PgConnection, table: &str) -> Result<String, Trou
             [] => String::new(),
             found => format!("; there is {}", found.join(", ")),
         };
-        let message = format!("there is no table {table}, or this role may not see it{hint}");
-        return Err(Trouble::NoTable(message));
+        let message = format!("table {table} does not exist, or this role may not see it{hint}");
+        return Err(FactsError::NoTable(message));
     };
     let (schema, kind): (String, String) = (row.try_get(0)?, row.try_get(1)?);
     if !matches!(kind.as_str(), "r" | "p") {
-        return Err(Trouble::NoTable(format!(
-            "{table} is not a table, and what became of a row is written to tables only"
+        return Err(FactsError::NoTable(format!(
+            "{table} is not a table, so states cannot be written back to it"
         )));
     }
     let name = table.split_once('.').map_or(table, |(_, name)| name);
     Ok(format!("{schema}.{name}"))
 }
 
-/// What a column may say, by its type or a check, and what it says.
-async fn codes_of(connection: &mut PgConnection, at: &str, column: &str) -> Result<Vec<String>, Trouble> {
+/// The codes that a column can have, by its type or a check, and those that it has.
+async fn codes_of(connection: &mut PgConnection, at: &str, column: &str) -> Result<Vec<String>, FactsError> {
     let mut codes = texts(connection, LABELS, &[at, column]).await?;
     for check in texts(connection, CHECKS, &[at, column]).await? {
         codes.extend(literals(&check));
@@ -161,7 +161,7 @@ async fn texts(
     connection: &mut PgConnection,
     statement: &'static str,
     values: &[&str],
-) -> Result<Vec<String>, Trouble> {
+) -> Result<Vec<String>, FactsError> {
     let mut query = sqlx::query_scalar(statement).persistent(false);
     for value in values {
         query = query.bind(*value);
@@ -169,12 +169,12 @@ async fn texts(
     Ok(query.fetch_all(connection).await?)
 }
 
-/// The texts between quotes in a constraint, as PostgreSQL writes it.
+/// The string literals in a constraint, as PostgreSQL prints it.
 fn literals(check: &str) -> Vec<String> {
     check.split('\'').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// How many rows were changed and deleted in a while, by whomever.
+/// How many rows were updated and deleted while watching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Changes {
     pub(crate) updated: i64,
@@ -187,12 +187,12 @@ impl Changes {
     }
 }
 
-/// Looks twice, this far apart.
+/// Counts the changes of this time.
 pub(crate) async fn watch(
     connection: &mut PgConnection,
     table: &str,
     time: Duration,
-) -> Result<Changes, Trouble> {
+) -> Result<Changes, FactsError> {
     let before = changes(connection, table).await?;
     tokio::time::sleep(time).await;
     let after = changes(connection, table).await?;
@@ -202,7 +202,7 @@ pub(crate) async fn watch(
     })
 }
 
-async fn changes(connection: &mut PgConnection, table: &str) -> Result<Changes, Trouble> {
+async fn changes(connection: &mut PgConnection, table: &str) -> Result<Changes, FactsError> {
     let row = sqlx::query(CHANGES)
         .bind(quoted_table(table))
         .persistent(false)
@@ -214,8 +214,8 @@ async fn changes(connection: &mut PgConnection, table: &str) -> Result<Changes, 
     })
 }
 
-/// How many rows somebody is working on right now, as the table says.
-pub(crate) async fn held(connection: &mut PgConnection, layout: &Layout) -> Result<i64, Trouble> {
+/// How many rows are leased by another program now.
+pub(crate) async fn leased(connection: &mut PgConnection, layout: &Layout) -> Result<i64, FactsError> {
     let Status::Code {
         column,
         processing: Some(code),
@@ -234,7 +234,7 @@ pub(crate) async fn held(connection: &mut PgConnection, layout: &Layout) -> Resu
     let count = format!(
         "select count(*) from (select from {table} where {status}::text = $1 \
          and ({until} > ({time}) at time zone $2 or pg_typeof({until}) = 'timestamptz'::regtype and {until} > {time}) \
-         limit {MOST_HELD}) as held",
+         limit {MOST_LEASED}) as leased",
         table = quoted_table(&layout.table),
         status = quoted(column),
         until = quoted(until),
@@ -248,8 +248,8 @@ pub(crate) async fn held(connection: &mut PgConnection, layout: &Layout) -> Resu
     Ok(count)
 }
 
-/// Does a worker of ours import in this database?
-pub(crate) async fn is_ours(connection: &mut PgConnection, schema: &str) -> Result<bool, Trouble> {
+/// Does a Pillarbox worker import in this database?
+pub(crate) async fn is_imported(connection: &mut PgConnection, schema: &str) -> Result<bool, FactsError> {
     let importers = format!("{}.importers", quoted(schema));
     let there: bool = sqlx::query_scalar("select to_regclass($1) is not null")
         .bind(&importers)
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_tells_its_codes() {
+    fn a_check_constraint_lists_its_codes() {
         let check = "CHECK (((status)::text = ANY ((ARRAY['pending'::character varying, 'done'::character varying])::text[])))";
         assert_eq!(literals(check), ["pending", "done"]);
         assert!(literals("CHECK ((n > 0))").is_empty());

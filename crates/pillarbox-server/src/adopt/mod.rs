@@ -2,18 +2,18 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `facts` | what the database says about a table; reads only |
-//! | `roles` | which column is what, by its name and type |
-//! | `codes` | which value of a status is what |
-//! | `propose` | from facts to a layout, or why there is none |
-//! | `promises` | what holds for a table with such a layout |
-//! | `written` | the layout as it stands in `pillarbox.toml` |
+//! | `facts` | reads what the database knows about a table |
+//! | `roles` | finds the role of a column by its name and type |
+//! | `codes` | finds the meaning of a status code |
+//! | `propose` | turns facts into a layout, or into reasons against one |
+//! | `promises` | lists what Pillarbox promises for a layout |
+//! | `toml` | writes a layout for `pillarbox.toml` |
 //!
-//! **If we die here** nothing was changed: a look leaves no trace.
+//! **If we die here** nothing was changed: all of it only reads.
 
 pub(crate) mod codes;
 pub(crate) mod facts;
 pub(crate) mod promises;
 pub(crate) mod propose;
 pub(crate) mod roles;
-pub(crate) mod written;
+pub(crate) mod toml;

@@ -1,4 +1,4 @@
-//! What holds for a table with such a layout, in sentences.
+//! What Pillarbox promises for a table with this layout, in sentences.
 
 use std::time::Duration;
 
@@ -6,24 +6,23 @@ use pillarbox_store::stores::postgres::adopt::{Layout, Status};
 
 use super::propose::Facts;
 
-/// Which promises hold.
 pub(crate) fn promises(layout: &Layout, facts: &Facts, poll: Duration) -> Vec<String> {
-    let mut said = vec![
-        "at least once: a row is ended only after the destination confirmed it, in one transaction with our own row".to_owned(),
+    let mut promises = vec![
+        "at least once: a row is written back as delivered only after the destination confirmed it, in the transaction that settles it".to_owned(),
         identity(layout, facts),
         order(layout),
         format!(
-            "a new row is found within `poll` ({}): that is the delay to expect, not the second of a native outbox",
+            "delay: a new row is found within `poll` ({})",
             humantime::format_duration(poll)
         ),
-        "one worker at a time takes rows over; several may deliver, and none delivers a row that another one has".to_owned(),
-        given_up(layout),
+        "workers: one at a time imports rows; any number deliver them, and a row is in flight on one worker only".to_owned(),
+        dead(layout),
     ];
-    said.extend(in_processing(layout));
+    promises.extend(in_processing(layout));
     if layout.error.is_some() {
-        said.push("while the destination is away the error is written and nothing is counted: an outage kills no row".to_owned());
+        promises.push("outages: while the destination is unavailable, the error is written back and the counter stays as it is".to_owned());
     }
-    said
+    promises
 }
 
 fn identity(layout: &Layout, facts: &Facts) -> String {
@@ -32,10 +31,10 @@ fn identity(layout: &Layout, facts: &Facts) -> String {
         .iter()
         .any(|it| it.name == layout.id && it.kind == "uuid");
     if is_uuid {
-        format!("consumers know an event by its `{}`", layout.id)
+        format!("event id: the row's `{}`", layout.id)
     } else {
         format!(
-            "consumers know an event by a UUID that is made of its `{}`, always the same",
+            "event id: a UUID derived from the row's `{}`, always the same",
             layout.id
         )
     }
@@ -46,32 +45,36 @@ fn order(layout: &Layout) -> String {
     by.push(format!("`{}`", layout.id));
     let by = by.join(", ");
     match &layout.ordering_key {
-        Some(key) => format!("order: rows of one `{key}` one after another, as they are taken over, by {by}"),
+        Some(key) => format!(
+            "order: rows are imported by {by}; rows with the same `{key}` are delivered one after another"
+        ),
         None => {
             let hint = layout.aggregate_id.as_deref();
             let hint = hint.map_or_else(String::new, |id| {
-                format!("; `ordering_key = \"{id}\"` sends those of one `{id}` one after another")
+                format!(
+                    "; set `ordering_key = \"{id}\"` to deliver rows with the same `{id}` one after another"
+                )
             });
             format!(
-                "order: rows are taken over by {by} and sent side by side, so only as a best effort{hint}"
+                "order: rows are imported by {by} and sent concurrently, so the order is best effort{hint}"
             )
         }
     }
 }
 
-fn given_up(layout: &Layout) -> String {
+fn dead(layout: &Layout) -> String {
     match &layout.status {
         Status::Code { column, dead: Some(code), .. } => {
-            format!("a row that is given up on says so: `{column}` is {code}")
+            format!("dead rows: `{column}` is {code}")
         }
         Status::Processed if layout.attempts.is_some() => {
             let column = layout.attempts.as_deref().unwrap_or_default();
             let most = layout.max_attempts.unwrap_or_default();
-            format!("a row that is given up on says so: `{column}` is {most}")
+            format!("dead rows: `{column}` is {most}")
         }
         Status::Code { .. } | Status::Processed | Status::Presence => {
-            "a row that is given up on stays as it is in the table and is not taken again; `pillarbox events ls --status \
-             dead` lists it"
+            "dead rows: the table does not show them, and they are not imported again; `pillarbox events ls --status dead` \
+             lists them"
                 .to_owned()
         }
     }
@@ -84,9 +87,9 @@ fn in_processing(layout: &Layout) -> Option<String> {
             column,
             ..
         } => Some(format!(
-            "`{code}` is respected while its lease lasts and never written: a row that is on its way keeps its `{column}`"
+            "`{code}` is read and never written: a row in progress keeps its `{column}`"
         )),
         Status::Code { .. } | Status::Processed => None,
-        Status::Presence => Some("a row is deleted when it was delivered".to_owned()),
+        Status::Presence => Some("a row is deleted when it is delivered".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! From what a table is made of to a layout, with a reason for every column. Pure.
+//! Turns facts about a table into a layout, with a reason for every column. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,25 +11,25 @@ use serde::Serialize;
 use super::codes::{self, Meaning};
 use super::roles::{self, Kind};
 
-/// How long a row in processing is somebody's if only the beginning is noted, unless the table is known.
+/// How long a row in processing is leased, if the table has only the time of its lock.
 const STALE: Duration = Duration::from_secs(600);
-/// After how many failures a row is given up on if nothing says so.
+/// After how many attempts a row is dead, if the table has no limit.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// What text is that is nothing else.
+/// The media type of text that is not JSON.
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What the database says about a table.
+/// What the database knows about a table.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
     /// With its schema.
     pub(crate) table: String,
     pub(crate) columns: Vec<Column>,
-    /// Columns that identify a row alone, the primary key first.
+    /// Columns that identify a row, the primary key first.
     pub(crate) keys: Vec<String>,
-    /// The values that a column can have or has, where there are few.
+    /// The values that a column has or can have, if there are few.
     pub(crate) codes: BTreeMap<String, Vec<String>>,
-    /// What was seen of the payload, where it is text.
+    /// Some payloads, if they are text.
     pub(crate) sample: Option<Sample>,
 }
 
@@ -37,23 +37,23 @@ pub(crate) struct Facts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) column: String,
-    /// How many were looked at.
+    /// How many were read.
     pub(crate) rows: usize,
-    /// How many of them are no JSON.
+    /// How many of them are not JSON.
     pub(crate) not_json: usize,
 }
 
 /// A layout, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proposal {
-    /// The built-in one that fits as it is.
+    /// The built-in layout that fits.
     pub(crate) built_in: Option<&'static str>,
     pub(crate) layout: Layout,
     pub(crate) reasons: Vec<Reason>,
     pub(crate) warnings: Vec<String>,
 }
 
-/// Which column was taken for what.
+/// The role of a column, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Reason {
     pub(crate) key: String,
@@ -71,7 +71,7 @@ impl Facts {
     }
 }
 
-/// What fits the table, or everything that speaks against it being an outbox.
+/// The layout that fits the table, or every reason why it cannot be an outbox.
 pub(crate) fn propose(facts: &Facts) -> Result<Proposal, Vec<String>> {
     let best = built_ins()
         .iter()
@@ -82,13 +82,13 @@ pub(crate) fn propose(facts: &Facts) -> Result<Proposal, Vec<String>> {
         Some((name, layout)) => known(name, layout, facts),
         None => described(facts)?,
     };
-    proposal.call_payload(facts);
+    proposal.set_content_type(facts);
     Ok(proposal)
 }
 
 impl Proposal {
-    /// Text is taken for JSON, unless rows say otherwise.
-    fn call_payload(&mut self, facts: &Facts) {
+    /// Text counts as JSON, unless some rows are not.
+    fn set_content_type(&mut self, facts: &Facts) {
         let Some(sample) = facts.sample.as_ref().filter(|sample| sample.not_json > 0) else {
             return;
         };
@@ -97,14 +97,13 @@ impl Proposal {
         }
         self.layout.content_type = Some(TEXT.to_owned());
         self.warnings.push(format!(
-            "`{}` is sent as {TEXT}: {} of {} rows that were looked at are no JSON; say another `content_type` if they are \
-             something else",
+            "`{}` is sent as {TEXT}, because {} of {} sampled rows are not JSON (set `content_type` if it is another type)",
             sample.column, sample.not_json, sample.rows
         ));
     }
 }
 
-/// Is the table made as the layout says?
+/// Does the layout fit the table?
 fn fits(layout: &Layout, facts: &Facts) -> bool {
     let named = layout.named();
     let all_there = named.iter().all(|(_, column)| facts.column(column).is_some());
@@ -118,7 +117,7 @@ fn fits(layout: &Layout, facts: &Facts) -> bool {
         &layout.due_at,
         &layout.locked_until,
     ];
-    let tells = match &layout.status {
+    let shows_state = match &layout.status {
         Status::Code { column, pending, .. } => {
             let used = facts.codes(column);
             let known = codes::known(&layout.status);
@@ -129,14 +128,14 @@ fn fits(layout: &Layout, facts: &Facts) -> bool {
             is_number == numbers
                 && (used.is_empty() || used.iter().any(|code| known.contains(&code.as_str())))
         }
-        // Where the table has another way to tell, rows are not deleted when they were sent.
+        // A table with another way to show the state does not delete delivered rows.
         Status::Presence => {
             let sent = roles::others(&facts.columns, &[]);
             roles::status(&facts.columns).is_none() && sent.iter().all(|(key, _)| *key != "processed_at")
         }
         Status::Processed => roles::status(&facts.columns).is_none(),
     };
-    all_there && times.into_iter().all(is_time) && tells && facts.keys.contains(&layout.id)
+    all_there && times.into_iter().all(is_time) && shows_state && facts.keys.contains(&layout.id)
 }
 
 fn known(name: &'static str, mut layout: Layout, facts: &Facts) -> Proposal {
@@ -150,11 +149,11 @@ fn known(name: &'static str, mut layout: Layout, facts: &Facts) -> Proposal {
     if facts.table != layout.table && facts.table != format!("public.{}", layout.table) {
         layout.table.clone_from(&facts.table);
     }
-    let mut warnings = strangers(&layout, facts, None);
+    let mut warnings = unknown_codes(&layout, facts, None);
     if name == "debezium" {
         warnings.push(
-            "a producer that inserts a row and deletes it in the same transaction is invisible here: Debezium reads it \
-             from the log of the database, Pillarbox reads the table; let such a producer leave the row"
+            "a row that a producer inserts and deletes in one transaction is invisible: Debezium reads the database's log, \
+             Pillarbox reads the table (change such a producer to keep the row)"
                 .to_owned(),
         );
     }
@@ -166,41 +165,40 @@ fn known(name: &'static str, mut layout: Layout, facts: &Facts) -> Proposal {
     }
 }
 
-/// A table that nobody described before.
+/// A table that fits no built-in layout.
 fn described(facts: &Facts) -> Result<Proposal, Vec<String>> {
     let mut against = Vec::new();
     if facts.keys.is_empty() {
         against.push(
-            "no column alone identifies a row: there is neither a primary key of one column nor a unique column that is \
-             never null"
+            "no column alone identifies a row: it needs a primary key of one column, or a unique column that is not null"
                 .to_owned(),
         );
     }
     let payload = roles::payload(&facts.columns);
     if payload.is_none() {
         against.push(
-            "no column looks like a payload: none is called payload, content, data, body or message, and not exactly one \
-             holds JSON"
+            "no column looks like a payload: none is named payload, content, data, body or message, and there is not \
+             exactly one JSON column"
                 .to_owned(),
         );
     }
-    let (tells, found) = tells(facts, payload.map(|(column, _)| column.name.as_str()));
-    if tells.is_none() {
-        against.push(nothing_tells(facts));
+    let (state, found) = state(facts, payload.map(|(column, _)| column.name.as_str()));
+    if state.is_none() {
+        against.push(no_state(facts));
     }
-    let (Some(id), Some((payload, why)), Some(tells), []) =
-        (facts.keys.first(), payload, tells, against.as_slice())
+    let (Some(id), Some((payload, why)), Some(state), []) =
+        (facts.keys.first(), payload, state, against.as_slice())
     else {
         return Err(against);
     };
     let content = Payload::Column(payload.name.clone());
-    let mut draft = Draft::new(Layout::new(&facts.table, id, content), tells.guesses);
+    let mut draft = Draft::new(Layout::new(&facts.table, id, content), state.guesses);
     draft.because("id", id, "it identifies a row");
     draft.because("payload", &payload.name, why);
-    if let Status::Code { column, .. } = &tells.status {
-        draft.because("status", column, &tells.why);
+    if let Status::Code { column, .. } = &state.status {
+        draft.because("status", column, &state.why);
     }
-    draft.layout.status = tells.status;
+    draft.layout.status = state.status;
     for (key, column) in found {
         draft.put(key, column);
     }
@@ -208,8 +206,8 @@ fn described(facts: &Facts) -> Result<Proposal, Vec<String>> {
     Ok(draft.finish(facts))
 }
 
-/// How the table tells what became of a row, and the columns for everything else.
-fn tells<'a>(facts: &'a Facts, payload: Option<&str>) -> (Option<Meaning>, Vec<(&'static str, &'a Column)>) {
+/// How the table shows the state of a row, and the columns for all other roles.
+fn state<'a>(facts: &'a Facts, payload: Option<&str>) -> (Option<Meaning>, Vec<(&'static str, &'a Column)>) {
     let columns = &facts.columns;
     let status = roles::status(columns).and_then(|column| {
         let is_number = roles::kind(column) == Kind::Number;
@@ -217,8 +215,8 @@ fn tells<'a>(facts: &'a Facts, payload: Option<&str>) -> (Option<Meaning>, Vec<(
     });
     let status = status.or_else(|| {
         roles::flag(columns).map(|column| Meaning {
-            status: codes::truth(&column.name),
-            why: "true for what was sent".to_owned(),
+            status: codes::boolean(&column.name),
+            why: "it is true for delivered rows".to_owned(),
             guesses: Vec::new(),
         })
     });
@@ -237,34 +235,34 @@ fn tells<'a>(facts: &'a Facts, payload: Option<&str>) -> (Option<Meaning>, Vec<(
     (status.or(timed), found)
 }
 
-fn nothing_tells(facts: &Facts) -> String {
+fn no_state(facts: &Facts) -> String {
     match roles::status(&facts.columns) {
         Some(column) => format!(
-            "nothing tells what is done: the codes of `{}` are {}, and none of them means that a row waits",
+            "no column shows the state of a row: the codes of `{}` are {}, and none of them means pending",
             column.name,
             facts.codes(&column.name).join(", ")
         ),
-        None => "nothing tells what is done: there is no status and no time of processing; if rows are deleted when they \
-                 were sent, write a layout with `status = { told_by = \"presence\" }` by hand"
+        None => "no column shows the state of a row: there is no status and no time of delivery (if delivered rows are \
+                 deleted, describe the table with `status = { state_by = \"presence\" }`)"
             .to_owned(),
     }
 }
 
-/// Codes that are in use and that the layout does not know.
-fn strangers(layout: &Layout, facts: &Facts, said: Option<&str>) -> Vec<String> {
+/// Warns of codes that the layout does not know.
+fn unknown_codes(layout: &Layout, facts: &Facts, warned: Option<&str>) -> Vec<String> {
     let Status::Code { column, .. } = &layout.status else {
         return Vec::new();
     };
     let known = codes::known(&layout.status);
-    let strange: Vec<&str> = (facts.codes(column).iter().map(String::as_str))
-        .filter(|code| !known.contains(code) && said != Some(code))
+    let unknown: Vec<&str> = (facts.codes(column).iter().map(String::as_str))
+        .filter(|code| !known.contains(code) && warned != Some(code))
         .collect();
-    if strange.is_empty() {
+    if unknown.is_empty() {
         return Vec::new();
     }
     vec![format!(
-        "rows whose `{column}` is {} are left alone and counted: the layout does not know it",
-        strange.join(" or ")
+        "rows whose `{column}` is {} are left alone and counted: the layout does not know this status",
+        unknown.join(" or ")
     )]
 }
 
@@ -273,7 +271,7 @@ struct Draft {
     layout: Layout,
     reasons: Vec<Reason>,
     warnings: Vec<String>,
-    /// A code about which a warning has been said.
+    /// A code that a warning names already.
     left_alone: Option<String>,
 }
 
@@ -325,7 +323,7 @@ impl Draft {
         self.because(key, &column.name, "by its name and type");
     }
 
-    /// What follows from the columns, and what has to be guessed.
+    /// Adds what follows from the columns, and guesses the rest.
     fn complete(&mut self, facts: &Facts) {
         let layout = &mut self.layout;
         layout.order.extend(layout.created_at.clone());
@@ -337,11 +335,11 @@ impl Draft {
             if layout.locked_until.is_none() && layout.locked_at.is_none() {
                 *processing = None;
                 self.warnings.push(format!(
-                    "rows whose `{column}` is {code} are left alone: no column says until when they are somebody's"
+                    "rows whose `{column}` is {code} are left alone: no column has the end of their lease"
                 ));
                 self.left_alone = Some(code);
             } else {
-                // A counter beside a claim that is written down counts claims, unless it speaks of retries.
+                // A counter beside a column for claims counts claims, unless its name says retries.
                 let plain = layout.attempts.as_deref().unwrap_or_default().to_lowercase();
                 if plain.starts_with("attempt") || plain.starts_with("tries") {
                     layout.counts = Counts::Claims;
@@ -351,12 +349,12 @@ impl Draft {
         if layout.locked_until.is_none() && layout.locked_at.is_some() {
             layout.stale = Some(STALE);
             self.warnings
-                .push("that a row in processing is anybody's after 10 minutes is a guess".to_owned());
+                .push("a lease of 10 minutes for rows in processing is a guess".to_owned());
         }
         if matches!(layout.status, Status::Processed) && layout.attempts.is_some() {
             layout.max_attempts = Some(MAX_ATTEMPTS);
             self.warnings.push(format!(
-                "the table does not say after how many failures a row is given up on: {MAX_ATTEMPTS} is a guess"
+                "the table has no limit of attempts: {MAX_ATTEMPTS} is a guess"
             ));
         }
         if layout.namespace.is_some()
@@ -364,8 +362,7 @@ impl Draft {
         {
             self.reasons.retain(|reason| reason.key != "max_retries");
             self.warnings.push(format!(
-                "`{column}` is not heeded: rows with limits of their own are known by the table's name, and here `namespace` \
-                 has another"
+                "`{column}` is ignored: with a `namespace` column, rows cannot have their own limits of attempts"
             ));
         }
         self.check_zones(facts);
@@ -381,15 +378,15 @@ impl Draft {
         if !bare.is_empty() {
             let names: Vec<&str> = bare.into_iter().collect();
             self.warnings.push(format!(
-                "timestamps without a time zone ({}) are taken for UTC; say `time_zone` if they are another's",
+                "timestamps without a time zone ({}) are read as UTC (set `time_zone` if it is another zone)",
                 names.join(", ")
             ));
         }
     }
 
     fn finish(mut self, facts: &Facts) -> Proposal {
-        let said = self.left_alone.as_deref();
-        self.warnings.extend(strangers(&self.layout, facts, said));
+        let warned = self.left_alone.as_deref();
+        self.warnings.extend(unknown_codes(&self.layout, facts, warned));
         Proposal {
             built_in: None,
             layout: self.layout,
@@ -399,7 +396,7 @@ impl Draft {
     }
 }
 
-/// The built-in layout that is nearest, with how many of its columns are there, and of how many.
+/// The nearest built-in layout: its name, how many of its columns exist, and how many it has.
 pub(crate) fn nearest(facts: &Facts) -> Option<(&'static str, usize, usize)> {
     let shares = built_ins().iter().filter_map(|name| {
         let layout = built_in(name)?;

@@ -1,4 +1,4 @@
-//! Which column is what, by its name and type.
+//! Finds the role of a column by its name and type.
 //!
 //! Names are compared without case and underscores, so that `RetryCount` is `retry_count`.
 
@@ -11,17 +11,17 @@ pub(crate) enum Kind {
     Number,
     Time,
     Json,
-    Truth,
+    Boolean,
     Other,
 }
 
-/// What a type of PostgreSQL's is to us. An enum is a text with few values.
+/// The kind of a PostgreSQL type. An enum is `Other`.
 pub(crate) fn kind(column: &Column) -> Kind {
     let name = column.kind.as_str();
     match name {
         "smallint" | "integer" | "bigint" => Kind::Number,
         "json" | "jsonb" => Kind::Json,
-        "boolean" => Kind::Truth,
+        "boolean" => Kind::Boolean,
         "text" | "citext" | "uuid" => Kind::Text,
         _ if name.starts_with("character") => Kind::Text,
         _ if name.starts_with("timestamp") => Kind::Time,
@@ -29,7 +29,7 @@ pub(crate) fn kind(column: &Column) -> Kind {
     }
 }
 
-/// Of which kind a key of the layout can be.
+/// The kind that a key of the layout needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Texts,
@@ -41,7 +41,7 @@ enum Wanted {
 impl Wanted {
     fn allows(self, kind: Kind) -> bool {
         match self {
-            // A number or an enum can be written as a text.
+            // A number or an enum can be cast to text.
             Self::Texts => matches!(kind, Kind::Text | Kind::Number | Kind::Other),
             Self::Numbers => kind == Kind::Number,
             Self::Times => kind == Kind::Time,
@@ -50,7 +50,7 @@ impl Wanted {
     }
 }
 
-/// The keys of a layout in the order in which they choose, with the names that they go by, the usual one first.
+/// The keys of a layout, in the order in which they choose a column. Of the names, the usual one comes first.
 const NAMES: &[(&str, Wanted, &[&str])] = &[
     (
         "event_type",
@@ -207,7 +207,7 @@ fn named<'a>(columns: &'a [Column], names: &[&str], fits: impl Fn(&Column) -> bo
     names.iter().find_map(called)
 }
 
-/// The column with the payload, and why: by its name, or the only one with JSON.
+/// The payload column, and why it was chosen.
 pub(crate) fn payload(columns: &[Column]) -> Option<(&Column, &'static str)> {
     let holds =
         |it: &Column| matches!(kind(it), Kind::Json | Kind::Text) && it.kind != "uuid" || it.kind == "bytea";
@@ -216,23 +216,23 @@ pub(crate) fn payload(columns: &[Column]) -> Option<(&Column, &'static str)> {
     }
     let mut json = columns.iter().filter(|it| kind(it) == Kind::Json);
     match (json.next(), json.next()) {
-        (Some(only), None) => Some((only, "the only column with JSON")),
+        (Some(only), None) => Some((only, "the only JSON column")),
         (Some(_), Some(_)) | (None, _) => None,
     }
 }
 
-/// The column that tells the state by a code.
+/// The column with a status code.
 pub(crate) fn status(columns: &[Column]) -> Option<&Column> {
     let codes = |it: &Column| matches!(kind(it), Kind::Text | Kind::Number | Kind::Other);
     named(columns, STATUSES, codes)
 }
 
-/// The column that says whether a row was sent.
+/// The boolean column that is true for delivered rows.
 pub(crate) fn flag(columns: &[Column]) -> Option<&Column> {
-    named(columns, FLAGS, |it| kind(it) == Kind::Truth)
+    named(columns, FLAGS, |it| kind(it) == Kind::Boolean)
 }
 
-/// Every other key with its column, each column once; `taken` are spoken for.
+/// All other keys with their columns. A column has one role; those in `taken` have one already.
 pub(crate) fn others<'a>(columns: &'a [Column], taken: &[&str]) -> Vec<(&'static str, &'a Column)> {
     let mut taken: Vec<String> = taken.iter().map(|name| (*name).to_owned()).collect();
     let mut found = Vec::new();

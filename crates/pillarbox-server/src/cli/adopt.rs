@@ -1,4 +1,4 @@
-//! `pillarbox adopt`: looks at a table and says how it can be worked on as it is.
+//! `pillarbox adopt`: inspects a table and proposes a layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,34 +10,34 @@ use pillarbox_store::stores::postgres::adopt::{AdoptError, Table, habits};
 use serde_json::{Value, json};
 
 use super::target::Target;
-use crate::adopt::facts::{self, Changes, Trouble};
+use crate::adopt::facts::{self, Changes, FactsError};
 use crate::adopt::promises::promises;
 use crate::adopt::propose::{Facts, Proposal, nearest, propose};
-use crate::adopt::written;
+use crate::adopt::toml;
 use crate::database::{Database, Missing};
 use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
-Changes nothing. Looks at the table, then once more a few seconds later, to see whether somebody
-else works on it: stop that first, or rows are sent twice.
+Changes nothing. Watches the table for a few seconds to find out whether another program changes it.
+Stop that program before you run Pillarbox, or rows are sent twice.
 
 Examples:
   pillarbox adopt --database postgres://app@localhost/shop --table outbox
   pillarbox adopt --table outbox_messages --schema outbox >> pillarbox.toml
   pillarbox adopt --table outbox --json
 
-Exits with 1 if the table cannot be an outbox, and says why.";
+Exits with 1 if the table cannot be an outbox, and prints why.";
 
-/// Proposes a layout.
+/// Inspects a table and proposes a layout.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Adopt {
-    /// The table; its schema may stand before a dot
+    /// Inspect this table, with or without its schema
     #[arg(long, value_name = "NAME")]
     table: String,
 
-    /// The table's schema, if it is not found without
+    /// Look for the table in this schema
     #[arg(long, value_name = "NAME")]
     schema: Option<String>,
 
@@ -54,16 +54,16 @@ pub(crate) struct Adopt {
     #[arg(long, env = "PILLARBOX_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// How long to watch whether somebody else changes rows; 0s looks only once
+    /// Watch for changes by others for this long; 0s does not watch
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
     watch: Duration,
 
-    /// Print JSON; `layout` is the built-in one that fits, or null
+    /// Print JSON; `layout` is the built-in layout that fits, or null
     #[arg(long)]
     json: bool,
 }
 
-/// Everything that there is to say.
+/// What is printed.
 struct Report {
     facts: Facts,
     proposal: Proposal,
@@ -81,7 +81,7 @@ impl Adopt {
         let found = target.find()?;
         let Database::Postgres(store) = Database::open(&found.database, Missing::Refuse).await? else {
             return Err(Failure::usage(
-                "tables are adopted in PostgreSQL only; this is a SQLite file",
+                "adopting a table failed: this database is a SQLite file (use PostgreSQL)",
             ));
         };
         let facts = self.read(&store).await?;
@@ -89,7 +89,7 @@ impl Adopt {
             Ok(proposal) => proposal,
             Err(against) => return self.refuse(&facts.table, &against),
         };
-        if let Some(against) = doubts(&store, &proposal).await? {
+        if let Some(against) = misfit(&store, &proposal).await? {
             return self.refuse(&facts.table, &[against]);
         }
         self.watch(&store, &mut proposal).await?;
@@ -98,7 +98,7 @@ impl Adopt {
         let name = Some(found.database.name.as_str()).filter(|name| *name != "default");
         let report = Report {
             promises: promises(&proposal.layout, &facts, poll),
-            toml: written::toml(&proposal, name),
+            toml: toml::toml(&proposal, name),
             facts,
             proposal,
         };
@@ -118,26 +118,26 @@ impl Adopt {
             .pool()
             .acquire()
             .await
-            .map_err(Trouble::from)
+            .map_err(FactsError::from)
             .map_err(failed)?;
         facts::read(&mut connection, &table).await.map_err(failed)
     }
 
-    /// Is somebody else at work?
+    /// Warns if another program changes the table.
     async fn watch(&self, store: &Postgres, proposal: &mut Proposal) -> Result<(), Failure> {
         let mut connection = store
             .pool()
             .acquire()
             .await
-            .map_err(Trouble::from)
+            .map_err(FactsError::from)
             .map_err(failed)?;
         let table = &proposal.layout.table;
-        let held = facts::held(&mut connection, &proposal.layout)
+        let leased = facts::leased(&mut connection, &proposal.layout)
             .await
             .map_err(failed)?;
-        if held > 0 {
+        if leased > 0 {
             proposal.warnings.push(format!(
-                "{held} rows are in somebody's hands right now: another poller works on this table; stop it first"
+                "{leased} rows are leased by another poller (stop it first)"
             ));
         }
         if self.watch.is_zero() {
@@ -147,10 +147,10 @@ impl Adopt {
             .await
             .map_err(failed)?;
         if changes.any() {
-            let ours = facts::is_ours(&mut connection, store.schema())
+            let imported = facts::is_imported(&mut connection, store.schema())
                 .await
                 .map_err(failed)?;
-            proposal.warnings.push(busy(changes, self.watch, ours));
+            proposal.warnings.push(busy(changes, self.watch, imported));
         }
         Ok(())
     }
@@ -167,23 +167,23 @@ impl Adopt {
     }
 }
 
-fn busy(changes: Changes, time: Duration, ours: bool) -> String {
-    let ours = if ours {
-        " (a Pillarbox worker imports in this database: it may be that one)"
+fn busy(changes: Changes, time: Duration, imported: bool) -> String {
+    let perhaps = if imported {
+        ", perhaps by a Pillarbox worker, which imports in this database"
     } else {
         ""
     };
     format!(
-        "within {} {} rows were updated and {} deleted by somebody else{ours}: stop the other poller first, or rows are \
-         sent twice",
-        humantime::format_duration(time),
+        "another program updated {} rows and deleted {} within {}{perhaps} (stop the other poller first, or rows are sent \
+         twice)",
         changes.updated,
         changes.deleted,
+        humantime::format_duration(time),
     )
 }
 
-/// What the store says against the layout, if anything: it has the last word.
-async fn doubts(store: &Postgres, proposal: &Proposal) -> Result<Option<String>, Failure> {
+/// Why the store rejects the layout, if it does.
+async fn misfit(store: &Postgres, proposal: &Proposal) -> Result<Option<String>, Failure> {
     let table = Table {
         name: "proposal".to_owned(),
         layout: proposal.layout.clone(),
@@ -199,10 +199,10 @@ async fn doubts(store: &Postgres, proposal: &Proposal) -> Result<Option<String>,
     }
 }
 
-fn failed(trouble: Trouble) -> Failure {
-    match trouble {
-        Trouble::NoTable(message) => Failure::failed(message),
-        Trouble::Database(error) => error.into(),
+fn failed(error: FactsError) -> Failure {
+    match error {
+        FactsError::NoTable(message) => Failure::failed(message),
+        FactsError::Database(error) => error.into(),
     }
 }
 
@@ -218,7 +218,7 @@ impl Report {
         for reason in reasons {
             columns.entry(&reason.key).or_default().push(&reason.column);
         }
-        // A list only where there can be several.
+        // A list only if a key has several columns.
         let columns: BTreeMap<&str, Value> = columns
             .into_iter()
             .map(|(key, names)| match names.as_slice() {
@@ -238,7 +238,7 @@ impl Report {
         })
     }
 
-    /// Everything that is not TOML is a comment, so that it can go into the file as it is.
+    /// Prints TOML, with everything else in comments, so that the output can be appended to the file.
     fn print(&self) -> Result<(), Failure> {
         for warning in &self.proposal.warnings {
             eprintln!("warning: {}", output::escape(warning));
@@ -250,12 +250,12 @@ impl Report {
                 output::line(&output::escape(&line))?;
             }
         }
-        output::line("# What holds:")?;
+        output::line("# Promises:")?;
         for promise in &self.promises {
             output::line(&output::escape(&format!("#   {promise}")))?;
         }
         for warning in &self.proposal.warnings {
-            output::line(&output::escape(&format!("# Mind: {warning}")))?;
+            output::line(&output::escape(&format!("# Warning: {warning}")))?;
         }
         output::line(&output::escape_text(&self.toml))
     }
@@ -267,7 +267,7 @@ impl Report {
                 let columns = self.proposal.reasons.iter().map(|reason| &reason.column);
                 let columns: BTreeSet<&String> = columns.collect();
                 format!(
-                    "{table} is as `{name}` has it: all {} columns are there",
+                    "{table} fits the built-in layout `{name}`: all {} columns exist",
                     columns.len()
                 )
             }

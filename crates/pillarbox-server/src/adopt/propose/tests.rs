@@ -226,7 +226,7 @@ fn a_table_that_cannot_be_an_outbox_is_refused_with_every_reason() {
     let against = propose(&customers).expect_err("no outbox");
     assert_eq!(against.len(), 2, "{against:?}");
     assert!(
-        against[0].contains("payload") && against[1].contains("nothing tells"),
+        against[0].contains("payload") && against[1].contains("no column shows the state"),
         "{against:?}"
     );
 
@@ -281,7 +281,7 @@ fn text_that_is_no_json_is_not_called_so() {
             other.layout.content_type.as_deref(),
             Some("text/plain; charset=utf-8")
         );
-        let said = |it: &String| it.contains("2 of 9 rows that were looked at are no JSON");
+        let said = |it: &String| it.contains("2 of 9 sampled rows are not JSON");
         assert!(other.warnings.iter().any(said), "{:?}", other.warnings);
         let json = sampled(facts, 0);
         assert_eq!(json.layout.content_type, None);

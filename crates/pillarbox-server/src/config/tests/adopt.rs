@@ -93,7 +93,7 @@ fn a_table_can_be_described_in_full() {
         "[[adopt]]\ntable = \"shop.mails\"\nid = \"mail_id\"\npayload = [\"subject\", \"text\"]\norder = [\"at\"]\n\
          attempts = \"tries\"\ncounts = \"claims\"\nlocked_at = \"since\"\nstale = \"5m\"\nupdated_at = \"changed\"\n\
          delays = [\"10s\", \"1m\"]\n\
-         status = { told_by = \"code\", column = \"state\", pending = \"N\", processing = \"P\", delivered = \"S\" }",
+         status = { state_by = \"code\", column = \"state\", pending = \"N\", processing = \"P\", delivered = \"S\" }",
     ));
     let table = &config.adopt[0].table;
     let layout = &table.layout;
@@ -271,7 +271,7 @@ fn what_the_database_refuses_is_said_with_its_line() {
     let config = good(&with(
         "[[adopt]]\nlayout = \"arap\"\nerror = \"Err\"\n\
          [[adopt]]\ntable = \"t\"\nid = \"id\"\npayload = \"p\"\n\
-         status = { told_by = \"code\", column = \"s\", pending = \"0\", delivered = \"1\" }",
+         status = { state_by = \"code\", column = \"s\", pending = \"0\", delivered = \"1\" }",
     ));
     let no_column = |key: &str, column: &str| LayoutError::NoColumn {
         key: key.to_owned(),

@@ -103,7 +103,7 @@ fn text_that_is_no_json_is_called_what_it_is() {
     assert!(toml(&said).contains(label), "{said}");
     let warnings = said["warnings"].to_string();
     assert!(
-        warnings.contains("1 of 2 rows that were looked at are no JSON"),
+        warnings.contains("1 of 2 sampled rows are not JSON"),
         "{warnings}"
     );
 }
@@ -156,7 +156,7 @@ fn a_table_that_cannot_be_an_outbox_is_refused_with_the_reasons() {
     };
     let (json, said) = refused("customers");
     assert!(
-        said.contains("payload") && said.contains("nothing tells what is done"),
+        said.contains("payload") && said.contains("no column shows the state of a row"),
         "{said}"
     );
     let json: Value = serde_json::from_str(&json).expect("JSON");
@@ -303,7 +303,9 @@ fn a_row_that_a_command_deletes_is_not_on_its_way_any_more() {
     ));
     let daemon = place.ready();
     let id = produce(&place, ORDER_SERVICE).to_string();
-    daemon.wait_for_stats("one on its way", |stats| stats["adopted_tables"][0]["in_progress"] == 1);
+    daemon.wait_for_stats("one on its way", |stats| {
+        stats["adopted_tables"][0]["in_progress"] == 1
+    });
     let (url, schema) = (url(), place.schema().to_owned());
     let by_url = [
         "events",
@@ -324,7 +326,8 @@ fn a_row_that_a_command_deletes_is_not_on_its_way_any_more() {
         }
     });
     daemon.wait_for_stats("none on its way", |stats| {
-        stats["adopted_tables"][0]["in_progress"] == 0 && stats["adopted_tables"][0]["pending_write_backs"] == 0
+        stats["adopted_tables"][0]["in_progress"] == 0
+            && stats["adopted_tables"][0]["pending_write_backs"] == 0
     });
     daemon.stop();
 }

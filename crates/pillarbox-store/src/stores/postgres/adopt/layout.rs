@@ -122,7 +122,7 @@ pub enum Payload {
 
 /// How a table tells what became of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", tag = "told_by", deny_unknown_fields)]
+#[serde(rename_all = "lowercase", tag = "state_by", deny_unknown_fields)]
 #[derive(Default)]
 pub enum Status {
     /// By the time in `processed_at`: null until the event was delivered.

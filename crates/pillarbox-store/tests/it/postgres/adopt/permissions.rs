@@ -16,7 +16,7 @@ use super::seeds::{DEBEZIUM, ORDER_SERVICE, Seed};
 /// The statements of the manual, without comments.
 fn grants() -> Vec<&'static str> {
     let manual = include_str!("../../../../../../docs/adopt.md");
-    let (_, rights) = manual.split_once("\n## Rights\n").expect("its chapter");
+    let (_, rights) = manual.split_once("\n## Permissions\n").expect("its chapter");
     let (_, block) = rights.split_once("```sql\n").expect("statements");
     let (block, _) = block.split_once("```").expect("their end");
     let statement = |line: &'static str| line.split_once(';').expect("one to a line").0;

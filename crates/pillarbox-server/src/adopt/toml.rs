@@ -1,10 +1,10 @@
-//! A layout as it stands in `pillarbox.toml`.
+//! Writes a layout for `pillarbox.toml`.
 
 use pillarbox_store::stores::postgres::adopt::{Counts, Layout, Payload, Status, Zone, built_in};
 
 use super::propose::Proposal;
 
-/// The `[[adopt]]` and the `[[destination]]` to begin with.
+/// The sections `[[adopt]]` and `[[destination]]`.
 pub(crate) fn toml(proposal: &Proposal, database: Option<&str>) -> String {
     let layout = &proposal.layout;
     let name = proposal.built_in.unwrap_or_else(|| layout.names().1);
@@ -31,7 +31,7 @@ pub(crate) fn toml(proposal: &Proposal, database: Option<&str>) -> String {
     lines.join("\n")
 }
 
-/// A text as TOML writes it; JSON escapes nothing that TOML does not.
+/// A TOML string. Every JSON string is one.
 fn text(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -76,8 +76,8 @@ fn describe(layout: &Layout, put: &mut impl FnMut(&str, String)) {
 
 fn status(status: &Status) -> String {
     match status {
-        Status::Processed => "{ told_by = \"processed\" }".to_owned(),
-        Status::Presence => "{ told_by = \"presence\" }".to_owned(),
+        Status::Processed => "{ state_by = \"processed\" }".to_owned(),
+        Status::Presence => "{ state_by = \"presence\" }".to_owned(),
         Status::Code {
             column,
             pending,
@@ -98,12 +98,12 @@ fn status(status: &Status) -> String {
                 .into_iter()
                 .filter_map(|(key, code)| Some(format!("{key} = {}", text(code?))));
             let codes: Vec<String> = codes.collect();
-            format!("{{ told_by = \"code\", {} }}", codes.join(", "))
+            format!("{{ state_by = \"code\", {} }}", codes.join(", "))
         }
     }
 }
 
-/// Where the system's own events go; a webhook where its document does not say.
+/// The destination that the system's own documents name, or a webhook.
 fn destination(built_in: Option<&str>, name: &str) -> String {
     let keys = match built_in {
         Some("arap") => {
@@ -112,7 +112,7 @@ fn destination(built_in: Option<&str>, name: &str) -> String {
         Some("family-hub") => {
             "type = \"rabbitmq\"\nurl = { env = \"AMQP_URL\" }\nexchange = \"family-hub.events\"\nrouting_key = \"{event_type}\""
         }
-        // A name that no template knows: whoever forgets to fill it in is told so, with the line.
+        // No template knows this name, so `config check` names the line if it is not filled in.
         Some("order-service") => {
             "type = \"kafka\"\nbrokers = \"localhost:9092\"\ntopic = \"{fill_in_the_topic}\"\nkey = \"{aggregate_id}\""
         }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_of_ones_own_reads_back_as_it_was_proposed() {
+    fn a_described_layout_reads_back_as_proposed() {
         let columns = [
             ("Id", "uuid"),
             ("Name\"s", "text"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_payload_is_called_is_written_beside_either_kind_of_layout() {
+    fn content_type_is_written_beside_both_kinds_of_layout() {
         let mut layout = built_in("order-service").expect("a layout");
         layout.content_type = Some("text/plain; charset=utf-8".to_owned());
         for built_in in [Some("order-service"), None] {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_was_not_filled_in_is_refused() {
+    fn a_topic_that_is_not_filled_in_is_rejected() {
         let proposal = Proposal {
             built_in: Some("order-service"),
             layout: built_in("order-service").expect("a layout"),
@@ -217,7 +217,7 @@ mod tests {
             "database.url = \"postgres://localhost/shop\"\n{}",
             toml(&proposal, None)
         );
-        let said = config::read(&text).expect_err("the topic is missing").to_string();
-        assert!(said.contains("fill_in_the_topic"), "{said}");
+        let error = config::read(&text).expect_err("the topic is missing").to_string();
+        assert!(error.contains("fill_in_the_topic"), "{error}");
     }
 }
