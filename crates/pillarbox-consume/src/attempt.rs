@@ -120,7 +120,7 @@ impl<D: Database> Attempts<D> {
             return Ok(event);
         };
         let upcasters = &self.registry.upcasters;
-        match upcasters.upcast(event_type, event.version, version, &event.body) {
+        match upcasters.upcast(event_type, event.event_version, version, &event.body) {
             Ok(Upcast::Same) => Ok(event),
             Ok(Upcast::Changed(body)) => Ok(event.with_body(body)),
             Err(error @ UpcastError::Newer { .. }) => Err(match self.settings.newer {

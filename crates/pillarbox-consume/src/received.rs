@@ -1,8 +1,10 @@
 //! What a handler gets: the body, decoded, and everything that the message says of its event.
 
-use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use pillarbox::Envelope;
 use pillarbox::inbox::Key;
 use pillarbox::trace::{TRACEPARENT, TRACESTATE, TraceContext};
 use pillarbox_sinks::message::Read;
@@ -10,65 +12,48 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// An event that was received. `T` is its body: a type of the application's own, or [`Bytes`] as they came.
+///
+/// The fields of its [`Envelope`] read as its own: `event.topic`, `event.ordering_key`. What a message from elsewhere does
+/// not say is empty; its topic is then the routing key, or the name of the Kafka topic. `event_version` is the version
+/// that was sent, before upcasting.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Received<T> {
     /// What happened, upcast to the version that the handler declared.
     pub body: T,
-    /// The event's id: the same whenever it is delivered.
-    pub id: Uuid,
-    /// Who published it; empty if the message does not say.
-    pub namespace: String,
-    /// What was published. Of a message from elsewhere: the routing key, or the name of the Kafka topic.
-    pub topic: String,
-    /// What kind of thing happened.
-    pub event_type: Option<String>,
-    /// The version of the payload's shape as it was sent, before upcasting.
-    pub version: i32,
-    /// The key within which events are handled one after another.
-    pub key: Option<String>,
-    /// What the producer knows it by.
-    pub dedupe_key: Option<String>,
-    /// What kind of thing it happened to.
-    pub aggregate_type: Option<String>,
-    /// Which one it happened to.
-    pub aggregate_id: Option<String>,
-    /// Whose it is.
-    pub tenant: Option<Uuid>,
-    /// How bad it is.
-    pub severity: Option<String>,
+    /// Shared, so that another attempt costs no copy.
+    envelope: Arc<Envelope>,
     /// When it was written, by the clock of the database that it comes from.
     pub created_at: Option<OffsetDateTime>,
-    /// The event's own headers, and those that the destination added.
-    pub headers: BTreeMap<String, String>,
-    /// The media type of the body.
-    pub content_type: Option<String>,
-    /// How the body is encoded, if it is and in a way that is not ours.
-    pub content_encoding: Option<String>,
-    /// Which attempt of this consumer it is, 1 for the first. Begins anew when the message is delivered again.
+    /// Which attempt of this consumer it is, 1 for the first. Counts from 1 again when the message is redelivered.
     pub attempt: u32,
 }
 
+impl<T> Deref for Received<T> {
+    type Target = Envelope;
+
+    fn deref(&self) -> &Envelope {
+        &self.envelope
+    }
+}
+
+impl<T> DerefMut for Received<T> {
+    /// Copies the envelope first if a clone of the event shares it.
+    fn deref_mut(&mut self) -> &mut Envelope {
+        Arc::make_mut(&mut self.envelope)
+    }
+}
+
 impl<T> Received<T> {
-    /// An event with this body and a fresh id, and nothing else said of it: for tests of handlers. Its fields can be set.
+    /// An event with this body and a fresh id, and nothing else: for tests of handlers. Its fields can be set.
     pub fn new(event_type: impl Into<String>, body: T) -> Self {
+        let mut envelope = Envelope::default();
+        envelope.id = Uuid::now_v7();
+        envelope.event_type = Some(event_type.into());
         Self {
             body,
-            id: Uuid::now_v7(),
-            namespace: String::new(),
-            topic: String::new(),
-            event_type: Some(event_type.into()),
-            version: 1,
-            key: None,
-            dedupe_key: None,
-            aggregate_type: None,
-            aggregate_id: None,
-            tenant: None,
-            severity: None,
+            envelope: Arc::new(envelope),
             created_at: None,
-            headers: BTreeMap::new(),
-            content_type: None,
-            content_encoding: None,
             attempt: 1,
         }
     }
@@ -87,21 +72,8 @@ impl<T> Received<T> {
     pub fn with_body<U>(self, body: U) -> Received<U> {
         Received {
             body,
-            id: self.id,
-            namespace: self.namespace,
-            topic: self.topic,
-            event_type: self.event_type,
-            version: self.version,
-            key: self.key,
-            dedupe_key: self.dedupe_key,
-            aggregate_type: self.aggregate_type,
-            aggregate_id: self.aggregate_id,
-            tenant: self.tenant,
-            severity: self.severity,
+            envelope: self.envelope,
             created_at: self.created_at,
-            headers: self.headers,
-            content_type: self.content_type,
-            content_encoding: self.content_encoding,
             attempt: self.attempt,
         }
     }
@@ -118,23 +90,15 @@ impl<T> Received<T> {
 impl Received<Bytes> {
     /// From what a message says. `id` and `topic` stand in for what it does not say.
     pub(crate) fn from_read(read: Read, id: Option<Uuid>, topic: &str) -> Option<Self> {
+        let mut envelope = read.envelope;
+        envelope.id = read.id.or(id)?;
+        if envelope.topic.is_empty() {
+            topic.clone_into(&mut envelope.topic);
+        }
         Some(Self {
-            id: read.id.or(id)?,
             body: read.body,
-            namespace: read.namespace.unwrap_or_default(),
-            topic: read.topic.unwrap_or_else(|| topic.to_owned()),
-            event_type: read.event_type,
-            version: read.event_version.unwrap_or(1),
-            key: read.ordering_key,
-            dedupe_key: read.dedupe_key,
-            aggregate_type: read.aggregate_type,
-            aggregate_id: read.aggregate_id,
-            tenant: read.tenant_id,
-            severity: read.severity,
+            envelope: Arc::new(envelope),
             created_at: read.created_at,
-            headers: read.headers,
-            content_type: read.content_type,
-            content_encoding: read.content_encoding,
             attempt: 1,
         })
     }

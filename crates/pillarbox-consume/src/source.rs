@@ -85,7 +85,7 @@ impl Lane {
     pub(crate) fn of(event: &Received<Bytes>) -> Option<Self> {
         Some(Self {
             namespace: event.namespace.clone(),
-            key: event.key.clone()?.into_bytes(),
+            key: event.ordering_key.clone()?.into_bytes(),
         })
     }
 }

@@ -1,5 +1,7 @@
 //! The port for people: look, count, retry, delete.
 
+use std::ops::Deref;
+
 use async_trait::async_trait;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -7,6 +9,7 @@ use uuid::Uuid;
 
 use crate::state::Status;
 use crate::store::{Scope, StoreError};
+use pillarbox::Envelope;
 use pillarbox::saga::{Ask, Asked, SagaFilter, SagaLine, SagaRecord};
 
 /// How many rows there are in each state.
@@ -31,35 +34,16 @@ pub struct Stats {
     pub oldest_pending_seconds: Option<f64>,
 }
 
-/// One row, as people see it.
+/// One row, as operators see it. The fields of its event read as the row's own; `id` is the row's.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
     /// The row's id.
     pub id: Uuid,
-    /// The event's id.
-    pub event_id: Uuid,
     /// The order of insertion.
     pub seq: i64,
-    /// Who published.
-    pub namespace: String,
-    /// What.
-    pub topic: String,
-    /// What happened.
-    pub event_type: Option<String>,
-    /// The version of the payload's shape.
-    pub event_version: i32,
-    /// What kind of thing it happened to.
-    pub aggregate_type: Option<String>,
-    /// Which one.
-    pub aggregate_id: Option<String>,
-    /// Whose.
-    pub tenant_id: Option<Uuid>,
-    /// The idempotency key.
-    pub dedupe_key: Option<String>,
-    /// The ordering key.
-    pub ordering_key: Option<String>,
-    /// How bad.
-    pub severity: Option<String>,
+    /// What the event says of itself. Its id differs from the row's only for siblings.
+    #[serde(flatten)]
+    pub event: Envelope,
     /// Where to.
     pub destination: Option<String>,
     /// Where it stands, in the table's own word.
@@ -89,17 +73,19 @@ pub struct Record {
     /// When it was delivered.
     #[serde(with = "time::serde::rfc3339::option")]
     pub delivered_at: Option<OffsetDateTime>,
-    /// What kind of payload, if it is not JSON.
-    pub content_type: Option<String>,
-    /// How it is encoded.
-    pub content_encoding: Option<String>,
-    /// Sent along.
-    pub headers: serde_json::Value,
     /// The payload; only where one row is asked for. JSON null for bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<serde_json::Value>,
     /// How many bytes the payload has if it is not JSON.
     pub body_bytes: Option<i64>,
+}
+
+impl Deref for Record {
+    type Target = Envelope;
+
+    fn deref(&self) -> &Envelope {
+        &self.event
+    }
 }
 
 /// Which rows to list. Newest first.

@@ -1,12 +1,14 @@
 //! What the application says happened, and the same thing on its way to one destination.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::envelope::Envelope;
 use crate::payload::Payload;
 
 /// The destination of rows that no route matches. They are held there until a route does.
@@ -30,69 +32,57 @@ pub const UNROUTED: &str = "unrouted";
 /// # }
 /// ```
 ///
-/// Nothing is checked while it is built; `enqueue` refuses an event that cannot be stored or sent
-/// (see [`validate`](crate::validate)).
+/// Its [`Envelope`] has the other fields, and they read as the event's own. Nothing is checked while it is built: `enqueue`
+/// refuses an event that cannot be stored or sent (see [`validate`](crate::validate)).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Event {
-    /// What sinks, inboxes and people know the event by. It never changes, on no attempt.
-    pub id: Uuid,
-    /// Who publishes: a service or module.
-    pub namespace: String,
-    /// What is published, within the namespace.
-    pub topic: String,
-    /// What kind of thing happened, for example `OrderCreated`.
-    pub event_type: Option<String>,
-    /// The version of the payload's shape.
-    pub event_version: i32,
-    /// What kind of thing it happened to, for example `order`.
-    pub aggregate_type: Option<String>,
-    /// Which one it happened to.
-    pub aggregate_id: Option<String>,
-    /// Whose it is. For routing and scope; never part of idempotency.
-    pub tenant_id: Option<Uuid>,
-    /// Unique with namespace and topic: a second event with the same key is "already enqueued".
-    pub dedupe_key: Option<String>,
-    /// Events with equal namespace, key and destination are sent one after another.
-    pub ordering_key: Option<String>,
-    /// How bad it is, for the routing of notifications.
-    pub severity: Option<String>,
+    /// Shared, so that a clone costs one counter: the event goes to several destinations and through several attempts.
+    envelope: Arc<Envelope>,
     /// What happened, in the application's own words.
     pub payload: Payload,
-    /// The media type of the payload, if it is not plain JSON.
-    pub content_type: Option<String>,
-    /// How the payload is encoded, for example `zstd`.
-    pub content_encoding: Option<String>,
-    /// Sent along with the event.
-    pub headers: BTreeMap<String, String>,
     /// Where it goes, if the producer knows better than the routes.
     pub destination: Option<String>,
     /// Not sent before this. Refused together with an ordering key, which it would hold up.
     pub deliver_at: Option<OffsetDateTime>,
 }
 
-impl Event {
-    /// An event with the payload `{}` and a fresh id.
-    pub fn new(namespace: impl Into<String>, topic: impl Into<String>) -> Self {
+impl Deref for Event {
+    type Target = Envelope;
+
+    fn deref(&self) -> &Envelope {
+        &self.envelope
+    }
+}
+
+impl DerefMut for Event {
+    /// Copies the envelope first if a clone of the event shares it.
+    fn deref_mut(&mut self) -> &mut Envelope {
+        Arc::make_mut(&mut self.envelope)
+    }
+}
+
+impl From<Envelope> for Event {
+    /// An event with the payload `{}`.
+    fn from(envelope: Envelope) -> Self {
         Self {
-            id: Uuid::now_v7(),
-            namespace: namespace.into(),
-            topic: topic.into(),
-            event_type: None,
-            event_version: 1,
-            aggregate_type: None,
-            aggregate_id: None,
-            tenant_id: None,
-            dedupe_key: None,
-            ordering_key: None,
-            severity: None,
+            envelope: Arc::new(envelope),
             payload: Payload::empty(),
-            content_type: None,
-            content_encoding: None,
-            headers: BTreeMap::new(),
             destination: None,
             deliver_at: None,
         }
+    }
+}
+
+impl Event {
+    /// An event with the payload `{}` and a fresh id.
+    pub fn new(namespace: impl Into<String>, topic: impl Into<String>) -> Self {
+        Self::from(Envelope {
+            id: Uuid::now_v7(),
+            namespace: namespace.into(),
+            topic: topic.into(),
+            ..Envelope::default()
+        })
     }
 
     /// Sets the id, which must be new for every event.
@@ -259,6 +249,6 @@ impl Delivery {
     /// Roughly how much memory the delivery holds.
     pub fn size(&self) -> usize {
         let headers: usize = self.event.headers.iter().map(|(k, v)| k.len() + v.len()).sum();
-        size_of::<Self>() + self.event.payload.len() + headers
+        size_of::<Self>() + size_of::<Envelope>() + self.event.payload.len() + headers
     }
 }

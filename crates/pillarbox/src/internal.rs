@@ -8,3 +8,7 @@ pub mod schema {
     //! Names and errors of PostgreSQL.
     pub use crate::schema::{SCHEMA, check_name, error_of, in_schema, quoted};
 }
+pub mod envelope {
+    //! The event's columns.
+    pub use crate::envelope::{COLUMNS, Column, Columns, Kind, Value, texts_of, with_columns};
+}

@@ -250,7 +250,7 @@ mod tests {
     async fn an_event_gets_the_trace_that_it_is_enqueued_within() {
         assert_eq!(capture(&event()), None);
         let traced = within(context(Some("a=1")), async { capture(&event().header("x", "y")) }).await;
-        let headers = traced.unwrap().headers;
+        let headers = traced.unwrap().headers.clone();
         assert_eq!(headers[TRACEPARENT], PARENT);
         assert_eq!(headers[TRACESTATE], "a=1");
         assert_eq!(headers["x"], "y");

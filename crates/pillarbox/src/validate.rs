@@ -98,22 +98,11 @@ pub enum InvalidEvent {
 /// # Errors
 /// The first thing that is wrong.
 pub fn validate(event: &Event, limits: &Limits) -> Result<(), InvalidEvent> {
-    name("namespace", &event.namespace)?;
-    name("topic", &event.topic)?;
-    for (field, value) in [
-        ("event_type", &event.event_type),
-        ("aggregate_type", &event.aggregate_type),
-        ("aggregate_id", &event.aggregate_id),
-        ("dedupe_key", &event.dedupe_key),
-        ("ordering_key", &event.ordering_key),
-        ("severity", &event.severity),
-        ("content_type", &event.content_type),
-        ("content_encoding", &event.content_encoding),
-        ("destination", &event.destination),
-    ] {
-        if let Some(value) = value {
-            name(field, value)?;
-        }
+    for (field, text) in event.texts() {
+        name(field, text)?;
+    }
+    if let Some(destination) = &event.destination {
+        name("destination", destination)?;
     }
     if event.event_version < 1 {
         return Err(InvalidEvent::Version(event.event_version));

@@ -57,8 +57,10 @@ impl Record {
         let read = message::read(Protocol::Kafka, incoming).map_err(|error| error.to_string())?;
         let mut event =
             Received::from_read(read, Some(self.place), &self.topic).ok_or("the record has no id")?;
-        let key = || Some(std::str::from_utf8(self.key.as_ref()?).ok()?.to_owned());
-        event.key = event.key.or_else(key);
+        if event.ordering_key.is_none() {
+            let key = self.key.as_ref().and_then(|key| std::str::from_utf8(key).ok());
+            event.ordering_key = key.map(str::to_owned);
+        }
         Ok(event)
     }
 
@@ -122,17 +124,20 @@ mod tests {
         let first = read(&record(Some(b"42"), 1, &[]));
         assert_eq!(first.id, read(&record(None, 1, &[])).id);
         assert_ne!(first.id, read(&record(Some(b"42"), 2, &[])).id);
-        assert_eq!((first.topic.as_str(), first.version), ("orders", 1));
-        assert_eq!((first.event_type, first.key.as_deref()), (None, Some("42")));
+        assert_eq!((first.topic.as_str(), first.event_version), ("orders", 1));
+        assert_eq!(
+            (first.event_type.as_deref(), first.ordering_key.as_deref()),
+            (None, Some("42"))
+        );
     }
 
     #[test]
     fn the_events_own_key_counts_before_the_records_and_any_bytes_are_a_lane() {
         let ours = record(Some(b"aggregate"), 1, &[("pillarbox-key", "order-1")]);
-        assert_eq!(read(&ours).key.as_deref(), Some("order-1"));
+        assert_eq!(read(&ours).ordering_key.as_deref(), Some("order-1"));
         let bytes = record(Some(b"\xff\xfe"), 1, &[]);
         let event = read(&bytes);
-        assert_eq!(event.key, None);
+        assert_eq!(event.ordering_key, None);
         assert_eq!(bytes.lane(&event).unwrap().key, b"\xff\xfe");
         let none = record(None, 1, &[]);
         assert_eq!(none.lane(&read(&none)), None);

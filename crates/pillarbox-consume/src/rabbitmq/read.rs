@@ -29,7 +29,9 @@ pub(super) fn event(
         "the message has no id to know it by when it comes again: it has neither a header `pillarbox-id`, nor a \
          CloudEvents `id`, nor a property `message_id` that is a UUID; let its producer set one",
     )?;
-    event.event_type = event.event_type.or_else(|| text(properties.kind()));
+    if event.event_type.is_none() {
+        event.event_type = text(properties.kind());
+    }
     let sent = properties
         .timestamp()
         .and_then(|seconds| OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok());
@@ -91,7 +93,7 @@ mod tests {
         let event = read(&properties).unwrap();
         assert_eq!(event.id.to_string(), ID);
         assert_eq!(event.event_type.as_deref(), Some("OrderCreated"));
-        assert_eq!((event.topic.as_str(), event.version), ("orders.created", 1));
+        assert_eq!((event.topic.as_str(), event.event_version), ("orders.created", 1));
         assert_eq!(event.created_at.unwrap().unix_timestamp(), 1_767_323_045);
     }
 
@@ -121,7 +123,7 @@ mod tests {
             .with_headers(table);
         let event = read(&properties).unwrap();
         assert_eq!(event.id.to_string(), ID);
-        assert_eq!(event.version, 3);
+        assert_eq!(event.event_version, 3);
         assert_eq!(event.headers["x-count"], "7");
         assert!(!event.headers.contains_key("x-death"));
     }

@@ -47,7 +47,7 @@ async fn an_event_goes_once_to_every_place_that_routes_lead_to() {
     assert_eq!((rows.len(), places(&rows)), (2, HashSet::from(["a", "b"])));
     assert!(
         rows.iter()
-            .all(|row| row.event_id == id && row.seq == rows[0].seq)
+            .all(|row| row.event.id == id && row.seq == rows[0].seq)
     );
     assert_eq!(rows.iter().filter(|row| row.id == id).count(), 1);
 }

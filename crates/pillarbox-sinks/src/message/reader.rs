@@ -7,12 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
+use pillarbox::Envelope;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -49,44 +51,38 @@ pub struct Incoming {
     pub body: Bytes,
 }
 
-/// What a message says of its event.
+/// What a message says of its event. The fields of the envelope read as its own.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Read {
-    /// The event's id. A CloudEvent whose id is no UUID has one that is made of its `source` and `id`.
+    /// The event's id, which the envelope leaves to this field. A CloudEvent whose id is no UUID has one that is made of
+    /// its `source` and `id`.
     pub id: Option<Uuid>,
-    /// Who published. Of a CloudEvent whose `source` is not `/{namespace}`: the source.
-    pub namespace: Option<String>,
-    /// What was published.
-    pub topic: Option<String>,
-    /// What kind of thing happened. A CloudEvent without an event type has its topic here.
-    pub event_type: Option<String>,
-    /// The version of the payload's shape.
-    pub event_version: Option<i32>,
-    /// What kind of thing it happened to.
-    pub aggregate_type: Option<String>,
-    /// Which one it happened to.
-    pub aggregate_id: Option<String>,
-    /// Whose it is.
-    pub tenant_id: Option<Uuid>,
-    /// What the producer knows it by.
-    pub dedupe_key: Option<String>,
-    /// Events with equal namespace and key are in an order.
-    pub ordering_key: Option<String>,
-    /// How bad it is.
-    pub severity: Option<String>,
+    /// What else it says. Texts that it does not have are empty, and the version is 1.
+    ///
+    /// The namespace of a CloudEvent whose `source` is not `/{namespace}` is the source. A CloudEvent without an event
+    /// type has its topic there.
+    pub envelope: Envelope,
     /// When the event was written, by the database's clock.
     pub created_at: Option<OffsetDateTime>,
     /// Which attempt of the dispatcher brought it. CloudEvents do not say.
     pub attempt: Option<u32>,
-    /// The event's own headers, and those that the destination added.
-    pub headers: BTreeMap<String, String>,
-    /// The media type of the body.
-    pub content_type: Option<String>,
-    /// How the body is encoded.
-    pub content_encoding: Option<String>,
     /// The payload.
     pub body: Bytes,
+}
+
+impl Deref for Read {
+    type Target = Envelope;
+
+    fn deref(&self) -> &Envelope {
+        &self.envelope
+    }
+}
+
+impl DerefMut for Read {
+    fn deref_mut(&mut self) -> &mut Envelope {
+        &mut self.envelope
+    }
 }
 
 /// Why a message is none of an event.
@@ -133,11 +129,11 @@ fn essence(media_type: &str) -> &str {
 
 fn plain(incoming: Incoming) -> Result<Read, Unreadable> {
     let mut read = Read {
-        content_type: incoming.content_type,
-        content_encoding: incoming.content_encoding,
         body: incoming.body,
         ..Read::default()
     };
+    read.content_type = incoming.content_type;
+    read.content_encoding = incoming.content_encoding;
     for (name, value) in incoming.headers {
         let ours = name
             .get(..PREFIX.len())
@@ -153,11 +149,11 @@ fn plain(incoming: Incoming) -> Result<Read, Unreadable> {
 
 fn binary(binding: &Binding, incoming: Incoming) -> Result<Read, Unreadable> {
     let mut read = Read {
-        content_type: incoming.content_type,
-        content_encoding: incoming.content_encoding,
         body: incoming.body,
         ..Read::default()
     };
+    read.content_type = incoming.content_type;
+    read.content_encoding = incoming.content_encoding;
     let mut attributes = Attributes::default();
     for (name, value) in incoming.headers {
         match binding.bare(&name) {
@@ -187,10 +183,10 @@ fn structured(incoming: Incoming) -> Result<Read, Unreadable> {
         }
     };
     let mut read = Read {
-        headers: incoming.headers.into_iter().collect(),
         body,
         ..Read::default()
     };
+    read.headers = incoming.headers.into_iter().collect();
     let mut attributes = Attributes::default();
     for (name, value) in event.attributes {
         let text = match value {
@@ -232,9 +228,9 @@ impl Read {
     fn header(&mut self, name: &str, value: String) -> Result<(), Unreadable> {
         match name.to_ascii_lowercase().as_str() {
             "pillarbox-id" => self.id = Some(parse(name, &value, UUID)?),
-            "pillarbox-namespace" => self.namespace = Some(value),
-            "pillarbox-topic" => self.topic = Some(value),
-            "pillarbox-version" => self.event_version = Some(parse(name, &value, VERSION)?),
+            "pillarbox-namespace" => self.namespace = value,
+            "pillarbox-topic" => self.topic = value,
+            "pillarbox-version" => self.event_version = parse(name, &value, VERSION)?,
             "pillarbox-created-at" => self.created_at = time(&value),
             "pillarbox-attempt" => self.attempt = value.parse().ok(),
             "pillarbox-type" => self.event_type = Some(value),
@@ -330,16 +326,16 @@ impl Attributes {
             };
             read.id = Some(id.parse().unwrap_or_else(|_| foreign()));
         }
-        read.namespace = source.map(namespace);
+        read.namespace = source.map(namespace).unwrap_or_default();
         if let Some(version) = self.0.remove(BARE.eventversion) {
-            read.event_version = Some(parse(BARE.eventversion, &version, VERSION)?);
+            read.event_version = parse(BARE.eventversion, &version, VERSION)?;
         }
         if let Some(tenant) = self.0.remove(BARE.tenantid) {
             read.tenant_id = Some(parse(BARE.tenantid, &tenant, UUID)?);
         }
         read.created_at = self.0.remove(BARE.time).and_then(|text| time(&text));
         read.event_type = self.0.remove(BARE.kind);
-        read.topic = self.0.remove(BARE.topic);
+        read.topic = self.0.remove(BARE.topic).unwrap_or_default();
         read.aggregate_id = self.0.remove(BARE.subject);
         read.aggregate_type = self.0.remove(BARE.aggregatetype);
         read.ordering_key = self.0.remove(BARE.partitionkey);

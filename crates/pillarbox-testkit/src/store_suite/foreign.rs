@@ -112,8 +112,12 @@ pub async fn headers_that_are_not_text_become_text(bench: Bench) -> Ran {
         .can(Capability::Corrupt(Corruption::ForeignHeaders))?;
     let id = bench.put(event()).await;
     bench.harness.corrupt(id, Corruption::ForeignHeaders).await;
-    let headers = bench.claim_one().await.event.headers;
-    let pairs: Vec<(&str, &str)> = headers.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let event = bench.claim_one().await.event;
+    let pairs: Vec<(&str, &str)> = event
+        .headers
+        .iter()
+        .map(|(k, v)| (k.as_str(), v.as_str()))
+        .collect();
     assert_eq!(
         pairs,
         [("flag", "true"), ("list", "[1]"), ("number", "1"), ("text", "a")]

@@ -541,7 +541,7 @@ fn row_line(row: &Record) -> String {
     format!(
         "row {} of {} {:?} {:?} {} attempts {}/{:?} due {} until {:?} unordered {} {:?}",
         row.id,
-        row.event_id,
+        row.event.id,
         row.destination,
         row.ordering_key,
         row.status,

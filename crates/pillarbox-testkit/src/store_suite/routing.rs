@@ -87,7 +87,7 @@ pub async fn a_family_is_born_in_the_claim(bench: Bench) -> Ran {
     expected.sort();
     assert_eq!(found, expected);
     for row in &family {
-        assert_eq!((row.event_id, row.seq), (parent, delivery.seq));
+        assert_eq!((row.event.id, row.seq), (parent, delivery.seq));
         assert_eq!((row.status.as_str(), row.attempts), ("processing", 1));
         assert_eq!((row.locked_by, row.max_attempts), (Some(bench.worker), Some(7)));
         assert_eq!((&row.headers["h"], row.body_bytes), (&"v".into(), Some(2)));

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::{Outbox, stored};
 use crate::enqueue::{EnqueueError, Enqueued};
+use crate::envelope::{self, COLUMNS, Column, Kind, listed, with_columns};
 use crate::error::StoreError;
 use crate::event::Event;
 use crate::payload::Payload;
@@ -33,7 +34,7 @@ pub(crate) struct Statements {
 
 impl Statements {
     pub(super) fn in_schema(schema: &str) -> Self {
-        let statement = |text| in_schema(text, schema).into();
+        let statement = |text| in_schema(&whole(text), schema).into();
         Self {
             enqueue: statement(include_str!("sql/enqueue.sql")),
             enqueue_all: statement(include_str!("sql/enqueue_all.sql")),
@@ -43,6 +44,39 @@ impl Statements {
             ids_taken: statement(include_str!("sql/ids_taken.sql")),
         }
     }
+}
+
+/// How many parameters stand before those of the event's columns: see [`row`].
+const BEFORE: usize = 5;
+
+/// The statement with the event's columns and their parameters in it.
+fn whole(text: &str) -> String {
+    let cast = |column: &Column| match column.kind {
+        Kind::Json => "::jsonb",
+        Kind::Text | Kind::Number | Kind::Id => "",
+    };
+    let arrays = |kind| match kind {
+        Kind::Text | Kind::Json => "text",
+        Kind::Number => "int",
+        Kind::Id => "uuid",
+    };
+    let numbered = |write: &dyn Fn(usize, &Column) -> String| {
+        let columns = (BEFORE + 1..).zip(COLUMNS);
+        let all: Vec<String> = columns.map(|(number, column)| write(number, column)).collect();
+        all.join(", ") + ","
+    };
+    let parameter = |number, column: &Column| match column.kind {
+        Kind::Json => format!("${number}::text::jsonb"),
+        Kind::Text | Kind::Number | Kind::Id => format!("${number}"),
+    };
+    let array = |number, column: &Column| format!("${number}::{}[]", arrays(column.kind));
+    with_columns(text)
+        .replace("/*event_parameters*/", &numbered(&parameter))
+        .replace("/*event_arrays*/", &numbered(&array))
+        .replace(
+            "/*event_values*/",
+            &listed(|column| format!("{}{}", column.name, cast(column))),
+        )
 }
 
 /// What a statement is given. JSON and times travel as text, so that no library needs a feature for them.
@@ -56,6 +90,32 @@ pub(crate) enum Value<'a> {
     Texts(Vec<Option<&'a str>>),
     Numbers(Vec<i32>),
     Bodies(Vec<Option<&'a [u8]>>),
+}
+
+impl<'a> Value<'a> {
+    fn id(&self) -> Option<Uuid> {
+        if let Self::Id(id) = self { *id } else { None }
+    }
+
+    fn text(&self) -> Option<&'a str> {
+        if let Self::Text(text) = self { *text } else { None }
+    }
+
+    fn number(&self) -> i32 {
+        if let Self::Number(number) = self {
+            *number
+        } else {
+            0
+        }
+    }
+
+    fn bytes(&self) -> Option<&'a [u8]> {
+        if let Self::Bytes(bytes) = self {
+            *bytes
+        } else {
+            None
+        }
+    }
 }
 
 /// A library that can talk to PostgreSQL.
@@ -235,11 +295,11 @@ async fn insert<D: Driver + ?Sized>(
     outbox: &Outbox,
     events: &[&Event],
 ) -> Result<HashMap<Uuid, i64>, EnqueueError> {
-    let headers: Vec<String> = events.iter().map(|event| headers(event)).collect();
-    let times: Vec<Option<String>> = events.iter().map(|event| deliver_at(event)).collect();
+    let bound: Vec<Bound<'_>> = events.iter().map(|event| Bound::of(event)).collect();
+    let mut rows: Vec<Vec<Value<'_>>> = bound.iter().map(row).collect();
     let (statement, values) = match events {
-        [event] => (&outbox.sql.enqueue, row(event, &headers[0], times[0].as_deref())),
-        _ => (&outbox.sql.enqueue_all, columns(events, &headers, &times)),
+        [_] => (&outbox.sql.enqueue, rows.pop().unwrap_or_default()),
+        _ => (&outbox.sql.enqueue_all, columns(&rows)),
     };
     let rows = driver
         .rows(statement, values, outbox.prepared)
@@ -296,59 +356,60 @@ pub(crate) async fn ids_taken<D: Driver + ?Sized>(
     rows.iter().map(|(_, id)| parse(id)).collect()
 }
 
-/// One event as the values of its columns.
-fn row<'a>(event: &'a Event, headers: &'a str, deliver_at: Option<&'a str>) -> Vec<Value<'a>> {
-    vec![
-        Value::Id(Some(event.id)),
-        Value::Text(Some(&event.namespace)),
-        Value::Text(Some(&event.topic)),
-        Value::Text(event.event_type.as_deref()),
-        Value::Number(event.event_version),
-        Value::Text(event.aggregate_type.as_deref()),
-        Value::Text(event.aggregate_id.as_deref()),
-        Value::Id(event.tenant_id),
-        Value::Text(event.dedupe_key.as_deref()),
-        Value::Text(event.ordering_key.as_deref()),
-        Value::Text(event.severity.as_deref()),
-        Value::Text(Some(json(event))),
-        Value::Bytes(body(event)),
-        Value::Text(event.content_type.as_deref()),
-        Value::Text(event.content_encoding.as_deref()),
-        Value::Text(Some(headers)),
-        Value::Text(event.destination.as_deref()),
-        Value::Text(deliver_at),
-    ]
+/// An event, with what has to be written before it can be bound.
+struct Bound<'a> {
+    event: &'a Event,
+    envelope: [envelope::Value<'a>; COLUMNS.len()],
+    deliver_at: Option<String>,
 }
 
-/// Many events as columns, in the same order.
-fn columns<'a>(
-    events: &[&'a Event],
-    headers: &'a [String],
-    deliver_at: &'a [Option<String>],
-) -> Vec<Value<'a>> {
-    let ids = |of: fn(&Event) -> Option<Uuid>| Value::Ids(events.iter().map(|event| of(event)).collect());
-    let texts =
-        |of: fn(&'a Event) -> Option<&'a str>| Value::Texts(events.iter().map(|event| of(event)).collect());
-    vec![
-        ids(|event| Some(event.id)),
-        texts(|event| Some(&event.namespace)),
-        texts(|event| Some(&event.topic)),
-        texts(|event| event.event_type.as_deref()),
-        Value::Numbers(events.iter().map(|event| event.event_version).collect()),
-        texts(|event| event.aggregate_type.as_deref()),
-        texts(|event| event.aggregate_id.as_deref()),
-        ids(|event| event.tenant_id),
-        texts(|event| event.dedupe_key.as_deref()),
-        texts(|event| event.ordering_key.as_deref()),
-        texts(|event| event.severity.as_deref()),
-        texts(|event| Some(json(event))),
-        Value::Bodies(events.iter().map(|event| body(event)).collect()),
-        texts(|event| event.content_type.as_deref()),
-        texts(|event| event.content_encoding.as_deref()),
-        Value::Texts(headers.iter().map(|text| Some(text.as_str())).collect()),
-        texts(|event| event.destination.as_deref()),
-        Value::Texts(deliver_at.iter().map(Option::as_deref).collect()),
-    ]
+impl<'a> Bound<'a> {
+    fn of(event: &'a Event) -> Self {
+        Self {
+            event,
+            envelope: event.values(),
+            deliver_at: deliver_at(event),
+        }
+    }
+}
+
+/// One event as the parameters of `enqueue.sql`.
+fn row<'a>(bound: &'a Bound<'a>) -> Vec<Value<'a>> {
+    let event = bound.event;
+    let before: [_; BEFORE] = [
+        Value::Id(Some(event.id)),
+        Value::Text(Some(json(event))),
+        Value::Bytes(body(event)),
+        Value::Text(event.destination.as_deref()),
+        Value::Text(bound.deliver_at.as_deref()),
+    ];
+    let columns = bound.envelope.iter().map(|value| match value {
+        envelope::Value::Text(text) => Value::Text(*text),
+        envelope::Value::Number(number) => Value::Number(*number),
+        envelope::Value::Id(id) => Value::Id(*id),
+        envelope::Value::Json(json) => Value::Text(Some(json)),
+    });
+    before.into_iter().chain(columns).collect()
+}
+
+/// Many rows as the parameters of `enqueue_all.sql`: an array for each column.
+fn columns<'a>(rows: &[Vec<Value<'a>>]) -> Vec<Value<'a>> {
+    let Some(first) = rows.first() else {
+        return Vec::new();
+    };
+    let column = |(place, value): (usize, &Value<'a>)| {
+        let cells = rows.iter().map(|row| &row[place]);
+        match value {
+            Value::Id(_) => Value::Ids(cells.map(Value::id).collect()),
+            Value::Text(_) => Value::Texts(cells.map(Value::text).collect()),
+            Value::Number(_) => Value::Numbers(cells.map(Value::number).collect()),
+            Value::Bytes(_) => Value::Bodies(cells.map(Value::bytes).collect()),
+            Value::Ids(_) | Value::Texts(_) | Value::Numbers(_) | Value::Bodies(_) => {
+                unreachable!("a row has no arrays")
+            }
+        }
+    };
+    first.iter().enumerate().map(column).collect()
 }
 
 /// What stands in the column `payload`.
@@ -366,13 +427,6 @@ fn body(event: &Event) -> Option<&[u8]> {
         Payload::Json(_) => None,
         Payload::Bytes(body) => Some(body),
     }
-}
-
-fn headers(event: &Event) -> String {
-    if event.headers.is_empty() {
-        return "{}".to_owned();
-    }
-    serde_json::to_string(&event.headers).expect("a map of texts has a JSON form")
 }
 
 /// A year past 9999 has no such form, and is refused before; one before 0 is long past, which is now.
@@ -462,10 +516,9 @@ mod tests {
             .severity("low")
             .destination("broker")
             .bytes(&b"x"[..], "text/plain");
-        let one = row(&event, "{}", Some("2026-01-01T00:00:00Z"));
-        let headers = ["{}".to_owned()];
-        let times = [Some("2026-01-01T00:00:00Z".to_owned())];
-        let many = columns(&[&event], &headers, &times);
+        let bound = Bound::of(&event);
+        let one = row(&bound);
+        let many = columns(std::slice::from_ref(&one));
         assert_eq!(one.len(), many.len());
         for (one, many) in one.iter().zip(&many) {
             let same = match (one, many) {

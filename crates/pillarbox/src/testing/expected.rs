@@ -163,16 +163,11 @@ impl Expectation for Expected {
 }
 
 fn text<'a>(event: &'a Event, field: &str) -> Option<&'a str> {
-    match field {
-        "namespace" => Some(&event.namespace),
-        "topic" => Some(&event.topic),
-        "event_type" => event.event_type.as_deref(),
-        "aggregate_type" => event.aggregate_type.as_deref(),
-        "aggregate_id" => event.aggregate_id.as_deref(),
-        "dedupe_key" => event.dedupe_key.as_deref(),
-        "ordering_key" => event.ordering_key.as_deref(),
-        "severity" => event.severity.as_deref(),
-        "destination" => event.destination.as_deref(),
-        _ => unreachable!("no other field is asked for"),
+    if field == "destination" {
+        return event.destination.as_deref();
     }
+    event
+        .texts()
+        .find(|(name, _)| *name == field)
+        .map(|(_, text)| text)
 }

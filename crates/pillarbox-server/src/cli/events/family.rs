@@ -24,7 +24,7 @@ pub(super) fn status(rows: &[Record]) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use pillarbox::Envelope;
     use time::OffsetDateTime;
     use uuid::Uuid;
 
@@ -33,18 +33,8 @@ mod tests {
     fn row((status, attempts): (&str, i32)) -> Record {
         Record {
             id: Uuid::nil(),
-            event_id: Uuid::nil(),
             seq: 1,
-            namespace: "n".to_owned(),
-            topic: "t".to_owned(),
-            event_type: None,
-            event_version: 1,
-            aggregate_type: None,
-            aggregate_id: None,
-            tenant_id: None,
-            dedupe_key: None,
-            ordering_key: None,
-            severity: None,
+            event: Envelope::default(),
             destination: None,
             status: status.to_owned(),
             unordered: false,
@@ -57,9 +47,6 @@ mod tests {
             created_at: OffsetDateTime::UNIX_EPOCH,
             updated_at: OffsetDateTime::UNIX_EPOCH,
             delivered_at: None,
-            content_type: None,
-            content_encoding: None,
-            headers: Value::Null,
             payload: None,
             body_bytes: None,
         }

@@ -1,6 +1,7 @@
 //! `pillarbox events show`
 
 use clap::Args;
+use pillarbox::internal::envelope::{COLUMNS, Value};
 use pillarbox_store::operate::{Filter, Record};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -39,7 +40,7 @@ impl Show {
             )));
         };
         let filter = Filter {
-            event: Some(record.event_id),
+            event: Some(record.event.id),
             limit: MOST_ROWS,
             ..Filter::default()
         };
@@ -95,40 +96,40 @@ fn print_family(family: &[Record]) -> Result<(), Failure> {
 }
 
 /// What there is to say, in the order in which people ask.
-fn fields(record: &Record) -> Vec<(&'static str, String)> {
+fn fields(record: &Record) -> Vec<(String, String)> {
     let time = |moment: OffsetDateTime| moment.format(&Rfc3339).unwrap_or_default();
     let attempts = match record.max_attempts {
         Some(i32::MAX) => format!("{} (unlimited)", record.attempts),
         Some(most) => format!("{} of {most}", record.attempts),
         None => record.attempts.to_string(),
     };
-    let own = |value: &Option<String>| value.clone();
-    let all = [
+    let before = [
         ("id", Some(record.id.to_string())),
         (
             "event id",
-            (record.event_id != record.id).then(|| record.event_id.to_string()),
+            (record.event.id != record.id).then(|| record.event.id.to_string()),
         ),
         ("seq", Some(record.seq.to_string())),
         ("status", Some(record.status.clone())),
         ("attempts", Some(attempts)),
-        ("namespace", Some(record.namespace.clone())),
-        ("topic", Some(record.topic.clone())),
-        ("type", own(&record.event_type)),
-        ("version", Some(record.event_version.to_string())),
-        ("aggregate type", own(&record.aggregate_type)),
-        ("aggregate id", own(&record.aggregate_id)),
-        ("tenant", record.tenant_id.map(|tenant| tenant.to_string())),
-        ("dedupe key", own(&record.dedupe_key)),
-        ("ordering key", own(&record.ordering_key)),
+    ];
+    let event = COLUMNS.iter().zip(record.event.values()).map(|(column, value)| {
+        let text = match value {
+            Value::Text(text) => text.map(str::to_owned),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Id(id) => id.map(|id| id.to_string()),
+            Value::Json(json) => Some(json.into_owned()).filter(|text| text != "{}"),
+        };
+        (label(column.name), text)
+    });
+    let after = [
         (
             "order",
             record
                 .unordered
                 .then(|| "given up: waits for nobody and holds up nobody".to_owned()),
         ),
-        ("severity", own(&record.severity)),
-        ("destination", own(&record.destination)),
+        ("destination", record.destination.clone()),
         ("created", Some(time(record.created_at))),
         ("updated", Some(time(record.updated_at))),
         (
@@ -138,16 +139,25 @@ fn fields(record: &Record) -> Vec<(&'static str, String)> {
         ("delivered", record.delivered_at.map(time)),
         ("locked by", record.locked_by.map(|worker| worker.to_string())),
         ("locked until", record.locked_until.map(time)),
-        ("content type", own(&record.content_type)),
-        ("encoding", own(&record.content_encoding)),
-        (
-            "headers",
-            Some(record.headers.to_string()).filter(|text| text != "{}"),
-        ),
     ];
-    all.into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
-        .collect()
+    let own = |(name, value): (&'static str, Option<String>)| (name.to_owned(), value);
+    let all = before
+        .into_iter()
+        .map(own)
+        .chain(event)
+        .chain(after.into_iter().map(own));
+    all.filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// A column's name as people read it.
+fn label(column: &str) -> String {
+    match column {
+        "event_type" => "type".to_owned(),
+        "event_version" => "version".to_owned(),
+        "tenant_id" => "tenant".to_owned(),
+        "content_encoding" => "encoding".to_owned(),
+        other => other.replace('_', " "),
+    }
 }
 
 fn payload(record: &Record) -> String {

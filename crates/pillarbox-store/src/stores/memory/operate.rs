@@ -12,6 +12,7 @@ use crate::operate::{
 };
 use crate::state::{Change, Status};
 use crate::store::{Scope, StoreError, UNROUTED};
+use pillarbox::Envelope;
 use pillarbox::payload::Payload;
 
 #[async_trait]
@@ -229,21 +230,10 @@ impl Row {
             Payload::Json(text) => (serde_json::from_slice(text).unwrap_or_default(), None),
             Payload::Bytes(body) => (serde_json::Value::Null, i64::try_from(body.len()).ok()),
         };
-        Record {
+        let mut record = Record {
             id: self.id,
-            event_id: event.id,
             seq: self.seq,
-            namespace: event.namespace.clone(),
-            topic: event.topic.clone(),
-            event_type: event.event_type.clone(),
-            event_version: event.event_version,
-            aggregate_type: event.aggregate_type.clone(),
-            aggregate_id: event.aggregate_id.clone(),
-            tenant_id: event.tenant_id,
-            // Siblings leave it to the first row.
-            dedupe_key: event.dedupe_key.clone().filter(|_| self.id == event.id),
-            ordering_key: event.ordering_key.clone(),
-            severity: event.severity.clone(),
+            event: Envelope::clone(event),
             destination: event.destination.clone(),
             status: state.status.as_str().to_owned(),
             unordered: event.ordering_key.is_some() && self.lane.is_none(),
@@ -258,11 +248,13 @@ impl Row {
             created_at: self.created_at,
             updated_at: self.updated_at,
             delivered_at: self.delivered_at,
-            content_type: event.content_type.clone(),
-            content_encoding: event.content_encoding.clone(),
-            headers: serde_json::json!(event.headers),
             payload: with_payload.then_some(payload),
             body_bytes,
+        };
+        // Siblings leave it to the first row.
+        if self.id != event.id {
+            record.event.dedupe_key = None;
         }
+        record
     }
 }

@@ -7,10 +7,12 @@ use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgRow, PgTypeInfo, PgValueFormat, PgValueRef};
 use sqlx::types::Json;
 use sqlx::{Decode, Postgres, Row, Type};
-use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::store::Stub;
+use pillarbox::Envelope;
 use pillarbox::event::{Delivery, Event};
+use pillarbox::internal::envelope::{Columns, texts_of};
 use pillarbox::payload::Payload;
 
 /// `jsonb` as the text that the database sends, not parsed.
@@ -34,67 +36,83 @@ impl<'r> Decode<'r, Postgres> for JsonText {
     }
 }
 
+/// A row, read from left to right.
+pub(super) struct Cells<'r> {
+    row: &'r PgRow,
+    next: usize,
+}
+
+impl<'r> Cells<'r> {
+    pub(super) fn of(row: &'r PgRow) -> Self {
+        Self { row, next: 0 }
+    }
+
+    fn next<T: Decode<'r, Postgres>>(&mut self) -> Result<T, sqlx::Error> {
+        let cell = self.row.try_get_unchecked(self.next)?;
+        self.next += 1;
+        Ok(cell)
+    }
+}
+
+impl Columns for Cells<'_> {
+    type Error = sqlx::Error;
+
+    fn text(&mut self, _: &'static str) -> Result<Option<String>, sqlx::Error> {
+        self.next()
+    }
+
+    fn number(&mut self, _: &'static str) -> Result<i32, sqlx::Error> {
+        self.next()
+    }
+
+    fn id(&mut self, _: &'static str) -> Result<Option<Uuid>, sqlx::Error> {
+        self.next()
+    }
+
+    fn texts(&mut self, _: &'static str) -> Result<BTreeMap<String, String>, sqlx::Error> {
+        let json: Option<JsonText> = self.next()?;
+        Ok(json.map_or_else(BTreeMap::new, |json| texts_of(&json.0)))
+    }
+}
+
+/// The row's id, its place in the order of insertion, and its event's envelope: with what every statement begins.
+pub(super) fn envelope(cells: &mut Cells<'_>) -> Result<(Uuid, i64, Envelope), sqlx::Error> {
+    let id: Uuid = cells.next()?;
+    let parent: Option<Uuid> = cells.next()?;
+    let seq = cells.next()?;
+    Ok((id, seq, Envelope::read(parent.unwrap_or(id), cells)?))
+}
+
+/// A row as `parked.sql` returns it, and as the claim statements begin.
+pub(super) fn stub(cells: &mut Cells<'_>) -> Result<Stub, sqlx::Error> {
+    let (id, seq, envelope) = envelope(cells)?;
+    let mut event = Event::from(envelope);
+    let json: JsonText = cells.next()?;
+    let body: Option<Vec<u8>> = cells.next()?;
+    event.payload = body.map_or(Payload::Json(json.0), |body| Payload::Bytes(body.into()));
+    event.destination = cells.next()?;
+    // When it is due is the row's to know.
+    Ok(Stub { id, seq, event })
+}
+
 /// A row as the claim statements return it.
 pub(super) fn delivery(row: &PgRow, claim: Uuid, suspect: bool) -> Result<Delivery, sqlx::Error> {
-    let attempts: i32 = row.try_get_unchecked(19)?;
-    let max_attempts: Option<i32> = row.try_get_unchecked(20)?;
-    let lane: Option<i16> = row.try_get_unchecked(22)?;
+    let mut cells = Cells::of(row);
+    let Stub { id, seq, event } = stub(&mut cells)?;
+    let attempts: i32 = cells.next()?;
+    let max_attempts: Option<i32> = cells.next()?;
+    let created_at = cells.next()?;
+    let lane: Option<i16> = cells.next()?;
     Ok(Delivery {
-        id: row.try_get_unchecked(0)?,
-        seq: row.try_get_unchecked(2)?,
-        event: event(row)?,
+        id,
+        seq,
+        event,
         lane: lane.map(i16::unsigned_abs),
         attempts: attempts.unsigned_abs(),
         max_attempts: max_attempts.map(|max| u32::try_from(max).unwrap_or(0)),
-        created_at: row.try_get_unchecked::<OffsetDateTime, _>(21)?,
+        created_at,
         claim,
         suspect,
-        contested: row.try_get_unchecked(23)?,
+        contested: cells.next()?,
     })
-}
-
-/// The event of such a row: its first nineteen columns.
-pub(super) fn event(row: &PgRow) -> Result<Event, sqlx::Error> {
-    let id: Uuid = row.try_get_unchecked(0)?;
-    let parent: Option<Uuid> = row.try_get_unchecked(1)?;
-    let body: Option<Vec<u8>> = row.try_get_unchecked(14)?;
-    let payload = match body {
-        Some(body) => Payload::Bytes(body.into()),
-        None => Payload::Json(row.try_get_unchecked::<JsonText, _>(13)?.0),
-    };
-    let mut event = Event::new(
-        row.try_get_unchecked::<String, _>(3)?,
-        row.try_get_unchecked::<String, _>(4)?,
-    );
-    event.id = parent.unwrap_or(id);
-    event.event_type = row.try_get_unchecked(5)?;
-    event.event_version = row.try_get_unchecked(6)?;
-    event.aggregate_type = row.try_get_unchecked(7)?;
-    event.aggregate_id = row.try_get_unchecked(8)?;
-    event.tenant_id = row.try_get_unchecked(9)?;
-    event.dedupe_key = row.try_get_unchecked(10)?;
-    event.ordering_key = row.try_get_unchecked(11)?;
-    event.severity = row.try_get_unchecked(12)?;
-    event.payload = payload;
-    event.content_type = row.try_get_unchecked(15)?;
-    event.content_encoding = row.try_get_unchecked(16)?;
-    event.headers = row
-        .try_get_unchecked::<Option<JsonText>, _>(17)?
-        .map_or_else(BTreeMap::new, headers);
-    event.destination = row.try_get_unchecked(18)?;
-    // When it is due is the row's to know.
-    Ok(event)
-}
-
-/// Headers are text. A value of another kind, written by somebody else, is sent as its JSON, and null not at all.
-fn headers(json: JsonText) -> BTreeMap<String, String> {
-    let parsed: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&json.0).unwrap_or_default();
-    parsed
-        .into_iter()
-        .filter_map(|(name, value)| match value {
-            serde_json::Value::Null => None,
-            serde_json::Value::String(text) => Some((name, text)),
-            other => Some((name, other.to_string())),
-        })
-        .collect()
 }

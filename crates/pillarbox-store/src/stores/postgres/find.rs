@@ -8,7 +8,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use super::decode::event;
+use super::decode::{Cells, stub};
 use super::{Inner, store_error};
 use crate::store::{Backlog, Due, Found, Parked, Scope, StoreError, Stub};
 
@@ -76,17 +76,9 @@ pub(super) async fn parked(
     let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
     transaction.commit().await.map_err(store_error)?;
     rows.iter()
-        .map(stub)
+        .map(|row| stub(&mut Cells::of(row)))
         .collect::<Result<_, _>>()
         .map_err(store_error)
-}
-
-fn stub(row: &PgRow) -> Result<Stub, sqlx::Error> {
-    Ok(Stub {
-        id: row.try_get_unchecked(0)?,
-        seq: row.try_get_unchecked(2)?,
-        event: event(row)?,
-    })
 }
 
 pub(super) async fn unpark(inner: Arc<Inner>, what: Parked, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {

@@ -6,7 +6,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
-use super::{Inner, Transaction, store_error};
+use super::{Inner, Transaction, decode, store_error};
 use crate::operate::{Filter, Record};
 use crate::state::Status;
 use crate::store::StoreError;
@@ -110,20 +110,11 @@ fn record_sql(inner: &Inner, payload: &str) -> String {
 }
 
 fn record(row: &PgRow) -> Result<Record, sqlx::Error> {
+    let (id, seq, event) = decode::envelope(&mut decode::Cells::of(row))?;
     Ok(Record {
-        id: row.try_get("id")?,
-        event_id: row.try_get("event_id")?,
-        seq: row.try_get("seq")?,
-        namespace: row.try_get("namespace")?,
-        topic: row.try_get("topic")?,
-        event_type: row.try_get("event_type")?,
-        event_version: row.try_get("event_version")?,
-        aggregate_type: row.try_get("aggregate_type")?,
-        aggregate_id: row.try_get("aggregate_id")?,
-        tenant_id: row.try_get("tenant_id")?,
-        dedupe_key: row.try_get("dedupe_key")?,
-        ordering_key: row.try_get("ordering_key")?,
-        severity: row.try_get("severity")?,
+        id,
+        seq,
+        event,
         destination: row.try_get("destination")?,
         status: row.try_get("status")?,
         unordered: row.try_get("unordered")?,
@@ -136,9 +127,6 @@ fn record(row: &PgRow) -> Result<Record, sqlx::Error> {
         created_at: row.try_get("created_at")?,
         updated_at: row.try_get("updated_at")?,
         delivered_at: row.try_get("delivered_at")?,
-        content_type: row.try_get("content_type")?,
-        content_encoding: row.try_get("content_encoding")?,
-        headers: row.try_get("headers")?,
         payload: row.try_get("payload")?,
         body_bytes: row.try_get("body_bytes")?,
     })

@@ -10,6 +10,7 @@ use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::store::{Backlog, Heartbeat, Scope, StoreError};
+use pillarbox::internal::envelope::with_columns;
 use pillarbox::internal::schema::{check_name, in_schema};
 
 /// A statement whose only variable parts are the checked name of the schema and escaped values.
@@ -89,11 +90,13 @@ fn whole(text: &str) -> String {
             .collect()
     };
     let delivery = format!("{}, ", body(include_str!("sql/delivery.sql")).trim_end());
-    text.replace(
-        "\n/*expired*/\n",
-        &format!("\n{}", body(include_str!("sql/expired.sql"))),
-    )
-    .replace("returning /*delivery*/ ", &format!("returning {delivery}"))
+    let text = text
+        .replace(
+            "\n/*expired*/\n",
+            &format!("\n{}", body(include_str!("sql/expired.sql"))),
+        )
+        .replace("returning /*delivery*/ ", &format!("returning {delivery}"));
+    with_columns(&text)
 }
 
 impl Sql {

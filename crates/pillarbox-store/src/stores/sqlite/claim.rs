@@ -5,12 +5,17 @@
 //!
 //! **If we die here** the lease ends and the next claim takes the rows. The attempt stays counted.
 
+use std::sync::LazyLock;
+
 use sqlx::{SqliteConnection, SqlitePool};
 
 use super::choose::{Candidate, Turns, choose};
 use super::{MAX_LEASE, decode, later};
 use crate::store::{ClaimRequest, Take};
 use pillarbox::event::Delivery;
+use pillarbox::internal::envelope::with_columns;
+
+static CLAIM: LazyLock<String> = LazyLock::new(|| with_columns(include_str!("sql/claim.sql")));
 
 pub(super) async fn claim(
     writer: SqlitePool,
@@ -49,7 +54,7 @@ async fn take(
         Take::Suspects(_) | Take::LoneSuspect => true,
     };
     let rownos: Vec<i64> = chosen.iter().map(|one| one.rowno).collect();
-    let rows = sqlx::query(include_str!("sql/claim.sql"))
+    let rows = sqlx::query(CLAIM.as_str())
         .bind(request.worker.to_string())
         .bind(request.claim.to_string())
         .bind(later(request.lease.min(MAX_LEASE)))

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::operate::{BlockedKey, DestinationRecord, Paused, Record, WorkerRecord};
 use crate::store::{LANES, Stub};
 use pillarbox::event::Delivery;
-pub(super) use pillarbox::internal::sqlite::row::{event, moment, narrow, text, uuid, whole_event};
+pub(super) use pillarbox::internal::sqlite::row::{envelope, event, moment, narrow, text, uuid, whole_event};
 
 /// A row as `claim.sql` returns it.
 pub(super) fn delivery(row: &SqliteRow, claim: Uuid, suspect: bool) -> Result<Delivery, sqlx::Error> {
@@ -47,18 +47,8 @@ pub(super) fn record(row: &SqliteRow) -> Result<Record, sqlx::Error> {
     };
     Ok(Record {
         id: uuid(row, "id")?.unwrap_or_default(),
-        event_id: uuid(row, "event_id")?.unwrap_or_default(),
         seq: row.try_get("seq")?,
-        namespace: text(row, "namespace")?.unwrap_or_default(),
-        topic: text(row, "topic")?.unwrap_or_default(),
-        event_type: text(row, "event_type")?,
-        event_version: narrow(row.try_get("event_version")?),
-        aggregate_type: text(row, "aggregate_type")?,
-        aggregate_id: text(row, "aggregate_id")?,
-        tenant_id: uuid(row, "tenant_id")?,
-        dedupe_key: text(row, "dedupe_key")?,
-        ordering_key: text(row, "ordering_key")?,
-        severity: text(row, "severity")?,
+        event: envelope(row)?,
         destination: text(row, "destination")?,
         status: text(row, "status")?.unwrap_or_default(),
         unordered: row.try_get("unordered")?,
@@ -71,9 +61,6 @@ pub(super) fn record(row: &SqliteRow) -> Result<Record, sqlx::Error> {
         created_at: moment_or_epoch("created_at")?,
         updated_at: moment_or_epoch("updated_at")?,
         delivered_at: moment(row, "delivered_at")?,
-        content_type: text(row, "content_type")?,
-        content_encoding: text(row, "content_encoding")?,
-        headers: json(text(row, "headers")?),
         payload: text(row, "payload")?.map(|text| json(Some(text))),
         body_bytes: row.try_get("body_bytes")?,
     })

@@ -3,11 +3,13 @@
 //! A look reads and takes no lock: in a file with the WAL journal it stops nobody and waits for nobody.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use sqlx::{Row, SqlitePool};
 
 use super::{decode, row_limit, scope_json};
 use crate::store::{Backlog, Due, Found, Parked, Scope, Stub};
+use pillarbox::internal::envelope::with_columns;
 
 pub(super) async fn find(
     readers: SqlitePool,
@@ -55,6 +57,9 @@ pub(super) async fn find(
     })
 }
 
+static UNROUTED: LazyLock<String> = LazyLock::new(|| with_columns(include_str!("sql/parked_unrouted.sql")));
+static BLOCKING: LazyLock<String> = LazyLock::new(|| with_columns(include_str!("sql/parked_blocking.sql")));
+
 pub(super) async fn parked(
     readers: SqlitePool,
     what: Parked,
@@ -63,10 +68,10 @@ pub(super) async fn parked(
     limit: usize,
 ) -> Result<Vec<Stub>, sqlx::Error> {
     let sql = match what {
-        Parked::Unrouted => include_str!("sql/parked_unrouted.sql"),
-        Parked::Blocking => include_str!("sql/parked_blocking.sql"),
+        Parked::Unrouted => &UNROUTED,
+        Parked::Blocking => &BLOCKING,
     };
-    let rows = sqlx::query(sql)
+    let rows = sqlx::query(sql.as_str())
         .bind(after.unwrap_or(i64::MIN))
         .bind(scope_json(&scope))
         .bind(row_limit(limit))

@@ -1,5 +1,7 @@
 //! What people ask of the outbox.
 
+use std::sync::LazyLock;
+
 use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, Row, SqlitePool};
 use uuid::Uuid;
@@ -11,13 +13,14 @@ use crate::operate::{
 };
 use crate::state::Status;
 use crate::store::{Scope, StoreError};
+use pillarbox::internal::envelope::with_columns;
 use pillarbox::saga::{Ask, Asked, SagaFilter, SagaLine, SagaRecord};
 use pillarbox::text::error_text;
 
 /// Up to how many rows are counted one by one.
 const COUNTED: i64 = 20_000;
 
-const RECORD: &str = include_str!("sql/record.sql");
+static RECORD: LazyLock<String> = LazyLock::new(|| with_columns(include_str!("sql/record.sql")));
 
 /// The rows of one event.
 const EVENT: &str = "and rowno in (

@@ -3,6 +3,7 @@
 //! **If we die here** all of a family is there, or none but the row itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use sqlx::{Row, SqliteConnection, SqlitePool};
@@ -10,6 +11,9 @@ use uuid::Uuid;
 
 use super::column_limit;
 use crate::store::{Member, Routed, Routing};
+use pillarbox::internal::envelope::with_columns;
+
+static SIBLINGS: LazyLock<String> = LazyLock::new(|| with_columns(include_str!("sql/route_siblings.sql")));
 
 /// One member with the row that it comes from.
 struct Place<'a> {
@@ -57,7 +61,7 @@ pub(super) async fn route(
         }
     }
     // The siblings are copies of the row as it was claimed, and so come first.
-    write(&mut tx, include_str!("sql/route_siblings.sql"), siblings).await?;
+    write(&mut tx, &SIBLINGS, siblings).await?;
     write(&mut tx, include_str!("sql/route_first.sql"), first).await?;
     tx.commit().await?;
     let ours: BTreeSet<Uuid> = held.keys().map(|number| places[*number].routing.id).collect();

@@ -74,7 +74,7 @@ trait Database: Application {
         let events = self.events().await;
         let mut told: Vec<String> = events
             .into_iter()
-            .filter_map(|event| event.aggregate_id)
+            .filter_map(|event| event.aggregate_id.clone())
             .collect();
         told.sort();
         told

@@ -128,7 +128,7 @@ impl<'a, P: Place> Shop<'a, P> {
         let said = |event: Event| {
             format!(
                 "{} {}",
-                event.event_type.unwrap_or_default(),
+                event.event_type.clone().unwrap_or_default(),
                 event.headers[ATTEMPT]
             )
         };

@@ -97,7 +97,7 @@ async fn text_that_is_not_text_does_not_stop_the_others() {
     let topics: Vec<String> = claim(&outbox)
         .await
         .into_iter()
-        .map(|delivery| delivery.event.topic)
+        .map(|delivery| delivery.event.topic.clone())
         .collect();
     assert_eq!(topics, ["o\u{FFFD}", "orders"]);
 }

@@ -160,5 +160,5 @@ async fn the_family_of_an_event_is_listed_whole() {
     let rows = outbox.store.list(&family).await.expect("a list");
     let destinations: Vec<&str> = rows.iter().filter_map(|row| row.destination.as_deref()).collect();
     assert_eq!(destinations, ["chat", "broker"], "the newest first");
-    assert!(rows.iter().all(|row| row.event_id == parent.id));
+    assert!(rows.iter().all(|row| row.event.id == parent.id));
 }

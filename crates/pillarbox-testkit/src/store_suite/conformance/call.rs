@@ -239,7 +239,7 @@ impl From<Delivery> for Row {
         Self {
             id: delivery.id,
             event: delivery.event.id,
-            dedupe_key: delivery.event.dedupe_key,
+            dedupe_key: delivery.event.dedupe_key.clone(),
             has_lane: delivery.lane.is_some(),
             attempts: delivery.attempts,
             max_attempts: delivery.max_attempts,

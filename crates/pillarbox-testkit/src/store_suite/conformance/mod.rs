@@ -309,11 +309,11 @@ impl From<Record> for Found {
         };
         Self {
             id: row.id,
-            event: row.event_id,
+            event: row.event.id,
             unordered: row.unordered,
             attempts: row.attempts,
             max_attempts: row.max_attempts,
-            dedupe_key: row.dedupe_key,
+            dedupe_key: row.event.dedupe_key,
             locked_by: row.locked_by.filter(|worker| !worker.is_nil()),
             is_delivered: row.delivered_at.is_some(),
             due: since(row.next_attempt_at),

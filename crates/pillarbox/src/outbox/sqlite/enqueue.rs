@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use serde_json::json;
 use sqlx::pool::PoolConnection;
@@ -14,6 +15,7 @@ use uuid::Uuid;
 
 use super::{BUSY, ids_json, inbox, primary_code, row as decode, saga, store_error};
 use crate::enqueue::{EnqueueError, Enqueued};
+use crate::envelope::{COLUMNS, Value, with_columns};
 use crate::error::StoreError;
 use crate::event::Event;
 use crate::inbox::Inbox;
@@ -22,14 +24,17 @@ use crate::payload::Payload;
 use crate::saga::{Request, Said};
 use crate::validate::InvalidEvent;
 
-/// How many events go in one statement: 18 values each, and SQLite takes 32,766 in all.
+/// How many events go in one statement: fewer than 32 values each, and SQLite takes 32,766 in all.
 const CHUNK: usize = 1_000;
 
-const INSERT: &str = include_str!("sql/enqueue.sql");
+static INSERT: LazyLock<String> = LazyLock::new(|| with_columns(include_str!("sql/enqueue.sql")));
+static ENQUEUED: LazyLock<String> = LazyLock::new(|| with_columns(include_str!("sql/enqueued.sql")));
 
-/// The last value is when the row is due: never before it was written, which is now if nothing is said.
-const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
-    max(coalesce(?, ''), strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')))";
+/// One event's values. The last is when the row is due: never before it was written, which is now by default.
+static ROW: LazyLock<String> = LazyLock::new(|| {
+    let before = "?, ".repeat(COLUMNS.len() + 4);
+    format!("({before}max(coalesce(?, ''), strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')))")
+});
 
 /// Begins a transaction that may write from its first moment on: it waits for its turn here, up to the
 /// busy timeout, and not in the middle.
@@ -79,7 +84,7 @@ impl Connection for SqliteConnection {
     }
 
     async fn read(&mut self, _: &Outbox, namespace: Option<&str>) -> Result<Vec<Event>, StoreError> {
-        let rows = sqlx::query(include_str!("sql/enqueued.sql"))
+        let rows = sqlx::query(ENQUEUED.as_str())
             .bind(namespace)
             .fetch_all(self)
             .await;
@@ -220,29 +225,24 @@ async fn insert(
     if events.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let rows = vec![ROW; events.len()].join(", ");
+    let rows = vec![ROW.as_str(); events.len()].join(", ");
     let mut query = sqlx::query(AssertSqlSafe(INSERT.replace("/*rows*/", &rows)))
         // A batch of an odd size is hardly ever seen again.
         .persistent(events.len() == 1 || events.len() == CHUNK);
     for event in events {
         let (payload, body) = content(&event.payload).map_err(Failed::Refused)?;
+        for value in event.values() {
+            query = match value {
+                Value::Text(text) => query.bind(text),
+                Value::Number(number) => query.bind(number),
+                Value::Id(id) => query.bind(id.map(|id| id.to_string())),
+                Value::Json(json) => query.bind(json),
+            };
+        }
         query = query
             .bind(event.id.to_string())
-            .bind(&event.namespace)
-            .bind(&event.topic)
-            .bind(&event.event_type)
-            .bind(event.event_version)
-            .bind(&event.aggregate_type)
-            .bind(&event.aggregate_id)
-            .bind(event.tenant_id.map(|tenant| tenant.to_string()))
-            .bind(&event.dedupe_key)
-            .bind(&event.ordering_key)
-            .bind(&event.severity)
             .bind(payload)
             .bind(body)
-            .bind(&event.content_type)
-            .bind(&event.content_encoding)
-            .bind(json!(event.headers).to_string())
             .bind(&event.destination)
             .bind(event.deliver_at.map(timestamp));
     }

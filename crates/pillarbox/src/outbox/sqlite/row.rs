@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use serde_json::Value;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
+use crate::envelope::{Columns, Envelope, texts_of};
 use crate::event::Event;
 use crate::payload::Payload;
 
@@ -20,10 +20,9 @@ use crate::payload::Payload;
 /// # Errors
 /// When a column is missing.
 pub fn enqueued(row: &SqliteRow) -> Result<Event, sqlx::Error> {
-    Ok(Event {
-        deliver_at: moment(row, "deliver_at")?,
-        ..whole_event(row)?
-    })
+    let mut event = whole_event(row)?;
+    event.deliver_at = moment(row, "deliver_at")?;
+    Ok(event)
 }
 
 /// The whole event, without the time at which it is due.
@@ -31,42 +30,58 @@ pub fn enqueued(row: &SqliteRow) -> Result<Event, sqlx::Error> {
 /// # Errors
 /// When a column is missing.
 pub fn whole_event(row: &SqliteRow) -> Result<Event, sqlx::Error> {
+    let mut event = event(row)?;
     let body: Option<Vec<u8>> = row.try_get("body")?;
-    Ok(Event {
-        payload: match body {
-            Some(body) => Payload::Bytes(body.into()),
-            None => Payload::Json(Bytes::from(row.try_get::<Vec<u8>, _>("payload")?)),
-        },
-        headers: headers(&text(row, "headers")?.unwrap_or_default()),
-        ..event(row)?
-    })
+    event.payload = match body {
+        Some(body) => Payload::Bytes(body.into()),
+        None => Payload::Json(Bytes::from(row.try_get::<Vec<u8>, _>("payload")?)),
+    };
+    Ok(event)
 }
 
-/// The event without its payload and headers.
+/// The event without its payload.
 ///
 /// # Errors
 /// When a column is missing.
 pub fn event(row: &SqliteRow) -> Result<Event, sqlx::Error> {
+    let mut event = Event::from(envelope(row)?);
+    event.destination = text(row, "destination")?;
+    Ok(event) // what was `deliver_at` has become the time at which the row is due
+}
+
+/// The envelope of the row's event.
+///
+/// # Errors
+/// When a column is missing.
+pub fn envelope(row: &SqliteRow) -> Result<Envelope, sqlx::Error> {
     let id = uuid(row, "id")?.unwrap_or_default();
-    Ok(Event {
-        id: uuid(row, "parent_id")?.unwrap_or(id),
-        namespace: text(row, "namespace")?.unwrap_or_default(),
-        topic: text(row, "topic")?.unwrap_or_default(),
-        event_type: text(row, "event_type")?,
-        event_version: narrow(row.try_get("event_version")?),
-        aggregate_type: text(row, "aggregate_type")?,
-        aggregate_id: text(row, "aggregate_id")?,
-        tenant_id: uuid(row, "tenant_id")?,
-        dedupe_key: text(row, "dedupe_key")?,
-        ordering_key: text(row, "ordering_key")?,
-        severity: text(row, "severity")?,
-        payload: Payload::empty(),
-        content_type: text(row, "content_type")?,
-        content_encoding: text(row, "content_encoding")?,
-        headers: BTreeMap::new(),
-        destination: text(row, "destination")?,
-        deliver_at: None, // it has become the time at which the row is due
-    })
+    let event_id = uuid(row, "parent_id")?.unwrap_or(id);
+    Envelope::read(event_id, &mut ByName(row))
+}
+
+/// Columns are found by their names.
+struct ByName<'a>(&'a SqliteRow);
+
+impl Columns for ByName<'_> {
+    type Error = sqlx::Error;
+
+    fn text(&mut self, column: &'static str) -> Result<Option<String>, sqlx::Error> {
+        text(self.0, column)
+    }
+
+    fn number(&mut self, column: &'static str) -> Result<i32, sqlx::Error> {
+        self.0.try_get(column).map(narrow)
+    }
+
+    fn id(&mut self, column: &'static str) -> Result<Option<Uuid>, sqlx::Error> {
+        uuid(self.0, column)
+    }
+
+    fn texts(&mut self, column: &'static str) -> Result<BTreeMap<String, String>, sqlx::Error> {
+        Ok(texts_of(
+            self.0.try_get::<Option<&[u8]>, _>(column)?.unwrap_or_default(),
+        ))
+    }
 }
 
 /// Text, also where it is not UTF-8: SQLite stores what it is given.
@@ -97,20 +112,4 @@ pub fn moment(row: &SqliteRow, column: &str) -> Result<Option<OffsetDateTime>, s
 /// A number that our column never exceeds, though SQLite's could.
 pub fn narrow(number: i64) -> i32 {
     i32::try_from(number).unwrap_or(if number < 0 { i32::MIN } else { i32::MAX })
-}
-
-/// Headers are text; a value of another kind, written by somebody else, is sent as its JSON.
-fn headers(object: &str) -> BTreeMap<String, String> {
-    if object == "{}" {
-        return BTreeMap::new(); // most rows
-    }
-    let values: BTreeMap<String, Value> = serde_json::from_str(object).unwrap_or_default();
-    let text = |(name, value)| match value {
-        Value::Null => None,
-        Value::String(text) => Some((name, text)),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            Some((name, value.to_string()))
-        }
-    };
-    values.into_iter().filter_map(text).collect()
 }

@@ -257,11 +257,11 @@ as $$
     pillarbox.name_refusal('event_type', event_type),
     pillarbox.name_refusal('aggregate_type', aggregate_type),
     pillarbox.name_refusal('aggregate_id', aggregate_id),
-    pillarbox.name_refusal('dedupe_key', dedupe_key),
     pillarbox.name_refusal('ordering_key', ordering_key),
     pillarbox.name_refusal('severity', severity),
     pillarbox.name_refusal('content_type', content_type),
     pillarbox.name_refusal('content_encoding', content_encoding),
+    pillarbox.name_refusal('dedupe_key', dedupe_key),
     pillarbox.name_refusal('destination', destination),
     case
       when event_version < 1 then format('`event_version` is %s; versions count from 1', event_version)

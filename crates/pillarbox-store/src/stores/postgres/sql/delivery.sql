@@ -1,10 +1,9 @@
 -- What a claim returns of each row `e`, in the order in which decode.rs reads it. A sibling carries its parent's
 -- dedupe key.
-e.id, e.parent_id, e.seq, e.namespace, e.topic, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
-e.tenant_id, case when e.parent_id is null then e.dedupe_key
+e.id, e.parent_id, e.seq, /*e.event_columns*/
+case when e.parent_id is null then e.dedupe_key
   else (select p.dedupe_key from pillarbox.outbox_events p where p.id = e.parent_id) end as dedupe_key,
-e.ordering_key, e.severity, e.payload, e.body, e.content_type, e.content_encoding, nullif(e.headers, '{}') as headers,
-nullif(e.destination, '') as destination, e.attempts, e.max_attempts, e.created_at, e.lane,
+e.payload, e.body, nullif(e.destination, '') as destination, e.attempts, e.max_attempts, e.created_at, e.lane,
 -- Is any row with a key on its way to a destination, be it of this key or not? Asked once for the whole claim.
 e.lane is not null and coalesce(e.destination, '') = '' and (
   select exists (

@@ -1,11 +1,10 @@
--- Rows that wait for something other than time, in the order of their seq, as delivery.sql gives them, without content.
+-- Rows that wait for something other than time, in the order of their seq, as delivery.sql gives them, without payload.
 -- $1 namespaces, or null for all   $2 after this seq   $3 how many
 -- /*what*/ is what they wait for: its partial index is in the order that is asked for.
-select e.id, e.parent_id, e.seq, e.namespace, e.topic, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
-  e.tenant_id, case when e.parent_id is null then e.dedupe_key
+select e.id, e.parent_id, e.seq, /*e.event_columns*/
+  case when e.parent_id is null then e.dedupe_key
     else (select p.dedupe_key from pillarbox.outbox_events p where p.id = e.parent_id) end as dedupe_key,
-  e.ordering_key, e.severity, '{}'::jsonb as payload, null::bytea as body, e.content_type, e.content_encoding,
-  null::jsonb as headers, nullif(e.destination, '') as destination
+  '{}'::jsonb as payload, null::bytea as body, nullif(e.destination, '') as destination
 from pillarbox.outbox_events e
 where /*what*/ true and ($1::text[] is null or e.namespace = any($1)) and e.seq > $2
 order by e.seq

@@ -62,13 +62,10 @@ with given as materialized (
   where e.id = any(array(select id from first where is_held and (waits or has_siblings))) and e.id = f.id
 ), born as (
   insert into pillarbox.outbox_events (
-    id, seq, parent_id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id,
-    ordering_key, unordered, severity, payload, body, content_type, content_encoding, headers, destination, status,
-    attempts, max_attempts, next_attempt_at, locked_by, locked_until, claim_id, last_error, created_at
+    id, seq, parent_id, /*event_columns*/ unordered, payload, body, destination, status, attempts, max_attempts,
+    next_attempt_at, locked_by, locked_until, claim_id, last_error, created_at
   )
-  select s.member, e.seq, coalesce(e.parent_id, e.id), e.namespace, e.topic, e.event_type, e.event_version,
-    e.aggregate_type, e.aggregate_id, e.tenant_id, e.ordering_key, e.unordered, e.severity, e.payload, e.body,
-    e.content_type, e.content_encoding, e.headers, s.destination,
+  select s.member, e.seq, coalesce(e.parent_id, e.id), /*e.event_columns*/ e.unordered, e.payload, e.body, s.destination,
     case when s.waits then 'pending' else e.status end,
     case when s.waits then greatest(e.attempts - 1, 0) else e.attempts end,
     s.max_attempts, e.next_attempt_at,

@@ -6,9 +6,7 @@ set status = 'processing', attempts = max(attempts, 0) + 1, locked_by = ?1, clai
     locked_until = strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', ?3),
     updated_at = strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')
 where rowno in (select value from json_each(?4))
-returning id, parent_id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id,
-  tenant_id, iif(parent_id is null, dedupe_key, (
+returning id, parent_id, seq, /*event_columns*/ iif(parent_id is null, dedupe_key, (
     select parent.dedupe_key from outbox_events as parent where parent.id = outbox_events.parent_id
   )) as dedupe_key,
-  ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, lane, attempts,
-  max_attempts, created_at
+  payload, body, destination, lane, attempts, max_attempts, created_at

@@ -1,8 +1,7 @@
 -- Dead rows that hold up the others of their key, in the order of insertion.
 -- ?1 after which seq   ?2 namespaces as a JSON array, or null for all   ?3 how many
 -- Index: outbox_events_blocking.
-select id, parent_id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id,
-  dedupe_key, ordering_key, severity, content_type, content_encoding, destination
+select id, parent_id, seq, /*event_columns*/ dedupe_key, destination
 from outbox_events indexed by outbox_events_blocking
 where status = 'dead' and lane = 0 and seq > ?1
   and (?2 is null or namespace in (select value from json_each(?2)))

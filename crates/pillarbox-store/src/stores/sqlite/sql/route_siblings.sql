@@ -2,13 +2,11 @@
 -- ?1 a JSON array of {row, id, destination, max_attempts, waits}
 -- Index: the one on id.
 insert into outbox_events (
-  id, seq, parent_id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id,
-  ordering_key, unordered, severity, payload, body, content_type, content_encoding, headers, destination, status,
-  attempts, max_attempts, next_attempt_at, locked_by, locked_until, claim_id, last_error, created_at
+  id, seq, parent_id, /*event_columns*/ unordered, payload, body, destination, status, attempts, max_attempts,
+  next_attempt_at, locked_by, locked_until, claim_id, last_error, created_at
 )
-select g.value ->> 'id', e.seq, coalesce(e.parent_id, e.id), e.namespace, e.topic, e.event_type, e.event_version,
-  e.aggregate_type, e.aggregate_id, e.tenant_id, e.ordering_key, e.unordered, e.severity, e.payload, e.body,
-  e.content_type, e.content_encoding, e.headers, g.value ->> 'destination',
+select g.value ->> 'id', e.seq, coalesce(e.parent_id, e.id), /*e.event_columns*/ e.unordered, e.payload, e.body,
+  g.value ->> 'destination',
   iif(g.value ->> 'waits', 'pending', e.status), iif(g.value ->> 'waits', max(e.attempts - 1, 0), e.attempts),
   g.value ->> 'max_attempts', e.next_attempt_at, iif(g.value ->> 'waits', null, e.locked_by),
   iif(g.value ->> 'waits', null, e.locked_until), iif(g.value ->> 'waits', null, e.claim_id), e.last_error,
