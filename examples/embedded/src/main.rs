@@ -1,12 +1,12 @@
-//! An order service that enqueues and dispatches in one process, on SQLite, with a function of its own as the
-//! destination. Places three orders, one of which rolls back, waits until the others were mailed, and ends.
+//! An order service that enqueues and dispatches in one process, on SQLite, with its own function as the destination.
+//! It places three orders, rolls one back, waits until the other two are mailed, and ends.
 
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::{Event, Outbox, RetryPolicy, Wake};
-use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy};
+use pillarbox::{Event, Outbox, RetryPolicy};
+use pillarbox_dispatch::{Destination, Dispatcher, Policy};
 use pillarbox_sinks::{Callback, CallbackError};
 use pillarbox_store::stores::sqlite::{Options, Sqlite, begin, connect_options};
 use serde_json::json;
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         async move {
             let order: serde_json::Value = serde_json::from_slice(delivery.event.payload.as_bytes())?;
             if order["id"] == 2 && delivery.attempts == 1 {
-                return Err(CallbackError::retry("the mail server is having a rest"));
+                return Err(CallbackError::retry("mail server unavailable"));
             }
             mailed.send(format!(
                 "mailed order {} (attempt {})",
@@ -43,24 +43,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     });
 
-    let wake = Wake::default();
+    let retry =
+        RetryPolicy::exponential(Duration::from_millis(100), Duration::from_secs(60)).max_attempts(10);
     let dispatcher = Dispatcher::builder(Arc::new(store))
-        .wake(wake.clone())
-        .destination(Destination {
-            name: "mailer".to_owned(),
-            sink: Arc::new(mailer),
-            policy: Policy {
-                retry: RetryPolicy::exponential(Duration::from_millis(100), Duration::from_secs(60))
-                    .max_attempts(10),
-                timeout: Duration::from_secs(10),
-                on_dead: OnDead::Block,
-                pipelined: false,
-            },
-            concurrency: 16,
-            rate: None,
-            fair_by_tenant: false,
-        })
+        .destination(Destination::new("mailer", mailer).policy(Policy::default().retry(retry)))
         .build()?;
+    let wake = dispatcher.wake();
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(dispatcher.run(shutdown.clone()));
 
@@ -70,7 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     wake.ring();
 
     for _ in 0..2 {
-        println!("{}", mails.recv().await.ok_or("the mailer is gone")?);
+        println!("{}", mails.recv().await.ok_or("the mailer stopped")?);
     }
     shutdown.cancel();
     let done = running.await?;
@@ -78,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The order and its event: both or neither.
+/// Writes the order and its event in one transaction.
 async fn place_order(pool: &SqlitePool, id: i64, paid: bool) -> Result<(), Box<dyn Error>> {
     let mut transaction = begin(pool).await?;
     sqlx::query("insert into orders (id) values (?)")

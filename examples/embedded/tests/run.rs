@@ -1,16 +1,16 @@
-//! The example does what it says.
+//! Runs the example and compares its output.
 
 use std::process::Command;
 
 #[test]
-fn the_example_mails_what_committed_and_nothing_else() {
+fn the_example_mails_committed_orders_only() {
     let output = Command::new(env!("CARGO_BIN_EXE_embedded"))
         .output()
         .expect("starts");
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
-        "{said}{}",
+        "{stdout}{}",
         String::from_utf8_lossy(&output.stderr)
     );
     for line in [
@@ -18,7 +18,7 @@ fn the_example_mails_what_committed_and_nothing_else() {
         "mailed order 2 (attempt 2)",
         "delivered 2, retried 1",
     ] {
-        assert!(said.contains(line), "{line} is missing: {said}");
+        assert!(stdout.contains(line), "{line} is missing: {stdout}");
     }
-    assert!(!said.contains("order 3"), "{said}");
+    assert!(!stdout.contains("order 3"), "{stdout}");
 }
