@@ -231,7 +231,7 @@ impl Sender {
 
     /// Starts the attempts that may start.
     fn start(&mut self, now: Duration) {
-        // After a lost connection nothing is sent until a health check has told the cause.
+        // After a lost connection nothing is sent until a health check has shown the cause.
         if !self.breaker.is_closed() || !self.lost.is_empty() || self.drop_at.is_some() {
             return;
         }

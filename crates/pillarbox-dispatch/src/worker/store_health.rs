@@ -27,11 +27,7 @@ struct Outage {
 impl StoreHealth {
     /// A call of this task failed.
     pub(crate) fn failed(&self, task: &'static str, error: &StoreError, now: Duration) {
-        let mut outage = self.outage();
-        let is_new = outage.failing.is_empty();
-        outage.failing.insert(task);
-        if is_new || now.saturating_sub(outage.warned) >= REPEAT {
-            outage.warned = now;
+        if self.outage().failed(task, now) {
             tracing::warn!(task, %error, "database unavailable; retrying");
         } else {
             tracing::debug!(task, %error, "database unavailable");
@@ -40,8 +36,7 @@ impl StoreHealth {
 
     /// A task that failed works again.
     pub(crate) fn worked(&self, task: &'static str) {
-        let mut outage = self.outage();
-        if outage.failing.remove(task) && outage.failing.is_empty() {
+        if self.outage().worked(task) {
             tracing::info!("database available again");
         }
     }
@@ -53,5 +48,50 @@ impl StoreHealth {
 
     fn outage(&self) -> MutexGuard<'_, Outage> {
         self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outage {
+    /// Adds a task. Returns whether to log a warning.
+    fn failed(&mut self, task: &'static str, now: Duration) -> bool {
+        let is_new = self.failing.is_empty();
+        self.failing.insert(task);
+        let warns = is_new || now.saturating_sub(self.warned) >= REPEAT;
+        if warns {
+            self.warned = now;
+        }
+        warns
+    }
+
+    /// Removes a task. Returns whether the outage is over.
+    fn worked(&mut self, task: &'static str) -> bool {
+        self.failing.remove(task) && self.failing.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_logged_once_a_minute_for_all_tasks_together() {
+        let mut outage = Outage::default();
+        let warned: Vec<u64> = (0..150)
+            .filter(|&second| {
+                let task = if second % 2 == 0 { "finder" } else { "settler" };
+                outage.failed(task, Duration::from_secs(second))
+            })
+            .collect();
+        assert_eq!(warned, [0, 60, 120]);
+    }
+
+    #[test]
+    fn an_outage_is_over_when_the_last_task_works_again() {
+        let mut outage = Outage::default();
+        outage.failed("finder", Duration::ZERO);
+        outage.failed("settler", Duration::ZERO);
+        assert!(!outage.worked("finder") && !outage.worked("renewer"));
+        assert!(outage.worked("settler"));
+        assert!(outage.failed("finder", Duration::from_secs(1)), "a new outage");
     }
 }

@@ -1,12 +1,12 @@
-//! A destination that is away, busy or gone.
+//! A destination that is unavailable, throttled or disabled.
 
 use pillarbox::Outcome;
 use pillarbox_testkit::fakes::FakeSink;
 
-use crate::world::{World, destination, event, s, until};
+use crate::fixture::{Fixture, destination, event, s, until};
 
-/// A sink that finds nobody while it is away.
-fn reachable_or_not() -> FakeSink {
+/// A sink whose destination is unavailable while it is away.
+fn sometimes_unavailable() -> FakeSink {
     use std::sync::OnceLock;
     let own: std::sync::Arc<OnceLock<FakeSink>> = std::sync::Arc::default();
     let inner = std::sync::Arc::clone(&own);
@@ -19,73 +19,76 @@ fn reachable_or_not() -> FakeSink {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_destination_is_unavailable_attempts_are_given_back_and_a_check_reopens_it() {
-    let world = World::new();
-    let sink = reachable_or_not();
+async fn an_unavailable_destination_uses_no_attempts_and_a_health_check_closes_the_breaker() {
+    let fixture = Fixture::new();
+    let sink = sometimes_unavailable();
     sink.set_away(true);
-    let worker = world.start(&sink);
-    let ids = world.enqueue_many(500);
+    let worker = fixture.start(&sink);
+    let ids = fixture.enqueue_many(500);
     tokio::time::sleep(s(300)).await;
     let tried = sink.ledger().len();
-    assert!(tried <= 64, "{tried} attempts although nobody is there");
+    assert!(tried <= 64, "{tried} attempts although it is unavailable");
     assert!(sink.checks() >= 8, "{} checks", sink.checks());
-    for row in world.rows().await {
+    for row in fixture.rows().await {
         assert_eq!((row.status.as_str(), row.attempts), ("pending", 0));
     }
     sink.set_away(false);
-    world.until(500, "delivered").await;
+    fixture.until(500, "delivered").await;
     let mut sent = sink.delivered();
     sent.sort_unstable();
     assert_eq!(sent, ids);
-    assert!(world.rows().await.iter().all(|row| row.attempts == 1));
+    assert!(fixture.rows().await.iter().all(|row| row.attempts == 1));
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_closed_destination_is_not_claimed() {
-    let world = World::new();
-    let sink = reachable_or_not();
+async fn rows_are_not_claimed_while_the_breaker_is_open() {
+    let fixture = Fixture::new();
+    let sink = sometimes_unavailable();
     sink.set_away(true);
-    let worker = world.start(&sink);
-    world.enqueue_many(100);
-    until("it is closed", || worker.counters.snapshot().released == 100).await;
-    // Those that know no destination yet are routed once, and then wait with the others.
-    world.enqueue_many(100);
-    until("they know", || worker.counters.snapshot().released == 200).await;
-    let before = world.store.calls()["claim"];
+    let worker = fixture.start(&sink);
+    fixture.enqueue_many(100);
+    until("the breaker is open", || {
+        worker.counters.snapshot().released == 100
+    })
+    .await;
+    // Rows without a destination are routed once, and then wait with the others.
+    fixture.enqueue_many(100);
+    until("they are routed", || worker.counters.snapshot().released == 200).await;
+    let before = fixture.store.calls()["claim"];
     tokio::time::sleep(s(120)).await;
-    assert_eq!(world.store.calls()["claim"], before);
+    assert_eq!(fixture.store.calls()["claim"], before);
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_of_one_destination_neither_stops_the_others_nor_churns_the_table() {
-    let world = World::new();
-    let (away, well) = (reachable_or_not(), FakeSink::willing());
+async fn an_outage_of_one_destination_neither_stops_others_nor_churns_the_table() {
+    let fixture = Fixture::new();
+    let (away, well) = (sometimes_unavailable(), FakeSink::willing());
     away.set_away(true);
-    let worker = world.start_with(
+    let worker = fixture.start_with(
         vec![destination("away", &away), destination("well", &well)],
         vec![],
     );
     for _ in 0..300 {
-        world.enqueue(event().destination("away"));
+        fixture.enqueue(event().destination("away"));
     }
     tokio::time::sleep(s(60)).await;
     let claimed = worker.counters.snapshot().claimed;
     let began = tokio::time::Instant::now();
-    world.enqueue(event().destination("well"));
-    until("the other is served", || well.delivered().len() == 1).await;
+    fixture.enqueue(event().destination("well"));
+    until("the other has its events", || well.delivered().len() == 1).await;
     assert!(began.elapsed() <= s(1));
     tokio::time::sleep(s(300)).await;
     let churned = worker.counters.snapshot().claimed - claimed;
-    // Each row about once per time that the destination stays closed, which is 15 to 30 s by now.
+    // Each row about once per time that the breaker is open, which is 15 to 30 s by now.
     assert!(churned <= 300 * 25, "{churned} claims in five minutes");
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_destination_is_left_alone_for_as_long_as_it_says() {
-    let world = World::new();
+async fn a_throttled_destination_is_not_called_before_the_time_it_asked_for() {
+    let fixture = Fixture::new();
     let first = std::sync::atomic::AtomicBool::new(true);
     let sink = FakeSink::answering(
         move |_| match first.swap(false, std::sync::atomic::Ordering::SeqCst) {
@@ -96,44 +99,44 @@ async fn a_throttled_destination_is_left_alone_for_as_long_as_it_says() {
             false => Outcome::Delivered,
         },
     );
-    let worker = world.start(&sink);
-    let id = world.enqueue(event());
+    let worker = fixture.start(&sink);
+    let id = fixture.enqueue(event());
     until("it is throttled", || worker.counters.snapshot().released == 1).await;
-    world.enqueue_many(10);
-    world.until(11, "delivered").await;
+    fixture.enqueue_many(10);
+    fixture.until(11, "delivered").await;
     worker.stop().await;
     let ledger = sink.ledger();
     assert!(ledger[1].began - ledger[0].began >= s(600), "{ledger:#?}");
-    let row = world.row(id).await;
+    let row = fixture.row(id).await;
     assert_eq!((row.attempts, row.last_error.as_deref()), (1, Some("429")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_destination_that_is_gone_is_disabled_and_loses_nothing() {
-    let world = World::new();
+async fn a_disabled_destination_loses_nothing() {
+    let fixture = Fixture::new();
     let sink = FakeSink::answering(|_| Outcome::Disable {
         reason: "410 Gone".into(),
     });
-    let worker = world.start(&sink);
-    let id = world.enqueue(event());
-    until("it is given back", || worker.counters.snapshot().released == 1).await;
+    let worker = fixture.start(&sink);
+    let id = fixture.enqueue(event());
+    until("it is released", || worker.counters.snapshot().released == 1).await;
     tokio::time::sleep(s(600)).await;
     worker.stop().await;
-    let row = world.row(id).await;
+    let row = fixture.row(id).await;
     assert_eq!((row.status.as_str(), row.attempts), ("pending", 0));
     assert_eq!(row.last_error.as_deref(), Some("410 Gone"));
     assert_eq!((sink.ledger().len(), sink.checks()), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_destination_that_says_again_at_once_is_still_given_a_second() {
-    let world = World::new();
+async fn a_throttle_of_zero_still_waits_a_second() {
+    let fixture = Fixture::new();
     let sink = FakeSink::answering(|_| Outcome::Throttled {
         reason: "429".into(),
         after: Some(s(0)),
     });
-    let worker = world.start(&sink);
-    world.enqueue(event());
+    let worker = fixture.start(&sink);
+    fixture.enqueue(event());
     tokio::time::sleep(s(60)).await;
     worker.stop().await;
     let sent = sink.ledger().len();

@@ -1,4 +1,4 @@
-//! The path of an event when the store is well.
+//! The path of an event while the store works.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use pillarbox::Outcome;
 use pillarbox_store::Scope;
 use pillarbox_testkit::fakes::FakeSink;
 
-use crate::world::{World, destination, event, keyed, ms, retries, route, s, until};
+use crate::fixture::{Fixture, destination, event, keyed, ms, retries, route, s, until};
 
 #[tokio::test(start_paused = true)]
 async fn a_committed_event_is_delivered() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let sink = FakeSink::willing();
-    let worker = world.start(&sink);
-    let id = world.enqueue(event());
-    world.until(1, "delivered").await;
+    let worker = fixture.start(&sink);
+    let id = fixture.enqueue(event());
+    fixture.until(1, "delivered").await;
     assert_eq!(sink.delivered(), [id]);
-    let row = world.row(id).await;
+    let row = fixture.row(id).await;
     assert_eq!((row.attempts, row.destination.as_deref()), (1, Some("there")));
     let done = worker.stop().await;
     assert_eq!((done.claimed, done.delivered, done.lost), (1, 1, 0));
@@ -26,28 +26,28 @@ async fn a_committed_event_is_delivered() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_rolled_back_is_never_sent() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let sink = FakeSink::willing();
-    let worker = world.start(&sink);
-    let mut transaction = world.outbox.begin();
+    let worker = fixture.start(&sink);
+    let mut transaction = fixture.outbox.begin();
     transaction.enqueue(event()).expect("valid");
     drop(transaction);
-    let id = world.enqueue(event());
-    world.until(1, "delivered").await;
+    let id = fixture.enqueue(event());
+    fixture.until(1, "delivered").await;
     worker.stop().await;
     assert_eq!(sink.delivered(), [id]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_event_of_a_backlog_is_delivered_once() {
-    let world = World::new();
-    let ids: HashSet<_> = world.enqueue_many(3_000).into_iter().collect();
+    let fixture = Fixture::new();
+    let ids: HashSet<_> = fixture.enqueue_many(3_000).into_iter().collect();
     let sink = FakeSink::scripted(|_| async {
         tokio::time::sleep(ms(3)).await;
         Outcome::Delivered
     });
-    let worker = world.start(&sink);
-    world.until(3_000, "delivered").await;
+    let worker = fixture.start(&sink);
+    fixture.until(3_000, "delivered").await;
     let done = worker.stop().await;
     assert_eq!(sink.delivered().len(), 3_000);
     assert_eq!(sink.delivered().into_iter().collect::<HashSet<_>>(), ids);
@@ -56,21 +56,21 @@ async fn every_event_of_a_backlog_is_delivered_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_event_is_retried_with_backoff_and_then_dead() {
-    let world = World::new();
-    let sink = FakeSink::answering(|_| Outcome::retry("no luck"));
-    let worker = world.start(&sink);
-    let id = world.enqueue(event());
-    world.until(1, "dead").await;
-    let row = world.row(id).await;
+    let fixture = Fixture::new();
+    let sink = FakeSink::answering(|_| Outcome::retry("server error"));
+    let worker = fixture.start(&sink);
+    let id = fixture.enqueue(event());
+    fixture.until(1, "dead").await;
+    let row = fixture.row(id).await;
     assert_eq!(
         (row.attempts, row.max_attempts, row.last_error.as_deref()),
-        (5, Some(5), Some("no luck"))
+        (5, Some(5), Some("server error"))
     );
     let began: Vec<_> = sink.ledger().iter().map(|entry| entry.began).collect();
     let waits: Vec<_> = began.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert_eq!(waits.len(), 4);
     for (wait, policy) in waits.iter().zip([1, 2, 4, 8]) {
-        // Due by the policy, found by the next look.
+        // Due by the policy, found by the next search.
         assert!(*wait >= s(policy) && *wait <= s(policy) + ms(520), "{waits:?}");
     }
     let done = worker.stop().await;
@@ -78,8 +78,8 @@ async fn a_failing_event_is_retried_with_backoff_and_then_dead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_receivers_own_wish_makes_a_retry_later_never_earlier() {
-    let world = World::new();
+async fn a_delay_that_the_receiver_asks_for_makes_a_retry_later_never_earlier() {
+    let fixture = Fixture::new();
     let sink = FakeSink::answering(|delivery| match delivery.attempts {
         1 => Outcome::Retry {
             reason: "busy".into(),
@@ -87,40 +87,40 @@ async fn the_receivers_own_wish_makes_a_retry_later_never_earlier() {
         },
         _ => Outcome::Delivered,
     });
-    let worker = world.start(&sink);
-    world.enqueue(event());
-    world.until(1, "delivered").await;
+    let worker = fixture.start(&sink);
+    fixture.enqueue(event());
+    fixture.until(1, "delivered").await;
     worker.stop().await;
     let ledger = sink.ledger();
     assert!(ledger[1].began - ledger[0].began >= s(30));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejected_event_is_dead_at_once_and_blocks_nobody_else() {
-    let world = World::new();
-    let bad = world.enqueue(event().header("bad", "yes"));
-    let good = world.enqueue(event());
+async fn a_rejected_event_is_dead_at_once_and_blocks_no_other() {
+    let fixture = Fixture::new();
+    let bad = fixture.enqueue(event().header("bad", "yes"));
+    let good = fixture.enqueue(event());
     let sink = FakeSink::answering(|delivery| {
         if delivery.event.headers.contains_key("bad") {
-            Outcome::reject("too ugly")
+            Outcome::reject("bad request")
         } else {
             Outcome::Delivered
         }
     });
-    let worker = world.start(&sink);
-    world.until(1, "delivered").await;
-    let row = world.row(bad).await;
+    let worker = fixture.start(&sink);
+    fixture.until(1, "delivered").await;
+    let row = fixture.row(bad).await;
     assert_eq!((row.status.as_str(), row.attempts), ("dead", 1));
-    assert_eq!(row.last_error.as_deref(), Some("too ugly"));
+    assert_eq!(row.last_error.as_deref(), Some("bad request"));
     assert_eq!(sink.delivered(), [good]);
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn events_of_one_key_are_sent_one_at_a_time_in_order() {
-    let world = World::new();
+    let fixture = Fixture::new();
     for n in 0..40 {
-        world.enqueue(keyed(if n % 2 == 0 { "even" } else { "odd" }));
+        fixture.enqueue(keyed(if n % 2 == 0 { "even" } else { "odd" }));
     }
     let most = Arc::new(AtomicUsize::new(0));
     let now = Arc::new(AtomicUsize::new(0));
@@ -136,8 +136,8 @@ async fn events_of_one_key_are_sent_one_at_a_time_in_order() {
             Outcome::Delivered
         }
     });
-    let worker = world.start(&sink);
-    world.until(40, "delivered").await;
+    let worker = fixture.start(&sink);
+    fixture.until(40, "delivered").await;
     worker.stop().await;
     assert_eq!(most.load(Ordering::SeqCst), 1);
     for key in ["even", "odd"] {
@@ -152,11 +152,11 @@ async fn events_of_one_key_are_sent_one_at_a_time_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_behind_a_failing_head_is_given_back_unsent_and_other_keys_go_on() {
-    let world = World::new();
-    let head = world.enqueue(keyed("k"));
-    let behind = world.enqueue(keyed("k"));
-    world.enqueue(keyed("other"));
+async fn rows_behind_a_failing_head_are_released_unsent_and_other_keys_continue() {
+    let fixture = Fixture::new();
+    let head = fixture.enqueue(keyed("k"));
+    let behind = fixture.enqueue(keyed("k"));
+    fixture.enqueue(keyed("other"));
     let sink = FakeSink::answering(move |delivery| {
         if delivery.event.id == head && delivery.attempts == 1 {
             Outcome::retry("not yet")
@@ -164,11 +164,11 @@ async fn what_waits_behind_a_failing_head_is_given_back_unsent_and_other_keys_go
             Outcome::Delivered
         }
     });
-    let worker = world.start(&sink);
-    world.until(1, "delivered").await;
+    let worker = fixture.start(&sink);
+    fixture.until(1, "delivered").await;
     until("the head failed", || worker.counters.snapshot().retried == 1).await;
-    assert_eq!(world.row(behind).await.attempts, 0);
-    world.until(3, "delivered").await;
+    assert_eq!(fixture.row(behind).await.attempts, 0);
+    fixture.until(3, "delivered").await;
     let attempts: Vec<_> = sink
         .ledger()
         .iter()
@@ -180,51 +180,51 @@ async fn what_waits_behind_a_failing_head_is_given_back_unsent_and_other_keys_go
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_attempts_at_once_than_the_destination_bears() {
-    let world = World::new();
-    world.enqueue_many(50);
+async fn concurrency_limits_the_attempts_at_once() {
+    let fixture = Fixture::new();
+    fixture.enqueue_many(50);
     let sink = FakeSink::scripted(|_| async {
         tokio::time::sleep(ms(10)).await;
         Outcome::Delivered
     });
     let mut there = destination("there", &sink);
     there.concurrency = 7;
-    let worker = world.start_with(vec![there], vec![]);
-    world.until(50, "delivered").await;
+    let worker = fixture.start_with(vec![there], vec![]);
+    fixture.until(50, "delivered").await;
     worker.stop().await;
     assert_eq!(sink.ledger().iter().map(|entry| entry.company).max(), Some(7));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hung_sink_times_out() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let sink = FakeSink::hanging();
     let mut there = destination("there", &sink);
     there.policy.retry = retries(1);
-    let worker = world.start_with(vec![there], vec![]);
-    let id = world.enqueue(event());
-    world.until(1, "dead").await;
+    let worker = fixture.start_with(vec![there], vec![]);
+    let id = fixture.enqueue(event());
+    fixture.until(1, "dead").await;
     assert_eq!(
-        world.row(id).await.last_error.as_deref(),
+        fixture.row(id).await.last_error.as_deref(),
         Some("timeout: no answer within 20s")
     );
-    assert_eq!(sink.under_way(), 0);
+    assert_eq!(sink.running(), 0);
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicking_sink_harms_nobody() {
-    let world = World::new();
-    let ids = world.enqueue_many(20);
+async fn a_panicking_sink_affects_no_other_event() {
+    let fixture = Fixture::new();
+    let ids = fixture.enqueue_many(20);
     let bad = ids[7];
     let sink = FakeSink::answering(move |delivery| {
         assert!(delivery.event.id != bad, "what is this?");
         Outcome::Delivered
     });
-    let worker = world.start(&sink);
-    world.until(19, "delivered").await;
-    world.until(1, "dead").await;
-    let row = world.row(bad).await;
+    let worker = fixture.start(&sink);
+    fixture.until(19, "delivered").await;
+    fixture.until(1, "dead").await;
+    let row = fixture.row(bad).await;
     let reason = row.last_error.expect("a reason");
     assert!(reason.starts_with("the sink panicked: what is this?"), "{reason}");
     worker.stop().await;
@@ -232,80 +232,80 @@ async fn a_panicking_sink_harms_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hung_destination_slows_no_other() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let (hung, willing) = (FakeSink::hanging(), FakeSink::willing());
     for _ in 0..100 {
-        world.enqueue(event().destination("hung"));
+        fixture.enqueue(event().destination("hung"));
     }
     let destinations = vec![destination("hung", &hung), destination("willing", &willing)];
-    let worker = world.start_with(destinations, vec![]);
-    until("the hung one has its hands full", || hung.under_way() == 64).await;
+    let worker = fixture.start_with(destinations, vec![]);
+    until("the hung destination is full", || hung.running() == 64).await;
     let began = tokio::time::Instant::now();
     for _ in 0..100 {
-        world.enqueue(event().destination("willing"));
+        fixture.enqueue(event().destination("willing"));
     }
-    until("the other is served", || willing.delivered().len() == 100).await;
+    until("the other has its events", || willing.delivered().len() == 100).await;
     assert!(began.elapsed() < s(1), "{:?}", began.elapsed());
     worker.cancel();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hung_destination_with_a_long_backlog_does_not_take_all_the_room() {
-    let mut world = World::new();
-    world.settings.max_in_flight = 200;
-    world.settings.batch = 50;
+    let mut fixture = Fixture::new();
+    fixture.settings.max_in_flight = 200;
+    fixture.settings.batch = 50;
     let (hung, willing) = (FakeSink::hanging(), FakeSink::willing());
     for _ in 0..1_000 {
-        world.enqueue(event().destination("hung"));
+        fixture.enqueue(event().destination("hung"));
     }
     let destinations = vec![destination("hung", &hung), destination("willing", &willing)];
-    let worker = world.start_with(destinations, vec![]);
-    until("the hung one has its hands full", || hung.under_way() == 64).await;
+    let worker = fixture.start_with(destinations, vec![]);
+    until("the hung destination is full", || hung.running() == 64).await;
     let began = tokio::time::Instant::now();
     for _ in 0..100 {
-        world.enqueue(event().destination("willing"));
+        fixture.enqueue(event().destination("willing"));
     }
-    until("the other is served", || willing.delivered().len() == 100).await;
+    until("the other has its events", || willing.delivered().len() == 100).await;
     assert!(began.elapsed() < s(15), "{:?}", began.elapsed());
-    let given_back = world
+    let given_back = fixture
         .rows()
         .await
         .into_iter()
         .filter(|row| row.status == "pending");
     assert!(
         given_back.map(|row| row.attempts).all(|attempts| attempts <= 1),
-        "unsent costs nothing"
+        "unsent rows use no attempt"
     );
     worker.kill().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn routes_lead_to_destinations() {
-    let world = World::new();
+async fn events_follow_their_routes() {
+    let fixture = Fixture::new();
     let (a, b) = (FakeSink::willing(), FakeSink::willing());
     let routes = vec![route("orders", "a"), route("invoices.*", "b")];
-    let worker = world.start_with(vec![destination("a", &a), destination("b", &b)], routes);
-    let order = world.enqueue(event());
-    let invoice = world.enqueue(pillarbox::Event::new("shop", "invoices.paid"));
-    let wish = world.enqueue(event().destination("b"));
-    world.until(3, "delivered").await;
+    let worker = fixture.start_with(vec![destination("a", &a), destination("b", &b)], routes);
+    let order = fixture.enqueue(event());
+    let invoice = fixture.enqueue(pillarbox::Event::new("shop", "invoices.paid"));
+    let wish = fixture.enqueue(event().destination("b"));
+    fixture.until(3, "delivered").await;
     assert_eq!(a.delivered(), [order]);
     assert_eq!(b.delivered(), [invoice, wish]);
-    assert_eq!(world.row(invoice).await.destination.as_deref(), Some("b"));
+    assert_eq!(fixture.row(invoice).await.destination.as_deref(), Some("b"));
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_outside_the_scope_is_left_alone() {
-    let mut world = World::new();
-    world.settings.scope = Scope::of(["shop"]);
+async fn a_row_outside_the_scope_is_not_claimed() {
+    let mut fixture = Fixture::new();
+    fixture.settings.scope = Scope::of(["shop"]);
     let sink = FakeSink::willing();
-    let worker = world.start(&sink);
-    let other = world.enqueue(pillarbox::Event::new("bank", "orders"));
-    world.enqueue(event());
-    world.until(1, "delivered").await;
+    let worker = fixture.start(&sink);
+    let other = fixture.enqueue(pillarbox::Event::new("bank", "orders"));
+    fixture.enqueue(event());
+    fixture.until(1, "delivered").await;
     worker.stop().await;
-    let row = world.row(other).await;
+    let row = fixture.row(other).await;
     assert_eq!(
         (row.status.as_str(), row.attempts, row.last_error),
         ("pending", 0, None)
@@ -314,22 +314,22 @@ async fn a_row_outside_the_scope_is_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn memory_is_bounded() {
-    let mut world = World::new();
-    world.settings.max_in_flight = 100;
-    world.settings.batch = 40;
-    world.settings.max_bytes = 10_000;
+    let mut fixture = Fixture::new();
+    fixture.settings.max_in_flight = 100;
+    fixture.settings.batch = 40;
+    fixture.settings.max_bytes = 10_000;
     for n in 0..600 {
         let size = if n % 50 == 0 { 4_000 } else { 90 };
-        world.enqueue(event().bytes(vec![7; size], "application/octet-stream"));
+        fixture.enqueue(event().bytes(vec![7; size], "application/octet-stream"));
     }
     let sink = FakeSink::scripted(|_| async {
         tokio::time::sleep(ms(fastrand::u64(1..40))).await;
         Outcome::Delivered
     });
-    let worker = world.start(&sink);
+    let worker = fixture.start(&sink);
     let (mut most_rows, mut most_bytes) = (0, 0);
-    while world.count("delivered").await < 600 {
-        let rows = world.rows().await;
+    while fixture.count("delivered").await < 600 {
+        let rows = fixture.rows().await;
         let held = rows.iter().filter(|row| row.status == "processing");
         let bytes: i64 = held.clone().filter_map(|row| row.body_bytes).sum();
         most_rows = most_rows.max(held.count());
@@ -338,7 +338,7 @@ async fn memory_is_bounded() {
     }
     worker.stop().await;
     assert!(most_rows <= 100 && most_rows > 40, "{most_rows} rows");
-    // One row may go over the limit, or a large one could never be sent.
+    // One row may exceed the limit, or a large one could never be sent.
     assert!(
         most_bytes <= 10_000 + 4_000 && most_bytes > 5_000,
         "{most_bytes} bytes"

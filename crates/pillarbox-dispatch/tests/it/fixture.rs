@@ -1,4 +1,4 @@
-//! A small world: an outbox in memory, destinations that do as told, and virtual time.
+//! An outbox in memory, scripted destinations, and virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,7 @@ use std::time::Duration;
 use pillarbox::clock::TokioClock;
 use pillarbox::retry::Jitter;
 use pillarbox::{Clock, Event, RetryPolicy, Wake};
-use pillarbox_dispatch::{
-    Builder, Counters, Destination, Dispatcher, OnDead, Policy, Route, Settings, Snapshot,
-};
+use pillarbox_dispatch::{Builder, Counters, Destination, Dispatcher, Policy, Route, Settings, Snapshot};
 use pillarbox_store::operate::{Filter, Record};
 use pillarbox_store::stores::memory::Memory;
 use pillarbox_store::{Operate, Scope, Store};
@@ -17,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Where everything begins.
+/// When every test begins.
 pub(crate) const EPOCH: time::OffsetDateTime = time::macros::datetime!(2026-01-01 00:00 UTC);
 
 pub(crate) fn s(seconds: u64) -> Duration {
@@ -28,8 +26,8 @@ pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The outbox and its clock.
-pub(crate) struct World {
+/// An outbox, its clock, and the settings of workers.
+pub(crate) struct Fixture {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) outbox: Memory,
     pub(crate) store: FlakyStore,
@@ -37,12 +35,12 @@ pub(crate) struct World {
     pub(crate) wake: Wake,
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self::failing(|_| Fault::None)
     }
 
-    /// A world whose store fails as planned.
+    /// A store that fails as planned.
     pub(crate) fn failing(plan: impl Fn(&'static str) -> Fault + Send + Sync + 'static) -> Self {
         Self::with_clock(Arc::new(TokioClock::starting_at(EPOCH)), plan)
     }
@@ -91,13 +89,13 @@ impl World {
             .into_iter()
             .fold(builder, Builder::route)
             .build()
-            .expect("settings that work");
+            .expect("valid settings");
         Running::new(dispatcher)
     }
 
     pub(crate) async fn row(&self, id: Uuid) -> Record {
-        let row = self.outbox.show(id).await.expect("memory answers");
-        row.expect("the row is there")
+        let row = self.outbox.show(id).await.expect("memory store");
+        row.expect("an existing row")
     }
 
     pub(crate) async fn rows(&self) -> Vec<Record> {
@@ -105,13 +103,13 @@ impl World {
             limit: usize::MAX,
             ..Filter::default()
         };
-        let mut rows = self.outbox.list(&filter).await.expect("memory answers");
+        let mut rows = self.outbox.list(&filter).await.expect("memory store");
         rows.reverse();
         rows
     }
 
     pub(crate) async fn count(&self, status: &str) -> usize {
-        let stats = self.outbox.stats(&Scope::All).await.expect("memory answers");
+        let stats = self.outbox.stats(&Scope::All).await.expect("memory store");
         let count = match status {
             "pending" => stats.pending,
             "processing" => stats.processing,
@@ -119,31 +117,34 @@ impl World {
             "dead" => stats.dead,
             other => panic!("{other} is no status"),
         };
-        usize::try_from(count).expect("a small world")
+        usize::try_from(count).expect("a small number")
     }
 
-    /// Waits for so many rows in a state.
+    /// Waits until so many rows have this status.
     pub(crate) async fn until(&self, count: usize, status: &str) {
         let began = tokio::time::Instant::now();
         while self.count(status).await != count {
             if began.elapsed() > s(3600) {
-                panic!("{count} rows should be {status}: {:#?}", self.rows().await);
+                panic!(
+                    "timeout: {count} rows should be {status}: {:#?}",
+                    self.rows().await
+                );
             }
             tokio::time::sleep(pause(began)).await;
         }
     }
 }
 
-/// Waits for a fact, for at most a virtual hour.
+/// Waits for a fact, for at most one hour of virtual time.
 pub(crate) async fn until(what: &str, mut fact: impl FnMut() -> bool) {
     let began = tokio::time::Instant::now();
     while !fact() {
-        assert!(began.elapsed() < s(3600), "never happened: {what}");
+        assert!(began.elapsed() < s(3600), "timeout: {what}");
         tokio::time::sleep(pause(began)).await;
     }
 }
 
-/// Quick at first; an hour in steps of a millisecond takes long even where time is virtual.
+/// Short at first. An hour in steps of one millisecond takes long even in virtual time.
 fn pause(began: tokio::time::Instant) -> Duration {
     (began.elapsed() / 100).max(ms(1))
 }
@@ -157,24 +158,14 @@ pub(crate) fn keyed(key: &str) -> Event {
 }
 
 pub(crate) fn destination(name: &str, sink: &FakeSink) -> Destination {
-    Destination {
-        name: name.to_owned(),
-        sink: Arc::new(sink.clone()),
-        policy: policy(5),
-        concurrency: 64,
-        rate: None,
-        fair_by_tenant: false,
-    }
+    Destination::new(name, sink.clone())
+        .policy(policy(5))
+        .concurrency(64)
 }
 
 /// So many attempts of twenty seconds each.
 pub(crate) fn policy(attempts: u32) -> Policy {
-    Policy {
-        retry: retries(attempts),
-        timeout: s(20),
-        on_dead: OnDead::Block,
-        pipelined: false,
-    }
+    Policy::default().retry(retries(attempts)).timeout(s(20))
 }
 
 /// 1 s, 2 s, 4 s … exactly.
@@ -191,7 +182,7 @@ pub(crate) fn route(topic: &str, destination: &str) -> Route {
     }
 }
 
-/// A worker at work.
+/// A running worker.
 pub(crate) struct Running {
     task: JoinHandle<Snapshot>,
     shutdown: CancellationToken,
@@ -210,21 +201,21 @@ impl Running {
         }
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Shuts it down, and waits until it has stopped.
     pub(crate) async fn stop(self) -> Snapshot {
         self.shutdown.cancel();
-        self.task.await.expect("it does not panic")
+        self.task.await.expect("no panic")
     }
 
-    /// Asks it to stop.
+    /// Begins its shutdown.
     pub(crate) fn cancel(&self) {
         self.shutdown.cancel();
     }
 
-    /// Kills it: its future is dropped where it is.
+    /// Kills it: its future is dropped.
     pub(crate) async fn kill(self) {
         self.task.abort();
-        let killed = self.task.await.expect_err("it was at work");
+        let killed = self.task.await.expect_err("a running worker");
         assert!(killed.is_cancelled());
     }
 }

@@ -1,4 +1,4 @@
-//! Quick and quiet.
+//! An idle worker: few statements, short latency.
 
 use std::time::Duration;
 
@@ -6,75 +6,75 @@ use pillarbox::Outcome;
 use pillarbox_testkit::fakes::FakeSink;
 use tokio::time::Instant;
 
-use crate::world::{World, destination, event, ms, retries, s, until};
+use crate::fixture::{Fixture, destination, event, ms, retries, s, until};
 
-/// How many questions a second a worker asks that has settled down.
-async fn questions_per_second(world: &World) -> f64 {
+/// How many statements per second an idle worker makes.
+async fn statements_per_second(fixture: &Fixture) -> f64 {
     tokio::time::sleep(s(5)).await;
-    let before = world.store.total();
+    let before = fixture.store.total();
     tokio::time::sleep(s(100)).await;
-    let asked = u32::try_from(world.store.total() - before).expect("few");
+    let asked = u32::try_from(fixture.store.total() - before).expect("few");
     f64::from(asked) / 100.0
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_worker_asks_about_twice_a_second() {
-    let world = World::new();
+async fn an_idle_worker_searches_about_twice_a_second() {
+    let fixture = Fixture::new();
     let sink = FakeSink::willing();
-    let worker = world.start(&sink);
-    world.enqueue(event());
-    world.until(1, "delivered").await;
-    let asked = questions_per_second(&world).await;
-    assert!(asked < 2.4, "{asked} a second: {:?}", world.store.calls());
+    let worker = fixture.start(&sink);
+    fixture.enqueue(event());
+    fixture.until(1, "delivered").await;
+    let asked = statements_per_second(&fixture).await;
+    assert!(asked < 2.4, "{asked} a second: {:?}", fixture.store.calls());
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_waits_for_a_retry_is_quiet_too() {
-    let world = World::new();
+async fn a_worker_that_waits_for_a_retry_is_idle_too() {
+    let fixture = Fixture::new();
     let sink = FakeSink::answering(|_| Outcome::Retry {
-        reason: "come back tomorrow".into(),
+        reason: "try again tomorrow".into(),
         after: Some(s(24 * 3600)),
     });
-    let worker = world.start(&sink);
-    world.enqueue(event());
+    let worker = fixture.start(&sink);
+    fixture.enqueue(event());
     until("it failed", || worker.counters.snapshot().retried == 1).await;
-    let asked = questions_per_second(&world).await;
-    assert!(asked < 2.4, "{asked} a second: {:?}", world.store.calls());
+    let asked = statements_per_second(&fixture).await;
+    assert!(asked < 2.4, "{asked} a second: {:?}", fixture.store.calls());
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_no_claim_takes_does_not_keep_a_worker_busy() {
-    // Its attempts are used up and its worker is gone: only a sweep may touch it, a lease later.
-    let mut world = World::new();
-    world.settings.max_attempts = 1;
-    world.settings.lease = s(300);
+async fn a_row_that_no_claim_takes_keeps_no_worker_busy() {
+    // Its attempts are used up and its worker is dead: only a sweep changes it, one lease later.
+    let mut fixture = Fixture::new();
+    fixture.settings.max_attempts = 1;
+    fixture.settings.lease = s(300);
     let hanging = FakeSink::hanging();
     let mut there = destination("there", &hanging);
     there.policy.timeout = s(140);
-    world.enqueue(event());
-    let worker = world.start_with(vec![there], vec![]);
-    until("it is under way", || hanging.under_way() == 1).await;
+    fixture.enqueue(event());
+    let worker = fixture.start_with(vec![there], vec![]);
+    until("it is being sent", || hanging.running() == 1).await;
     worker.kill().await;
     tokio::time::sleep(s(301)).await;
-    let worker = world.start(&FakeSink::willing());
-    let asked = questions_per_second(&world).await;
-    assert!(asked < 2.4, "{asked} a second: {:?}", world.store.calls());
-    world.until(1, "dead").await;
+    let worker = fixture.start(&FakeSink::willing());
+    let asked = statements_per_second(&fixture).await;
+    assert!(asked < 2.4, "{asked} a second: {:?}", fixture.store.calls());
+    fixture.until(1, "dead").await;
     worker.stop().await;
 }
 
 /// How long an event takes on a worker that has been idle for a minute.
 async fn latency(rings: bool) -> Duration {
-    let world = World::new();
+    let fixture = Fixture::new();
     let sink = FakeSink::willing();
-    let worker = world.start(&sink);
+    let worker = fixture.start(&sink);
     tokio::time::sleep(s(60) + ms(fastrand::u64(0..500))).await;
     let began = Instant::now();
-    world.enqueue(event());
+    fixture.enqueue(event());
     if rings {
-        world.wake.ring();
+        fixture.wake.ring();
     }
     until("it is delivered", || sink.delivered().len() == 1).await;
     worker.stop().await;
@@ -82,7 +82,7 @@ async fn latency(rings: bool) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wake_is_heard() {
+async fn a_wake_makes_an_idle_worker_search_at_once() {
     let took = latency(true).await;
     assert!(took <= ms(5), "{took:?}");
 }
@@ -97,22 +97,22 @@ async fn a_plain_insert_on_an_idle_system_is_delivered_within_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn a_single_event_is_settled_at_once() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let sink = FakeSink::willing();
-    let worker = world.start(&sink);
+    let worker = fixture.start(&sink);
     tokio::time::sleep(s(10)).await;
-    world.enqueue(event());
-    world.wake.ring();
+    fixture.enqueue(event());
+    fixture.wake.ring();
     let began = Instant::now();
-    world.until(1, "delivered").await;
+    fixture.until(1, "delivered").await;
     assert!(began.elapsed() <= ms(2), "{:?}", began.elapsed());
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn settlements_go_in_batches() {
-    let world = World::new();
-    world.enqueue_many(2_000);
+async fn settlements_are_written_in_batches() {
+    let fixture = Fixture::new();
+    fixture.enqueue_many(2_000);
     let sink = FakeSink::scripted(|_| async {
         tokio::time::sleep(ms(fastrand::u64(1..8))).await;
         Outcome::Delivered
@@ -120,9 +120,9 @@ async fn settlements_go_in_batches() {
     let mut there = destination("there", &sink);
     there.concurrency = 1_000;
     there.policy.retry = retries(5);
-    let worker = world.start_with(vec![there], vec![]);
-    world.until(2_000, "delivered").await;
+    let worker = fixture.start_with(vec![there], vec![]);
+    fixture.until(2_000, "delivered").await;
     worker.stop().await;
-    let settles = world.store.calls()["settle"];
+    let settles = fixture.store.calls()["settle"];
     assert!(settles <= 12, "{settles} statements for 2,000 rows");
 }

@@ -1,4 +1,4 @@
-//! Each destination for itself: one that hangs, refuses or is paused slows no other.
+//! A destination that hangs, fails or is paused slows no other.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use pillarbox_store::Operate;
 use pillarbox_testkit::fakes::FakeSink;
 use uuid::Uuid;
 
-use crate::world::{World, destination, event, keyed, ms, s, until};
+use crate::fixture::{Fixture, destination, event, keyed, ms, s, until};
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_a_refusing_and_a_flapping_destination_slow_no_other() {
-    let mut world = World::new();
-    world.settings.max_in_flight = 200;
-    world.settings.batch = 50;
+async fn a_hung_a_failing_and_a_flapping_destination_slow_no_other() {
+    let mut fixture = Fixture::new();
+    fixture.settings.max_in_flight = 200;
+    fixture.settings.batch = 50;
     let flip = AtomicBool::new(false);
     let sinks = [
         ("hung", FakeSink::hanging()),
@@ -24,7 +24,7 @@ async fn a_hung_a_refusing_and_a_flapping_destination_slow_no_other() {
         (
             "flapping",
             FakeSink::answering(move |_| match flip.fetch_xor(true, Ordering::SeqCst) {
-                true => Outcome::unavailable("gone for a moment"),
+                true => Outcome::unavailable("unavailable for a moment"),
                 false => Outcome::Delivered,
             }),
         ),
@@ -32,127 +32,127 @@ async fn a_hung_a_refusing_and_a_flapping_destination_slow_no_other() {
     ];
     let destinations = sinks.iter().map(|(name, sink)| destination(name, sink)).collect();
     let routes = sinks.iter().map(|(name, _)| Route::to(*name)).collect();
-    let worker = world.start_with(destinations, routes);
+    let worker = fixture.start_with(destinations, routes);
     let began = tokio::time::Instant::now();
     for n in 0..2_000 {
-        world.enqueue(if n % 2 == 0 {
+        fixture.enqueue(if n % 2 == 0 {
             event()
         } else {
             keyed(&format!("key-{}", n % 20))
         });
     }
     let well = &sinks[3].1;
-    until("all reach the one that is well", || {
+    until("the healthy destination has all events", || {
         well.delivered().len() == 2_000
     })
     .await;
     assert!(began.elapsed() < s(60), "{:?}", began.elapsed());
-    assert!(sinks[0].1.under_way() <= 64);
+    assert!(sinks[0].1.running() <= 64);
     worker.kill().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_in_memory_is_bounded_whatever_the_backlog() {
-    let mut world = World::new();
-    world.settings.max_in_flight = 100;
+async fn rows_in_flight_are_bounded_whatever_the_backlog() {
+    let mut fixture = Fixture::new();
+    fixture.settings.max_in_flight = 100;
     let hung: Vec<FakeSink> = (0..5).map(|_| FakeSink::hanging()).collect();
     for n in 0..3_000 {
-        world.enqueue(event().destination(format!("d{}", n % 5)));
+        fixture.enqueue(event().destination(format!("d{}", n % 5)));
     }
     let destinations = hung
         .iter()
         .enumerate()
         .map(|(n, sink)| destination(&format!("d{n}"), sink))
         .collect();
-    let worker = world.start_with(destinations, vec![Route::to("d0")]);
+    let worker = fixture.start_with(destinations, vec![Route::to("d0")]);
     for _ in 0..100 {
         tokio::time::sleep(ms(500)).await;
-        assert!(world.count("processing").await <= 100);
+        assert!(fixture.count("processing").await <= 100);
     }
     worker.kill().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_destination_is_not_claimed_for_also_after_a_restart() {
-    let world = World::new();
+async fn a_pause_stops_claims_and_outlives_a_restart() {
+    let fixture = Fixture::new();
     let sink = FakeSink::willing();
-    world
+    fixture
         .outbox
         .pause("there", "lunch")
         .await
-        .expect("memory answers");
+        .expect("memory store");
     let ids: Vec<Uuid> = (0..3)
-        .map(|_| world.enqueue(event().destination("there")))
+        .map(|_| fixture.enqueue(event().destination("there")))
         .collect();
     for _ in 0..2 {
-        let worker = world.start(&sink);
+        let worker = fixture.start(&sink);
         tokio::time::sleep(s(100)).await;
         assert_eq!(worker.stop().await.claimed, 0);
     }
     let sink = FakeSink::willing();
-    let worker = world.start(&sink);
+    let worker = fixture.start(&sink);
     tokio::time::sleep(s(1)).await;
-    assert!(world.outbox.resume("there").await.expect("memory answers"));
-    world.until(3, "delivered").await;
+    assert!(fixture.outbox.resume("there").await.expect("memory store"));
+    fixture.until(3, "delivered").await;
     assert_eq!(sink.delivered(), ids);
-    assert_eq!(world.row(ids[0]).await.attempts, 1, "the pause burned no attempt");
-    world
+    assert_eq!(fixture.row(ids[0]).await.attempts, 1, "the pause used no attempt");
+    fixture
         .outbox
         .pause("there", "again")
         .await
-        .expect("memory answers");
+        .expect("memory store");
     tokio::time::sleep(s(1)).await;
-    let late = world.enqueue(event());
+    let late = fixture.enqueue(event());
     tokio::time::sleep(s(100)).await;
-    assert_eq!(world.row(late).await.status, "pending");
+    assert_eq!(fixture.row(late).await.status, "pending");
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_here_is_given_back_when_its_destination_is_paused() {
-    let world = World::new();
+async fn waiting_rows_are_released_when_their_destination_is_paused() {
+    let fixture = Fixture::new();
     let sink = FakeSink::scripted(|_| async {
         tokio::time::sleep(s(2)).await;
         Outcome::Delivered
     });
     let mut there = destination("there", &sink);
     there.concurrency = 1;
-    let ids = world.enqueue_many(50);
-    let worker = world.start_with(vec![there], vec![]);
-    until("the first is under way", || sink.under_way() == 1).await;
-    world
+    let ids = fixture.enqueue_many(50);
+    let worker = fixture.start_with(vec![there], vec![]);
+    until("the first is being sent", || sink.running() == 1).await;
+    fixture
         .outbox
         .pause("there", "lunch")
         .await
-        .expect("memory answers");
-    world.until(1, "delivered").await;
-    world.until(49, "pending").await;
+        .expect("memory store");
+    fixture.until(1, "delivered").await;
+    fixture.until(49, "pending").await;
     assert_eq!(sink.ledger().len(), 1);
-    assert_eq!(world.row(ids[30]).await.attempts, 0);
+    assert_eq!(fixture.row(ids[30]).await.attempts, 0);
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_destination_that_is_gone_is_paused_for_everybody_until_a_person_resumes_it() {
-    let world = World::new();
-    let is_gone = Arc::new(AtomicBool::new(true));
-    let gone = Arc::clone(&is_gone);
-    let sink = FakeSink::answering(move |_| match gone.load(Ordering::SeqCst) {
+async fn a_disabled_destination_is_paused_for_all_workers_until_an_operator_resumes_it() {
+    let fixture = Fixture::new();
+    let is_disabled = Arc::new(AtomicBool::new(true));
+    let disabled = Arc::clone(&is_disabled);
+    let sink = FakeSink::answering(move |_| match disabled.load(Ordering::SeqCst) {
         true => Outcome::Disable {
             reason: "410 Gone".into(),
         },
         false => Outcome::Delivered,
     });
-    let worker = world.start(&sink);
-    let rival = world.start(&sink);
-    let id = world.enqueue(event());
+    let worker = fixture.start(&sink);
+    let rival = fixture.start(&sink);
+    let id = fixture.enqueue(event());
     let began = tokio::time::Instant::now();
     let paused = loop {
-        let listed = world
+        let listed = fixture
             .outbox
             .destinations(&pillarbox_store::Scope::All)
             .await
-            .expect("memory answers");
+            .expect("memory store");
         if let Some(paused) = listed.into_iter().find_map(|there| there.paused) {
             break paused;
         }
@@ -161,36 +161,39 @@ async fn a_destination_that_is_gone_is_paused_for_everybody_until_a_person_resum
     };
     assert_eq!(paused.reason, "410 Gone");
     tokio::time::sleep(s(2)).await;
-    let asked = sink.ledger().len();
-    world.enqueue_many(20);
+    let calls = sink.ledger().len();
+    fixture.enqueue_many(20);
     tokio::time::sleep(s(100)).await;
-    assert_eq!(sink.ledger().len(), asked, "nobody calls it any more");
-    is_gone.store(false, Ordering::SeqCst);
-    world.outbox.resume("there").await.expect("memory answers");
-    world.until(21, "delivered").await;
-    assert_eq!(world.row(id).await.attempts, 1);
+    assert_eq!(sink.ledger().len(), calls, "no worker calls it");
+    is_disabled.store(false, Ordering::SeqCst);
+    fixture.outbox.resume("there").await.expect("memory store");
+    fixture.until(21, "delivered").await;
+    assert_eq!(fixture.row(id).await.attempts, 1);
     worker.stop().await;
     rival.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_is_kept_and_holds_nobody_else_up() {
-    let world = World::new();
+async fn a_rate_limit_is_kept_and_slows_no_other_destination() {
+    let fixture = Fixture::new();
     let (slow, quick) = (FakeSink::willing(), FakeSink::willing());
     let mut limited = destination("limited", &slow);
     limited.rate = Some(Rate {
         per_second: 10.0,
         burst: 5,
     });
-    let worker = world.start_with(
+    let worker = fixture.start_with(
         vec![limited, destination("quick", &quick)],
         vec![Route::to("limited"), Route::to("quick")],
     );
     let began = tokio::time::Instant::now();
-    world.enqueue_many(305);
-    until("the quick one has all", || quick.delivered().len() == 305).await;
+    fixture.enqueue_many(305);
+    until("the quick destination has all", || quick.delivered().len() == 305).await;
     assert!(began.elapsed() < s(5), "{:?}", began.elapsed());
-    until("the limited one has all", || slow.delivered().len() == 305).await;
+    until("the limited destination has all", || {
+        slow.delivered().len() == 305
+    })
+    .await;
     let took = began.elapsed();
     assert!((s(29)..s(36)).contains(&took), "{took:?}");
     worker.stop().await;
@@ -202,10 +205,10 @@ async fn a_rate_is_kept_and_holds_nobody_else_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_one_tenant_does_not_hold_up_the_others_where_that_is_asked_for() {
-    let mut world = World::new();
-    world.settings.max_in_flight = 100;
-    world.settings.batch = 20;
+async fn a_fair_destination_does_not_let_one_tenant_delay_the_others() {
+    let mut fixture = Fixture::new();
+    fixture.settings.max_in_flight = 100;
+    fixture.settings.batch = 20;
     let sink = FakeSink::scripted(|_| async {
         tokio::time::sleep(ms(100)).await;
         Outcome::Delivered
@@ -215,11 +218,11 @@ async fn a_flood_of_one_tenant_does_not_hold_up_the_others_where_that_is_asked_f
     fair.concurrency = 4;
     let (loud, quiet) = (Uuid::from_u128(1), Uuid::from_u128(2));
     for _ in 0..2_000 {
-        world.enqueue(event().tenant(loud));
+        fixture.enqueue(event().tenant(loud));
     }
-    let worker = world.start_with(vec![fair], vec![]);
-    until("the flood is under way", || sink.delivered().len() > 20).await;
-    let ids: HashSet<Uuid> = (0..10).map(|_| world.enqueue(event().tenant(quiet))).collect();
+    let worker = fixture.start_with(vec![fair], vec![]);
+    until("the flood has begun", || sink.delivered().len() > 20).await;
+    let ids: HashSet<Uuid> = (0..10).map(|_| fixture.enqueue(event().tenant(quiet))).collect();
     let began = tokio::time::Instant::now();
     until("the others arrive", || {
         let arrived: HashSet<Uuid> = sink.delivered().into_iter().collect();
@@ -233,17 +236,17 @@ async fn a_flood_of_one_tenant_does_not_hold_up_the_others_where_that_is_asked_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousands_of_destinations_are_served_in_rotation() {
-    let world = World::new();
+async fn a_thousand_backlogs_are_claimed_from_in_rotation() {
+    let fixture = Fixture::new();
     let sink = FakeSink::willing();
     let names: Vec<String> = (0..1_500).map(|n| format!("channel-{n}")).collect();
     for name in &names {
-        world.enqueue(event().destination(name.clone()));
+        fixture.enqueue(event().destination(name.clone()));
     }
     let destinations = names.iter().map(|name| destination(name, &sink)).collect();
-    let worker = world.start_with(destinations, vec![Route::to("channel-0")]);
+    let worker = fixture.start_with(destinations, vec![Route::to("channel-0")]);
     let began = tokio::time::Instant::now();
-    until("all are served", || sink.delivered().len() == 1_500).await;
+    until("all are delivered", || sink.delivered().len() == 1_500).await;
     assert!(began.elapsed() < s(30), "{:?}", began.elapsed());
     worker.stop().await;
 }

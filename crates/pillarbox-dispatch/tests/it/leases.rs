@@ -1,4 +1,4 @@
-//! One owner: what a worker may still do when its lease is over.
+//! What a worker may still do when its lease has expired.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use pillarbox_store::{Scope, Store};
 use pillarbox_testkit::fakes::{FakeSink, Fault, JumpingClock};
 use uuid::Uuid;
 
-use crate::world::{EPOCH, World, destination, event, s, until};
+use crate::fixture::{EPOCH, Fixture, destination, event, s, until};
 
 fn slow(seconds: u64) -> FakeSink {
     FakeSink::scripted(move |_| async move {
@@ -18,8 +18,8 @@ fn slow(seconds: u64) -> FakeSink {
     })
 }
 
-/// Takes everything whose lease ran out, as another worker would.
-async fn steal(world: &World) -> Vec<Delivery> {
+/// Claims all rows whose lease has expired, as another worker would.
+async fn steal(fixture: &Fixture) -> Vec<Delivery> {
     let request = ClaimRequest {
         worker: Uuid::from_u128(0xBAD),
         claim: Uuid::now_v7(),
@@ -31,49 +31,49 @@ async fn steal(world: &World) -> Vec<Delivery> {
         scope: Scope::All,
         max_attempts: 25,
     };
-    world.outbox.claim(&request).await.expect("memory answers")
+    fixture.outbox.claim(&request).await.expect("memory store")
 }
 
-/// A world whose machine can be suspended.
-fn suspendable() -> (World, JumpingClock) {
+/// A fixture with a clock that counts suspension.
+fn suspendable() -> (Fixture, JumpingClock) {
     let clock = JumpingClock::new(Arc::new(TokioClock::starting_at(EPOCH)));
-    (World::with_clock(Arc::new(clock.clone()), |_| Fault::None), clock)
+    (
+        Fixture::with_clock(Arc::new(clock.clone()), |_| Fault::None),
+        clock,
+    )
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_was_answered_after_its_lease_starts_no_send() {
+async fn a_claim_that_is_answered_after_its_lease_starts_no_send() {
     let late = std::sync::atomic::AtomicBool::new(true);
-    let world = World::failing(move |method| {
+    let fixture = Fixture::failing(move |method| {
         let is_first = method == "claim" && late.swap(false, std::sync::atomic::Ordering::SeqCst);
         if is_first { Fault::Slow(s(65)) } else { Fault::None }
     });
-    let id = world.enqueue(event());
+    let id = fixture.enqueue(event());
     let sink = FakeSink::willing();
-    let worker = world.start(&sink);
-    world.until(1, "delivered").await;
+    let worker = fixture.start(&sink);
+    fixture.until(1, "delivered").await;
     let done = worker.stop().await;
     assert_eq!((done.claimed, done.released, done.delivered), (2, 1, 1));
-    assert_eq!((sink.ledger().len(), world.row(id).await.attempts), (1, 1));
+    assert_eq!((sink.ledger().len(), fixture.row(id).await.attempts), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_suspended_worker_sends_nothing_stale() {
-    let (world, clock) = suspendable();
-    world.enqueue_many(10);
+async fn a_suspended_worker_sends_no_row_whose_lease_has_expired() {
+    let (fixture, clock) = suspendable();
+    fixture.enqueue_many(10);
     let sink = slow(5);
     let mut there = destination("there", &sink);
     there.concurrency = 1;
-    let worker = world.start_with(vec![there], vec![]);
-    until("the first is under way", || sink.under_way() == 1).await;
+    let worker = fixture.start_with(vec![there], vec![]);
+    until("the first is being sent", || sink.running() == 1).await;
     clock.jump(s(120));
-    assert_eq!(steal(&world).await.len(), 10);
-    until("everything is known to be lost", || {
-        worker.counters.snapshot().lost == 10
-    })
-    .await;
+    assert_eq!(steal(&fixture).await.len(), 10);
+    until("all losses are counted", || worker.counters.snapshot().lost == 10).await;
     worker.stop().await;
-    assert_eq!(sink.ledger().len(), 1, "only what was under way before");
-    let rows = world.rows().await;
+    assert_eq!(sink.ledger().len(), 1, "only the one that was being sent before");
+    let rows = fixture.rows().await;
     assert!(
         rows.iter()
             .all(|row| row.locked_by == Some(Uuid::from_u128(0xBAD)) && row.attempts == 2)
@@ -81,16 +81,16 @@ async fn a_suspended_worker_sends_nothing_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_slept_and_was_not_missed_goes_on() {
-    let (world, clock) = suspendable();
-    let ids = world.enqueue_many(10);
+async fn a_worker_that_was_suspended_keeps_rows_that_no_other_claimed() {
+    let (fixture, clock) = suspendable();
+    let ids = fixture.enqueue_many(10);
     let sink = slow(5);
     let mut there = destination("there", &sink);
     there.concurrency = 1;
-    let worker = world.start_with(vec![there], vec![]);
-    until("the first is under way", || sink.under_way() == 1).await;
+    let worker = fixture.start_with(vec![there], vec![]);
+    until("the first is being sent", || sink.running() == 1).await;
     clock.jump(s(120));
-    world.until(10, "delivered").await;
+    fixture.until(10, "delivered").await;
     worker.stop().await;
     let mut sent = sink.delivered();
     sent.dedup();
@@ -99,57 +99,61 @@ async fn a_worker_that_slept_and_was_not_missed_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_settle_is_reported_and_never_nacked() {
-    let (world, clock) = suspendable();
-    let id = world.enqueue(event());
+async fn a_settlement_that_lost_its_row_is_counted_and_changes_nothing() {
+    let (fixture, clock) = suspendable();
+    let id = fixture.enqueue(event());
     let sink = slow(5);
-    let worker = world.start(&sink);
-    until("it is under way", || sink.under_way() == 1).await;
+    let worker = fixture.start(&sink);
+    until("it is being sent", || sink.running() == 1).await;
     clock.jump(s(61));
-    assert_eq!(steal(&world).await.len(), 1);
-    let taken = world.row(id).await;
+    assert_eq!(steal(&fixture).await.len(), 1);
+    let taken = fixture.row(id).await;
     until("the loss is counted", || worker.counters.snapshot().lost == 1).await;
     tokio::time::sleep(s(30)).await;
-    assert_eq!(world.row(id).await, taken, "the other's row is as it was");
+    assert_eq!(
+        fixture.row(id).await,
+        taken,
+        "the row of the other worker is unchanged"
+    );
     let done = worker.stop().await;
     assert_eq!((done.lost, done.delivered, done.retried), (1, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_that_wait_for_long_keep_their_lease() {
-    let world = World::new();
-    world.enqueue_many(12);
+async fn leases_of_rows_that_wait_long_are_renewed() {
+    let fixture = Fixture::new();
+    fixture.enqueue_many(12);
     let sink = slow(19);
     let mut there = destination("there", &sink);
     there.concurrency = 1;
-    let worker = world.start_with(vec![there], vec![]);
-    world.until(12, "delivered").await;
+    let worker = fixture.start_with(vec![there], vec![]);
+    fixture.until(12, "delivered").await;
     let done = worker.stop().await;
     assert_eq!((done.claimed, done.lost, done.released), (12, 0, 0));
-    assert!(world.rows().await.iter().all(|row| row.attempts == 1));
-    assert!(world.store.calls()["renew"] >= 7, "{:?}", world.store.calls());
+    assert!(fixture.rows().await.iter().all(|row| row.attempts == 1));
+    assert!(fixture.store.calls()["renew"] >= 7, "{:?}", fixture.store.calls());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_send_is_dropped_when_its_lease_ends_and_nothing_is_settled() {
-    let world = World::failing(|method| match method {
+async fn a_send_is_dropped_when_its_lease_expires_and_nothing_is_settled() {
+    let fixture = Fixture::failing(|method| match method {
         "renew" => Fault::Before,
         _ => Fault::None,
     });
-    world.enqueue_many(4);
-    // The fourth begins at 57 s; its lease is over at 59 s.
+    fixture.enqueue_many(4);
+    // The fourth begins at 57 s; its lease expires at 59 s.
     let sink = slow(19);
     let mut there = destination("there", &sink);
     there.concurrency = 1;
-    let worker = world.start_with(vec![there], vec![]);
-    until("the lease ends under the fourth", || {
+    let worker = fixture.start_with(vec![there], vec![]);
+    until("the lease of the fourth expires", || {
         worker.counters.snapshot().lost == 1
     })
     .await;
     assert_eq!(sink.delivered().len(), 3);
-    assert_eq!(sink.under_way(), 0);
-    world.until(4, "delivered").await;
+    assert_eq!(sink.running(), 0);
+    fixture.until(4, "delivered").await;
     worker.stop().await;
-    let attempts: Vec<i32> = world.rows().await.iter().map(|row| row.attempts).collect();
+    let attempts: Vec<i32> = fixture.rows().await.iter().map(|row| row.attempts).collect();
     assert_eq!(attempts, [1, 1, 1, 2]);
 }

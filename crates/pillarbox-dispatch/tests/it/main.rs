@@ -1,15 +1,15 @@
-//! The engine on the memory store, in virtual time: what the promises say, and what goes wrong.
+//! The engine on the memory store, in virtual time: its promises, and faults of every kind.
 
-mod cuts;
+mod breaker;
 mod delivery;
 mod faults;
-mod gate;
+mod fixture;
 mod idle;
 mod isolation;
 mod leases;
+mod lost_connections;
 mod ordering;
 mod property;
-mod recovery;
 mod routing;
 mod shutdown;
-mod world;
+mod suspects;

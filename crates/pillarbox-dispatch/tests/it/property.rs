@@ -1,8 +1,7 @@
-//! Anything may happen, in any order; what is promised holds.
+//! The promises hold whatever happens, in any order.
 //!
-//! Random events, outcomes, crashes, suspensions and faults of the store, with several workers, in
-//! virtual time. A run is made from one seed, which a failure prints; `PILLARBOX_TEST_SEED` runs
-//! that one alone.
+//! Random events, outcomes, crashes, suspensions and faults of the store, with several workers, in virtual time. One
+//! seed makes a run, and a failure prints it. `PILLARBOX_TEST_SEED` repeats that run alone.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,20 +24,20 @@ use pillarbox_testkit::fakes::{Fault, FlakyStore, JumpingClock};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::world::{EPOCH, ms, retries, s};
+use crate::fixture::{EPOCH, ms, retries, s};
 
 const SEEDS: u32 = 30;
 const LIMIT: u32 = 6;
 const LEASE: Duration = Duration::from_secs(12);
-/// Everything goes here; a dead row blocks its key until a person skips it.
+/// All events go here, and a dead row blocks its key until an operator skips it.
 const STRICT: &str = "strict";
-/// Orders go here too; a dead row is passed by the others.
+/// Orders go here too, and the others of a key continue after a dead row.
 const EASY: &str = "easy";
 const DESTINATIONS: [&str; 2] = [STRICT, EASY];
 
-/// What a run may suffer.
+/// What may happen in a run.
 #[derive(Debug, Clone, Copy)]
-struct Weather {
+struct Conditions {
     workers: usize,
     faults: bool,
 }
@@ -46,16 +45,16 @@ struct Weather {
 /// An event at a destination.
 type Visit = (&'static str, Uuid);
 
-/// What the outside saw: every send, and every claim.
+/// Every send and every claim.
 #[derive(Default)]
 struct Ledger {
     confirmed: HashMap<Visit, usize>,
     sent: HashMap<Visit, usize>,
-    /// What was committed for a key, in its order.
+    /// The committed events of a key, in order.
     keys: HashMap<String, Vec<Uuid>>,
-    /// Visits that need not be waited for any more: confirmed, or dead and passed.
+    /// Visits that later events need not wait for: confirmed, or dead and skipped.
     over: HashSet<Visit>,
-    /// Row to (worker, when the lease ends).
+    /// Row to (worker, when the lease expires).
     leases: HashMap<Uuid, (Uuid, Duration)>,
     broken: Vec<String>,
     faults: usize,
@@ -73,7 +72,7 @@ impl Watch {
     }
 }
 
-/// Watches claims and settles from behind the faults: what the database itself did.
+/// Records claims and settlements behind the faults: what the database did.
 struct WatchedStore {
     under: Memory,
     watch: Watch,
@@ -83,7 +82,7 @@ struct WatchedStore {
 #[async_trait]
 impl Store for WatchedStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
-        self.dawdle().await;
+        self.pause().await;
         let rows = self.under.claim(request).await?;
         let now = self.watch.clock.boot();
         self.watch.with(|ledger| {
@@ -105,19 +104,19 @@ impl Store for WatchedStore {
                 }
             }
         });
-        self.dawdle().await;
+        self.pause().await;
         Ok(rows)
     }
 
     async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
-        self.dawdle().await;
-        let look = self.under.find(scope, after, limit).await;
-        self.dawdle().await;
-        look
+        self.pause().await;
+        let found = self.under.find(scope, after, limit).await;
+        self.pause().await;
+        found
     }
 
     async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError> {
-        self.dawdle().await;
+        self.pause().await;
         let routed = self.under.route(worker, routings).await?;
         self.watch.with(|ledger| {
             for routing in routings
@@ -136,14 +135,14 @@ impl Store for WatchedStore {
                 }
             }
         });
-        self.dawdle().await;
+        self.pause().await;
         Ok(routed)
     }
 
     async fn settle(&self, worker: Uuid, settlements: &[Settlement]) -> Result<Vec<Uuid>, StoreError> {
-        self.dawdle().await;
+        self.pause().await;
         let lost = self.under.settle(worker, settlements).await?;
-        // A row can be in a batch twice, under an old claim and under the one that holds.
+        // A row can be in a batch twice, with an old claim and with the valid one.
         let count = |ids: &mut dyn Iterator<Item = Uuid>, id| ids.filter(|other| *other == id).count();
         self.watch.with(|ledger| {
             for Settlement { id, .. } in settlements {
@@ -173,14 +172,14 @@ impl Store for WatchedStore {
     }
 
     async fn sweep(&self, request: &SweepRequest) -> Result<Swept, StoreError> {
-        self.dawdle().await;
+        self.pause().await;
         self.under.sweep(request).await
     }
 
     async fn lease_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
-        self.dawdle().await;
+        self.pause().await;
         let ranges = self.under.lease_lanes(request).await;
-        self.dawdle().await;
+        self.pause().await;
         ranges
     }
 
@@ -216,8 +215,8 @@ impl Store for WatchedStore {
 }
 
 impl WatchedStore {
-    /// Lets the other workers in between any two statements.
-    async fn dawdle(&self) {
+    /// Lets the other workers run between any two statements.
+    async fn pause(&self) {
         let wait = self.rng.lock().unwrap_or_else(PoisonError::into_inner).u64(..4);
         match wait {
             0 => {}
@@ -227,16 +226,16 @@ impl WatchedStore {
     }
 }
 
-/// A destination in bad company.
-struct MoodySink {
+/// A destination with random outcomes.
+struct RandomSink {
     name: &'static str,
     outbox: Memory,
     watch: Watch,
     rng: Mutex<Rng>,
-    is_moody: bool,
+    has_faults: bool,
 }
 
-impl MoodySink {
+impl RandomSink {
     fn roll(&self, below: u32) -> u32 {
         self.rng
             .lock()
@@ -244,28 +243,28 @@ impl MoodySink {
             .u32(..below)
     }
 
-    fn mood(&self) -> Outcome {
-        if !self.is_moody {
+    fn outcome(&self) -> Outcome {
+        if !self.has_faults {
             return Outcome::Delivered;
         }
         match self.roll(20) {
-            0..=2 => Outcome::retry("a bad day"),
+            0..=2 => Outcome::retry("server error"),
             3 => Outcome::reject("never"),
             4 => Outcome::Throttled {
-                reason: "slowly".into(),
+                reason: "too many requests".into(),
                 after: Some(s(2)),
             },
-            5 => Outcome::unavailable("nobody there"),
-            6 => Outcome::connection_lost("hung up"),
+            5 => Outcome::unavailable("connection refused"),
+            6 => Outcome::connection_lost("connection closed"),
             _ => Outcome::Delivered,
         }
     }
 }
 
-impl MoodySink {
-    /// First deliveries of a key follow its order: whatever was committed before has arrived here, or is dead and
-    /// the others were let past.
-    async fn is_in_order(&self, delivery: &Delivery) {
+impl RandomSink {
+    /// Checks that first deliveries of a key follow its order: every earlier event has arrived here, or is dead and no
+    /// longer blocks the key.
+    async fn check_order(&self, delivery: &Delivery) {
         let id = delivery.event.id;
         let Some(key) = &delivery.event.ordering_key else {
             return;
@@ -285,12 +284,12 @@ impl MoodySink {
                 event: Some(other),
                 ..Filter::default()
             };
-            let family = self.outbox.list(&filter).await.expect("memory answers");
-            let passed = family.iter().any(|row| {
+            let family = self.outbox.list(&filter).await.expect("memory store");
+            let skipped = family.iter().any(|row| {
                 row.status == "dead" && row.unordered && row.destination.as_deref() == Some(self.name)
             });
             self.watch.with(|ledger| {
-                if passed {
+                if skipped {
                     ledger.over.insert((self.name, other));
                 } else {
                     let rows: Vec<String> = family.iter().map(describe).collect();
@@ -304,10 +303,10 @@ impl MoodySink {
     }
 }
 
-/// A row in one line.
+/// Describes a row in one line.
 fn describe(row: &Record) -> String {
     format!(
-        "{} at {:?}: {}, {} attempts, unordered {}, held by {:?} until {:?}, updated {}, {:?}",
+        "{} at {:?}: {}, {} attempts, unordered {}, leased by {:?} until {:?}, updated {}, {:?}",
         row.seq,
         row.destination,
         row.status,
@@ -321,19 +320,19 @@ fn describe(row: &Record) -> String {
 }
 
 #[async_trait]
-impl Sink for MoodySink {
+impl Sink for RandomSink {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
         let id = delivery.event.id;
-        self.is_in_order(delivery).await;
+        self.check_order(delivery).await;
         self.watch
             .with(|ledger| *ledger.sent.entry((self.name, id)).or_default() += 1);
         let wait = match self.roll(50) {
             // Longer than the timeout: the attempt is dropped.
-            0 if self.is_moody => s(30),
+            0 if self.has_faults => s(30),
             n => ms(u64::from(n) * 2),
         };
         tokio::time::sleep(wait).await;
-        let outcome = self.mood();
+        let outcome = self.outcome();
         if outcome == Outcome::Delivered {
             self.watch.with(|ledger| {
                 *ledger.confirmed.entry((self.name, id)).or_default() += 1;
@@ -344,16 +343,16 @@ impl Sink for MoodySink {
     }
 
     async fn check(&self) -> Result<(), String> {
-        match self.is_moody && self.roll(3) == 0 {
-            true => Err("nobody there".into()),
+        match self.has_faults && self.roll(3) == 0 {
+            true => Err("connection refused".into()),
             false => Ok(()),
         }
     }
 }
 
-/// One run: a world made of a seed.
+/// One run, made from a seed.
 struct Run {
-    weather: Weather,
+    conditions: Conditions,
     rng: Rng,
     clock: JumpingClock,
     outbox: Memory,
@@ -364,7 +363,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64, weather: Weather) -> Self {
+    fn new(seed: u64, conditions: Conditions) -> Self {
         let clock = JumpingClock::new(Arc::new(TokioClock::starting_at(EPOCH)));
         let watch = Watch {
             ledger: Arc::default(),
@@ -386,12 +385,12 @@ impl Run {
                 2 => Fault::Slow(ms(700)),
                 _ => Fault::None,
             };
-            let fault = if weather.faults { fault } else { Fault::None };
+            let fault = if conditions.faults { fault } else { Fault::None };
             counted.with(|ledger| ledger.faults += usize::from(fault != Fault::None));
             fault
         });
         Self {
-            weather,
+            conditions,
             rng: Rng::with_seed(seed),
             clock,
             outbox,
@@ -427,37 +426,29 @@ impl Run {
                 builder.destination(self.destination(name))
             })
             .build()
-            .expect("settings that work")
+            .expect("valid settings")
     }
 
     fn destination(&mut self, name: &'static str) -> Destination {
-        let sink = MoodySink {
+        let sink = RandomSink {
             name,
             outbox: self.outbox.clone(),
             watch: self.watch.clone(),
             rng: Mutex::new(self.rng.fork()),
-            is_moody: self.weather.faults,
+            has_faults: self.conditions.faults,
         };
-        Destination {
-            name: name.into(),
-            sink: Arc::new(sink),
-            policy: Policy {
-                retry: retries(LIMIT),
-                timeout: s(5),
-                on_dead: if name == STRICT {
-                    OnDead::Block
-                } else {
-                    OnDead::Continue
-                },
-                pipelined: false,
-            },
-            concurrency: 8,
-            rate: None,
-            fair_by_tenant: false,
-        }
+        let on_dead = match name == STRICT {
+            true => OnDead::Block,
+            false => OnDead::Continue,
+        };
+        let policy = Policy::default()
+            .retry(retries(LIMIT))
+            .timeout(s(5))
+            .on_dead(on_dead);
+        Destination::new(name, sink).policy(policy).concurrency(8)
     }
 
-    /// A transaction with a few events, which may roll back.
+    /// Commits or rolls back a transaction with a few events.
     fn transact(&mut self) {
         let mut transaction = self.outbox.begin();
         let mut ids = Vec::new();
@@ -488,16 +479,16 @@ impl Run {
         });
     }
 
-    /// Life: transactions, time, crashes, suspensions, orderly restarts; then calm until all is done.
-    async fn live(&mut self) {
+    /// Transactions, time, crashes, suspensions and restarts; then no more faults until all rows have ended.
+    async fn run(&mut self) {
         let mut workers = Vec::new();
         for _ in 0..60 {
-            while workers.len() < self.weather.workers {
+            while workers.len() < self.conditions.workers {
                 workers.push(Worker::start(self.dispatcher()));
             }
             self.transact();
             tokio::time::sleep(ms(self.rng.u64(1..800))).await;
-            if !self.weather.faults {
+            if !self.conditions.faults {
                 continue;
             }
             match self.rng.u32(..20) {
@@ -522,11 +513,11 @@ impl Run {
         }
     }
 
-    /// Waits until every row has ended, with a person who skips what blocks a key.
+    /// Waits until every row has ended. Skips dead rows that block a key, as an operator would.
     async fn settle_down(&self) {
         let began = tokio::time::Instant::now();
         loop {
-            let stats = self.outbox.stats(&Scope::All).await.expect("memory answers");
+            let stats = self.outbox.stats(&Scope::All).await.expect("memory store");
             if stats.pending + stats.processing == 0 {
                 return;
             }
@@ -536,65 +527,61 @@ impl Run {
                 self.outbox.blocked(&Scope::All, 10).await
             );
             tokio::time::sleep(ms(250)).await;
-            let blocked = self
-                .outbox
-                .blocked(&Scope::All, 100)
-                .await
-                .expect("memory answers");
+            let blocked = self.outbox.blocked(&Scope::All, 100).await.expect("memory store");
             let dead: Vec<Uuid> = blocked
                 .iter()
                 .filter(|key| key.status == "dead")
                 .map(|key| key.head)
                 .collect();
-            self.outbox.skip(&dead).await.expect("memory answers");
+            self.outbox.skip(&dead).await.expect("memory store");
         }
     }
 
-    async fn judge(&self) {
+    async fn verify(&self) {
         let mut duplicates = 0;
         for (id, topic) in &self.committed {
             let filter = Filter {
                 event: Some(*id),
                 ..Filter::default()
             };
-            let family = self.outbox.list(&filter).await.expect("memory answers");
+            let family = self.outbox.list(&filter).await.expect("memory store");
             assert!(!family.is_empty(), "no row is lost");
             let all: usize = if *topic == "orders" { 2 } else { 1 };
-            let places: HashSet<&str> = family
+            let destinations: HashSet<&str> = family
                 .iter()
                 .filter_map(|row| row.destination.as_deref())
                 .collect();
-            // A row may be dead before it was known where it goes.
+            // A row may be dead before it was routed.
             let unrouted = family.len() == 1 && family[0].destination.is_none();
             assert!(
-                unrouted || (family.len() == all && places.len() == all),
+                unrouted || (family.len() == all && destinations.len() == all),
                 "one row for each destination: {family:#?}"
             );
             for row in &family {
-                duplicates += self.judge_row(*id, row);
+                duplicates += self.verify_row(*id, row);
             }
         }
         self.watch.with(|ledger| {
             assert!(ledger.broken.is_empty(), "{:#?}", ledger.broken);
-            let ghosts = ledger
+            let rolled_back = ledger
                 .sent
                 .keys()
                 .filter(|(_, id)| self.rolled_back.contains(id))
                 .count();
-            assert_eq!(ghosts, 0, "what rolled back was sent");
-            // At most what was in flight at each fault; without one, none.
+            assert_eq!(rolled_back, 0, "events that rolled back were sent");
+            // At most the rows in flight at each fault. Without faults, none.
             assert!(
-                duplicates <= ledger.faults * 16 * self.weather.workers,
+                duplicates <= ledger.faults * 16 * self.conditions.workers,
                 "{duplicates} duplicates"
             );
-            if !self.weather.faults {
+            if !self.conditions.faults {
                 assert_eq!(ledger.sent.values().max(), Some(&1));
             }
         });
     }
 
-    /// A row has ended as it should. Returns how often too often it arrived.
-    fn judge_row(&self, event: Uuid, row: &Record) -> usize {
+    /// Checks how a row ended. Returns how many duplicates arrived.
+    fn verify_row(&self, event: Uuid, row: &Record) -> usize {
         let to = DESTINATIONS
             .into_iter()
             .find(|name| row.destination.as_deref() == Some(*name));
@@ -634,7 +621,7 @@ impl Worker {
 
     async fn stop(self) {
         self.shutdown.cancel();
-        self.task.await.expect("it does not panic");
+        self.task.await.expect("no panic");
     }
 }
 
@@ -648,10 +635,10 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// Runs a seed in virtual time, and says which it was if it fails.
-fn run(seed: u64, weather: Weather) -> Run {
-    println!("seed {seed}, {weather:?}");
-    // Everything that is left to chance in the engine follows from the seed too.
+/// Runs a seed in virtual time, and prints it.
+fn run(seed: u64, conditions: Conditions) -> Run {
+    println!("seed {seed}, {conditions:?}");
+    // The random numbers of the engine follow from the seed too.
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -659,20 +646,20 @@ fn run(seed: u64, weather: Weather) -> Run {
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let mut run = Run::new(seed, weather);
-        run.live().await;
-        run.judge().await;
+        let mut run = Run::new(seed, conditions);
+        run.run().await;
+        run.verify().await;
         run
     })
 }
 
-/// Whatever happens, every event is delivered in its key's order, or dead with a reason.
-fn everything_ends(workers: usize) {
+/// Every event is delivered in the order of its key, or dead with a reason.
+fn all_events_end(workers: usize) {
     let ours = |seed: &u64| seed % 3 + 1 == u64::try_from(workers).expect("small");
     for seed in seeds().into_iter().filter(ours) {
         run(
             seed,
-            Weather {
+            Conditions {
                 workers,
                 faults: true,
             },
@@ -680,21 +667,21 @@ fn everything_ends(workers: usize) {
     }
 }
 
-// Several tests, so that they run at once: together they are the longest of this crate.
+// Several tests, so that they run in parallel: together they are the longest of this crate.
 
 #[test]
-fn whatever_happens_to_one_worker_every_event_is_delivered_in_its_keys_order_or_dead_with_a_reason() {
-    everything_ends(1);
+fn with_one_worker_every_event_is_delivered_in_key_order_or_dead_with_a_reason() {
+    all_events_end(1);
 }
 
 #[test]
-fn whatever_happens_to_two_workers_every_event_is_delivered_in_its_keys_order_or_dead_with_a_reason() {
-    everything_ends(2);
+fn with_two_workers_every_event_is_delivered_in_key_order_or_dead_with_a_reason() {
+    all_events_end(2);
 }
 
 #[test]
-fn whatever_happens_to_three_workers_every_event_is_delivered_in_its_keys_order_or_dead_with_a_reason() {
-    everything_ends(3);
+fn with_three_workers_every_event_is_delivered_in_key_order_or_dead_with_a_reason() {
+    all_events_end(3);
 }
 
 #[test]
@@ -702,7 +689,7 @@ fn without_faults_nothing_is_sent_twice_by_any_number_of_workers() {
     for seed in seeds().into_iter().take(10) {
         run(
             seed,
-            Weather {
+            Conditions {
                 workers: 3,
                 faults: false,
             },

@@ -1,4 +1,4 @@
-//! Where events go: families, policies of routes, and what leads nowhere.
+//! Where events go: families, policies of routes, and unrouted events.
 
 use std::collections::HashSet;
 
@@ -10,17 +10,17 @@ use pillarbox_store::store::UNROUTED;
 use pillarbox_testkit::fakes::{FakeSink, Fault};
 use uuid::Uuid;
 
-use crate::world::{World, destination, event, keyed, retries, route, s, until};
+use crate::fixture::{Fixture, destination, event, keyed, retries, route, s, until};
 
-async fn family(world: &World, event: Uuid) -> Vec<Record> {
+async fn family(fixture: &Fixture, event: Uuid) -> Vec<Record> {
     let filter = Filter {
         event: Some(event),
         ..Filter::default()
     };
-    world.outbox.list(&filter).await.expect("memory answers")
+    fixture.outbox.list(&filter).await.expect("memory store")
 }
 
-fn places(family: &[Record]) -> HashSet<&str> {
+fn names(family: &[Record]) -> HashSet<&str> {
     family
         .iter()
         .filter_map(|row| row.destination.as_deref())
@@ -28,23 +28,23 @@ fn places(family: &[Record]) -> HashSet<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_goes_once_to_every_place_that_routes_lead_to() {
-    let world = World::new();
+async fn an_event_goes_once_to_every_destination_of_its_routes() {
+    let fixture = Fixture::new();
     let sinks = [FakeSink::willing(), FakeSink::willing(), FakeSink::willing()];
     let destinations = ["a", "b", "c"].into_iter().zip(&sinks);
-    let id = world.enqueue(keyed("k"));
-    let other = world.enqueue(Event::new("shop", "carts"));
-    let worker = world.start_with(
+    let id = fixture.enqueue(keyed("k"));
+    let other = fixture.enqueue(Event::new("shop", "carts"));
+    let worker = fixture.start_with(
         destinations.map(|(name, sink)| destination(name, sink)).collect(),
         vec![route("*", "a"), route("orders", "b"), route("orders", "a")],
     );
-    world.until(3, "delivered").await;
+    fixture.until(3, "delivered").await;
     worker.stop().await;
     let first: HashSet<Uuid> = sinks[0].delivered().into_iter().collect();
     assert_eq!((first, sinks[0].ledger().len()), (HashSet::from([id, other]), 2));
     assert_eq!((sinks[1].delivered(), sinks[2].delivered()), (vec![id], vec![]));
-    let rows = family(&world, id).await;
-    assert_eq!((rows.len(), places(&rows)), (2, HashSet::from(["a", "b"])));
+    let rows = family(&fixture, id).await;
+    assert_eq!((rows.len(), names(&rows)), (2, HashSet::from(["a", "b"])));
     assert!(
         rows.iter()
             .all(|row| row.event.id == id && row.seq == rows[0].seq)
@@ -53,20 +53,20 @@ async fn an_event_goes_once_to_every_place_that_routes_lead_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_broken_at_one_place_reaches_the_others_once() {
-    let world = World::new();
+async fn an_event_that_fails_at_one_destination_reaches_the_others_once() {
+    let fixture = Fixture::new();
     let (broken, well) = (FakeSink::answering(|_| Outcome::retry("no")), FakeSink::willing());
-    let id = world.enqueue(event());
-    let worker = world.start_with(
+    let id = fixture.enqueue(event());
+    let worker = fixture.start_with(
         vec![destination("broken", &broken), destination("well", &well)],
         vec![Route::to("broken"), Route::to("well")],
     );
-    world.until(1, "dead").await;
+    fixture.until(1, "dead").await;
     worker.stop().await;
     assert_eq!((well.ledger().len(), broken.ledger().len()), (1, 5));
-    let rows = family(&world, id).await;
-    let status = |place: &str| {
-        let row = rows.iter().find(|row| row.destination.as_deref() == Some(place));
+    let rows = family(&fixture, id).await;
+    let status = |name: &str| {
+        let row = rows.iter().find(|row| row.destination.as_deref() == Some(name));
         row.map(|row| (row.status.as_str(), row.attempts))
     };
     assert_eq!(status("well"), Some(("delivered", 1)));
@@ -74,86 +74,139 @@ async fn what_is_broken_at_one_place_reaches_the_others_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_family_is_written_once_whatever_becomes_of_the_answer() {
+async fn a_family_is_written_once_even_if_the_answer_is_lost() {
     for fault in [Fault::Before, Fault::After] {
         let first = std::sync::atomic::AtomicBool::new(true);
-        let mut world = World::failing(move |method| {
+        let mut fixture = Fixture::failing(move |method| {
             if method == "route" && first.swap(false, std::sync::atomic::Ordering::SeqCst) {
                 fault
             } else {
                 Fault::None
             }
         });
-        world.settings.lease = s(40);
+        fixture.settings.lease = s(40);
         let (a, b) = (FakeSink::willing(), FakeSink::willing());
-        let ids: Vec<Uuid> = (0..3).map(|_| world.enqueue(keyed("k"))).collect();
-        let worker = world.start_with(
+        let ids: Vec<Uuid> = (0..3).map(|_| fixture.enqueue(keyed("k"))).collect();
+        let worker = fixture.start_with(
             vec![destination("a", &a), destination("b", &b)],
             vec![Route::to("a"), Route::to("b")],
         );
-        world.until(6, "delivered").await;
+        fixture.until(6, "delivered").await;
         worker.stop().await;
         assert_eq!(
             (a.delivered(), b.delivered()),
             (ids.clone(), ids.clone()),
             "{fault:?}"
         );
-        assert_eq!(world.rows().await.len(), 6);
+        assert_eq!(fixture.rows().await.len(), 6);
     }
 }
 
+/// A fixture whose store cannot write families.
+fn unroutable() -> Fixture {
+    Fixture::failing(|method| match method {
+        "route" => Fault::Before,
+        _ => Fault::None,
+    })
+}
+
 #[tokio::test(start_paused = true)]
-async fn what_leads_nowhere_is_held_in_nobodys_way_and_comes_back_when_there_is_a_route() {
-    let world = World::new();
+async fn families_that_cannot_be_written_are_released_and_others_are_sent() {
+    let fixture = unroutable();
+    let (a, b) = (FakeSink::willing(), FakeSink::willing());
+    let id = fixture.enqueue(event());
+    let worker = fixture.start_with(
+        vec![destination("a", &a), destination("b", &b)],
+        vec![Route::to("a"), Route::to("b")],
+    );
+    until("it is released", || worker.counters.snapshot().released == 1).await;
+    assert_eq!(fixture.store.calls()["route"], 5);
+    let other = fixture.enqueue(event().destination("a"));
+    until("the other is sent", || a.delivered() == [other]).await;
+    worker.stop().await;
+    let row = fixture.row(id).await;
+    assert_eq!((row.status.as_str(), row.attempts), ("pending", 0));
+    assert!(b.ledger().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_releases_rows_that_wait_for_their_family() {
+    let fixture = unroutable();
+    let (a, b) = (FakeSink::willing(), FakeSink::willing());
+    // The second has one destination and waits with the first.
+    let ids = [
+        fixture.enqueue(event()),
+        fixture.enqueue(Event::new("shop", "carts")),
+    ];
+    let worker = fixture.start_with(
+        vec![destination("a", &a), destination("b", &b)],
+        vec![Route::to("a"), route("orders", "b")],
+    );
+    until("writing has failed", || {
+        fixture.store.calls().contains_key("route")
+    })
+    .await;
+    worker.stop().await;
+    for id in ids {
+        let row = fixture.row(id).await;
+        assert_eq!((row.status.as_str(), row.attempts), ("pending", 0));
+    }
+    assert!(a.ledger().is_empty() && b.ledger().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn unrouted_events_are_held_apart_and_rerouted_when_there_is_a_route() {
+    let fixture = Fixture::new();
     let sink = FakeSink::willing();
-    let lost: Vec<Uuid> = (0..3)
-        .map(|_| world.enqueue(Event::new("shop", "elsewhere").ordering_key("k")))
+    let unrouted: Vec<Uuid> = (0..3)
+        .map(|_| fixture.enqueue(Event::new("shop", "elsewhere").ordering_key("k")))
         .collect();
-    let fine = world.enqueue(keyed("k"));
-    let worker = world.start_with(vec![destination("a", &sink)], vec![route("orders", "a")]);
-    world.until(1, "delivered").await;
+    let fine = fixture.enqueue(keyed("k"));
+    let worker = fixture.start_with(vec![destination("a", &sink)], vec![route("orders", "a")]);
+    fixture.until(1, "delivered").await;
     assert_eq!(sink.delivered(), [fine]);
     until("they are held", || worker.counters.snapshot().released == 3).await;
-    let row = world.row(lost[0]).await;
+    let row = fixture.row(unrouted[0]).await;
     assert_eq!((row.status.as_str(), row.attempts), ("pending", 0));
     assert_eq!(
         (row.destination.as_deref(), row.unordered),
         (Some(UNROUTED), true)
     );
     assert!(row.last_error.expect("a reason").ends_with("add a route"));
-    let stats = world
+    let stats = fixture
         .outbox
         .stats(&pillarbox_store::Scope::All)
         .await
-        .expect("memory answers");
+        .expect("memory store");
     assert_eq!((stats.unrouted, stats.pending), (3, 3));
     let claimed = worker.counters.snapshot().claimed;
     tokio::time::sleep(s(300)).await;
-    assert_eq!(worker.stop().await.claimed, claimed, "nobody looks at them again");
+    assert_eq!(worker.stop().await.claimed, claimed, "they are not claimed again");
 
     let sink = FakeSink::willing();
-    let worker = world.start_with(
+    let worker = fixture.start_with(
         vec![destination("a", &sink)],
         vec![route("orders", "a"), route("elsewhere", "a")],
     );
-    world.until(4, "delivered").await;
+    fixture.until(4, "delivered").await;
     let arrived: HashSet<Uuid> = sink.delivered().into_iter().collect();
-    assert_eq!(arrived, lost.into_iter().collect());
+    assert_eq!(arrived, unrouted.into_iter().collect());
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_leads_nowhere_can_be_dead_or_discarded_instead() {
-    let mut world = World::new();
-    world.settings.unrouted = Unrouted::Dead;
+async fn unrouted_events_can_be_dead_or_deleted_instead() {
+    let mut fixture = Fixture::new();
+    fixture.settings.unrouted = Unrouted::Dead;
     let sink = FakeSink::willing();
-    let start = |world: &World| world.start_with(vec![destination("a", &sink)], vec![route("orders", "a")]);
-    let id = world.enqueue(Event::new("shop", "elsewhere"));
-    let worker = start(&world);
-    world.until(1, "dead").await;
+    let start =
+        |fixture: &Fixture| fixture.start_with(vec![destination("a", &sink)], vec![route("orders", "a")]);
+    let id = fixture.enqueue(Event::new("shop", "elsewhere"));
+    let worker = start(&fixture);
+    fixture.until(1, "dead").await;
     worker.stop().await;
     assert!(
-        world
+        fixture
             .row(id)
             .await
             .last_error
@@ -161,35 +214,35 @@ async fn what_leads_nowhere_can_be_dead_or_discarded_instead() {
             .contains("no route")
     );
 
-    world.settings.unrouted = Unrouted::Delete;
-    let id = world.enqueue(Event::new("shop", "elsewhere"));
-    let worker = start(&world);
-    until("it is gone", || worker.counters.snapshot().deleted == 1).await;
+    fixture.settings.unrouted = Unrouted::Delete;
+    let id = fixture.enqueue(Event::new("shop", "elsewhere"));
+    let worker = start(&fixture);
+    until("it is deleted", || worker.counters.snapshot().deleted == 1).await;
     worker.stop().await;
-    assert_eq!(world.outbox.show(id).await.expect("memory answers"), None);
+    assert_eq!(fixture.outbox.show(id).await.expect("memory store"), None);
     assert!(sink.ledger().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_for_a_destination_that_is_not_configured_is_left_alone() {
-    let world = World::new();
-    let id = world.enqueue(event().destination("long gone"));
-    let worker = world.start(&FakeSink::willing());
+async fn a_row_for_an_unknown_destination_is_not_claimed() {
+    let fixture = Fixture::new();
+    let id = fixture.enqueue(event().destination("unknown"));
+    let worker = fixture.start(&FakeSink::willing());
     tokio::time::sleep(s(100)).await;
     assert_eq!(worker.stop().await.claimed, 0);
-    let row = world.row(id).await;
+    let row = fixture.row(id).await;
     assert_eq!((row.status.as_str(), row.attempts), ("pending", 0));
-    let listed = world
+    let listed = fixture
         .outbox
         .destinations(&pillarbox_store::Scope::All)
         .await
-        .expect("memory answers");
-    assert_eq!((listed[0].name.as_str(), listed[0].pending), ("long gone", 1));
+        .expect("memory store");
+    assert_eq!((listed[0].name.as_str(), listed[0].pending), ("unknown", 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_route_has_its_own_retries_and_timeout() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let sink = FakeSink::hanging();
     let hasty = Route {
         overrides: Overrides {
@@ -199,15 +252,18 @@ async fn a_route_has_its_own_retries_and_timeout() {
         },
         ..route("hasty", "a")
     };
-    let quick = world.enqueue(Event::new("shop", "hasty"));
-    let slow = world.enqueue(event());
-    let worker = world.start_with(vec![destination("a", &sink)], vec![hasty, Route::to("a")]);
-    world.until(2, "dead").await;
+    let quick = fixture.enqueue(Event::new("shop", "hasty"));
+    let slow = fixture.enqueue(event());
+    let worker = fixture.start_with(vec![destination("a", &sink)], vec![hasty, Route::to("a")]);
+    fixture.until(2, "dead").await;
     worker.stop().await;
     assert_eq!(
-        (world.row(quick).await.attempts, world.row(slow).await.attempts),
+        (
+            fixture.row(quick).await.attempts,
+            fixture.row(slow).await.attempts
+        ),
         (2, 5)
     );
-    let reason = world.row(quick).await.last_error.expect("a reason");
+    let reason = fixture.row(quick).await.last_error.expect("a reason");
     assert!(reason.contains("1s"), "{reason}");
 }

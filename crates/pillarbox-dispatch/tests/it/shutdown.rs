@@ -1,4 +1,4 @@
-//! How a worker stops.
+//! How a worker shuts down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pillarbox::Outcome;
 use pillarbox_testkit::fakes::{FakeSink, Fault};
 
-use crate::world::{World, destination, event, keyed, ms, s, until};
+use crate::fixture::{Fixture, destination, event, keyed, ms, s, until};
 
 /// A sink that answers after so long.
 fn slow(seconds: u64) -> FakeSink {
@@ -17,27 +17,24 @@ fn slow(seconds: u64) -> FakeSink {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_releases_what_was_never_sent() {
-    let world = World::new();
-    world.enqueue_many(10);
+async fn shutdown_releases_unsent_rows() {
+    let fixture = Fixture::new();
+    fixture.enqueue_many(10);
     for _ in 0..10 {
-        world.enqueue(keyed("k"));
+        fixture.enqueue(keyed("k"));
     }
     let sink = slow(5);
     let mut there = destination("there", &sink);
     there.concurrency = 4;
-    let worker = world.start_with(vec![there], vec![]);
-    until("four are under way", || sink.under_way() == 4).await;
+    let worker = fixture.start_with(vec![there], vec![]);
+    until("four are being sent", || sink.running() == 4).await;
     let began = tokio::time::Instant::now();
     worker.cancel();
-    world.until(16, "pending").await;
-    assert!(
-        began.elapsed() < ms(50),
-        "given back at once, not after the others"
-    );
+    fixture.until(16, "pending").await;
+    assert!(began.elapsed() < ms(50), "released at once, not after the others");
     let done = worker.stop().await;
     assert_eq!((done.delivered, done.released, done.claimed), (4, 16, 20));
-    for row in world.rows().await.iter().filter(|row| row.status == "pending") {
+    for row in fixture.rows().await.iter().filter(|row| row.status == "pending") {
         assert_eq!((row.attempts, row.locked_by), (0, None));
         assert!(row.next_attempt_at <= row.updated_at);
     }
@@ -45,26 +42,26 @@ async fn shutdown_releases_what_was_never_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_waits_for_what_is_in_flight() {
-    let world = World::new();
-    world.enqueue(event());
+async fn shutdown_waits_for_running_attempts() {
+    let fixture = Fixture::new();
+    fixture.enqueue(event());
     let sink = slow(15);
-    let worker = world.start(&sink);
-    until("it is under way", || sink.under_way() == 1).await;
+    let worker = fixture.start(&sink);
+    until("it is being sent", || sink.running() == 1).await;
     let done = worker.stop().await;
     assert_eq!((done.delivered, done.retried), (1, 0));
-    assert_eq!(world.count("delivered").await, 1);
+    assert_eq!(fixture.count("delivered").await, 1);
     assert_eq!(sink.ledger().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_gives_up_after_grace_and_the_attempt_counts() {
-    let mut world = World::new();
-    world.settings.grace = s(3);
-    let id = world.enqueue(event());
+async fn shutdown_drops_attempts_after_the_grace_time_and_they_count() {
+    let mut fixture = Fixture::new();
+    fixture.settings.grace = s(3);
+    let id = fixture.enqueue(event());
     let sink = slow(15);
-    let worker = world.start(&sink);
-    until("it is under way", || sink.under_way() == 1).await;
+    let worker = fixture.start(&sink);
+    until("it is being sent", || sink.running() == 1).await;
     let began = tokio::time::Instant::now();
     let done = worker.stop().await;
     assert!(
@@ -73,20 +70,20 @@ async fn shutdown_gives_up_after_grace_and_the_attempt_counts() {
         began.elapsed()
     );
     assert_eq!((done.delivered, done.retried), (0, 1));
-    let row = world.row(id).await;
+    let row = fixture.row(id).await;
     assert_eq!((row.status.as_str(), row.attempts), ("pending", 1));
     assert_eq!(
         row.last_error.as_deref(),
         Some("shut down before the destination answered")
     );
-    assert_eq!(sink.under_way(), 0);
+    assert_eq!(sink.running(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_with_nothing_to_do_stops_at_once() {
-    let world = World::new();
+async fn an_idle_worker_stops_at_once() {
+    let fixture = Fixture::new();
     let sink = FakeSink::willing();
-    let worker = world.start(&sink);
+    let worker = fixture.start(&sink);
     tokio::time::sleep(s(60)).await;
     let began = tokio::time::Instant::now();
     worker.stop().await;
@@ -95,35 +92,35 @@ async fn a_worker_with_nothing_to_do_stops_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_ends_even_when_the_store_is_gone() {
+async fn shutdown_ends_even_when_the_store_is_unavailable() {
     let gone = Arc::new(AtomicBool::new(false));
     let plan = Arc::clone(&gone);
-    let world = World::failing(move |_| match plan.load(Ordering::SeqCst) {
+    let fixture = Fixture::failing(move |_| match plan.load(Ordering::SeqCst) {
         true => Fault::Before,
         false => Fault::None,
     });
-    world.enqueue(event());
+    fixture.enqueue(event());
     let sink = slow(2);
-    let worker = world.start(&sink);
-    until("it is under way", || sink.under_way() == 1).await;
+    let worker = fixture.start(&sink);
+    until("it is being sent", || sink.running() == 1).await;
     gone.store(true, Ordering::SeqCst);
     let began = tokio::time::Instant::now();
     let done = worker.stop().await;
     assert!(began.elapsed() < s(12), "{:?}", began.elapsed());
-    assert_eq!(done.delivered, 0, "it could not be written");
-    assert_eq!(world.count("processing").await, 1, "the lease will end");
+    assert_eq!(done.delivered, 0, "it could not be settled");
+    assert_eq!(fixture.count("processing").await, 1, "the lease will expire");
 }
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_even_when_the_store_never_answers() {
     let hangs = Arc::new(AtomicBool::new(false));
     let plan = Arc::clone(&hangs);
-    let world = World::failing(move |_| match plan.load(Ordering::SeqCst) {
+    let fixture = Fixture::failing(move |_| match plan.load(Ordering::SeqCst) {
         true => Fault::Slow(s(1_000_000)),
         false => Fault::None,
     });
     let sink = FakeSink::willing();
-    let worker = world.start(&sink);
+    let worker = fixture.start(&sink);
     hangs.store(true, Ordering::SeqCst);
     tokio::time::sleep(s(30)).await;
     let began = tokio::time::Instant::now();

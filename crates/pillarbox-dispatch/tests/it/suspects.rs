@@ -1,4 +1,4 @@
-//! Attempts are honest: crashes count, and kill only who caused them.
+//! Crashes count as attempts, and only the event that causes them ends dead.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use pillarbox_testkit::fakes::FakeSink;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::world::{World, destination, event, ms, s, until};
+use crate::fixture::{Fixture, destination, event, ms, s, until};
 
-/// A destination in whose code one event crashes the process.
+/// A destination whose code crashes the process for one event.
 fn crashing(poison: Uuid, crash: &Arc<Notify>) -> FakeSink {
     let crash = Arc::clone(crash);
     FakeSink::scripted(move |delivery| {
@@ -27,23 +27,23 @@ fn crashing(poison: Uuid, crash: &Arc<Notify>) -> FakeSink {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_poison_among_many_ends_dead_alone() {
-    let mut world = World::new();
-    world.settings.max_attempts = 5;
-    let ids = world.enqueue_many(1_000);
+async fn one_poison_event_among_many_ends_dead_alone() {
+    let mut fixture = Fixture::new();
+    fixture.settings.max_attempts = 5;
+    let ids = fixture.enqueue_many(1_000);
     let poison = ids[500];
     let crash = Arc::new(Notify::new());
     let mut sent: HashSet<Uuid> = HashSet::new();
     let mut crashes = 0;
     loop {
         let sink = crashing(poison, &crash);
-        let worker = world.start(&sink);
+        let worker = fixture.start(&sink);
         let ended = tokio::select! {
             () = crash.notified() => false,
-            () = world.until(1, "dead") => true,
+            () = fixture.until(1, "dead") => true,
         };
         if ended {
-            world.until(999, "delivered").await;
+            fixture.until(999, "delivered").await;
             worker.stop().await;
             sent.extend(sink.delivered());
             break;
@@ -56,44 +56,44 @@ async fn one_poison_among_many_ends_dead_alone() {
             assert_eq!(
                 company.map(|entry| entry.company),
                 Some(1),
-                "from the third on it is alone"
+                "from the third attempt on it is alone"
             );
         }
     }
     assert_eq!(crashes, 5);
     assert_eq!(sent.len(), 999);
-    let row = world.row(poison).await;
+    let row = fixture.row(poison).await;
     assert_eq!((row.status.as_str(), row.attempts), ("dead", 5));
     assert_eq!(row.last_error.as_deref(), Some(pillarbox_store::state::SWEPT));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_killed_worker_held_is_delivered_by_the_next() {
-    let world = World::new();
-    let ids = world.enqueue_many(100);
+async fn rows_in_flight_at_a_killed_worker_are_delivered_by_the_next() {
+    let fixture = Fixture::new();
+    let ids = fixture.enqueue_many(100);
     let hanging = FakeSink::hanging();
-    let worker = world.start(&hanging);
-    until("it has its hands full", || hanging.under_way() == 64).await;
+    let worker = fixture.start(&hanging);
+    until("the destination is full", || hanging.running() == 64).await;
     worker.kill().await;
     let sink = FakeSink::willing();
-    let worker = world.start(&sink);
-    world.until(100, "delivered").await;
+    let worker = fixture.start(&sink);
+    fixture.until(100, "delivered").await;
     worker.stop().await;
     let sent: HashSet<Uuid> = sink.delivered().into_iter().collect();
     assert_eq!(sent, ids.into_iter().collect());
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_that_want_to_be_alone_do_not_stop_the_others() {
-    // Three rows that have crashed two workers go to a destination that takes ten seconds for each.
-    let world = World::new();
+async fn suspects_that_are_tried_alone_do_not_starve_the_others() {
+    // Three rows that were in flight at two crashes go to a destination that takes ten seconds for each.
+    let fixture = Fixture::new();
     for _ in 0..3 {
-        world.enqueue(event().destination("slow"));
+        fixture.enqueue(event().destination("slow"));
     }
     for _ in 0..2 {
         let hanging = FakeSink::hanging();
-        let worker = world.start_with(vec![destination("slow", &hanging)], vec![]);
-        until("all are under way", || hanging.under_way() == 3).await;
+        let worker = fixture.start_with(vec![destination("slow", &hanging)], vec![]);
+        until("all are being sent", || hanging.running() == 3).await;
         worker.kill().await;
     }
     tokio::time::sleep(s(61)).await;
@@ -102,15 +102,15 @@ async fn rows_that_want_to_be_alone_do_not_stop_the_others() {
         Outcome::Delivered
     });
     let quick = FakeSink::willing();
-    let worker = world.start_with(
+    let worker = fixture.start_with(
         vec![destination("slow", &slow), destination("quick", &quick)],
         vec![],
     );
     for _ in 0..200 {
-        world.enqueue(event().destination("quick"));
+        fixture.enqueue(event().destination("quick"));
         tokio::time::sleep(ms(500)).await;
     }
-    world.until(203, "delivered").await;
+    fixture.until(203, "delivered").await;
     worker.stop().await;
     assert!(
         slow.ledger()
@@ -130,5 +130,5 @@ async fn rows_that_want_to_be_alone_do_not_stop_the_others() {
         .into_iter()
         .filter(|entry| entry.began < slow_ends)
         .count();
-    assert!(meanwhile >= 20, "{meanwhile} were served between the turns");
+    assert!(meanwhile >= 20, "{meanwhile} were delivered between the suspects");
 }

@@ -22,9 +22,9 @@ pub struct Entry {
     pub attempts: u32,
     /// When it began.
     pub began: Instant,
-    /// How many were under way when it began, itself included.
+    /// How many were running when it began, itself included.
     pub company: usize,
-    /// What it answered; `None` if it was dropped, panicked or is still under way.
+    /// What it answered; `None` if it was dropped, panicked or is still running.
     pub outcome: Option<Outcome>,
 }
 
@@ -35,7 +35,7 @@ type Script = dyn Fn(Delivery) -> BoxFuture<'static, Outcome> + Send + Sync;
 pub struct FakeSink {
     script: Arc<Script>,
     ledger: Arc<Mutex<Vec<Entry>>>,
-    under_way: Arc<AtomicUsize>,
+    running: Arc<AtomicUsize>,
     checks: Arc<AtomicUsize>,
     is_away: Arc<AtomicBool>,
     is_closed: Arc<AtomicBool>,
@@ -50,7 +50,7 @@ impl FakeSink {
         Self {
             script: Arc::new(move |delivery| Box::pin(script(delivery))),
             ledger: Arc::default(),
-            under_way: Arc::default(),
+            running: Arc::default(),
             checks: Arc::default(),
             is_away: Arc::default(),
             is_closed: Arc::default(),
@@ -97,9 +97,9 @@ impl FakeSink {
             .collect()
     }
 
-    /// How many attempts are under way.
-    pub fn under_way(&self) -> usize {
-        self.under_way.load(Ordering::SeqCst)
+    /// How many attempts are running.
+    pub fn running(&self) -> usize {
+        self.running.load(Ordering::SeqCst)
     }
 
     /// How often it was checked.
@@ -123,7 +123,7 @@ impl FakeSink {
             seq: delivery.seq,
             attempts: delivery.attempts,
             began: Instant::now(),
-            company: self.under_way.load(Ordering::SeqCst),
+            company: self.running.load(Ordering::SeqCst),
             outcome: None,
         };
         let mut entries = self.entries();
@@ -132,17 +132,17 @@ impl FakeSink {
     }
 }
 
-/// Counts an attempt as under way until it is dropped, however it ends.
-struct UnderWay<'a>(&'a AtomicUsize);
+/// Counts an attempt as running until it is dropped, however it ends.
+struct Running<'a>(&'a AtomicUsize);
 
-impl<'a> UnderWay<'a> {
+impl<'a> Running<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -151,8 +151,8 @@ impl Drop for UnderWay<'_> {
 #[async_trait]
 impl Sink for FakeSink {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        assert!(!self.is_closed(), "an attempt after goodbye");
-        let _under_way = UnderWay::new(&self.under_way);
+        assert!(!self.is_closed(), "an attempt after close");
+        let _running = Running::new(&self.running);
         let place = self.begin(delivery);
         let outcome = (self.script)(delivery.clone()).await;
         self.entries()[place].outcome = Some(outcome.clone());
@@ -166,7 +166,7 @@ impl Sink for FakeSink {
     async fn check(&self) -> Result<(), String> {
         self.checks.fetch_add(1, Ordering::SeqCst);
         if self.is_away() {
-            Err("nobody is there".to_owned())
+            Err("connection refused".to_owned())
         } else {
             Ok(())
         }
