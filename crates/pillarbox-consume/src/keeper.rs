@@ -20,6 +20,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Prunes until it is dropped or the consumer stops, which does not wait for a database that is silent: the transaction is
 /// rolled back, and what was not forgotten is the next one's.
+#[expect(clippy::disallowed_methods, reason = "the wait between two rounds")]
 pub(crate) async fn keep<D: Database>(work: Arc<Work<D>>) {
     loop {
         let Some(pruned) = work.stop.run_until_cancelled(prune(&work.attempts)).await else {

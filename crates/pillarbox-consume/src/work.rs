@@ -201,6 +201,7 @@ impl<D: Database> Work<D> {
     }
 
     /// False if the consumer stops meanwhile.
+    #[expect(clippy::disallowed_methods, reason = "the wait between two attempts")]
     async fn wait(&self, delay: Duration) -> bool {
         tokio::select! {
             biased;

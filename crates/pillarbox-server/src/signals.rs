@@ -13,6 +13,7 @@ const INTERRUPTED: i32 = 130;
 
 /// A token that the first signal cancels. The listening task lives as long as the process: whoever
 /// stops listening cannot be insisted upon.
+#[expect(clippy::disallowed_methods, reason = "the task that waits for signals")]
 pub(crate) fn shutdown() -> Result<CancellationToken, Failure> {
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;

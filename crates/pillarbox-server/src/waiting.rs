@@ -53,6 +53,10 @@ pub(crate) struct Waiting<'a> {
 
 impl Waiting<'_> {
     /// True when the outbox is there at the right version; false when told to stop before.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the wait between two connection attempts"
+    )]
     pub(crate) async fn until_ready(&self, shutdown: &CancellationToken) -> Result<bool, Failure> {
         let store = self.database.store();
         let (mut wait, longest) = WAITS;

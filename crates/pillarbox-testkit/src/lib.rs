@@ -3,6 +3,8 @@
 //!
 //! The case lists live here, so that no backend can forget a case.
 
+#![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
+
 mod cases;
 pub mod clock;
 pub mod fakes;

@@ -1,5 +1,7 @@
 //! The engine with a broker and a database in memory, and with time that the test moves.
 
+#![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

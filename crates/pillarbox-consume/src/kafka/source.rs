@@ -100,6 +100,7 @@ impl Kafka {
 
 #[async_trait]
 impl Listen for Kafka {
+    #[expect(clippy::disallowed_methods, reason = "the wait before the next connection")]
     async fn listen(self: Box<Self>, consumer: &str, inlet: Inlet, end: CancellationToken) {
         tokio::select! {
             biased;
@@ -153,6 +154,7 @@ enum Happened {
 
 impl Membership {
     /// Hands records on until the end, or until the client is of no more use, and says why.
+    #[expect(clippy::disallowed_methods, reason = "the wait after an error of the client")]
     async fn receive(mut self, consumer: &str, inlet: &Inlet, end: &CancellationToken) -> Option<String> {
         let mut tell = interval(TELL);
         tell.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -179,6 +181,10 @@ impl Membership {
     }
 
     /// Waits for whatever is next. The client is asked unless records wait for room that is likely to come at once.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the wait for room, before the consumer pauses"
+    )]
     async fn next(&mut self, tell: &mut tokio::time::Interval, end: &CancellationToken) -> Happened {
         let has_waiting = !self.waiting.is_empty();
         let room = self.room.clone();

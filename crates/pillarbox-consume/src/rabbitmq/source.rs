@@ -113,6 +113,7 @@ impl RabbitMq {
 
 #[async_trait]
 impl Listen for RabbitMq {
+    #[expect(clippy::disallowed_methods, reason = "the wait before the next connection")]
     async fn listen(self: Box<Self>, consumer: &str, inlet: Inlet, end: CancellationToken) {
         let patience = outage();
         let mut in_vain = 0;

@@ -1,5 +1,6 @@
 //! Consumers against real brokers and a real database: `scripts/test` starts them.
 
+#![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 #[cfg(feature = "rabbitmq")]

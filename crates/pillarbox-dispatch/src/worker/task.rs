@@ -92,6 +92,7 @@ impl Tasks {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the home of all waits of the engine")]
 async fn run(
     mut task: impl Task,
     name: &'static str,
@@ -143,6 +144,7 @@ async fn run(
 }
 
 /// Waits the whole time. The task notes what it hears meanwhile.
+#[expect(clippy::disallowed_methods, reason = "the home of all waits of the engine")]
 async fn listen_for(task: &mut impl Task, wait: Duration) {
     let over = tokio::time::sleep(wait);
     tokio::pin!(over);

@@ -1,5 +1,7 @@
 //! The engine on the memory store, in virtual time: its promises, and faults of every kind.
 
+#![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
+
 mod breaker;
 mod delivery;
 mod faults;

@@ -188,6 +188,7 @@ impl Changes {
 }
 
 /// Counts the changes of this time.
+#[expect(clippy::disallowed_methods, reason = "the time between two counts")]
 pub(crate) async fn watch(
     connection: &mut PgConnection,
     table: &str,

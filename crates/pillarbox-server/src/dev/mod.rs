@@ -57,6 +57,7 @@ pub(crate) struct Options {
 }
 
 /// Plays until a signal comes, or until the orders are done.
+#[expect(clippy::disallowed_methods, reason = "the task of the dispatcher")]
 pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     let shutdown = signals::shutdown()?;
     let listener = http::bind(&options.http).await?;

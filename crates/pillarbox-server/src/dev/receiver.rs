@@ -32,6 +32,7 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
+    #[expect(clippy::disallowed_methods, reason = "the task of the sample receiver")]
     pub(super) async fn start() -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::failed(format!("the receiver cannot listen: {error}"));
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;

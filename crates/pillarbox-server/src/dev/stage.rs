@@ -100,6 +100,7 @@ impl Stage {
 }
 
 /// Waits; false when told to stop meanwhile.
+#[expect(clippy::disallowed_methods, reason = "the pauses of the sample shop")]
 async fn rest(time: Duration, shutdown: &CancellationToken) -> bool {
     tokio::select! {
         () = tokio::time::sleep(time) => true,

@@ -125,6 +125,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts to serve.
+    #[expect(clippy::disallowed_methods, reason = "the task of the HTTP server")]
     pub(crate) fn start(listener: TcpListener, app: App) -> Result<Self, Failure> {
         let address = listener
             .local_addr()

@@ -1,5 +1,6 @@
 //! The real binary, from the outside: what it prints, what it exits with, what it delivers.
 
+#![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod adopt;

@@ -127,6 +127,7 @@ impl Producer {
     ///
     /// # Errors
     /// What came of it, if the client did not take it.
+    #[expect(clippy::disallowed_methods, reason = "the client has no signal for free room")]
     pub(super) async fn hand_over(&self, record: &Record, deadline: Instant) -> Result<Handed, Outcome> {
         let was_idle = self.client().in_flight_count() == 0;
         let started = self.started.fetch_add(1, Ordering::Relaxed) + 1;

@@ -1,5 +1,6 @@
 //! Every sink against the place that it is for: `scripts/test` starts those that need a server.
 
+#![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod callback;

@@ -1,5 +1,7 @@
 //! The stores, each held to the same suite, and what an application sees of the crate.
 
+#![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
+
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 mod application;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]

@@ -209,6 +209,10 @@ impl Postgres {
 
 /// Runs an operation to its end even if the caller is dropped: a connection that is dropped in the middle of a transaction
 /// may carry it on to its next user.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a statement ends even if its caller is dropped"
+)]
 async fn to_its_end<T, F>(operation: F) -> Result<T, StoreError>
 where
     T: Send + 'static,
@@ -269,6 +273,7 @@ impl Inner {
     }
 
     /// Asks until there is an answer.
+    #[expect(clippy::disallowed_methods, reason = "the wait between two probes")]
     async fn answers(&self) {
         while sqlx::raw_sql("select 1").execute(&self.apart()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(100)).await;

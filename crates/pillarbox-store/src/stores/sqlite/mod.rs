@@ -68,6 +68,10 @@ pub struct Sqlite {
 impl Sqlite {
     /// Runs to its end even if the caller goes away: a database future that is dropped half-way can
     /// leave its connection inside a transaction, and the pool hands it on.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a statement ends even if its caller is dropped"
+    )]
     async fn apart<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
