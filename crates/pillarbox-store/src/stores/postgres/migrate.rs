@@ -1,25 +1,26 @@
-//! Brings the schema to the version that this program knows.
+//! Migrates the schema to the version of this program.
 //!
-//! All of it in one transaction under an advisory lock: run twice it does nothing, run by two at once the
-//! second waits and then does nothing.
+//! One transaction under an advisory lock. A second run does nothing. If two programs migrate at once, the second waits and
+//! then does nothing.
 //!
-//! **If we die here** everything is as it was.
+//! **If we die here** the schema is unchanged.
 
 use std::sync::Arc;
 
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{Inner, Postgres, Transaction, silence, store_error};
+use super::pool::silence;
+use super::{Inner, Postgres, Transaction, store_error};
 use crate::store::StoreError;
 use crate::stores::migration::{Migrated, Migration};
 use pillarbox::internal::schema::{check_name, in_schema};
 
-/// "pillarbo" in ASCII: the advisory lock that migrations take.
+/// The advisory lock of migrations: "pillarbo" in ASCII.
 const LOCK: i64 = 0x7069_6C6C_6172_626F;
 
 const MIGRATIONS_TABLE: &str = include_str!("sql/migrations_table.sql");
 
-/// Every migration there is, oldest first, for the schema `pillarbox`.
+/// All migrations, oldest first, for the schema `pillarbox`.
 pub fn migrations() -> &'static [Migration] {
     &[Migration {
         version: 1,
@@ -36,10 +37,10 @@ fn newest() -> i32 {
         .unwrap_or(0)
 }
 
-/// All migrations as one script for `psql`, for people who do not let programs change their schema.
+/// All migrations as one script for `psql`, if a DBA reviews schema changes.
 ///
 /// # Errors
-/// When the name cannot be a schema's.
+/// When the name of the schema is invalid.
 pub fn script(schema: &str) -> Result<String, StoreError> {
     check_name(schema)?;
     let mut script = format!("begin;\n\ncreate schema if not exists \"{schema}\";\n\n");
@@ -56,29 +57,29 @@ pub fn script(schema: &str) -> Result<String, StoreError> {
 }
 
 impl Postgres {
-    /// Brings the schema up to date.
+    /// Runs the migrations that the schema does not have.
     ///
     /// # Errors
-    /// When the schema is newer than this program, or the role may not change it.
+    /// When the schema is newer than this program, or the role lacks a permission.
     pub async fn migrate(&self) -> Result<Migrated, StoreError> {
         self.run_long(migrate(self.inner.clone())).await
     }
 }
 
 impl Postgres {
-    /// Makes the index that fair shares need, if it is not there: who does not ask for them, does not pay for it.
+    /// Creates the index for fair shares if it does not exist. Without fair shares it would only cost time.
     ///
-    /// On a large table that is being written to, create it by hand before, with `concurrently`.
+    /// On a large table in use, create it before, with `concurrently`.
     ///
     /// # Errors
-    /// When the role may not; the error holds the statement to run.
+    /// When the role lacks the permission; the error has the statement to run.
     pub async fn ensure_fair_index(&self) -> Result<(), StoreError> {
         self.run_long(ensure_fair_index(self.inner.clone())).await
     }
 }
 
 async fn ensure_fair_index(inner: Arc<Inner>) -> Result<(), StoreError> {
-    // CREATE INDEX IF NOT EXISTS asks for the right to create even where there is nothing to do.
+    // CREATE INDEX IF NOT EXISTS needs the permission to create even if the index exists.
     let exists = format!(
         "select to_regclass('\"{}\".outbox_events_fair') is not null as there",
         inner.sql.schema
@@ -105,7 +106,7 @@ async fn ensure_fair_index(inner: Arc<Inner>) -> Result<(), StoreError> {
 
 async fn migrate(inner: Arc<Inner>) -> Result<Migrated, StoreError> {
     let schema = &inner.sql.schema;
-    // Each statement may take its time; whoever is no more must not stop everybody by its locks.
+    // A statement may take long. But a program that died must not keep its locks.
     let silence = silence(inner.options.timeout);
     let begin = format!("begin; set local idle_in_transaction_session_timeout = '{silence}ms'");
     let begun = inner.pool().begin_with(AssertSqlSafe(begin)).await;
@@ -116,7 +117,7 @@ async fn migrate(inner: Arc<Inner>) -> Result<Migrated, StoreError> {
         .execute(&mut *transaction)
         .await
         .map_err(store_error)?;
-    // CREATE SCHEMA IF NOT EXISTS asks for the right to create even where there is nothing to do.
+    // CREATE SCHEMA IF NOT EXISTS needs the permission to create even if the schema exists.
     let exists: bool = sqlx::query_scalar("select to_regnamespace($1) is not null")
         .bind(format!("\"{schema}\""))
         .persistent(false)
@@ -134,8 +135,8 @@ async fn migrate(inner: Arc<Inner>) -> Result<Migrated, StoreError> {
     }
     for migration in migrations().iter().filter(|migration| migration.version > from) {
         execute(&mut transaction, in_schema(migration.sql, schema)).await?;
-        let note = format!("insert into \"{schema}\".migrations (version, name) values ($1, $2)");
-        sqlx::query(AssertSqlSafe(note))
+        let record = format!("insert into \"{schema}\".migrations (version, name) values ($1, $2)");
+        sqlx::query(AssertSqlSafe(record))
             .bind(migration.version)
             .bind(migration.name)
             .persistent(false)

@@ -1,12 +1,12 @@
 //! The outbox in PostgreSQL: any number of workers on one database.
 //!
-//! Every operation is one short transaction with unnamed statements, so that it works unchanged behind
-//! a pooler in transaction mode (PgBouncer), where a named statement may be somebody else's. Measured,
-//! parsing anew costs about a hundredth of a claim of 1,000 rows.
+//! Every operation is one short transaction with unnamed statements. So it works behind a pooler in transaction mode
+//! (PgBouncer), where a named statement may belong to another client. Parsing each time costs about 1 % of a claim of 1,000
+//! rows.
 //!
-//! No transaction is open while an event is being sent.
+//! No transaction is open while an event is sent.
 //!
-//! **If we die here** PostgreSQL rolls back what was not committed; what was is found by its lease.
+//! **If we die here** PostgreSQL rolls back uncommitted changes. The leases of claimed rows expire.
 
 pub mod adopt;
 mod claim;
@@ -19,6 +19,7 @@ mod migrate;
 mod nodelay;
 mod observer;
 mod operate;
+mod pool;
 mod route;
 mod sagas;
 mod settle;
@@ -26,20 +27,19 @@ mod sql;
 mod sweep;
 mod workers;
 
-use std::future::Future;
-use std::pin::pin;
 use std::str::FromStr;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::AssertSqlSafe;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPool};
 use uuid::Uuid;
 
 pub use self::grants::{Duty, create_role, grants};
 pub use self::migrate::{migrations, script};
 use self::observer::{Change, NoObserver, RowObserver};
+use self::pool::{begin, open, open_apart};
 use self::sql::Sql;
 use crate::adopt::Import;
 use crate::store::{
@@ -56,11 +56,10 @@ use pillarbox::outbox::Outbox;
 pub struct Options {
     /// The schema that holds the outbox: lower-case letters, digits and underscores.
     pub schema: String,
-    /// How many connections at the most. A dispatcher keeps about four busy, and has one more for its heartbeat and its
-    /// leases.
+    /// How many connections at most. A dispatcher uses about four, and one more for its heartbeat and its leases.
     pub max_connections: u32,
-    /// How long to wait for the answer to anything asked. A third of it for a connection, and for rows that somebody
-    /// holds locked. The server gives up a little earlier; also on us, if we fall silent in the middle of a transaction.
+    /// The timeout of an operation. A third of it is the timeout for a connection and for a lock. The server's timeouts, also
+    /// for a silent client inside a transaction, are a little shorter.
     pub timeout: Duration,
 }
 
@@ -85,9 +84,9 @@ struct Inner {
     connect: PgConnectOptions,
     options: Options,
     pool: RwLock<PgPool>,
-    /// One connection apart, for what must not wait behind the rest: saying that we live, and keeping leases.
+    /// A separate connection for heartbeats and renewals, which must not wait for others.
     apart: RwLock<PgPool>,
-    /// What every transaction begins with.
+    /// The statement that begins a transaction.
     begin: Arc<str>,
     sql: Sql,
     /// The adopted tables.
@@ -97,15 +96,15 @@ struct Inner {
 type Transaction = sqlx::Transaction<'static, sqlx::Postgres>;
 
 impl Postgres {
-    /// Prepares to use the database at `url`. Connects when something is asked of it.
+    /// Creates a store for the database at `url`. It connects with the first operation.
     ///
     /// TLS, as in libpq: `?sslmode=verify-full&sslrootcert=/path/ca.pem`.
     ///
     /// # Errors
-    /// When the URL or the schema's name cannot be right.
+    /// When the URL or the name of the schema is invalid.
     pub fn new(url: &str, options: Options) -> Result<Self, StoreError> {
         let connect = PgConnectOptions::from_str(url)
-            .map_err(|error| StoreError::Other(format!("the database URL cannot be read: {error}")))?
+            .map_err(|error| StoreError::Other(format!("the database URL is invalid: {error}")))?
             .application_name("pillarbox");
         let sql = Sql::new(&options.schema)?;
         let pool = RwLock::new(open(&connect, &options));
@@ -124,12 +123,12 @@ impl Postgres {
         })
     }
 
-    /// The name of the schema that holds the outbox.
+    /// The schema of the outbox.
     pub fn schema(&self) -> &str {
         &self.inner.options.schema
     }
 
-    /// What an application calls to enqueue into this outbox.
+    /// The outbox that an application enqueues into.
     pub fn outbox(&self) -> Outbox {
         Outbox::in_schema(self.schema()).expect("the name was checked")
     }
@@ -154,7 +153,7 @@ impl Postgres {
         self.run(adopt::check_permissions(self.inner.clone())).await
     }
 
-    /// The connections, for callers that want to share them.
+    /// The connection pool, for callers that share it.
     pub fn pool(&self) -> PgPool {
         self.inner.pool()
     }
@@ -164,142 +163,9 @@ impl Postgres {
         self.inner.pool().close().await;
         self.inner.apart().close().await;
     }
-
-    /// Runs an operation that answers within the timeout, or never: a connection that no longer does would hold its place
-    /// in the pool for as long as TCP hopes, so the pool is replaced.
-    async fn run<T, F>(&self, operation: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, StoreError>> + Send + 'static,
-    {
-        let limit = self.inner.options.timeout;
-        let result = tokio::time::timeout(limit, to_its_end(operation)).await;
-        let result = result.unwrap_or_else(|_| Err(self.given_up(limit)));
-        if result.as_ref().is_err_and(is_read_only) {
-            // It was the primary once, and would keep our connections for half an hour.
-            self.inner.replace_pool();
-        }
-        result
-    }
-
-    /// Runs an operation that may take longer, such as an index on a large table: for as long as the database answers
-    /// somebody else.
-    async fn run_long<T, F>(&self, operation: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, StoreError>> + Send + 'static,
-    {
-        let limit = self.inner.options.timeout;
-        let mut operation = pin!(to_its_end(operation));
-        loop {
-            if let Ok(result) = tokio::time::timeout(limit, &mut operation).await {
-                return result;
-            }
-            if tokio::time::timeout(limit, self.inner.answers()).await.is_err() {
-                return Err(self.given_up(limit));
-            }
-        }
-    }
-
-    fn given_up(&self, limit: Duration) -> StoreError {
-        self.inner.replace_pool();
-        StoreError::Unavailable(format!("no answer within {limit:?}"))
-    }
-}
-
-/// Runs an operation to its end even if the caller is dropped: a connection that is dropped in the middle of a transaction
-/// may carry it on to its next user.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a statement ends even if its caller is dropped"
-)]
-async fn to_its_end<T, F>(operation: F) -> Result<T, StoreError>
-where
-    T: Send + 'static,
-    F: Future<Output = Result<T, StoreError>> + Send + 'static,
-{
-    match tokio::spawn(operation).await {
-        Ok(result) => result,
-        Err(panic) => Err(StoreError::Other(panic.to_string())),
-    }
-}
-
-fn open(connect: &PgConnectOptions, options: &Options) -> PgPool {
-    open_with(options.max_connections.max(1), connect, options)
-}
-
-fn open_apart(connect: &PgConnectOptions, options: &Options) -> PgPool {
-    open_with(1, connect, options)
-}
-
-fn open_with(connections: u32, connect: &PgConnectOptions, options: &Options) -> PgPool {
-    PgPoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(options.timeout / 3)
-        .after_connect(nodelay::to_port(connect.get_port()))
-        .connect_lazy_with(connect.clone())
-}
-
-/// Begins a transaction whose plans do not depend on what the statistics believe: a table that was empty at the last look
-/// must not be read from end to end.
-///
-/// The server lets go of the rows of a worker that is no more, or that sleeps, though nobody told it: connections without
-/// an end last for hours.
-fn begin(timeout: Duration) -> String {
-    let silence = silence(timeout);
-    let lock = (timeout / 3).as_millis().max(1);
-    // One statement for all settings: an idle worker is judged by the number of its queries too.
-    format!(
-        "begin isolation level read committed; \
-         select set_config(name, value, true) from (values \
-         ('statement_timeout', '{silence}ms'), ('idle_in_transaction_session_timeout', '{silence}ms'), \
-         ('lock_timeout', '{lock}ms'), ('jit', 'off'), ('enable_seqscan', 'off'), \
-         ('enable_bitmapscan', 'off'), ('enable_mergejoin', 'off')) as setting (name, value)"
-    )
-}
-
-/// For so many milliseconds the server waits for one statement, and for the next one.
-fn silence(timeout: Duration) -> u128 {
-    (timeout * 5 / 6).as_millis().max(1)
 }
 
 impl Inner {
-    fn pool(&self) -> PgPool {
-        self.pool.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn apart(&self) -> PgPool {
-        self.apart.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Asks until there is an answer.
-    #[expect(clippy::disallowed_methods, reason = "the wait between two probes")]
-    async fn answers(&self) {
-        while sqlx::raw_sql("select 1").execute(&self.apart()).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    fn replace_pool(&self) {
-        *self.pool.write().unwrap_or_else(PoisonError::into_inner) = open(&self.connect, &self.options);
-        *self.apart.write().unwrap_or_else(PoisonError::into_inner) =
-            open_apart(&self.connect, &self.options);
-    }
-
-    async fn begin(&self) -> Result<Transaction, StoreError> {
-        self.begin_on(self.pool()).await
-    }
-
-    /// The same on the connection apart.
-    async fn begin_apart(&self) -> Result<Transaction, StoreError> {
-        self.begin_on(self.apart()).await
-    }
-
-    async fn begin_on(&self, pool: PgPool) -> Result<Transaction, StoreError> {
-        let begin = AssertSqlSafe(self.begin.clone());
-        pool.begin_with(begin).await.map_err(store_error)
-    }
-
     fn adoption(&self, name: &str) -> Option<Arc<adopt::Adoption>> {
         let all = self.adoptions.get()?;
         all.iter().find(|adoption| adoption.name() == name).cloned()
@@ -402,12 +268,12 @@ impl Store for Postgres {
 
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
         let statement = self.inner.sql.heartbeat(heartbeat);
-        self.run(workers::say(self.inner.clone(), statement)).await
+        self.run(workers::execute(self.inner.clone(), statement)).await
     }
 
     async fn deregister(&self, worker: Uuid) -> Result<(), StoreError> {
         let statement = self.inner.sql.deregister(worker);
-        self.run(workers::say(self.inner.clone(), statement)).await
+        self.run(workers::execute(self.inner.clone(), statement)).await
     }
 
     async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
@@ -454,7 +320,7 @@ impl Store for Postgres {
     }
 }
 
-/// What a database error means for us.
+/// The store's error for a database error.
 fn store_error(error: sqlx::Error) -> StoreError {
     match &error {
         sqlx::Error::Database(answer) => error_of(&answer.code().unwrap_or_default(), answer.message()),
@@ -469,14 +335,9 @@ fn store_error(error: sqlx::Error) -> StoreError {
     }
 }
 
-/// Was it said by a server that only reads, such as one that another took the place of?
-fn is_read_only(error: &StoreError) -> bool {
-    matches!(error, StoreError::Unavailable(reason) if reason.ends_with("(25006)"))
-}
-
-/// A duration as PostgreSQL's interval. What is longer than it can hold is as long as it can hold.
+/// A duration as an interval of PostgreSQL, capped at its maximum.
 fn interval(duration: Duration) -> sqlx::postgres::types::PgInterval {
-    // Three hundred years: past every sane wait, and far below the end of `timestamptz`.
+    // Three hundred years: longer than every sane wait, and far below the end of `timestamptz`.
     let most = Duration::from_secs(300 * 365 * 86_400);
     let microseconds = i64::try_from(duration.min(most).as_micros()).unwrap_or(i64::MAX);
     sqlx::postgres::types::PgInterval {
@@ -486,7 +347,7 @@ fn interval(duration: Duration) -> sqlx::postgres::types::PgInterval {
     }
 }
 
-/// Attempts as the database counts them; `u32::MAX` means for ever.
+/// Attempts for their column. `u32::MAX` means no limit.
 fn attempts(count: u32) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
