@@ -1,7 +1,7 @@
-//! Tables of others that are worked on as they are: `[[adopt]]`.
+//! Adopted tables: `[[adopt]]`.
 //!
-//! A layout is a built-in one by its name, what is written beside it instead of what it says, or a whole description.
-//! Whether the table is like that is found out when somebody connects.
+//! A layout is a built-in one with its overrides, or a whole description. It is compared with the table when a store
+//! connects.
 
 use pillarbox_store::stores::postgres::adopt::{
     self, AdoptError, Delays, Habits, Layout, LayoutError, Status, Table,
@@ -16,20 +16,20 @@ use super::units::{Attempts, Texts};
 use super::{Adopt, Database, raw, retry};
 use crate::database::Target;
 
-/// A table to adopt, and what its routes are made of.
+/// A table to adopt, with what its routes need.
 pub(super) struct Adopting {
     pub(super) adopt: Adopt,
     pub(super) to: Texts,
     pub(super) namespaces: Texts,
-    /// What the system itself does, with what was written in its place.
+    /// The layout's own retry policy, with overrides.
     pub(super) retry: raw::Retry,
-    /// Is there anything to say otherwise than the destination?
+    /// Does it differ from the destination's policy?
     pub(super) has_retry: bool,
     pub(super) path: String,
 }
 
 impl Adopt {
-    /// What only the database could tell, with its line.
+    /// An error that only the database can find, with its line.
     pub(crate) fn finding(&self, error: &LayoutError) -> Finding {
         let key = match error {
             LayoutError::NoTable(_) => "table",
@@ -46,13 +46,13 @@ impl Adopt {
     }
 }
 
-/// Whose layout was refused, with its line; anything else is the database's.
+/// The line of the layout that was rejected. `None` for errors of the database.
 pub(crate) fn finding<'a>(all: impl IntoIterator<Item = &'a Adopt>, error: &AdoptError) -> Option<Finding> {
     match error {
         AdoptError::Layout { name, error } => {
             let mut all = all.into_iter();
-            let refused = all.find(|adopt| adopt.table.name == *name)?;
-            Some(refused.finding(error))
+            let rejected = all.find(|adopt| adopt.table.name == *name)?;
+            Some(rejected.finding(error))
         }
         AdoptError::Twice | AdoptError::Store(_) => None,
     }
@@ -121,7 +121,7 @@ impl Resolver {
         })
     }
 
-    /// What is written, above what the built-in layout says.
+    /// The built-in layout with its overrides, or the whole description.
     fn layout(
         &mut self,
         mut section: Section<'_>,
@@ -134,8 +134,8 @@ impl Resolver {
                 return self.keep(document.read(section, &raw::Adopt::KEYS));
             }
             let message = format!(
-                "which table? Say `layout`, one of {}, or describe one: `table`, `id`, `payload` and `status` or \
-                 `processed_at`; `pillarbox adopt` writes it for you",
+                "the table is missing: set `layout` to one of {}, or describe the table with `table`, `id`, `payload` and \
+                 `status` or `processed_at` (`pillarbox adopt` proposes a layout)",
                 list(adopt::built_ins())
             );
             self.wrong(document.place_of(&path), message);
@@ -162,8 +162,8 @@ impl Resolver {
         Some(merged(known, &own, &written))
     }
 
-    /// The system's own schedule, with what was written in its place. Where only the counter tells that a row is given
-    /// up on, table and engine must agree on the limit.
+    /// The layout's own retry policy, with overrides. If only the counter shows that a row is dead, table and engine must have
+    /// the same limit.
     fn adopted_retry(
         &mut self,
         raw: &raw::Adopt,
@@ -180,7 +180,7 @@ impl Resolver {
             Some(Attempts::Unlimited) if only_counted => {
                 self.wrong(
                     place,
-                    "`max_attempts` needs a number: only the counter tells that a row is given up on",
+                    "`max_attempts` needs a number: only the counter shows that a row is dead",
                 );
                 return None;
             }
@@ -211,7 +211,7 @@ impl Resolver {
         let place = document.place_of(&format!("{path}.database"));
         let database = match &raw.database {
             None if databases.len() > 1 => {
-                let message = format!("in which database? Say `database`: there is {}", list(&names));
+                let message = format!("`database` is missing: use one of {}", list(&names));
                 self.wrong(place, message);
                 return None;
             }
@@ -227,7 +227,7 @@ impl Resolver {
             Target::Postgres(_) => Some(database.name.clone()),
             Target::Sqlite(_) => {
                 let message = format!(
-                    "tables are adopted in PostgreSQL only; the database `{}` is a SQLite file",
+                    "only PostgreSQL can adopt tables; database `{}` is a SQLite file",
                     database.name
                 );
                 self.wrong(place, message);
@@ -251,17 +251,17 @@ impl Resolver {
         let name = raw.name.clone().or_else(|| raw.layout.clone());
         let name = name.unwrap_or_else(|| table_name.to_owned());
         if name.trim().is_empty() || name.contains(|c: char| c.is_control() || c == '*') {
-            wrong("name", "`name` must say something, such as \"orders\"");
+            wrong("name", "`name` is invalid: use a name such as \"orders\"");
         }
         let poll = raw.poll.map(|span| span.0);
         if poll.is_some_and(|poll| poll.is_zero()) {
-            wrong("poll", "`poll` must be longer than nothing");
+            wrong("poll", "`poll` must be longer than 0s");
         }
         if raw.batch == Some(0) {
             wrong("batch", "`batch` must be at least 1");
         }
         if raw.prune.is_some() && layout.processed_at.is_none() {
-            let message = "`prune` needs `processed_at`: nothing else says how long ago a row was delivered";
+            let message = "`prune` needs `processed_at`: no other column has the time of delivery";
             wrong("prune", message);
         }
         Table {
@@ -277,7 +277,7 @@ impl Resolver {
     }
 }
 
-/// The keys that are written, instead of what the built-in layout says. An empty text says that there is no such column.
+/// The built-in layout with the keys that are written. An empty string removes a column.
 fn merged(known: Layout, own: &Layout, written: &[String]) -> Layout {
     let fields = |layout: &Layout| match serde_json::to_value(layout) {
         Ok(Value::Object(fields)) => fields,
@@ -293,7 +293,7 @@ fn merged(known: Layout, own: &Layout, written: &[String]) -> Layout {
     serde_json::from_value(Value::Object(all)).unwrap_or(known)
 }
 
-/// Why two cannot both be adopted: the key, and what to do.
+/// Why two tables exclude each other: the key, and what to do.
 fn clash(one: &Adopt, other: &Adopt) -> Option<(&'static str, String)> {
     if one.database != other.database {
         return None;

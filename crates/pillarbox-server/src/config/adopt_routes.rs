@@ -1,4 +1,4 @@
-//! Where the rows of an adopted table go: routes made of its `to`.
+//! Routes of adopted tables, from their `to`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::units::Texts;
 use super::{Route, retry};
 
 impl Resolver {
-    /// The routes with those of the adopted tables before them: whose rows are meant is said most exactly there.
+    /// Puts the routes of adopted tables before the others, because they are more specific.
     pub(super) fn with_adopted(
         &mut self,
         routes: Vec<Route>,
@@ -30,7 +30,7 @@ impl Resolver {
             }
             if let Texts::None = adopted[index].to {
                 match names.as_slice() {
-                    // As for every event: where there is one place and no route, that is where it goes.
+                    // As for every event: without routes, the only destination receives all rows.
                     [only] if routes.is_empty() => adopted[index].to = Texts::One((*only).to_owned()),
                     _ => {
                         self.check_by_hand(&adopted[index], &routes, document);
@@ -52,22 +52,22 @@ impl Resolver {
         all
     }
 
-    /// Without `to` somebody writes the routes.
+    /// Without `to`, the configuration must have a route.
     fn check_by_hand(&mut self, adopting: &Adopting, routes: &[Route], document: &Document<'_>) {
         let Adopting { adopt, path, .. } = adopting;
         if !routes.iter().any(|route| route.is_for(&adopt.database)) {
-            let message = "where do its rows go? Say `to`, or write a [[route]]";
+            let message = "no destination: set `to`, or write a [[route]]";
             self.wrong(document.place_of(path), message);
         }
         for key in ["retry", "namespaces"] {
             if adopt.places.contains_key(key) {
-                let message = format!("`{key}` needs `to`; without it, the [[route]] says so");
+                let message = format!("`{key}` needs `to`; without `to`, set it in the [[route]]");
                 self.wrong(document.place_of(&format!("{path}.{key}")), message);
             }
         }
     }
 
-    /// Which namespaces the rows have: the table's name, unless a column of theirs says so.
+    /// The namespaces of the rows: the table's name, unless a column has them.
     fn namespaces(
         &mut self,
         index: usize,
@@ -93,11 +93,11 @@ impl Resolver {
                 && !routes.iter().any(|route| route.is_for(&adopt.database));
             return match (has_column, is_alone) {
                 (false, _) => Some(OneOf(vec![own])),
-                // Nothing else says where anything goes.
+                // There is no other route.
                 (true, true) => Some(OneOf(vec![Pattern::Any])),
                 (true, false) => {
-                    let message = "its rows have namespaces of their own; say which: `namespaces = [\"…\"]`, or \
-                                   write a [[route]] instead of `to`";
+                    let message = "its rows have their own namespaces: set `namespaces = [\"…\"]`, or write a [[route]] \
+                                   instead of `to`";
                     self.wrong(place, message);
                     None
                 }
@@ -105,7 +105,7 @@ impl Resolver {
         }
         if !has_column {
             let message = format!(
-                "its rows have no namespaces of their own: theirs is `{}`; remove `namespaces`",
+                "all its rows have the namespace `{}`: remove `namespaces`",
                 adopt.table.name
             );
             self.wrong(place, message);
@@ -116,7 +116,7 @@ impl Resolver {
         Some(OneOf(patterns))
     }
 
-    /// What nobody claims is never delivered.
+    /// Rows outside the scope are never delivered.
     pub(super) fn check_scope(&mut self, settings: &Settings, adopted: &[Adopting], document: &Document<'_>) {
         let Some(names) = settings.scope.names() else {
             return;
@@ -125,8 +125,7 @@ impl Resolver {
             let table = &adopt.table;
             if table.layout.namespace.is_none() && !names.contains(&table.name) {
                 let message = format!(
-                    "its rows have the namespace `{}`, which `dispatch.namespaces` does not name: they would wait for \
-                     ever",
+                    "its rows have the namespace `{}`, which is not in `dispatch.namespaces`: they would never be delivered",
                     table.name
                 );
                 self.wrong(document.place_of(path), message);
@@ -156,7 +155,7 @@ fn route(adopting: &Adopting, namespaces: OneOf, written: &[Written], document: 
     }
 }
 
-/// Where everything else goes, if there is only one place.
+/// The route of all other events, if there is only one destination.
 fn rest(destination: &str) -> Route {
     Route {
         databases: Vec::new(),

@@ -109,7 +109,7 @@ fn a_table_can_be_described_in_full() {
 }
 
 #[test]
-fn rows_go_where_the_table_says_and_everything_else_where_it_went_before() {
+fn rows_of_the_table_follow_its_to_and_other_events_their_routes() {
     let config = good(&with("[[adopt]]\nlayout = \"arap\""));
     assert_eq!(namespaces(&config, 0), [Pattern::Exact("arap".to_owned())]);
     assert_eq!(namespaces(&config, 1), [], "the only destination has all others");
@@ -124,7 +124,7 @@ fn rows_go_where_the_table_says_and_everything_else_where_it_went_before() {
 }
 
 #[test]
-fn rows_with_namespaces_of_their_own_are_routed_by_them() {
+fn rows_with_their_own_namespaces_are_routed_by_them() {
     let config = good(&with("[[adopt]]\nlayout = \"modkit\""));
     assert_eq!(namespaces(&config, 0), [Pattern::Any], "nothing else is there");
     let config = good(&with(
@@ -137,7 +137,7 @@ fn rows_with_namespaces_of_their_own_are_routed_by_them() {
 }
 
 #[test]
-fn every_mistake_in_an_adopted_table_is_said_with_its_line() {
+fn every_mistake_in_an_adopted_table_has_its_line() {
     let adopt = |keys: &str| with(&format!("[[adopt]]\n{keys}"));
     for (text, expected) in [
         (
@@ -146,7 +146,7 @@ fn every_mistake_in_an_adopted_table_is_said_with_its_line() {
         ),
         (
             adopt("name = \"x\""),
-            "p.toml:2: which table? Say `layout`, one of `arap`",
+            "p.toml:2: the table is missing: set `layout` to one of `arap`",
         ),
         (
             adopt("layout = \"arap\"\nevnt_type = \"T\""),
@@ -162,11 +162,11 @@ fn every_mistake_in_an_adopted_table_is_said_with_its_line() {
         ),
         (
             adopt("table = \"t\"\nid = \"id\"\npayload = \"p\""),
-            "p.toml:2: nothing tells what became of a row",
+            "p.toml:2: no column shows the state of a row",
         ),
         (
             adopt("layout = \"order-service\"\ncontent_type = \"text\""),
-            "p.toml:2: `content_type` is no media type; say one such as",
+            "p.toml:2: `content_type` is not a media type (use one such as",
         ),
         (
             adopt("layout = \"arap\"\nid = 5"),
@@ -190,7 +190,7 @@ fn every_mistake_in_an_adopted_table_is_said_with_its_line() {
         ),
         (
             adopt("layout = \"arap\"\nnamespaces = \"x\""),
-            "p.toml:4: its rows have no namespaces of their own: theirs is `arap`",
+            "p.toml:4: all its rows have the namespace `arap`: remove `namespaces`",
         ),
         (
             adopt(
@@ -212,11 +212,11 @@ fn every_mistake_in_an_adopted_table_is_said_with_its_line() {
         ),
         (
             adopt("layout = \"modkit\"\nto = \"log\"\n[[route]]\nto = \"log\""),
-            "p.toml:2: its rows have namespaces of their own; say which",
+            "p.toml:2: its rows have their own namespaces: set `namespaces",
         ),
         (
             format!("{}{HOOK}", adopt("layout = \"arap\"")),
-            "p.toml:2: where do its rows go? Say `to`",
+            "p.toml:2: no destination: set `to`",
         ),
         (
             adopt("layout = \"arap\"\nretry.max_attempts = 3\n[[route]]\nto = \"log\""),
@@ -224,7 +224,7 @@ fn every_mistake_in_an_adopted_table_is_said_with_its_line() {
         ),
         (
             adopt("layout = \"arap\"\n[dispatch]\nnamespaces = [\"shop\"]"),
-            "p.toml:2: its rows have the namespace `arap`, which `dispatch.namespaces` does not name",
+            "p.toml:2: its rows have the namespace `arap`, which is not in `dispatch.namespaces`",
         ),
     ] {
         let said = wrong(&text);
@@ -233,16 +233,16 @@ fn every_mistake_in_an_adopted_table_is_said_with_its_line() {
 }
 
 #[test]
-fn a_sqlite_file_has_no_tables_to_adopt() {
+fn a_sqlite_file_cannot_adopt_tables() {
     let text = format!("database.url = \"outbox.db\"\n[[adopt]]\nlayout = \"arap\"\n{LOG}");
     assert_eq!(
         wrong(&text),
-        "p.toml:2: tables are adopted in PostgreSQL only; the database `default` is a SQLite file"
+        "p.toml:2: only PostgreSQL can adopt tables; database `default` is a SQLite file"
     );
 }
 
 #[test]
-fn with_several_databases_a_table_says_in_which_it_is() {
+fn with_several_databases_a_table_names_its_database() {
     let two = |keys: &str| {
         format!(
             "[[database]]\nname = \"shop\"\nurl = \"postgres://localhost/shop\"\n[[database]]\nname = \"bank\"\n\
@@ -252,7 +252,7 @@ fn with_several_databases_a_table_says_in_which_it_is() {
     let said = wrong(&two(""));
     assert_eq!(
         said,
-        "p.toml:7: in which database? Say `database`: there is `shop` and `bank`"
+        "p.toml:7: `database` is missing: use one of `shop` and `bank`"
     );
     let config = good(&two("database = \"bank\""));
     assert_eq!(config.adopted_in("bank").len(), 1);
@@ -267,7 +267,7 @@ fn with_several_databases_a_table_says_in_which_it_is() {
 }
 
 #[test]
-fn what_the_database_refuses_is_said_with_its_line() {
+fn errors_of_the_database_have_their_line() {
     let config = good(&with(
         "[[adopt]]\nlayout = \"arap\"\nerror = \"Err\"\n\
          [[adopt]]\ntable = \"t\"\nid = \"id\"\npayload = \"p\"\n\
@@ -293,7 +293,7 @@ fn what_the_database_refuses_is_said_with_its_line() {
 }
 
 #[test]
-fn what_is_in_force_names_the_adopted_tables() {
+fn the_effective_configuration_has_the_adopted_tables() {
     let config = good(&with("[[adopt]]\nlayout = \"arap\"\nprune = \"1 day\""));
     let shown = &config.effective()["adopt"][0];
     assert_eq!(shown["layout"], "arap");

@@ -5,22 +5,22 @@ use std::time::Duration;
 use super::layout::{Counts, Delays, Layout, Payload, Status, Zone};
 use pillarbox::retry::{Jitter, RetryPolicy};
 
-/// How the system itself works on its table. Pillarbox does likewise unless it is told otherwise.
+/// How the system itself polls and retries. These are the defaults of the layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Habits {
-    /// How often it looks for new rows.
+    /// How often it polls.
     pub poll: Duration,
-    /// How many rows it takes at once.
+    /// How many rows it reads at once.
     pub batch: usize,
-    /// When it tries again, and when it gives up.
+    /// Its retry policy.
     pub retry: RetryPolicy,
-    /// How long its document keeps delivered rows. A suggestion: nothing is deleted unless somebody says so.
+    /// How long its documents keep delivered rows. Only a suggestion: without `prune` nothing is deleted.
     pub keeps: Option<Duration>,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The names that [`built_in`] knows.
+/// The names of the built-in layouts.
 pub fn built_ins() -> &'static [&'static str] {
     &[
         "arap",
@@ -45,7 +45,7 @@ pub fn built_in(name: &str) -> Option<Layout> {
     })
 }
 
-/// How the system of this name works on its table.
+/// How the system of this name polls and retries.
 pub fn habits(name: &str) -> Option<Habits> {
     let seconds = Duration::from_secs;
     let habits = |poll, batch, retry, keeps| Habits {
@@ -59,7 +59,7 @@ pub fn habits(name: &str) -> Option<Habits> {
             let retry = RetryPolicy::steps(vec![seconds(30)]).max_attempts(3);
             habits(seconds(30), 100, retry, Some(30 * DAY))
         }
-        // Its specification leaves poll, batch and limit to whoever runs it.
+        // Its specification leaves poll, batch and limit to the operator.
         "modkit" => {
             let retry = RetryPolicy::exponential(seconds(1), seconds(300)).max_attempts(25);
             habits(seconds(1), 100, retry, None)
@@ -78,13 +78,13 @@ pub fn habits(name: &str) -> Option<Habits> {
             let retry = retry.jitter(Jitter::None).max_attempts(5);
             habits(seconds(5), 10, retry, Some(30 * DAY))
         }
-        // The log of the database is read as it is written; a table is looked at every second.
+        // Debezium reads the database's log at once. A table is polled every second.
         "debezium" => habits(seconds(1), 100, RetryPolicy::default(), None),
         _ => return None,
     })
 }
 
-/// In seconds; the last one for ever after.
+/// Waits in seconds; the last one repeats.
 const FAMILY_HUB_WAITS: [u64; 7] = [1, 2, 5, 15, 60, 300, 900];
 
 fn column(name: &str) -> Option<String> {

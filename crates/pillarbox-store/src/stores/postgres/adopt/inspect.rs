@@ -1,4 +1,4 @@
-//! What a table is made of.
+//! Reads the columns of a table, and compares them with a layout.
 
 use sqlx::{PgConnection, Row};
 
@@ -11,11 +11,11 @@ use pillarbox::text::distance;
 /// One column of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// Its name, as it is written between quotes.
+    /// Its name, in its exact case.
     pub name: String,
-    /// Its type, as PostgreSQL writes it.
+    /// Its type, as PostgreSQL prints it.
     pub kind: String,
-    /// May it be null?
+    /// Can it be null?
     pub nullable: bool,
 }
 
@@ -24,7 +24,7 @@ const COLUMNS: &str = "select a.attname::text, format_type(a.atttypid, a.atttypm
     where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped \
     order by a.attnum";
 
-/// The columns of a layout's table, in their order; none if there is no such table.
+/// The columns of the table, in order. Empty if the table does not exist.
 ///
 /// # Errors
 /// When the database does not answer.
@@ -48,7 +48,7 @@ pub async fn columns(connection: &mut PgConnection, layout: &Layout) -> Result<V
         .map_err(store_error)
 }
 
-/// A table's name between quotes, with its schema if it has one.
+/// The quoted name of a table, with its schema if it has one.
 pub fn quoted_table(table: &str) -> String {
     match names(table) {
         (Some(schema), table) => format!("{}.{}", quoted(schema), quoted(table)),
@@ -56,7 +56,7 @@ pub fn quoted_table(table: &str) -> String {
     }
 }
 
-/// Is every column there that the layout names?
+/// Checks that every column of the layout exists.
 pub(super) fn fits(layout: &Layout, columns: &[Column]) -> Result<(), LayoutError> {
     if columns.is_empty() {
         return Err(LayoutError::NoTable(layout.table.clone()));
@@ -75,7 +75,7 @@ pub(super) fn fits(layout: &Layout, columns: &[Column]) -> Result<(), LayoutErro
     Ok(())
 }
 
-/// The name that needs the fewest letters changed, if those are few.
+/// The most similar name, if it is similar enough.
 fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     let lower = name.to_lowercase();
     let distance = |other: &str| distance(&lower, &other.to_lowercase());
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_the_one_that_was_meant() {
+    fn the_nearest_name_is_suggested() {
         let names = ["id", "retry_count", "created_at"];
         assert_eq!(
             nearest("RetryCount", names.into_iter()),

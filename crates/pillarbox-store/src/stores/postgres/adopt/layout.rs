@@ -1,4 +1,4 @@
-//! What a table looks like that somebody else designed.
+//! The description of an adopted table.
 
 use std::time::Duration;
 
@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use pillarbox::validate::MAX_NAME;
 
-/// A table that holds an outbox: which column is what, and how its state is told. Everything that is not there is left
-/// out.
+/// The columns of an adopted table, and how it shows the state of a row. Columns that it does not have are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
@@ -15,51 +14,51 @@ pub struct Layout {
     pub table: String,
     /// The column that identifies a row.
     pub id: String,
-    /// The column with the payload, or several that make it up as one JSON object.
+    /// The column with the payload, or several columns that form one JSON object.
     pub payload: Payload,
-    /// What the payload is, as a media type. Without it text is taken for JSON, and bytes are bytes.
+    /// The media type of the payload. Without it, text counts as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// In which order rows are taken: columns, the first one first. Equal rows follow their id.
+    /// The columns of the order in which rows are imported. Equal rows follow their id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub order: Vec<String>,
-    /// How the table tells what became of a row.
+    /// How the table shows the state of a row.
     #[serde(default)]
     pub status: Status,
-    /// What kind of thing happened.
+    /// The type of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
-    /// The version of the payload's shape.
+    /// The version of the payload's schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_version: Option<String>,
-    /// What kind of thing it happened to.
+    /// The type of the aggregate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregate_type: Option<String>,
-    /// Which one it happened to.
+    /// The id of the aggregate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregate_id: Option<String>,
-    /// Whose it is.
+    /// The tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// Who publishes; the source's name if no column says so.
+    /// The namespace. Without a column it is the adopted table's name in the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// What is published; the table's name if no column says so.
+    /// The topic. Without a column it is the name of the table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
-    /// What a consumer recognises a second delivery by.
+    /// The dedupe key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedupe_key: Option<String>,
-    /// Rows with equal values are sent one after another.
+    /// The ordering key: rows with equal values are delivered in order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ordering_key: Option<String>,
-    /// How bad it is.
+    /// The severity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub severity: Option<String>,
-    /// A JSON object that is sent along.
+    /// A JSON object with headers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers: Option<String>,
-    /// When the row was written.
+    /// When the row was inserted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
     /// When the row was last changed; written with every change.
@@ -68,85 +67,85 @@ pub struct Layout {
     /// When the event was delivered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processed_at: Option<String>,
-    /// Not before this.
+    /// When the row is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<String>,
-    /// The counter.
+    /// The counter of attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<String>,
     /// What the counter counts.
     #[serde(default)]
     pub counts: Counts,
-    /// The column that limits the retries of its row: one attempt less than there are.
+    /// The limit of retries of a row: one less than its attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<String>,
-    /// How many attempts there are where no column says so; needed if only the counter tells that a row is given up.
+    /// The limit of attempts without such a column. Required if only the counter shows that a row is dead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
     /// The last error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Is the error cleared when the event is delivered after all?
+    /// Is the error cleared when the event is delivered?
     #[serde(default)]
     pub clears_error: bool,
-    /// Who works on the row.
+    /// The worker that has the row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked_by: Option<String>,
-    /// Until when.
+    /// The end of its lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked_until: Option<String>,
-    /// Or since when; over after [`stale`](Self::stale).
+    /// The time of its lock, which lasts for [`stale`](Self::stale).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked_at: Option<String>,
-    /// How long after `locked_at` a row in processing is anybody's again.
+    /// How long a lock lasts after `locked_at`.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "seconds")]
     pub stale: Option<Duration>,
-    /// How long rows wait that somebody else tried before, counted from `updated_at`: the first wait after the first
-    /// failure; the last one for ever after.
+    /// Waits of rows that another program tried before the import, from `updated_at`. The first wait is for the first failure,
+    /// and the last one for all later failures.
     #[serde(default, skip_serializing_if = "Delays::is_empty")]
     pub delays: Delays,
-    /// The zone of timestamps that have none.
+    /// The zone of timestamps without one.
     #[serde(default)]
     pub time_zone: Zone,
 }
 
-/// A column, or several that make up one JSON object.
+/// A column, or several that form one JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Payload {
-    /// `jsonb` stays JSON; any other type is sent byte for byte.
+    /// `jsonb` stays JSON. Any other type is sent byte for byte.
     Column(String),
-    /// One member for each column, named as it is.
+    /// One member per column, with the column's name.
     Columns(Vec<String>),
 }
 
-/// How a table tells what became of a row.
+/// How a table shows the state of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state_by", deny_unknown_fields)]
 #[derive(Default)]
 pub enum Status {
-    /// By the time in `processed_at`: null until the event was delivered.
+    /// By `processed_at`, which is null until the event is delivered.
     #[default]
     Processed,
-    /// By a code, of text or a number.
+    /// By a code: a text, a number or a boolean.
     Code {
         /// The column.
         column: String,
-        /// Not sent yet.
+        /// Not delivered yet.
         pending: String,
-        /// Somebody is at work.
+        /// Another program has the row.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         processing: Option<String>,
-        /// Tried, and to be tried again, if that is not `pending`.
+        /// Failed and to be retried, if it is not `pending`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failed: Option<String>,
-        /// Sent.
+        /// Delivered.
         delivered: String,
-        /// Given up on. Without it a row that is given up on stays what it was, and is not taken again.
+        /// Dead. Without it, a dead row keeps its code and is not imported again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dead: Option<String>,
     },
-    /// By being there: a row is deleted when it was sent.
+    /// By the row's presence: it is deleted when it is delivered.
     Presence,
 }
 
@@ -161,7 +160,7 @@ pub enum Counts {
     Claims,
 }
 
-/// Waits, one after another.
+/// Waits in seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Delays(pub Vec<u64>);
@@ -172,7 +171,7 @@ impl Delays {
     }
 }
 
-/// A time zone as PostgreSQL knows it, such as `UTC` or `Europe/Berlin`.
+/// A time zone of PostgreSQL, such as `UTC` or `Europe/Berlin`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Zone(pub String);
@@ -186,34 +185,34 @@ impl Default for Zone {
 /// Why a layout does not fit its table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// There is no such table, or the role may not see it.
-    #[error("there is no table {0}, or this role may not see it")]
+    /// The table does not exist, or the role may not see it.
+    #[error("table {0} does not exist, or this role may not see it")]
     NoTable(String),
-    /// There is no such column.
+    /// The column does not exist.
     #[error("`{key}` names the column \"{column}\", which {table} does not have{}", hint(.nearest.as_deref()))]
     NoColumn {
-        /// Which key of the layout.
+        /// The key of the layout.
         key: String,
-        /// What it says.
+        /// The column that it names.
         column: String,
         /// The table.
         table: String,
-        /// The column that was meant, perhaps.
+        /// The nearest column.
         nearest: Option<String>,
     },
-    /// A column has a type that cannot be what the layout says.
+    /// The type of a column does not fit its key.
     #[error("`{key}`: the column \"{column}\" is of type {found}; {wanted}")]
     Type {
-        /// Which key of the layout.
+        /// The key of the layout.
         key: String,
         /// The column.
         column: String,
         /// Its type.
         found: String,
-        /// What it should be.
+        /// The type that it needs.
         wanted: &'static str,
     },
-    /// Something is missing or contradicts something else.
+    /// A key is missing, or two keys contradict each other.
     #[error("{0}")]
     Impossible(String),
 }
@@ -223,7 +222,7 @@ fn hint(nearest: Option<&str>) -> String {
 }
 
 impl Layout {
-    /// A table with these two columns and nothing else.
+    /// A table with these two columns.
     pub fn new(table: impl Into<String>, id: impl Into<String>, payload: Payload) -> Self {
         Self {
             table: table.into(),
@@ -262,12 +261,12 @@ impl Layout {
         }
     }
 
-    /// Schema and table. Without a schema it is found as any name is.
+    /// Schema and table. Without a schema, `search_path` finds the table.
     pub fn names(&self) -> (Option<&str>, &str) {
         names(&self.table)
     }
 
-    /// Every column that is named, by the key that names it.
+    /// Every named column, with its key.
     pub fn named(&self) -> Vec<(String, &str)> {
         let mut named = vec![("id".to_owned(), self.id.as_str())];
         match &self.payload {
@@ -316,7 +315,7 @@ impl Layout {
         named
     }
 
-    /// What cannot be, whatever the table looks like.
+    /// Checks the layout without the table.
     ///
     /// # Errors
     /// The first contradiction.
@@ -324,29 +323,29 @@ impl Layout {
         let impossible = |text: &str| Err(LayoutError::Impossible(text.to_owned()));
         match &self.status {
             Status::Processed if self.processed_at.is_none() => impossible(
-                "nothing tells what became of a row: name `processed_at`, or a `status` with its codes",
+                "no column shows the state of a row (name `processed_at`, or a `status` with its codes)",
             ),
             Status::Processed if self.attempts.is_some() && self.max_attempts.is_none() => impossible(
-                "`max_attempts` is missing: only the counter tells that a row is given up on, so it needs a limit",
+                "`max_attempts` is missing: only the counter shows that a row is dead, so it needs a limit",
             ),
             Status::Code {
                 processing: Some(_), ..
             } if self.locked_until.is_none() && (self.locked_at.is_none() || self.stale.is_none()) => {
-                impossible("a row in processing has no end: name `locked_until`, or `locked_at` and `stale`")
+                impossible("`processing` has no lease (name `locked_until`, or `locked_at` and `stale`)")
             }
             Status::Processed | Status::Code { .. } | Status::Presence => {
                 if !self.delays.is_empty() && (self.updated_at.is_none() || self.attempts.is_none()) {
-                    return impossible("`delays` count from `updated_at` by `attempts`: name both columns");
+                    return impossible("`delays` needs `updated_at` and `attempts` (name both columns)");
                 }
                 if self.content_type.as_deref().is_some_and(|it| !is_media_type(it)) {
                     return impossible(
-                        "`content_type` is no media type; say one such as \"text/plain; charset=utf-8\"",
+                        "`content_type` is not a media type (use one such as \"text/plain; charset=utf-8\")",
                     );
                 }
                 if self.max_retries.is_some() && self.namespace.is_some() {
                     return impossible(
-                        "`max_retries` and `namespace` cannot both be columns: rows with limits of their own are known by \
-                         the table's name, which is their namespace",
+                        "`max_retries` and `namespace` exclude each other: rows with their own limits have the table's name as \
+                         their namespace",
                     );
                 }
                 Ok(())
@@ -355,7 +354,7 @@ impl Layout {
     }
 }
 
-/// Can it stand in a header?
+/// Is it valid in a header?
 fn is_media_type(text: &str) -> bool {
     let is_plain = |c: char| c == ' ' || c.is_ascii_graphic();
     let (kind, rest) = text.split_once('/').unwrap_or_default();
@@ -398,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_is_called_by_a_media_type_or_not_at_all() {
+    fn content_type_must_be_a_media_type() {
         let mut layout = Layout::new("outbox", "id", Payload::Column("payload".to_owned()));
         layout.processed_at = Some("sent_at".to_owned());
         for good in [
@@ -421,23 +420,20 @@ mod tests {
             layout.content_type = Some(bad.to_owned());
             let refused = layout.check().expect_err(bad).to_string();
             assert!(
-                refused.starts_with("`content_type` is no media type"),
+                refused.starts_with("`content_type` is not a media type"),
                 "{refused}"
             );
         }
     }
 
     #[test]
-    fn rows_with_limits_of_their_own_cannot_have_namespaces_of_their_own() {
+    fn max_retries_and_namespace_exclude_each_other() {
         let mut layout = Layout::new("outbox", "id", Payload::Column("payload".to_owned()));
         layout.processed_at = Some("sent_at".to_owned());
         layout.max_retries = Some("max_retries".to_owned());
         assert_eq!(layout.check(), Ok(()));
         layout.namespace = Some("namespace".to_owned());
-        let refused = layout
-            .check()
-            .expect_err("nobody could tell whose limit it is")
-            .to_string();
+        let refused = layout.check().expect_err("they exclude each other").to_string();
         assert!(refused.starts_with("`max_retries` and `namespace`"), "{refused}");
     }
 }
