@@ -1,4 +1,4 @@
-//! The port for people: look, count, retry, delete.
+//! The port of operators: list, count, retry, skip, pause, delete.
 
 use std::ops::Deref;
 
@@ -23,12 +23,11 @@ pub struct Stats {
     pub delivered: u64,
     /// Given up on.
     pub dead: u64,
-    /// With a status that somebody else wrote.
+    /// With an unknown status.
     pub unknown: u64,
-    /// Of the pending, those that no route leads anywhere.
+    /// Unrouted rows, which are pending too.
     pub unrouted: u64,
-    /// Are these counts exact? A large table is not counted: `delivered` is then an estimate, and the
-    /// others stop at a cap.
+    /// Are these counts exact? For a large table `delivered` is an estimate, and the other counts stop at a cap.
     pub exact: bool,
     /// How long the oldest row that is due has waited, in seconds.
     pub oldest_pending_seconds: Option<f64>,
@@ -107,7 +106,7 @@ pub struct Filter {
     pub limit: usize,
 }
 
-/// A key that does not go on because its first unfinished row failed or is dead.
+/// A blocked key: its first unfinished row failed or is dead.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BlockedKey {
     /// Who published.
@@ -116,7 +115,7 @@ pub struct BlockedKey {
     pub destination: Option<String>,
     /// The key.
     pub ordering_key: String,
-    /// The row that holds the others up.
+    /// The row that blocks the others.
     pub head: Uuid,
     /// Its place in the order of insertion.
     pub seq: i64,
@@ -135,13 +134,13 @@ pub struct BlockedKey {
     pub behind: u64,
 }
 
-/// Why a pending row is dead that a person let the others of its key go past.
-pub const SKIPPED: &str = "skipped by a person";
+/// The error of a pending row that an operator skipped.
+pub const SKIPPED: &str = "skipped by an operator";
 
 /// Up to how many rows behind a blocked head are counted.
 pub const MOST_BEHIND: u64 = 1000;
 
-/// What the outbox knows of a destination.
+/// The state of a destination in the outbox.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DestinationRecord {
     /// Its name.
@@ -167,10 +166,10 @@ pub struct Paused {
     pub reason: String,
 }
 
-/// What a worker said of itself last.
+/// The last heartbeat of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerRecord {
-    /// Who: a fresh id per start.
+    /// The worker: a new id at each start.
     pub id: Uuid,
     /// On which machine.
     pub host: String,
@@ -181,14 +180,14 @@ pub struct WorkerRecord {
     /// Since when.
     #[serde(with = "time::serde::rfc3339")]
     pub started_at: OffsetDateTime,
-    /// When it was heard of last.
+    /// The time of its last heartbeat.
     #[serde(with = "time::serde::rfc3339")]
     pub seen_at: OffsetDateTime,
-    /// Is it alive, as far as one can tell?
+    /// Did its last heartbeat arrive in time?
     pub alive: bool,
-    /// How many lanes it takes care of.
+    /// How many lanes it leases.
     pub lanes: u32,
-    /// Rows taken since its start.
+    /// Rows claimed since its start.
     pub claimed: u64,
     /// Rows delivered.
     pub delivered: u64,
@@ -216,7 +215,7 @@ pub struct AdoptedTableRecord {
 /// Up to how many rows of a table with an unknown status are counted.
 pub const MOST_UNKNOWN: u64 = 1000;
 
-/// What a person may do to an outbox.
+/// What an operator may do with an outbox.
 ///
 /// Proven by `pillarbox_testkit::store_suite!`.
 #[async_trait]
@@ -239,28 +238,27 @@ pub trait Operate: Send + Sync + 'static {
     /// When the database does not answer.
     async fn show(&self, id: Uuid) -> Result<Option<Record>, StoreError>;
 
-    /// Makes dead or pending rows due now, with all their attempts. Returns the ids that it changed;
-    /// rows that are delivered, in somebody's hands or of unknown status are left alone.
+    /// Makes dead or pending rows due now, with all their attempts. Returns the ids that it changed. Rows that are delivered,
+    /// in flight or of unknown status are left alone.
     ///
     /// # Errors
     /// When the database does not answer.
     async fn retry(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
 
-    /// Deletes rows that nobody is working on: any but those under a lease that holds. Returns the ids.
+    /// Deletes rows that are not in flight. Returns their ids.
     ///
     /// # Errors
     /// When the database does not answer.
     async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
 
-    /// Keys that do not go on, oldest head first.
+    /// Blocked keys, oldest head first.
     ///
     /// # Errors
     /// When the database does not answer.
     async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError>;
 
-    /// Lets the others of their keys go past these rows. A pending one is dead afterwards; a dead one stays dead.
-    /// Returns the ids that it changed; rows without a lane, delivered ones and ones in somebody's hands are left
-    /// alone.
+    /// Skips rows, so that they no longer block their keys. Pending ones become dead. Returns the ids that it changed. Rows that
+    /// have no lane, are delivered or in flight are left alone.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -272,19 +270,19 @@ pub trait Operate: Send + Sync + 'static {
     /// When the database does not answer.
     async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError>;
 
-    /// Pauses a destination: nothing is claimed for it until it is resumed, whoever restarts.
+    /// Pauses a destination: its rows are not claimed until an operator resumes it. Restarts do not change that.
     ///
     /// # Errors
     /// When the database does not answer.
     async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError>;
 
-    /// Ends a pause. Says whether there was one.
+    /// Resumes a destination. Returns whether it was paused.
     ///
     /// # Errors
     /// When the database does not answer.
     async fn resume(&self, destination: &str) -> Result<bool, StoreError>;
 
-    /// The workers that were heard of in the last day, the latest start first.
+    /// The workers with a heartbeat in the last day, the latest start first.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -298,7 +296,7 @@ pub trait Operate: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Lists sagas, without what they know. There are none unless the store keeps them.
+    /// Lists sagas, without their data. Empty if the store has no sagas.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -306,7 +304,7 @@ pub trait Operate: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// One saga, with what it knows.
+    /// One saga, with its data.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -322,7 +320,7 @@ pub trait Operate: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Asks something of a saga: enqueues a message to it. Done when the application that runs it gets that.
+    /// Enqueues a request to a saga. It takes effect when the application that runs the saga receives it.
     ///
     /// # Errors
     /// When the database does not answer.

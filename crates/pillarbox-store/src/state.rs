@@ -6,12 +6,11 @@
 //!     ▲  ▲                        │   │  │
 //!     │  └── retry: due later ────┘   │  └── rejected, or attempts used up ──▶ dead
 //!     │      release: attempt back ───┘                                         │
-//!     └──────────────────────────── retry, by a person ─────────────────────────┘
+//!     └──────────────────────── manual retry, by an operator ───────────────────┘
 //! ```
 //!
-//! `processing` whose lease ran out is claimable again by the claim itself; there is no reaper.
-//! `delivered` is final. The memory store runs this function; the SQL stores say the same in SQL,
-//! and one suite holds all three to it.
+//! A claim also takes `processing` rows whose lease expired; there is no reaper. `delivered` is final. The memory store runs
+//! this function, the SQL stores express it in SQL, and one suite compares all three.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,26 +21,26 @@ use uuid::Uuid;
 use crate::verdict::Verdict;
 use pillarbox::text::error_text;
 
-/// Where a row stands.
+/// The state of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// Waiting for its time.
+    /// Waits until it is due.
     Pending,
-    /// Claimed by a worker, until the lease ends.
+    /// Claimed by a worker until the lease expires.
     Processing,
     /// Confirmed by its destination. Final.
     Delivered,
-    /// Given up on, with a reason. Only a person brings it back.
+    /// Given up on, with a reason. Only an operator can retry it.
     Dead,
-    /// Written by somebody else. Never claimed, never changed, counted and shown.
+    /// A status that Pillarbox did not write. Never claimed or changed, but counted and shown.
     Unknown(String),
 }
 
 impl Status {
-    /// The four that Pillarbox writes.
+    /// The four states that Pillarbox writes.
     pub const KNOWN: [Self; 4] = [Self::Pending, Self::Processing, Self::Delivered, Self::Dead];
 
-    /// As the `status` column says it.
+    /// The value of the `status` column.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Pending => "pending",
@@ -74,9 +73,9 @@ impl fmt::Display for Status {
 /// A worker's exclusive right to a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    /// Who holds it: a fresh id per start of a dispatcher.
+    /// The worker that holds it: a new id at each start.
     pub worker: Uuid,
-    /// Which claim it came from: random for every claim. A settle that names another one is void.
+    /// The claim: a random id. A settlement with another claim is ignored.
     pub claim: Uuid,
     /// Until when.
     pub until: OffsetDateTime,
@@ -85,78 +84,78 @@ pub struct Lease {
 /// The part of a row that changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
-    /// How often it was claimed, less what was given back.
+    /// How often it was claimed, minus released claims.
     pub attempts: u32,
-    /// After how many attempts it is dead, if the row knows.
+    /// Its own limit of attempts, if it has one.
     pub max_attempts: Option<u32>,
-    /// Not claimed before this.
+    /// When it is due.
     pub due: OffsetDateTime,
-    /// Who has it.
+    /// The lease of the worker that has it.
     pub lease: Option<Lease>,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
 /// What can be done to a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A worker takes it. `limit` holds for rows that do not know their own.
+    /// A worker claims it.
     Claim {
         /// The new lease.
         lease: Lease,
-        /// The attempts that a row has if it does not say.
+        /// The limit of attempts for rows without their own.
         limit: u32,
     },
-    /// The worker that took it says what came of it.
+    /// The worker that claimed it reports the verdict.
     Settle {
-        /// Who says so.
+        /// The worker.
         worker: Uuid,
-        /// Under which claim.
+        /// Its claim.
         claim: Uuid,
-        /// What it says.
+        /// The verdict.
         verdict: Verdict,
     },
-    /// The worker that took it needs longer.
+    /// The worker that claimed it renews the lease.
     Renew {
-        /// Who.
+        /// The worker.
         worker: Uuid,
-        /// Under which claim.
+        /// Its claim.
         claim: Uuid,
-        /// Until when now.
+        /// The new end of the lease.
         until: OffsetDateTime,
     },
-    /// Its attempts are used up and nobody will settle it any more: `grace` after its lease.
+    /// A sweep ends it: it has no attempts left, and its lease expired `grace` ago.
     Sweep {
-        /// The attempts that a row has if it does not say.
+        /// The limit of attempts for rows without their own.
         limit: u32,
-        /// How long after the end of the lease.
+        /// How long after the lease expired.
         grace: Duration,
     },
-    /// A person wants it tried again now.
+    /// An operator makes it due now.
     ManualRetry,
 }
 
-/// Why a change was not made. The row is as it was.
+/// Why a change was rejected. The row is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Not due, leased by another, used up or in a state that ends.
+    /// Not due, leased by another worker, exhausted, or finished.
     #[error("not claimable")]
     NotClaimable,
     /// The row is not held under this claim.
     #[error("the row is not held under this claim")]
     NotHeld,
-    /// The row's attempts are not used up, or somebody may still settle it.
+    /// The row has attempts left, or its worker may still settle it.
     #[error("not exhausted")]
     NotExhausted,
-    /// Delivered is final, and what somebody is working on is not disturbed.
+    /// The row is delivered or in flight.
     #[error("only a dead or a pending row can be retried")]
     NotRetryable,
 }
 
 impl State {
-    /// A row as it is written by `enqueue`.
+    /// A row as `enqueue` inserts it.
     pub fn new(now: OffsetDateTime) -> Self {
         Self {
             status: Status::Pending,
@@ -168,7 +167,7 @@ impl State {
         }
     }
 
-    /// Is a lease set that ended before `now`?
+    /// Did the lease expire before `now`?
     pub fn is_expired(&self, now: OffsetDateTime) -> bool {
         self.status == Status::Processing && self.lease.is_none_or(|lease| lease.until < now)
     }
@@ -178,7 +177,7 @@ impl State {
         self.attempts >= self.max_attempts.unwrap_or(limit)
     }
 
-    /// The row after the change, or why there is none.
+    /// The row after the change.
     ///
     /// # Errors
     /// When the state machine does not allow the change.
@@ -218,7 +217,8 @@ impl State {
         }
     }
 
-    /// A settle is good however late, as long as nobody touched the row: the end of the lease is not asked.
+    /// Is the row held under this claim? The end of the lease does not matter: a late settlement is valid if no other worker
+    /// has claimed the row since.
     pub(crate) fn is_held(&self, worker: Uuid, claim: Uuid) -> bool {
         self.status == Status::Processing
             && self
@@ -251,7 +251,7 @@ impl State {
                 last_error: Some(error_text(&reason)),
                 ..free
             },
-            // The last that is known of a row which its store removes.
+            // The store removes the row after this.
             Verdict::Delete => Self {
                 status: Status::Dead,
                 ..free
@@ -273,7 +273,7 @@ impl State {
                 ..free
             },
             Verdict::Suspect { after, reason } => Self {
-                // A lease of nobody: nothing can settle it, and its end makes the row claimable.
+                // A lease that no worker holds. So the row cannot be settled, and becomes claimable when it expires.
                 lease: Some(Lease {
                     worker: Uuid::nil(),
                     claim: Uuid::nil(),
@@ -304,7 +304,7 @@ impl State {
     }
 }
 
-/// Why a row is dead that nobody settled and that has no error of its own.
+/// The error of a row that a sweep ended, if it has none of its own.
 pub const SWEPT: &str = "attempts used up: the last worker that took it did not come back";
 
 #[cfg(test)]

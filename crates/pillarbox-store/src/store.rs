@@ -1,6 +1,6 @@
-//! The port to the databases that hold an outbox: what the dispatcher needs.
+//! The port of the dispatcher to a database with an outbox.
 //!
-//! Enqueueing is not here. It runs on the caller's own transaction: see [`pillarbox::Outbox`].
+//! Enqueueing is not part of it, because it runs in the caller's own transaction: see [`pillarbox::Outbox`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::verdict::Verdict;
 pub use pillarbox::StoreError;
 pub use pillarbox::event::UNROUTED;
 
-/// Which rows a dispatcher sees. Outside of it nothing is claimed and nothing swept.
+/// Which rows a dispatcher works on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Scope {
     /// Every namespace.
@@ -27,7 +27,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// These namespaces; all of them if there are none.
+    /// These namespaces. An empty list means all of them.
     pub fn of<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
         let names: BTreeSet<String> = names.into_iter().map(Into::into).collect();
         if names.is_empty() {
@@ -37,7 +37,7 @@ impl Scope {
         }
     }
 
-    /// Is this namespace ours?
+    /// Is this namespace in the scope?
     pub fn contains(&self, namespace: &str) -> bool {
         match self {
             Self::All => true,
@@ -54,222 +54,217 @@ impl Scope {
     }
 }
 
-/// How many lanes there are: an ordering key is in one of them, for ever.
+/// How many lanes there are. The lane of an ordering key never changes.
 pub const LANES: u16 = 4096;
 
-/// The rows of one namespace on their way to one destination, or to none yet.
+/// The rows that wait in one namespace for one destination, or without a destination.
 ///
-/// Work is looked for and taken backlog by backlog, so that a destination that takes nothing now is in
-/// nobody's way.
+/// Rows are found and claimed backlog by backlog. So a destination that is unavailable delays no other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Backlog {
-    /// Where to; `None` until routing knows.
+    /// The destination; `None` until the rows are routed.
     pub destination: Option<String>,
-    /// Who publishes.
+    /// The namespace.
     pub namespace: String,
 }
 
-/// A backlog in which something may be due.
+/// A backlog that may have due rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
-    /// Which.
+    /// The backlog.
     pub backlog: Backlog,
-    /// The lowest `seq` of a row without a key that was never tried.
+    /// The lowest `seq` of a fresh row without a key.
     pub lowest: Option<i64>,
-    /// Are there rows without a key that have waited for their time, and is it over?
+    /// Are there rows without a key that have waited and are due?
     pub waited: bool,
-    /// Are there rows with a lane that are pending, or whose lease ran out? Whether one of them may be taken, the
-    /// claim finds out.
+    /// Are there rows with a lane that are pending, or whose lease expired? Only a claim finds out whether it may take one.
     pub keyed: bool,
 }
 
-/// What an idle worker sees.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Backlogs in the order of the store, after the one that was asked for.
+    /// Backlogs in the order of the store, after the given one.
     pub due: Vec<Due>,
-    /// Was the look ended by its limit? Then the next goes on after the last backlog.
+    /// Did the search reach its limit? Then the next one continues after the last backlog.
     pub more: bool,
-    /// Destinations that are paused.
+    /// The paused destinations.
     pub paused: Vec<String>,
 }
 
 /// What a claim may take from one backlog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// Which.
+    /// The backlog.
     pub backlog: Backlog,
-    /// How many rows at the most.
+    /// How many rows at most.
     pub limit: usize,
-    /// Of rows that were never tried, only those with a `seq` from here on. A hint that keeps the claim off
-    /// what is done with; [`look`](Store::find) finds what is below.
+    /// The lowest `seq` of fresh rows to claim. A hint that skips dead index entries. [`find`](Store::find) finds rows below
+    /// it.
     pub floor: i64,
-    /// Does every tenant get its turn? Otherwise whoever came first.
+    /// Does every tenant get a fair share? Otherwise rows are claimed in the order of insertion.
     pub fair: bool,
 }
 
 /// What a claim may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Take {
-    /// Rows without a lane that are due. Of each share at most half are rows that have waited, so that neither
-    /// they nor fresh rows starve.
+    /// Due rows without a lane. At most half of each share are rows that have waited, so that neither they nor fresh rows
+    /// starve.
     Free(Vec<Share>),
-    /// Rows with a lane that is ours: of a key the unbroken beginning of its unfinished rows, as far as they are
-    /// pending and due.
+    /// Rows in lanes that this worker owns: of each key the first unfinished rows, up to the first that is not pending and
+    /// due.
     Keyed(Vec<Share>),
-    /// Rows whose first lease ran out, so many at the most.
+    /// Rows whose first lease expired, at most this many.
     ///
-    /// Such a row may be what killed its worker. On the second attempt it comes back with few others, so that the
-    /// next crash has few victims.
+    /// Such a row may have crashed its worker. It is retried with few others, so that another crash affects few rows.
     Suspects(usize),
-    /// One row that has had two attempts or more and whose lease ran out. The caller has nothing else
-    /// in flight, so that a crash is this row's own.
+    /// One row with two or more attempts whose lease expired. The caller has no other row in flight, so that a crash is caused
+    /// by this one.
     LoneSuspect,
 }
 
-/// Asks for rows.
+/// A claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimRequest {
-    /// Who asks.
+    /// The worker that claims.
     pub worker: Uuid,
-    /// A random id for this claim, never used before.
+    /// A new random id for this claim.
     pub claim: Uuid,
-    /// For how long.
+    /// How long the claim holds.
     pub lease: Duration,
     /// Which rows.
     pub take: Take,
-    /// Destinations whose rows are not taken. Asked only for rows whose lease ran out; shares name their own.
+    /// Destinations whose rows are not claimed. Only for rows whose lease expired; shares name their destinations.
     pub excluded: Vec<String>,
-    /// The lane at which to begin. Random, so that no key has to wait for the others.
+    /// The first lane. Random, so that all keys get their turn.
     pub first_lane: u16,
-    /// How many bytes of payload at the most. One row is given even if it is larger. A store may measure
-    /// JSON as it stores it.
+    /// How many bytes of payload at most. One row is claimed even if it is larger. A store may measure JSON as it stores it.
     pub max_bytes: usize,
-    /// Within which scope.
+    /// The scope.
     pub scope: Scope,
-    /// How many attempts a row has that does not say so itself.
+    /// The limit of attempts for rows without their own.
     pub max_attempts: u32,
 }
 
-/// Where a claimed row goes that did not know.
+/// The destinations of a claimed row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Routing {
     /// The row.
     pub id: Uuid,
-    /// The claim under which it was taken.
+    /// Its claim.
     pub claim: Uuid,
-    /// One for each destination, at least one. The first is the row itself and has its id.
+    /// One member per destination, at least one. The first is the row itself and has its id.
     pub members: Vec<Member>,
 }
 
 /// One row of a family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its id: the row's own for the first, a new one for a sibling.
+    /// Its id: that of the row for the first member, a new one for a sibling.
     pub id: Uuid,
-    /// Where it goes.
+    /// Its destination.
     pub destination: String,
-    /// How many attempts it has there.
+    /// Its limit of attempts there.
     pub max_attempts: Option<u32>,
 }
 
-/// What came of routing.
+/// The result of routing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Routed {
-    /// Rows that were no longer held under their claim: nothing was written for them.
+    /// Rows that were no longer held under their claim. They are unchanged.
     pub lost: Vec<Uuid>,
-    /// Members that are not ours now: an earlier row of their key is unfinished at their destination. They are
-    /// pending, with their destination and without an attempt.
+    /// Members that must wait for an earlier unfinished row of their key at their destination. They are pending with their
+    /// destination, and the attempt does not count.
     pub waiting: Vec<Uuid>,
 }
 
-/// What came of one attempt, to be written down.
+/// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     /// The row.
     pub id: Uuid,
-    /// The claim under which it was taken.
+    /// Its claim.
     pub claim: Uuid,
-    /// What to write.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Where the row went or goes, if routing knows.
+    /// The row's destination, if it is routed.
     pub destination: Option<String>,
-    /// How many attempts it has there, if routing knows.
+    /// Its limit of attempts there, if it is routed.
     pub max_attempts: Option<u32>,
-    /// Does the row leave its lane? It then neither waits for others of its key nor holds them up.
+    /// Does the row leave its lane? It then neither waits for other rows of its key nor blocks them.
     pub unordered: bool,
 }
 
-/// Asks for a sweep.
+/// A sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepRequest {
-    /// Who asks: rows with a lane are for the owner of the lane to find.
+    /// The worker that sweeps. Only the owner of a lane finds suspects in it.
     pub worker: Uuid,
-    /// Within which scope.
+    /// The scope.
     pub scope: Scope,
-    /// How many attempts a row has that does not say so itself.
+    /// The limit of attempts for rows without their own.
     pub max_attempts: u32,
-    /// How long after the end of its lease a row counts as abandoned.
+    /// How long after its lease expired a row counts as abandoned.
     pub grace: Duration,
-    /// Destinations whose rows are not taken now.
+    /// Destinations whose rows are not claimed.
     pub excluded: Vec<String>,
 }
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Swept {
-    /// Rows that are dead now because their attempts were used up.
+    /// Rows that are dead now because they had no attempts left.
     pub dead: Vec<Uuid>,
-    /// Is there a row whose first lease ran out, that this worker could [take](Take::Suspects)?
+    /// Is there a row that this worker could claim as one of several [suspects](Take::Suspects)?
     pub suspects: bool,
-    /// Is there a row that this worker could take [alone](Take::LoneSuspect)?
+    /// Is there a row that this worker could claim [alone](Take::LoneSuspect)?
     pub lone_suspect: bool,
 }
 
-/// Asks for lanes to take care of.
+/// A request to lease lane ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneRequest {
-    /// Who asks.
+    /// The worker that asks.
     pub worker: Uuid,
-    /// The namespaces in which there are rows with a key.
+    /// The namespaces that have rows with a key.
     pub namespaces: Vec<String>,
-    /// Into how many ranges the lanes should be divided, if it should change: said once, at the start.
-    /// Takes effect when every range is free.
+    /// The number of ranges, if it should change. It takes effect when every range is free.
     pub ranges: Option<u16>,
-    /// For how long a range is ours without asking again.
+    /// How long a lease lasts.
     pub lease: Duration,
-    /// Ranges to be given up: nothing of them is in flight.
-    pub give_up: Vec<Range>,
+    /// Ranges to release: none of their rows is in flight.
+    pub release: Vec<Range>,
 }
 
-/// A range of lanes that this worker takes care of.
+/// A lane range that this worker leases.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Range {
-    /// In which namespace.
+    /// The namespace.
     pub namespace: String,
     /// The first lane.
     pub first: u16,
     /// The last lane.
     pub last: u16,
-    /// Is it somebody else's turn? Nothing is claimed from it any more, and it is to be given up as soon as
-    /// nothing of it is in flight.
+    /// Should another worker have it? Then this worker claims nothing more from it, and releases it as soon as none of its
+    /// rows is in flight.
     pub leaving: bool,
 }
 
-/// What a worker says of itself.
+/// A worker's sign of life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Who: a fresh id per start.
+    /// The worker: a new id at each start.
     pub worker: Uuid,
-    /// On which machine.
+    /// The machine.
     pub host: String,
-    /// Which version of Pillarbox.
+    /// The version of Pillarbox.
     pub version: String,
-    /// For which rows.
+    /// Its scope.
     pub scope: Scope,
-    /// After how long without a word it counts as gone.
+    /// After this long without a heartbeat, the worker counts as dead.
     pub ttl: Duration,
-    /// Rows taken since the start.
+    /// Rows claimed since the start.
     pub claimed: u64,
     /// Rows delivered.
     pub delivered: u64,
@@ -277,80 +272,74 @@ pub struct Heartbeat {
     pub failed: u64,
 }
 
-/// Rows that wait for something other than time.
+/// Rows that wait for a change, not for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Parked {
-    /// Held because no route led anywhere. Let go, they are due now and know no destination.
+    /// Unrouted rows. Unparked, they are due now and have no destination.
     Unrouted,
-    /// Dead, and others of their key wait behind them. Let go, they are still dead and hold nobody up.
+    /// Dead rows that block their key. Unparked, they stay dead and no longer block it.
     Blocking,
 }
 
-/// What routing needs to know of a row.
+/// The part of a row that routing needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stub {
     /// The row.
     pub id: Uuid,
     /// The order of insertion.
     pub seq: i64,
-    /// The event without its payload and headers. For a row with a destination, that is in it.
+    /// The event without payload and headers. It has the row's destination, if there is one.
     pub event: Event,
 }
 
 /// A database that holds an outbox.
 ///
-/// * Every method is one transaction and does all or nothing. What it asks of the database goes in
-///   batches; the number of statements does not depend on the number of rows.
-/// * The database's clock decides what is due and what has expired; callers give durations.
-/// * No row is handed to two claims at once. A row that a transaction still holds is skipped, not
-///   waited for.
+/// * Every method is one transaction. The number of statements does not depend on the number of rows.
+/// * The database's clock decides what is due and what has expired. Callers pass durations.
+/// * No row is in two claims at once. A claim skips rows that other transactions lock.
 /// * Rows with an unknown status are left alone.
-/// * May be called concurrently. A caller that is dropped mid-call does not stop the call.
+/// * Methods may be called concurrently. A call runs to its end even if the caller is dropped.
 ///
 /// Proven by `pillarbox_testkit::store_suite!`.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Looks for work: backlogs in which something may be due, after the one given, `limit` at the most.
-    /// Cheap, and what an idle worker asks twice a second. May name a backlog in which nothing can be taken, never
-    /// leaves out one in which something can.
+    /// Finds at most `limit` backlogs that may have due rows, after the given one. It is cheap: an idle worker calls it twice a
+    /// second. It may return a backlog without a claimable row, and never misses one that has some.
     ///
     /// # Errors
     /// When the database does not answer.
     async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError>;
 
-    /// Takes rows. Each gets one more attempt and the lease. The rows come sorted by `seq`.
+    /// Claims rows. Each gets one more attempt and the lease. The rows are sorted by `seq`.
     ///
-    /// Of a backlog, fresh rows are taken in the order of their insertion and rows that have waited in the order of
-    /// their time. A row with a lane is taken only by the lane's owner, and only if every earlier unfinished row of
-    /// its key (of its destination, or of none yet) is taken by the same claim.
+    /// Fresh rows of a backlog are claimed in the order of insertion, and rows that have waited by due time. A row with a lane
+    /// is claimed only by the lane's owner. Every earlier unfinished row of its key, for its destination or without one, must be
+    /// in the same claim.
     ///
     /// # Errors
-    /// When the database does not answer; nothing is claimed, or if it was, its lease runs out.
+    /// When the database does not answer. If rows were claimed nevertheless, their leases expire.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError>;
 
-    /// Writes down where claimed rows go that knew no destination, and makes siblings for those that go to
-    /// several, in the same claim. A member that would overtake an earlier row of its key at its destination is
-    /// put back instead.
+    /// Writes the destinations of claimed rows, and inserts siblings for rows with several, in the same claim. A member that
+    /// would overtake an earlier row of its key at its destination is released instead.
     ///
-    /// A row with one destination stays as it is unless it has to wait: its settlement names the destination.
-    /// Needed for rows with several destinations and for rows that are [contested](Delivery::contested); all rows of a
-    /// key in one call.
+    /// A row with one destination stays as it is unless it must wait. Its settlement writes the destination. Call this for
+    /// rows with several destinations and for [contested](Delivery::contested) rows, with all rows of a key in one call.
     ///
     /// # Errors
-    /// When the database does not answer. If it was written all the same, a second try finds the rows lost, and
-    /// their leases run out.
+    /// When the database does not answer. If the change was written nevertheless, a second call finds the rows lost, and their
+    /// leases expire.
     async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError>;
 
-    /// Writes outcomes down. Returns the ids of rows that were no longer held under their claim:
-    /// those are unchanged, and somebody else's now.
+    /// Writes verdicts. Returns the ids of rows that are no longer held under their claim. They are unchanged.
     ///
-    /// Written twice, the second time is such a loss; nothing else happens.
+    /// A second call with the same settlements finds the rows lost, and changes nothing.
     ///
     /// # Errors
-    /// When the database does not answer. It is right to try the same settlements again.
+    /// When the database does not answer. The caller may try the same settlements again.
     async fn settle(&self, worker: Uuid, settlements: &[Settlement]) -> Result<Vec<Uuid>, StoreError>;
 
-    /// Extends leases, given as (row, claim), to `lease` from now. Returns the rows that are lost.
+    /// Renews leases, given as (row, claim), to `lease` from now. Returns the lost rows.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -361,40 +350,39 @@ pub trait Store: Send + Sync + 'static {
         lease: Duration,
     ) -> Result<Vec<Uuid>, StoreError>;
 
-    /// Makes rows dead whose attempts are used up and that nobody will settle: pending ones, and ones
-    /// whose lease ended more than the grace time ago. A bounded number at a time. Finds out whether rows came
-    /// back whose lease ran out.
+    /// Ends rows without attempts left: pending ones, and those whose lease expired more than the grace time ago. A bounded
+    /// number at a time. Also finds out whether there are suspects.
     ///
     /// # Errors
     /// When the database does not answer.
     async fn sweep(&self, request: &SweepRequest) -> Result<Swept, StoreError>;
 
-    /// Shares lanes out: gives up what is to be given up, keeps what is ours, and takes what is free up to our
-    /// part among the workers that are alive. Returns what is ours now.
+    /// Releases the given lane ranges, renews this worker's ranges, and leases free ones up to its share among the live
+    /// workers. Returns this worker's ranges.
     ///
     /// # Errors
     /// When the database does not answer.
     async fn lease_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError>;
 
-    /// Says that a worker is alive.
+    /// Writes a worker's heartbeat.
     ///
     /// # Errors
     /// When the database does not answer.
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError>;
 
-    /// Says that a worker is no more: its lanes are free.
+    /// Deregisters a worker, so that others take its lanes at once.
     ///
     /// # Errors
-    /// When the database does not answer; the lanes are free a lease later.
+    /// When the database does not answer. The lanes are free when their leases expire.
     async fn deregister(&self, worker: Uuid) -> Result<(), StoreError>;
 
-    /// Pauses a destination that asked never to be called again, until a person resumes it.
+    /// Disables a destination that asked for no more events, until an operator resumes it.
     ///
     /// # Errors
     /// When the database does not answer.
     async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError>;
 
-    /// Rows that wait for something other than time, in the order of their `seq`, after the one given.
+    /// Parked rows by `seq`, after the given one.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -406,7 +394,7 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<Stub>, StoreError>;
 
-    /// Lets such rows go. Returns those that were still waiting for it.
+    /// Unparks rows. Returns those that were still parked.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -417,9 +405,9 @@ pub trait Store: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Is the outbox there, at the version that this program knows?
+    /// Checks that the outbox exists and has the version of this program.
     ///
     /// # Errors
-    /// What is wrong and what to do.
+    /// What is wrong, and what to do.
     async fn check(&self) -> Result<(), StoreError>;
 }

@@ -1,58 +1,57 @@
-//! What follows from an attempt for the row.
+//! Decides what happens to a row after an attempt.
 //!
-//! [`decide`] turns a sink's [`Outcome`] into a [`Verdict`], which a store writes down. Both are values: a failed delivery
-//! is not an error.
+//! [`decide`] turns a sink's [`Outcome`] into a [`Verdict`], which a store writes. Both are values: a failed delivery is not
+//! an error.
 
 use std::time::Duration;
 
 use pillarbox::{Outcome, RetryPolicy};
 
-/// What is to be written on the row. Delays are relative, because the store's clock decides.
+/// What a store writes to the row. Delays are relative, because the store's clock decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Delivered, for ever.
+    /// Delivered. Final.
     Delivered,
     /// Pending again; the attempt counts.
     Retry {
         /// How long to wait.
         after: Duration,
-        /// What went wrong.
+        /// The error.
         reason: String,
     },
-    /// Given up on, visibly.
+    /// Given up on.
     Dead {
         /// Why.
         reason: String,
     },
-    /// Pending again; the attempt is given back.
+    /// Released: pending again, and the attempt does not count.
     Release {
         /// How long to wait.
         after: Duration,
-        /// Why, if there is something to say; otherwise the last error stays.
+        /// The reason. Without one, the last error stays.
         reason: Option<String>,
     },
-    /// Taken out of the outbox: the configuration says that nobody wants it.
+    /// Deleted: no route matches, and the configuration says `delete`.
     Delete,
-    /// Left in processing with a lease that ends after the delay, so that the row comes back as one
-    /// whose lease ran out: in a small group, then alone. The attempt counts.
+    /// Left in processing with a lease that expires after the delay, so that the row comes back as a suspect: in a small
+    /// group, then alone. The attempt counts.
     Suspect {
         /// How long to wait.
         after: Duration,
-        /// What happened.
+        /// The error.
         reason: String,
     },
 }
 
-/// What follows from an outcome. Pure and total.
+/// The verdict on an outcome. Pure and total.
 ///
-/// `attempts` includes the attempt that just ended. `random` is uniform in [0, 1). For
-/// [`Outcome::Throttled`], [`Outcome::Unavailable`] and [`Outcome::Disable`] the attempt is given back
-/// and `closed` says for how long the destination stays closed.
+/// `attempts` includes the attempt that just ended. `random` is uniform in [0, 1). [`Outcome::Throttled`],
+/// [`Outcome::Unavailable`] and [`Outcome::Disable`] release the row for as long as the breaker stays open: `open_for`.
 pub fn decide(
     outcome: Outcome,
     attempts: u32,
     policy: &RetryPolicy,
-    closed: Duration,
+    open_for: Duration,
     random: f64,
 ) -> Verdict {
     match outcome {
@@ -70,11 +69,11 @@ pub fn decide(
             None => Verdict::Dead { reason },
         },
         Outcome::Throttled { reason, after } => Verdict::Release {
-            after: after.unwrap_or(closed),
+            after: after.unwrap_or(open_for),
             reason: Some(reason),
         },
         Outcome::Unavailable { reason } | Outcome::Disable { reason } => Verdict::Release {
-            after: closed,
+            after: open_for,
             reason: Some(reason),
         },
     }

@@ -95,7 +95,7 @@ impl LaneLeases {
             namespaces,
             ranges: is_new.then_some(settings.lane_ranges),
             lease: settings.lease,
-            give_up: self.ours.iter().filter(is_empty).cloned().collect(),
+            release: self.ours.iter().filter(is_empty).cloned().collect(),
         }
     }
 

@@ -154,7 +154,7 @@ fn an_event_is_skipped_by_its_id(new: fn(&str) -> Place) {
         (&shown["status"], &shown["unordered"]),
         (&"dead".into(), &true.into())
     );
-    assert_eq!(shown["last_error"], "skipped by a person");
+    assert_eq!(shown["last_error"], "skipped by an operator");
     let error = place.run(&["events", "skip", &head]).failed(1);
     assert!(error.contains(&format!("left alone: {head}")), "{error}");
     let daemon = place.ready();

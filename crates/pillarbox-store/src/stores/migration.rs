@@ -1,23 +1,23 @@
-//! One step of a schema's history, the same kind of thing in every SQL store.
+//! A migration, the same type for every SQL store.
 
-/// SQL that brings the outbox from the version before to this one.
+/// SQL that migrates the outbox from the previous version to this one.
 ///
-/// A migration that was released never changes; what is wrong in it is mended by the next.
+/// A released migration never changes. The next one fixes its faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migration {
     /// Counts from 1, without gaps.
     pub version: i32,
-    /// What it does, in a few words.
+    /// Its name.
     pub name: &'static str,
-    /// How.
+    /// The statements.
     pub sql: &'static str,
 }
 
 /// What a migration run did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migrated {
-    /// The version that was there; 0 if there was none.
+    /// The version before; 0 if there was no outbox.
     pub from: i32,
-    /// The version that is there now.
+    /// The version now.
     pub to: i32,
 }

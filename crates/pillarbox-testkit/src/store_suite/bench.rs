@@ -169,7 +169,7 @@ impl Bench {
             namespaces: namespaces.into_iter().map(Into::into).collect(),
             ranges: None,
             lease: LEASE,
-            give_up: Vec::new(),
+            release: Vec::new(),
         }
     }
 

@@ -51,7 +51,7 @@ pub fn histories<H: Harness, F: Future<Output = H>>(fresh: impl Fn() -> F) {
             let mut rows = Vec::new();
             let begin = Op::ShareLanes {
                 worker: 1,
-                give_up: false,
+                release: false,
             };
             for (op, gap) in std::iter::once((begin, MOMENT)).chain(steps) {
                 let call = op.prepare(&rows, &held);
@@ -95,7 +95,7 @@ enum Op {
     },
     ShareLanes {
         worker: u128,
-        give_up: bool,
+        release: bool,
     },
     Beat(u128),
     Leave(u128),
@@ -145,7 +145,7 @@ fn ops() -> impl Strategy<Value = Op> {
         }),
         1 => (worker(), any::<bool>()).prop_map(|(worker, excluded)| Op::Sweep { worker, excluded }),
         4 => (worker(), proptest::bool::weighted(0.2))
-            .prop_map(|(worker, give_up)| Op::ShareLanes { worker, give_up }),
+            .prop_map(|(worker, release)| Op::ShareLanes { worker, release }),
         1 => worker().prop_map(Op::Beat),
         1 => worker().prop_map(Op::Leave),
         1 => (parked, rows()).prop_map(|(what, rows)| Op::Unpark(what, rows)),
@@ -281,12 +281,12 @@ impl Op {
                 grace: LEASE,
                 excluded: excluded(some),
             }),
-            Self::ShareLanes { worker: by, give_up } => Call::ShareLanes(LaneRequest {
+            Self::ShareLanes { worker: by, release } => Call::ShareLanes(LaneRequest {
                 worker: worker(by),
                 namespaces: vec!["shop".to_owned()],
                 ranges: Some(1),
                 lease: LEASE,
-                give_up: Vec::from_iter(give_up.then(everything)),
+                release: Vec::from_iter(release.then(everything)),
             }),
             Self::Beat(by) => Call::Beat(heartbeat(worker(by))),
             Self::Leave(by) => Call::Leave(worker(by)),

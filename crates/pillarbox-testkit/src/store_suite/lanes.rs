@@ -18,9 +18,9 @@ async fn settle_down(workers: &[Bench]) -> Vec<Vec<Range>> {
         for worker in workers {
             worker.heartbeat().await;
             let held = worker.lease_lanes(["shop"]).await;
-            let give_up = held.into_iter().filter(|range| range.leaving).collect();
+            let release = held.into_iter().filter(|range| range.leaving).collect();
             let request = LaneRequest {
-                give_up,
+                release,
                 ..worker.lane_request(["shop"])
             };
             now.push(worker.share_lanes_as(request).await);
@@ -118,11 +118,11 @@ pub async fn lanes_follow_a_new_worker(bench: Bench) -> Ran {
         "they are not given up yet"
     );
 
-    let give_up = LaneRequest {
-        give_up: leaving.clone(),
+    let release = LaneRequest {
+        release: leaving.clone(),
         ..bench.lane_request(["shop"])
     };
-    assert_eq!(bench.share_lanes_as(give_up).await, staying);
+    assert_eq!(bench.share_lanes_as(release).await, staying);
     let theirs = newcomer.lease_lanes(["shop"]).await;
     assert_eq!(lanes(&theirs), lanes(&leaving));
     assert_eq!(claim_keyed(&newcomer).await.len(), 40 - taken);
@@ -185,18 +185,18 @@ pub async fn a_new_number_of_ranges_starts_when_all_are_free(bench: Bench) -> Ra
     let held = bench.share_lanes_as(four).await;
     assert_eq!(held.len(), 16);
     assert!(held.iter().all(|range| range.leaving));
-    let give_up = |worker: &Bench, give_up: Vec<Range>| LaneRequest {
-        give_up,
+    let release = |worker: &Bench, release: Vec<Range>| LaneRequest {
+        release,
         ..worker.lane_request(["shop"])
     };
     assert_eq!(
-        bench.share_lanes_as(give_up(&bench, held)).await,
+        bench.share_lanes_as(release(&bench, held)).await,
         [],
         "the other's still hold"
     );
     let held = other.lease_lanes(["shop"]).await;
     assert!(held.iter().all(|range| range.leaving));
-    let new = other.share_lanes_as(give_up(&other, held)).await;
+    let new = other.share_lanes_as(release(&other, held)).await;
     let widths: Vec<u16> = new.iter().map(|range| range.last - range.first + 1).collect();
     assert_eq!(widths, [LANES / 4; 2], "half of four");
     assert_eq!(settle_down(&[bench, other]).await.concat().len(), 4);

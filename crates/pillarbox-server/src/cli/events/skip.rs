@@ -8,7 +8,7 @@ use super::report;
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
-A skipped event is dead (a pending one with the reason \"skipped by a person\") and holds up nobody;
+A skipped event is dead (a pending one with the reason \"skipped by an operator\") and holds up nobody;
 `events retry` can still send it, out of its order. `keys skip` finds the event by its key.
 
 Examples:

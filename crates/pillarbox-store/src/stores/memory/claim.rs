@@ -1,6 +1,6 @@
-//! Takes due rows for one worker, and rows whose lease ran out.
+//! Claims due rows for one worker, and rows whose lease expired.
 //!
-//! **If we die here** the lease ends and the next claim takes the rows. The attempt stays counted.
+//! **If we die here** the lease expires and the next claim takes the rows. The attempt stays counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ impl Table {
         claimed
     }
 
-    /// In the order in which they are taken.
+    /// In the order in which they are claimed.
     fn candidates(&self, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
         match &request.take {
             Take::Free(shares) => shares
@@ -64,7 +64,7 @@ impl Table {
         }
     }
 
-    /// Rows that have waited by the time they are due, at most half of what is asked for; then fresh ones.
+    /// Rows that have waited, by due time and at most half of the limit; then fresh rows.
     fn free(&self, share: &Share, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
         let due: Vec<&Row> = self
             .rows
@@ -85,7 +85,7 @@ impl Table {
         waited.into_iter().chain(fresh).map(|row| row.id).collect()
     }
 
-    /// The beginnings of as many keys as there are, within the limit and from the first lane on.
+    /// The runs of all keys within the limit, from the first lane on.
     fn keyed(&self, share: &Share, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
         let mut keys: BTreeMap<(u16, &str), Vec<&Row>> = BTreeMap::new();
         let theirs = |row: &&Row| {
@@ -113,7 +113,7 @@ impl Table {
             .collect()
     }
 
-    /// The rows of a key up to the first that cannot be taken.
+    /// The rows of a key up to the first that cannot be claimed.
     fn beginning(&self, rows: &[&Row], request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
         let before = |row: &Row| {
             let unrouted = |other: &&Row| other.event.destination.is_none() && !row.is_from(&other.backlog());
@@ -130,7 +130,7 @@ impl Table {
             .collect()
     }
 
-    /// Rows whose lease ran out, lowest `seq` first, and no row of a key without those before it.
+    /// Rows whose lease expired, by `seq`. A row of a key is claimed only with all rows before it.
     fn expired(
         &self,
         request: &ClaimRequest,
@@ -164,13 +164,13 @@ impl Table {
             .collect()
     }
 
-    /// Is there a row whose lease ran out that this claim could take?
+    /// Is there a row whose lease expired that this claim could take?
     pub(super) fn is_claimable(&self, request: &ClaimRequest, now: OffsetDateTime) -> bool {
         !self.candidates(request, now).is_empty()
     }
 }
 
-/// One row of each tenant after another.
+/// One row of each tenant in turn.
 fn in_turns(rows: Vec<&Row>, limit: usize) -> Vec<Uuid> {
     let mut taken: BTreeMap<Option<Uuid>, usize> = BTreeMap::new();
     let mut turns: Vec<(usize, &Row)> = Vec::new();

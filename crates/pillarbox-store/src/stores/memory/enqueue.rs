@@ -1,4 +1,4 @@
-//! Puts events into the outbox, all of a transaction's or none.
+//! Enqueues events: all of a transaction's, or none.
 
 use std::borrow::Cow;
 
@@ -17,9 +17,9 @@ use pillarbox::outbox::{self, Connection, Outbox};
 use pillarbox::saga::{Request, Said};
 use pillarbox::validate::validate;
 
-/// A transaction: what it enqueues is seen by nobody until it commits.
+/// A transaction. Its events become visible when it commits.
 ///
-/// Takes its place in the order when it enqueues, not when it commits, as a sequence does.
+/// Their `seq` is drawn when they are enqueued, not at the commit, as from a sequence.
 #[derive(Debug)]
 pub struct Transaction {
     pub(super) outbox: Memory,
@@ -28,7 +28,7 @@ pub struct Transaction {
 }
 
 impl Memory {
-    /// Begins a transaction. Dropped without a commit, it never was.
+    /// Begins a transaction. Dropping it without a commit rolls it back.
     pub fn begin(&self) -> Transaction {
         Transaction {
             outbox: self.clone(),
@@ -40,7 +40,7 @@ impl Memory {
     /// Enqueues one event in a transaction of its own.
     ///
     /// # Errors
-    /// When the event is refused.
+    /// When the event is rejected.
     pub fn enqueue(&self, event: Event) -> Result<Enqueued, EnqueueError> {
         let mut transaction = self.begin();
         let enqueued = transaction.enqueue(event)?;
@@ -53,7 +53,7 @@ impl Transaction {
     /// Enqueues an event.
     ///
     /// # Errors
-    /// When the event is refused; nothing was written.
+    /// When the event is rejected; nothing is written.
     pub fn enqueue(&mut self, event: Event) -> Result<Enqueued, EnqueueError> {
         validate(&event, &self.outbox.limits)?;
         let mut table = self.outbox.table();
@@ -74,7 +74,7 @@ impl Transaction {
     /// Enqueues events in their order, all or none.
     ///
     /// # Errors
-    /// When one of them is refused; nothing was written.
+    /// When one of them is rejected; nothing is written.
     pub fn enqueue_all(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         let before = self.written.len();
         let enqueued: Result<_, _> = events.iter().cloned().map(|event| self.enqueue(event)).collect();
@@ -84,8 +84,8 @@ impl Transaction {
         enqueued
     }
 
-    /// Makes everything visible at once. An event whose dedupe key somebody else committed meanwhile
-    /// is left out; its id is returned.
+    /// Makes all events visible at once. An event whose dedupe key another transaction committed meanwhile is left out; its
+    /// id is returned.
     pub fn commit(mut self) -> Vec<Uuid> {
         let now = self.outbox.clock.wall();
         let mut table = self.outbox.table();
@@ -162,7 +162,7 @@ fn is_duplicate(a: &Event, b: &Event) -> bool {
 }
 
 impl Table {
-    /// Every event with its place, without siblings.
+    /// Every event with its position, without siblings.
     pub(super) fn events(&self) -> Vec<(i64, Event)> {
         let first = self.rows.iter().filter(|((_, number), _)| *number == 0);
         first.map(|(_, row)| (row.seq, row.event.clone())).collect()

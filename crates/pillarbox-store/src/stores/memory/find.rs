@@ -1,4 +1,4 @@
-//! Finds backlogs in which something may be due, and rows that wait for something other than time.
+//! Finds backlogs that may have due rows, and parked rows.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ impl Table {
         now: OffsetDateTime,
     ) -> Found {
         let mut found: BTreeMap<Backlog, Due> = BTreeMap::new();
-        // A row with a lane and without a worker needs an owner, who has to know of it.
+        // A row with a lane and an expired lease needs an owner of its lane, who must know of it.
         let orphan = |row: &Row| row.lane.is_some() && row.state.is_expired(now);
         let due = |row: &&Row| (row.is_due(now) || orphan(row)) && scope.contains(&row.event.namespace);
         for row in self.rows.values().filter(due) {

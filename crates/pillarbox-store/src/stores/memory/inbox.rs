@@ -1,4 +1,4 @@
-//! What consumers have handled.
+//! The inbox: which events consumers have handled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use pillarbox::inbox::Inbox;
 /// A consumer and an event.
 type Mark = (String, Uuid);
 
-/// What was handled, and what a transaction is about to have handled.
+/// The marks, and those of open transactions.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     handled: BTreeMap<Mark, OffsetDateTime>,
     held: BTreeSet<Mark>,
 }
 
-/// What one transaction marked and took back. Given up when it ends without a commit.
+/// The changes of one transaction. Lost if it ends without a commit.
 #[derive(Debug, Default)]
 pub(super) struct Marking {
     marked: Vec<Mark>,
@@ -27,7 +27,7 @@ pub(super) struct Marking {
 }
 
 impl Transaction {
-    /// A database would wait for the other transaction; here nobody can, so it is told to come again.
+    /// A database would wait for the other transaction. This store cannot wait, so it fails and the caller tries again.
     pub(super) fn mark(&mut self, consumer: &str, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
         let mut table = self.outbox.table();
         let mut new = Vec::new();
@@ -58,7 +58,7 @@ impl Transaction {
         }
     }
 
-    /// At once, not at the commit: nobody looks at what is old.
+    /// At once, not at the commit, because no transaction reads old marks.
     pub(super) fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> u64 {
         let until = self.outbox.clock.wall() - inbox.kept();
         let mut table = self.outbox.table();

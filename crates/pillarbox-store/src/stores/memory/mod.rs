@@ -1,7 +1,6 @@
-//! The reference: an outbox in memory, short enough to read, made of the [state machine](crate::state)
-//! and nothing else.
+//! The reference: an outbox in memory, made of the [state machine](crate::state) and short enough to read.
 //!
-//! For tests. **If we die here** everything is gone; a store that survives is next door.
+//! For tests. **If we die here** everything is lost.
 
 mod claim;
 mod enqueue;
@@ -43,7 +42,7 @@ pub struct Memory {
     limits: Limits,
 }
 
-/// The rows in the order of `seq`, each before its siblings, and the last `seq`, which is never given twice.
+/// The rows by `seq`, each before its siblings, and the last `seq`, which is never reused.
 #[derive(Debug, Default)]
 struct Table {
     rows: BTreeMap<(i64, usize), Row>,
@@ -68,7 +67,7 @@ struct Row {
 }
 
 impl Row {
-    /// Neither delivered nor out of the way.
+    /// Neither delivered nor unordered.
     fn is_unfinished(&self) -> bool {
         match self.state.status {
             Status::Pending | Status::Processing | Status::Dead => true,
@@ -80,7 +79,7 @@ impl Row {
         self.state.status == Status::Pending && self.state.due <= now
     }
 
-    /// Was it never made to wait?
+    /// Is it due since it was inserted?
     fn is_fresh(&self) -> bool {
         self.state.due <= self.created_at
     }
@@ -89,7 +88,7 @@ impl Row {
         self.event.destination == backlog.destination && self.event.namespace == backlog.namespace
     }
 
-    /// Do the two have a key in common, and keep to it?
+    /// Do the two keep the order of the same key?
     fn shares_key(&self, other: &Self) -> bool {
         let ordered = self.lane.is_some() && other.lane.is_some();
         ordered
@@ -97,7 +96,7 @@ impl Row {
             && self.event.ordering_key == other.event.ordering_key
     }
 
-    /// Must `other` be done with before this row may go to `destination`?
+    /// Must `other` be finished before this row may go to `destination`?
     fn waits_for(&self, other: &Self, destination: Option<&str>) -> bool {
         let there = other.event.destination.as_deref();
         other.seq < self.seq
@@ -123,22 +122,22 @@ impl Memory {
         }
     }
 
-    /// Sets what is accepted.
+    /// Sets the limits of an event.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Every event that was committed, in the order in which they were enqueued, as the application said it: what is
-    /// compressed is decompressed, and siblings are left out. For tests that [look into it](pillarbox::testing).
+    /// All committed events in the order in which they were enqueued, without siblings. Payloads are decompressed. For tests
+    /// with [`pillarbox::testing`].
     pub fn events(&self) -> Vec<Event> {
         let events = self.table().events().into_iter().map(|(_, event)| event);
         let restored = |event| restored(event, usize::MAX).expect("it was compressed by this program");
         events.map(restored).collect()
     }
 
-    /// Writes over a row's state, as another client of a database could. For tests of what follows.
+    /// Overwrites a row's state, as another client of the database could. For tests.
     pub fn overwrite(&self, id: Uuid, change: impl FnOnce(&mut State)) {
         if let Some(row) = self.table().find(id) {
             change(&mut row.state);
@@ -146,7 +145,7 @@ impl Memory {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Nothing panics while it holds the table half-changed.
+        // A panic never leaves the table half-changed.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -156,7 +155,7 @@ impl Table {
         self.rows.values_mut().find(|row| row.id == id)
     }
 
-    /// Where a row stands among the others.
+    /// The position of a row.
     fn place(&self, id: Uuid) -> Option<(i64, usize)> {
         self.rows
             .iter()
@@ -165,7 +164,7 @@ impl Table {
     }
 }
 
-/// The lane of a key. Any hash does here: it is gone with the process.
+/// The lane of a key. Any hash will do, because it ends with the process.
 fn lane(key: &str) -> u16 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);

@@ -1,6 +1,6 @@
-//! Writes down where claimed rows go, and makes siblings.
+//! Writes the destinations of claimed rows, and inserts siblings.
 //!
-//! **If we die here** all of a family is there, or none but the row itself.
+//! **If we die here** the whole family is written, or only the row itself.
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -36,7 +36,7 @@ impl Table {
                 if waits {
                     routed.waiting.push(member.id);
                 }
-                // A row that goes to one place, and may go now, learns it when it is settled.
+                // A row with one destination that need not wait is left as it is. Its settlement writes the destination.
                 if waits || routing.members.len() > 1 {
                     self.rows
                         .insert((row.seq, number), row.member(member, waits, now));

@@ -1,6 +1,6 @@
-//! Writes outcomes down, and extends leases. Both only for rows that are still held.
+//! Writes verdicts, and renews leases. Both only for rows that are still held.
 //!
-//! **If we die here** the row stays in processing and its lease runs out: the event may be sent again.
+//! **If we die here** the row stays in processing until its lease expires. The event may be sent again.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ impl Table {
         held.iter().filter_map(renew).collect()
     }
 
-    /// Makes the change if the state machine allows it, and says whether it did.
+    /// Makes the change if the state machine allows it, and returns whether it did.
     pub(super) fn change(&mut self, id: Uuid, change: Change, now: OffsetDateTime) -> bool {
         let Some(row) = self.find(id) else { return false };
         let Ok(state) = row.state.clone().step(change, now) else {

@@ -1,4 +1,4 @@
-//! Makes rows dead that have no attempts left and whose worker did not come back.
+//! Ends rows whose lease expired on the last attempt.
 //!
 //! **If we die here** the next sweep finds them again.
 

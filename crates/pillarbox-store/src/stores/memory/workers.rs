@@ -1,6 +1,6 @@
-//! Who is alive, and who takes care of which lanes.
+//! Heartbeats, and leases of lane ranges.
 //!
-//! **If we die here** the lanes are free when their lease has ended.
+//! **If we die here** the lanes are free when their lease expires.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use super::Table;
 use crate::operate::{Paused, WorkerRecord};
 use crate::store::{Heartbeat, LANES, LaneRequest, Range};
 
-/// Into how many ranges lanes are divided if nobody says otherwise.
+/// The default number of lane ranges.
 const RANGES: u16 = 32;
 
 #[derive(Debug)]
 pub(super) struct Worker {
-    said: Heartbeat,
+    heartbeat: Heartbeat,
     started_at: OffsetDateTime,
     seen_at: OffsetDateTime,
 }
 
 impl Worker {
     fn is_alive(&self, now: OffsetDateTime) -> bool {
-        self.seen_at + self.said.ttl >= now
+        self.seen_at + self.heartbeat.ttl >= now
     }
 }
 
@@ -54,7 +54,7 @@ impl Lanes {
         u16::try_from(self.owners.len()).unwrap_or(LANES)
     }
 
-    /// Divides anew when it is wanted and everything is free.
+    /// Divides the lanes into the wanted number of ranges, if all are free.
     fn divide(&mut self, wanted: Option<u16>, now: OffsetDateTime) {
         self.wanted = wanted.map_or(self.wanted, |wanted| wanted.clamp(1, LANES));
         let held = |owner: &Option<Owner>| owner.is_some_and(|owner| owner.until >= now);
@@ -63,7 +63,7 @@ impl Lanes {
         }
     }
 
-    /// Keeps what is ours, and takes or leaves until we have `part` of them.
+    /// Renews this worker's ranges, and leases or leaves some until it has `part` of them.
     fn share(&mut self, worker: Uuid, part: usize, lease: Duration, now: OffsetDateTime) {
         let part = if self.wanted == self.ranges() { part } else { 0 };
         let until = now + lease;
@@ -89,7 +89,7 @@ impl Lanes {
     }
 }
 
-/// The lanes of one of several ranges.
+/// The first and the last lane of a range.
 fn range(number: u16, ranges: u16) -> (u16, u16) {
     let start = |number: u16| {
         let start = u32::from(number) * u32::from(LANES) / u32::from(ranges);
@@ -99,17 +99,17 @@ fn range(number: u16, ranges: u16) -> (u16, u16) {
 }
 
 impl Table {
-    pub(super) fn heartbeat(&mut self, said: &Heartbeat, now: OffsetDateTime) {
+    pub(super) fn heartbeat(&mut self, heartbeat: &Heartbeat, now: OffsetDateTime) {
         let started_at = self
             .workers
-            .get(&said.worker)
+            .get(&heartbeat.worker)
             .map_or(now, |worker| worker.started_at);
         let worker = Worker {
-            said: said.clone(),
+            heartbeat: heartbeat.clone(),
             started_at,
             seen_at: now,
         };
-        self.workers.insert(said.worker, worker);
+        self.workers.insert(heartbeat.worker, worker);
     }
 
     pub(super) fn deregister(&mut self, worker: Uuid) {
@@ -141,12 +141,12 @@ impl Table {
             let all = lanes.ranges();
             for number in 0..all {
                 let (first, last) = range(number, all);
-                let given_up = |given: &Range| {
-                    given.namespace == *namespace && given.first == first && given.last == last
+                let is_released = |released: &Range| {
+                    released.namespace == *namespace && released.first == first && released.last == last
                 };
                 let owner = &mut lanes.owners[usize::from(number)];
                 if owner.is_some_and(|owner| owner.worker == request.worker)
-                    && request.give_up.iter().any(given_up)
+                    && request.release.iter().any(is_released)
                 {
                     *owner = None;
                 }
@@ -158,13 +158,13 @@ impl Table {
         ours
     }
 
-    /// How many of so many ranges are ours: as many as everybody's, and one more for the first few.
+    /// This worker's part of the ranges: an equal share, and one more for the first few workers.
     fn part(&self, worker: Uuid, namespace: &str, ranges: u16, now: OffsetDateTime) -> usize {
         let others: Vec<Uuid> = self
             .workers
             .iter()
             .filter(|(id, other)| {
-                **id != worker && other.is_alive(now) && other.said.scope.contains(namespace)
+                **id != worker && other.is_alive(now) && other.heartbeat.scope.contains(namespace)
             })
             .map(|(id, _)| *id)
             .collect();
@@ -220,16 +220,16 @@ impl Table {
             .iter()
             .map(|(id, worker)| WorkerRecord {
                 id: *id,
-                host: worker.said.host.clone(),
-                version: worker.said.version.clone(),
-                scope: worker.said.scope.names(),
+                host: worker.heartbeat.host.clone(),
+                version: worker.heartbeat.version.clone(),
+                scope: worker.heartbeat.scope.names(),
                 started_at: worker.started_at,
                 seen_at: worker.seen_at,
                 alive: worker.is_alive(now),
                 lanes: lanes(*id),
-                claimed: worker.said.claimed,
-                delivered: worker.said.delivered,
-                failed: worker.said.failed,
+                claimed: worker.heartbeat.claimed,
+                delivered: worker.heartbeat.delivered,
+                failed: worker.heartbeat.failed,
             })
             .collect();
         records.sort_by_key(|record| std::cmp::Reverse(record.started_at));

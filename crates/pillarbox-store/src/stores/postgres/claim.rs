@@ -1,6 +1,6 @@
-//! Takes due rows for one worker, and rows whose lease ran out: one statement each.
+//! Claims due rows for one worker, and rows whose lease expired: one statement each.
 //!
-//! **If we die here** the lease ends and the next claim takes the rows. The attempt stays counted.
+//! **If we die here** the lease expires and the next claim takes the rows. The attempt stays counted.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Ve
                 claimed = fetch(&mut transaction, query, &request, false).await?;
             }
             let used: usize = claimed.iter().map(|one| one.event.payload.len()).sum();
-            // What plain shares took is not there for fair ones; the one row that is always given, they had.
+            // Plain shares use up room first. If they got a row, fair shares have no right to one beyond the limit of bytes.
             if !fair.is_empty() && (claimed.is_empty() || used < request.max_bytes) {
                 let left = request.max_bytes.saturating_sub(used);
                 let query = fair_turns(&inner.sql.claim_fair, &request, fair, left);
@@ -36,7 +36,7 @@ pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Ve
         }
         Take::Keyed(shares) => {
             let (mut fair, plain) = columns(shares, &request);
-            // Tenants take turns where there is no order to keep; here the keys do.
+            // Fair shares apply to rows without a key only. Here the keys take turns.
             fair.append(plain);
             if !fair.is_empty() {
                 let query = keyed(&inner.sql.claim_keyed, &request, fair);
@@ -54,7 +54,7 @@ pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Ve
     }
     failpoint::hit("in_claim");
     transaction.commit().await.map_err(store_error)?;
-    // RETURNING has no order.
+    // RETURNING returns rows in any order.
     claimed.sort_by_key(|delivery| delivery.seq);
     Ok(claimed)
 }
@@ -67,7 +67,7 @@ async fn fetch(
     request: &ClaimRequest,
     suspect: bool,
 ) -> Result<Vec<Delivery>, StoreError> {
-    // Each row is let go of as soon as it is a delivery: a batch of large ones is never held twice.
+    // Each row is dropped once it is decoded, so that a batch of large rows is never in memory twice.
     let mut rows = query.persistent(false).fetch(&mut **transaction);
     let mut claimed = Vec::new();
     while let Some(row) = rows.try_next().await.map_err(store_error)? {
@@ -76,7 +76,7 @@ async fn fetch(
     Ok(claimed)
 }
 
-/// Shares as arrays: what the statements take.
+/// Shares as arrays, for the statements.
 #[derive(Debug, Default)]
 struct Columns {
     destinations: Vec<String>,
@@ -87,7 +87,7 @@ struct Columns {
 
 impl Columns {
     fn push(&mut self, share: &Share) {
-        // Nobody's destination is called '': it stands for none.
+        // '' means no destination. No destination has this name.
         self.destinations
             .push(share.backlog.destination.clone().unwrap_or_default());
         self.namespaces.push(share.backlog.namespace.clone());
@@ -107,7 +107,7 @@ impl Columns {
     }
 }
 
-/// The fair shares and the others, without those outside the scope.
+/// The fair shares and the others, within the scope.
 fn columns(shares: &[Share], request: &ClaimRequest) -> (Columns, Columns) {
     let (mut fair, mut plain) = (Columns::default(), Columns::default());
     for share in shares {
@@ -157,7 +157,7 @@ fn keyed(statement: &Statement, request: &ClaimRequest, shares: Columns) -> Ask 
         .bind(count(request.max_bytes.max(1)))
 }
 
-/// Rows with so many attempts, from the first number up to below the second.
+/// Rows with at least the first and fewer than the second number of attempts.
 fn expired(statement: &Statement, request: &ClaimRequest, (from, below): (i32, i32), limit: usize) -> Ask {
     sqlx::query(statement.safe())
         .bind(request.worker)

@@ -1,6 +1,6 @@
-//! Finds backlogs in which something may be due, and rows that wait for something other than time.
+//! Finds backlogs that may have due rows, and parked rows.
 //!
-//! A look is one query by the simple protocol: what an idle worker costs.
+//! An idle worker runs one query by the simple protocol.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(super) async fn parked(
     after: Option<i64>,
     limit: usize,
 ) -> Result<Vec<Stub>, StoreError> {
-    // Word for word the predicate of the partial index that serves.
+    // Exactly the predicate of the partial index that serves.
     let statement = inner.sql.parked(match what {
         Parked::Unrouted => "e.status = 'pending' and e.destination = 'unrouted'",
         Parked::Blocking => {

@@ -1,9 +1,8 @@
-//! What a database role needs to be allowed for what it is there for, and no more.
+//! The grants that a database role needs for its duty, and no more.
 //!
-//! The statements are written for the schema `pillarbox` and for roles of the duty's own name, as docs/postgres.md
-//! shows them.
+//! The statements are for the schema `pillarbox` and for roles with the name of their duty, as docs/postgres.md shows them.
 //!
-//! **If we die here** everything is as it was: it is one transaction.
+//! **If we die here** nothing is changed: it is one transaction.
 
 use std::sync::Arc;
 
@@ -13,19 +12,19 @@ use super::{Inner, Postgres, store_error};
 use crate::store::StoreError;
 use pillarbox::internal::schema::{self, check_name, in_schema};
 
-/// The longest name that a role can have, in bytes.
+/// The longest name of a role, in bytes.
 const MAX_ROLE: usize = 63;
 
-/// What a role is there for.
+/// What a database role may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duty {
-    /// Enqueues, by SQL or by the Rust library: sees no content, changes nothing that is there.
+    /// Enqueues, by SQL or with the Rust library. It reads no content and changes no row.
     Producer,
-    /// Handles events once, by an inbox. What it enqueues itself it does as a producer.
+    /// Uses an inbox. To enqueue, it is a producer too.
     Consumer,
-    /// Runs sagas. Their commands it enqueues as a producer.
+    /// Runs sagas. To enqueue their commands, it is a producer too.
     Orchestrator,
-    /// Delivers: what `pillarbox run` does.
+    /// Delivers: `pillarbox run`.
     Dispatcher,
 }
 
@@ -38,7 +37,7 @@ impl Duty {
         Self::Dispatcher,
     ];
 
-    /// The word for it.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Producer => "producer",
@@ -58,10 +57,10 @@ impl Duty {
     }
 }
 
-/// The statements that let a role do its duty in an outbox, for people who give rights themselves.
+/// The statements that grant a role its duty.
 ///
 /// # Errors
-/// When the schema or the role cannot have such a name.
+/// When the name of the schema or of the role is invalid.
 pub fn grants(duty: Duty, schema: &str, role: &str) -> Result<String, StoreError> {
     check_name(schema)?;
     let role = quoted(role)?;
@@ -75,7 +74,7 @@ pub fn grants(duty: Duty, schema: &str, role: &str) -> Result<String, StoreError
 /// The statement that creates a role that may log in.
 ///
 /// # Errors
-/// When a role cannot have such a name.
+/// When the name of the role is invalid.
 pub fn create_role(role: &str) -> Result<String, StoreError> {
     Ok(format!("create role {} login;\n", quoted(role)?))
 }
@@ -83,18 +82,18 @@ pub fn create_role(role: &str) -> Result<String, StoreError> {
 fn quoted(role: &str) -> Result<String, StoreError> {
     if role.is_empty() || role.len() > MAX_ROLE || role.contains('\0') {
         return Err(StoreError::Other(format!(
-            "{role:?} cannot be the name of a role; use 1 to {MAX_ROLE} bytes"
+            "role name {role:?} is invalid (use 1 to {MAX_ROLE} bytes)"
         )));
     }
     Ok(schema::quoted(role))
 }
 
 impl Postgres {
-    /// Lets a role do its duty in this outbox, and creates it first if that is asked for and it is not there. Takes
-    /// nothing away. Safe to run twice. True if the role was created; it has no password then.
+    /// Grants a role its duty in this outbox. With `create`, creates the role without a password if it does not exist.
+    /// Revokes nothing, and is safe to run twice. Returns whether the role was created.
     ///
     /// # Errors
-    /// When the role is not there, or whoever asks may not give such rights: only the owner of the outbox may.
+    /// When the role does not exist, or the current role does not own the outbox.
     pub async fn grant(&self, duty: Duty, role: &str, create: bool) -> Result<bool, StoreError> {
         let grants = grants(duty, self.schema(), role)?;
         let create = create.then(|| create_role(role)).transpose()?;

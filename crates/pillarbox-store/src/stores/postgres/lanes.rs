@@ -1,30 +1,30 @@
-//! Who takes care of which lanes: what is to be written, from what was seen. Pure.
+//! Decides which lane ranges a worker leases, renews and releases. Pure.
 //!
-//! Every worker comes to its own conclusion and writes it only where the ranges are still as it saw them. Two that
-//! want the same range cannot both get it; the loser looks again.
+//! Every worker decides alone, and its change is written only if the ranges have not changed since it read them. If two
+//! want the same range, one of them loses and reads again.
 
 use uuid::Uuid;
 
 use crate::store::{LANES, LaneRequest, Range};
 
-/// Into how many ranges lanes are divided if nobody says otherwise.
+/// The default number of lane ranges.
 const RANGES: u16 = 32;
 
-/// A range as it was seen.
+/// A range as it was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Seen {
     pub(super) number: u16,
     pub(super) ranges: u16,
     pub(super) wanted: u16,
     pub(super) owner: Option<Uuid>,
-    /// Does the owner's lease hold?
+    /// Is the owner's lease valid?
     pub(super) held: bool,
     pub(super) leaving: bool,
     /// How many seconds of the lease are left.
     pub(super) remaining: f64,
 }
 
-/// The lanes of one namespace as they were seen, in their order, and the workers that are alive and take care of it.
+/// The ranges of one namespace, in order, and the live workers that have it in their scope.
 #[derive(Debug, Default)]
 pub(super) struct Namespace {
     pub(super) seen: Vec<Seen>,
@@ -37,7 +37,7 @@ pub(super) struct Change {
     pub(super) was: Seen,
     pub(super) wanted: u16,
     pub(super) owner: Option<Uuid>,
-    /// Does the lease begin anew?
+    /// Does the lease begin now?
     pub(super) is_new: bool,
     pub(super) leaving: bool,
 }
@@ -45,13 +45,13 @@ pub(super) struct Change {
 /// What is to be done next.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// There are no ranges yet: make so many.
+    /// There are no ranges yet: create this many.
     Create(u16),
-    /// All are free and another number is wanted.
+    /// All ranges are free, and another number of them is wanted.
     Divide(u16),
-    /// These are to be given up, so that all are free to be divided.
-    GiveUp(Vec<Change>),
-    /// These are to be written; none if all is well.
+    /// Release these, so that all are free to be divided.
+    Release(Vec<Change>),
+    /// Write these changes; none if nothing changes.
     Write(Vec<Change>),
 }
 
@@ -65,12 +65,12 @@ impl Namespace {
         let mut ranges: Vec<Change> = self
             .seen
             .iter()
-            .map(|seen| seen.given_up(name, request).keep(wanted))
+            .map(|seen| seen.after_release(name, request).unchanged(wanted))
             .collect();
         let even = wanted == first.ranges;
         if !even && !ranges.iter().any(|range| range.owner.is_some()) {
             if self.seen.iter().any(|seen| seen.held) {
-                return Step::GiveUp(changed(ranges));
+                return Step::Release(changed(ranges));
             }
             return Step::Divide(wanted);
         }
@@ -83,7 +83,7 @@ impl Namespace {
         Step::Write(changed(ranges))
     }
 
-    /// What is ours, as it was seen.
+    /// This worker's ranges, as they were read.
     pub(super) fn ours(&self, name: &str, worker: Uuid) -> Vec<Range> {
         let mine = |seen: &&Seen| seen.held && seen.owner == Some(worker);
         self.seen
@@ -93,7 +93,7 @@ impl Namespace {
             .collect()
     }
 
-    /// How many of so many ranges are ours: as many as everybody's, and one more for the first few.
+    /// This worker's part of the ranges: an equal share, and one more for the first few workers.
     fn part(&self, worker: Uuid, ranges: u16) -> usize {
         let others: Vec<&Uuid> = self.workers.iter().filter(|other| **other != worker).collect();
         let rank = others.iter().filter(|other| ***other < worker).count();
@@ -102,9 +102,9 @@ impl Namespace {
     }
 }
 
-/// Keeps what is ours, and takes or leaves until we have `part` of them.
+/// Renews this worker's ranges, and leases or leaves some until it has `part` of them.
 fn share(ranges: &mut [Change], request: &LaneRequest, part: usize) {
-    // Written when a third of the lease is over: an idle system is not to write all the time.
+    // Renewed when a third of the lease is over, so that an idle worker writes rarely.
     let lease = request.lease.as_secs_f64();
     let good = lease * 2.0 / 3.0..=lease;
     let mut mine = 0;
@@ -132,14 +132,14 @@ fn changed(ranges: Vec<Change>) -> Vec<Change> {
 
 impl Change {
     fn is_one(&self) -> bool {
-        // A lease that ran out needs no writing down.
+        // An expired lease need not be written.
         let freed = self.owner.is_none() && self.was.held;
         let taken = self.owner.is_some() && (self.owner != self.was.owner || !self.was.held);
         let other = self.owner.is_some() && (self.leaving != self.was.leaving || self.is_new);
         freed || taken || other || self.wanted != self.was.wanted
     }
 
-    /// As it is after it was written.
+    /// The range after the change.
     pub(super) fn range(&self, name: &str) -> Range {
         Range {
             leaving: self.leaving,
@@ -162,21 +162,21 @@ impl Seen {
         }
     }
 
-    /// Is it ours and to be given up?
-    fn given_up<'a>(&'a self, name: &str, request: &LaneRequest) -> Kept<'a> {
+    /// The range without an owner, if this worker releases it.
+    fn after_release<'a>(&'a self, name: &str, request: &LaneRequest) -> Owned<'a> {
         let range = self.range(name);
         let same =
-            |given: &Range| given.namespace == name && given.first == range.first && given.last == range.last;
-        let given = self.owner == Some(request.worker) && request.give_up.iter().any(same);
-        Kept(self, self.owner.filter(|_| self.held && !given))
+            |other: &Range| other.namespace == name && other.first == range.first && other.last == range.last;
+        let released = self.owner == Some(request.worker) && request.release.iter().any(same);
+        Owned(self, self.owner.filter(|_| self.held && !released))
     }
 }
 
-/// A range and who keeps it.
-struct Kept<'a>(&'a Seen, Option<Uuid>);
+/// A range and its owner.
+struct Owned<'a>(&'a Seen, Option<Uuid>);
 
-impl Kept<'_> {
-    fn keep(&self, wanted: u16) -> Change {
+impl Owned<'_> {
+    fn unchanged(&self, wanted: u16) -> Change {
         Change {
             was: self.0.clone(),
             wanted,
@@ -201,7 +201,7 @@ mod tests {
             namespaces: vec!["shop".into()],
             ranges: None,
             lease: Duration::from_secs(60),
-            give_up: Vec::new(),
+            release: Vec::new(),
         }
     }
 
@@ -233,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_while_two_thirds_of_the_lease_are_left() {
+    fn no_lease_is_renewed_in_its_first_third() {
         assert_eq!(written(&lanes(&[Some(ME); 2], 45.0)), []);
         let renewed = [(0, Some(ME), true, false), (1, Some(ME), true, false)];
         assert_eq!(written(&lanes(&[Some(ME); 2], 35.0)), renewed);
     }
 
     #[test]
-    fn what_is_free_or_over_is_taken_and_what_is_held_is_not() {
+    fn free_and_expired_ranges_are_leased_and_others_are_not() {
         let free = lanes(&[None, Some(OTHER)], 50.0);
         assert_eq!(written(&free), [(0, Some(ME), true, false)]);
         let over = lanes(&[None, Some(OTHER)], -1.0);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_to_be_left() {
+    fn ranges_beyond_the_share_are_left() {
         let mut all = lanes(&[Some(ME); 4], 50.0);
         all.workers = vec![OTHER, ME];
         let left = [(2, Some(ME), false, true), (3, Some(ME), false, true)];
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_number_waits_for_the_last_lease() {
+    fn another_number_of_ranges_waits_for_the_last_lease() {
         let ask = |lanes: &Namespace| {
             let request = LaneRequest {
                 ranges: Some(8),

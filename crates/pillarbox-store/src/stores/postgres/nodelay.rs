@@ -1,11 +1,11 @@
-//! Has connections send at once what is written.
+//! Sets TCP_NODELAY on the connections to the database.
 //!
-//! sqlx 0.9.0 leaves Nagle's algorithm on (its issue 4335, mended after that release). Over TLS a statement of more than
-//! 16 KiB is several writes, and the second waits until the server has acknowledged the first: up to 40 ms in which nobody
-//! does anything. A drain over TLS took 1.4 times as long.
+//! sqlx 0.9.0 leaves Nagle's algorithm on (its issue 4335, fixed after that release). Over TLS a statement of more than
+//! 16 KiB is several writes. The second one waits up to 40 ms for the server to acknowledge the first. A drain over TLS took
+//! 1.4 times as long.
 //!
-//! A connection does not show its socket, so it is found by its port among what the process has open. Whoever else talks to
-//! that port loses nothing by it. To be removed with the release of sqlx that does it itself.
+//! sqlx does not expose the socket, so it is found by its port among the open sockets of the process. Other connections to
+//! that port are not harmed. Remove this file with the release of sqlx that sets the option.
 
 use std::pin::Pin;
 
@@ -14,7 +14,7 @@ use sqlx::pool::PoolConnectionMetadata;
 
 type Done<'c> = Pin<Box<dyn Future<Output = sqlx::Result<()>> + Send + 'c>>;
 
-/// What a pool does with every new connection to this port.
+/// The hook of a pool that runs on every new connection to this port.
 pub(super) fn to_port(port: u16) -> impl Fn(&mut PgConnection, PoolConnectionMetadata) -> Done<'_> {
     move |_, _| {
         send_at_once(port);
@@ -35,12 +35,12 @@ fn send_at_once(port: u16) {
     let numbers = open.filter_map(|file| file.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
     for number in numbers {
         let Ok(peer) = getpeername::<SockaddrStorage>(number) else {
-            continue; // no socket, or closed by now
+            continue; // not a socket, or closed already
         };
         let there = (peer.as_sockaddr_in().map(|v4| v4.port()))
             .or_else(|| peer.as_sockaddr_in6().map(|v6| v6.port()));
         if there == Some(port) {
-            setsockopt(number, TcpNoDelay, &true).ok(); // slower, and nothing worse
+            setsockopt(number, TcpNoDelay, &true).ok(); // a failure only costs time
         }
     }
 }
@@ -57,7 +57,7 @@ mod tests {
     #[tokio::test]
     async fn connections_to_the_port_send_at_once_and_others_are_left_alone() {
         let v4 = TcpListener::bind("127.0.0.1:0").await.expect("binds");
-        // The same port: what has another is elsewhere.
+        // Only sockets with the same port.
         let port = v4.local_addr().expect("bound").port();
         let v6 = TcpListener::bind(("::1", port)).await;
         let other = TcpListener::bind("127.0.0.1:0").await.expect("binds");

@@ -1,4 +1,4 @@
-//! What people ask of the outbox. Bounded: nothing here reads the whole of a large table.
+//! What operators do with the outbox. Bounded: no statement here reads the whole of a large table.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::operate::{
 use crate::store::{Scope, StoreError};
 use pillarbox::saga::{Ask, Asked, SagaFilter, SagaLine, SagaRecord};
 
-/// Up to so many rows a table is counted exactly.
+/// Up to this many rows, a table is counted exactly.
 const COUNTED: i64 = 100_000;
 
 #[async_trait]
@@ -90,8 +90,8 @@ impl Operate for Postgres {
 
     async fn ask_saga(&self, name: &str, id: &str, ask: Ask) -> Result<Asked, StoreError> {
         let (name, id) = (name.to_owned(), id.to_owned());
-        let told = sagas::tell(self.inner.clone(), self.outbox(), name, id, ask);
-        self.run(told).await
+        let asked = sagas::send_request(self.inner.clone(), self.outbox(), name, id, ask);
+        self.run(asked).await
     }
 }
 

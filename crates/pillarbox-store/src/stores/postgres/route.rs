@@ -1,6 +1,6 @@
-//! Writes down where claimed rows go, and makes siblings: one statement.
+//! Writes the destinations of claimed rows, and inserts siblings: one statement.
 //!
-//! **If we die here** all of a family is there, or none but the row itself.
+//! **If we die here** the whole family is written, or only the row itself.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Inner, attempts, store_error};
 use crate::store::{Member, Routed, Routing, StoreError};
 use pillarbox::failpoint;
 
-/// Rows and siblings as arrays: what the statement takes.
+/// Rows and siblings as arrays, for the statement.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     rows: Members,

@@ -1,4 +1,4 @@
-//! Lists sagas for people, and asks for what they want.
+//! Lists sagas, and enqueues the requests of operators to them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use pillarbox::outbox::Outbox;
 use pillarbox::saga::{Ask, Asked, MOST_LINES, SagaFilter, SagaLine, SagaRecord, Status, ask};
 
 pub(super) async fn list(inner: Arc<Inner>, filter: SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
-    // Written into the statement, because only then does the partial index serve.
+    // The status is a literal. A partial index does not serve a bound value.
     let status = match filter.status {
         None => "true",
         Some(Status::Running) => "s.status = 'running'",
@@ -75,7 +75,7 @@ pub(super) async fn log(inner: Arc<Inner>, name: String, id: String) -> Result<V
     lines.map_err(store_error)
 }
 
-pub(super) async fn tell(
+pub(super) async fn send_request(
     inner: Arc<Inner>,
     outbox: Outbox,
     name: String,

@@ -1,7 +1,7 @@
-//! Writes outcomes down in batches, and extends leases. Both only for rows that are still held.
+//! Writes verdicts in batches, and renews leases. Both only for rows that are still held.
 //!
-//! **If we die here** before the commit, the rows stay in processing and their leases run out: the events
-//! may be sent again. After it, all is well.
+//! **If we die here** before the commit, the rows stay in processing until their leases expire, and the events may be sent
+//! again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::verdict::Verdict;
 use pillarbox::failpoint;
 use pillarbox::text::error_text;
 
-/// Settlements as arrays: what the statements take.
+/// Settlements as arrays, for the statements.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     delivered: Delivered,

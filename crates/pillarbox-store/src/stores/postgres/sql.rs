@@ -1,8 +1,8 @@
-//! The statements, with the schema's name in them.
+//! The statements, with the name of the schema.
 //!
-//! They are written for the schema `pillarbox` and are valid as they stand, so that they can be tried by
-//! hand; another name replaces it when the store is made. What several statements say in the same words is a fragment
-//! that is put in where a comment names it, and so are values where the simple protocol has no parameters.
+//! The files are valid SQL for the schema `pillarbox`, so that they can be run by hand. Another name replaces it when the
+//! store is created. A comment such as `/*delivery*/` is replaced by a shared fragment, or by a value where the simple
+//! protocol has no parameters.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::store::{Backlog, Heartbeat, Scope, StoreError};
 use pillarbox::internal::envelope::with_columns;
 use pillarbox::internal::schema::{check_name, in_schema};
 
-/// A statement whose only variable parts are the checked name of the schema and escaped values.
+/// A statement. Its only variable parts are the checked name of the schema and escaped values.
 #[derive(Debug, Clone)]
 pub(super) struct Statement(Arc<str>);
 
@@ -26,8 +26,7 @@ impl Statement {
         &self.0
     }
 
-    /// The same with values where comments name them. From left to right in one pass, so that a value which looks
-    /// like a name stays a value.
+    /// Replaces comments by values, in one pass from left to right. So a value that looks like a comment stays a value.
     fn with(&self, values: &[(&str, &str)]) -> Self {
         let mut text = String::with_capacity(self.0.len());
         let mut rest: &str = &self.0;
@@ -44,7 +43,7 @@ impl Statement {
     }
 }
 
-/// Declares the statements: each is the file of its name.
+/// Declares the statements. Each is in the file of its name.
 macro_rules! statements {
     ($($name:ident)+) => {
         #[derive(Debug, Clone)]
@@ -79,9 +78,9 @@ statements! {
     settle_delivered settle_other skip stats stats_large sweep unchanged_events unpark_blocking unpark_unrouted workers
 }
 
-/// The statement with its fragments in it.
+/// The statement with its fragments.
 fn whole(text: &str) -> String {
-    // A fragment in the middle of a statement leaves its comment behind.
+    // A fragment in the middle of a statement loses its comments.
     let body = |fragment: &str| -> String {
         fragment
             .lines()
@@ -100,7 +99,7 @@ fn whole(text: &str) -> String {
 }
 
 impl Sql {
-    /// The look: the simple protocol has no parameters.
+    /// The simple protocol has no parameters, so the values are literals.
     pub(super) fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Statement {
         let scope = match scope.names() {
             None => String::new(),
@@ -121,7 +120,7 @@ impl Sql {
         ])
     }
 
-    /// Is there anything for a sweep?
+    /// Is there a row for a sweep?
     pub(super) fn is_abandoned(&self, max_attempts: i32) -> Statement {
         self.is_abandoned
             .with(&[("/*limit*/25", &max_attempts.to_string())])
@@ -131,21 +130,21 @@ impl Sql {
         self.lanes.with(&[("/*namespaces*/''", &list(namespaces))])
     }
 
-    pub(super) fn heartbeat(&self, said: &Heartbeat) -> Statement {
-        let scope = said.scope.names().map_or_else(
+    pub(super) fn heartbeat(&self, heartbeat: &Heartbeat) -> Statement {
+        let scope = heartbeat.scope.names().map_or_else(
             || "null".to_owned(),
             |names| format!("array[{}]::text[]", list(&names)),
         );
-        let ttl = format!("make_interval(secs => {})", said.ttl.as_secs_f64());
+        let ttl = format!("make_interval(secs => {})", heartbeat.ttl.as_secs_f64());
         self.heartbeat.with(&[
-            ("/*worker*/", &id(said.worker)),
-            ("/*host*/", &literal(&said.host)),
-            ("/*version*/", &literal(&said.version)),
+            ("/*worker*/", &id(heartbeat.worker)),
+            ("/*host*/", &literal(&heartbeat.host)),
+            ("/*version*/", &literal(&heartbeat.version)),
             ("/*scope*/", &scope),
             ("/*ttl*/", &ttl),
-            ("/*claimed*/", &said.claimed.to_string()),
-            ("/*delivered*/", &said.delivered.to_string()),
-            ("/*failed*/", &said.failed.to_string()),
+            ("/*claimed*/", &heartbeat.claimed.to_string()),
+            ("/*delivered*/", &heartbeat.delivered.to_string()),
+            ("/*failed*/", &heartbeat.failed.to_string()),
         ])
     }
 
@@ -158,7 +157,7 @@ impl Sql {
         self.lock_mapping.with(&[("/*skip*/", "skip locked")])
     }
 
-    /// Rows that wait for something other than time.
+    /// Parked rows.
     pub(super) fn parked(&self, what: &str) -> Statement {
         self.parked.with(&[("/*what*/ true", what)])
     }
@@ -176,8 +175,8 @@ fn list(names: &[String]) -> String {
         .join(", ")
 }
 
-/// A string literal that holds whatever `standard_conforming_strings` says. NUL, which no text can hold, stands for
-/// nothing.
+/// A string literal that is safe with either value of `standard_conforming_strings`. NUL, which no text can contain, is
+/// removed.
 pub(super) fn literal(text: &str) -> String {
     let clean = text.replace('\0', "").replace('\\', "\\\\").replace('\'', "''");
     format!("E'{clean}'")
@@ -223,14 +222,14 @@ mod tests {
             destination: Some("it's".into()),
             namespace: "n\\".into(),
         };
-        let look = sql.find(&Scope::of([r"a'b\"]), Some(&after), 7);
-        assert!(look.0.contains(r"next.namespace in (E'a''b\\')"), "{}", look.0);
+        let find = sql.find(&Scope::of([r"a'b\"]), Some(&after), 7);
+        assert!(find.0.contains(r"next.namespace in (E'a''b\\')"), "{}", find.0);
         assert!(
-            look.0.contains(r#"(E'it''s' collate "C", E'n\\' collate "C")"#),
+            find.0.contains(r#"(E'it''s' collate "C", E'n\\' collate "C")"#),
             "{}",
-            look.0
+            find.0
         );
-        assert!(look.0.contains("s.found <= 7"), "{}", look.0);
+        assert!(find.0.contains("s.found <= 7"), "{}", find.0);
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Who is alive, who takes care of which lanes, and which destinations take nothing now.
+//! Heartbeats, leases of lane ranges, and paused destinations.
 //!
-//! What is said often and changes little is one query by the simple protocol: an idle worker is judged by them.
+//! What an idle worker runs often is one query by the simple protocol.
 //!
-//! **If we die here** the lanes are free when their lease has ended.
+//! **If we die here** the lanes are free when their lease expires.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::operate::WorkerRecord;
 use crate::store::{LaneRequest, Range, StoreError};
 use pillarbox::text::error_text;
 
-/// How often a worker looks again when somebody else was quicker, or when ranges were made or divided.
-const LOOKS: usize = 5;
+/// How often a worker reads the ranges again, after another worker changed them or after ranges were created or divided.
+const TRIES: usize = 5;
 
-/// Runs a statement that says something and answers nothing, on the connection apart.
-pub(super) async fn say(inner: Arc<Inner>, statement: Statement) -> Result<(), StoreError> {
-    let said = sqlx::raw_sql(statement.safe()).execute(&inner.apart()).await;
-    said.map_err(store_error)?;
+/// Runs a statement without a result on the separate connection.
+pub(super) async fn execute(inner: Arc<Inner>, statement: Statement) -> Result<(), StoreError> {
+    let done = sqlx::raw_sql(statement.safe()).execute(&inner.apart()).await;
+    done.map_err(store_error)?;
     Ok(())
 }
 
@@ -33,8 +33,8 @@ pub(super) async fn lease_lanes(
     mut request: LaneRequest,
 ) -> Result<Vec<Range>, StoreError> {
     let mut seen = BTreeMap::new();
-    for _ in 0..LOOKS {
-        seen = find(&inner, &request.namespaces).await?;
+    for _ in 0..TRIES {
+        seen = read(&inner, &request.namespaces).await?;
         let steps: Vec<(&String, Step)> = seen
             .iter()
             .map(|(name, lanes)| (name, lanes.step(name, &request)))
@@ -45,8 +45,8 @@ pub(super) async fn lease_lanes(
         if let Some(written) = write(&inner, &request, &steps).await? {
             return Ok(after(&seen, &written, request.worker));
         }
-        // What was given up is free now, and may come back to us.
-        request.give_up.clear();
+        // The released ranges are free now, and may be leased again.
+        request.release.clear();
     }
     Ok(seen
         .iter()
@@ -54,7 +54,7 @@ pub(super) async fn lease_lanes(
         .collect())
 }
 
-/// What is ours after these were written.
+/// This worker's ranges after these changes.
 fn after(
     seen: &BTreeMap<String, Namespace>,
     written: &BTreeMap<String, BTreeMap<u16, Change>>,
@@ -74,7 +74,7 @@ fn after(
     ours
 }
 
-async fn find(inner: &Inner, namespaces: &[String]) -> Result<BTreeMap<String, Namespace>, StoreError> {
+async fn read(inner: &Inner, namespaces: &[String]) -> Result<BTreeMap<String, Namespace>, StoreError> {
     let mut seen: BTreeMap<String, Namespace> = namespaces
         .iter()
         .map(|name| (name.clone(), Namespace::default()))
@@ -99,7 +99,7 @@ async fn find(inner: &Inner, namespaces: &[String]) -> Result<BTreeMap<String, N
 }
 
 fn range(row: &PgRow, number: i32, owner: Option<Uuid>) -> Result<Seen, sqlx::Error> {
-    // The table's own checks keep them between 0 and 4096.
+    // The table's check constraints keep them between 0 and 4096.
     let small = |number: i32| u16::try_from(number).unwrap_or_default();
     Ok(Seen {
         number: small(number),
@@ -114,7 +114,7 @@ fn range(row: &PgRow, number: i32, owner: Option<Uuid>) -> Result<Seen, sqlx::Er
 
 type Written = BTreeMap<String, BTreeMap<u16, Change>>;
 
-/// Does these steps, in one transaction. Says what was written if that is all there was to do.
+/// Writes these steps in one transaction. Returns the changes if no further step is needed.
 async fn write(
     inner: &Inner,
     request: &LaneRequest,
@@ -127,7 +127,7 @@ async fn write(
         let (statement, ranges) = match step {
             Step::Create(ranges) => (&inner.sql.create_lanes, *ranges),
             Step::Divide(ranges) => (&inner.sql.divide_lanes, *ranges),
-            Step::GiveUp(changes) | Step::Write(changes) => {
+            Step::Release(changes) | Step::Write(changes) => {
                 is_done &= matches!(step, Step::Write(_));
                 let changes = changes.iter().map(|change| (change.was.number, change.clone()));
                 written.insert((*name).clone(), changes.collect());
@@ -142,7 +142,7 @@ async fn write(
         done.map_err(store_error)?;
     }
     let all: usize = written.values().map(BTreeMap::len).sum();
-    if all > 0 && share(inner, &mut transaction, request, &written).await? != all {
+    if all > 0 && write_changes(inner, &mut transaction, request, &written).await? != all {
         transaction.rollback().await.map_err(store_error)?;
         return Ok(None);
     }
@@ -150,8 +150,8 @@ async fn write(
     Ok(Some(written).filter(|_| is_done))
 }
 
-/// Writes these where the ranges are as they were seen. Says how many were.
-async fn share(
+/// Writes the changes of ranges that are still as they were read. Returns how many were written.
+async fn write_changes(
     inner: &Inner,
     transaction: &mut Transaction,
     request: &LaneRequest,

@@ -1,7 +1,6 @@
-//! Chooses the rows of a claim, in the order in which they are taken.
+//! Chooses the rows of a claim, in the order in which they are claimed.
 //!
-//! Backlog by backlog, one or two statements each; none of them reads rows that it cannot take, but for the first of
-//! each key.
+//! One or two statements per backlog. They read only rows that can be claimed, and the first row of each key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,14 +14,14 @@ use super::expired::{Search, expired};
 use super::{column_limit, decode, row_limit};
 use crate::store::{Backlog, ClaimRequest, Share, Take};
 
-/// How many keys of a backlog a claim looks at before it leaves the others to the next one. A key costs a few
-/// microseconds, whatever waits behind it.
+/// How many keys of a backlog a claim reads; the next claim continues there. A key costs a few microseconds, however many
+/// rows it has.
 const STEPS: usize = 1_000;
 
-/// Among how many rows the turns of the tenants are dealt.
+/// How many rows are read to give each tenant its share.
 const FAIR_WINDOW: usize = 5_000;
 
-/// A row that may be taken.
+/// A row that may be claimed.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) rowno: i64,
@@ -92,9 +91,9 @@ async fn free(
         .collect()
 }
 
-/// The namespaces whose lane is this worker's.
+/// The namespaces whose lane this worker owns.
 async fn owned(tx: &mut SqliteConnection, worker: Uuid) -> Result<BTreeSet<String>, sqlx::Error> {
-    let rows = sqlx::query(include_str!("sql/owned.sql"))
+    let rows = sqlx::query(include_str!("sql/owned_namespaces.sql"))
         .bind(worker.to_string())
         .fetch_all(tx)
         .await?;
@@ -105,8 +104,8 @@ async fn owned(tx: &mut SqliteConnection, worker: Uuid) -> Result<BTreeSet<Strin
     Ok(namespaces)
 }
 
-/// The beginnings of about a quarter as many keys as there is room, so that a hot key does not cost a claim for each
-/// row and many keys have their turn.
+/// The first rows of about a quarter as many keys as there is room. So a hot key does not need one claim per row, and many
+/// keys get their turn.
 async fn keyed(
     tx: &mut SqliteConnection,
     share: &Share,
@@ -133,12 +132,12 @@ async fn keyed(
     Ok(chosen)
 }
 
-/// What a walk from key to key found.
+/// The result of stepping from key to key.
 struct Walk {
-    /// Keys of which something can be taken.
+    /// Keys whose first row can be claimed.
     free: Vec<String>,
     last: Option<String>,
-    /// Did it end before the keys did?
+    /// Were there more keys?
     is_cut: bool,
 }
 
@@ -177,7 +176,7 @@ async fn keys(
     Ok(walk)
 }
 
-/// The rows of each key up to the first that cannot be taken.
+/// The rows of each key up to the first that cannot be claimed.
 async fn runs(
     tx: &mut SqliteConnection,
     share: &Share,
@@ -207,15 +206,15 @@ async fn runs(
     Ok(chosen)
 }
 
-/// The destination of a backlog as the indexes know it.
+/// The destination of a backlog as the indexes have it.
 fn destination(backlog: &Backlog) -> &str {
     backlog.destination.as_deref().unwrap_or_default()
 }
 
-/// After which key of a backlog the next claim begins, where the last one left some to it.
+/// The key of a backlog after which the next claim begins.
 ///
-/// A hint that only this process has: one that knows nothing begins with the first key. With one lane it does what
-/// a random first lane does elsewhere.
+/// A hint of this process only. Without it, a claim begins with the first key. SQLite has one lane, so this replaces the
+/// random first lane of the other stores.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Turns(Arc<Mutex<BTreeMap<Backlog, String>>>);
 
@@ -232,7 +231,7 @@ impl Turns {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Backlog, String>> {
-        // A hint is good whoever panicked.
+        // A panic elsewhere does not make the hint wrong.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

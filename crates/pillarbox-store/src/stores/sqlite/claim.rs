@@ -1,9 +1,9 @@
-//! Takes due rows for one worker, and rows whose lease ran out.
+//! Claims due rows for one worker, and rows whose lease expired.
 //!
-//! One transaction that holds the write lock from its beginning, so that nobody else claims, takes a lane over or
-//! writes an earlier row of a key between its statements.
+//! One transaction that holds the write lock from its beginning. So no other connection claims, leases a lane or inserts an
+//! earlier row of a key between its statements.
 //!
-//! **If we die here** the lease ends and the next claim takes the rows. The attempt stays counted.
+//! **If we die here** the lease expires and the next claim takes the rows. The attempt stays counted.
 
 use std::sync::LazyLock;
 
@@ -34,7 +34,7 @@ pub(super) async fn claim(
     Ok(claimed)
 }
 
-/// How many of them hold no more bytes than asked for together; one in any case.
+/// How many of them together stay within the limit of bytes; at least one.
 fn fitting(chosen: &[Candidate], max_bytes: usize) -> usize {
     let mut bytes: usize = 0;
     let fits = |candidate: &&Candidate| {

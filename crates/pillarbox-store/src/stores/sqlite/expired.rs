@@ -1,4 +1,4 @@
-//! Chooses rows whose lease ran out, for a claim, and for a sweep that says whether there are any.
+//! Chooses rows whose lease expired, for a claim, and for a sweep that reports whether there are any.
 
 use serde_json::json;
 use sqlx::sqlite::SqliteRow;
@@ -9,10 +9,10 @@ use super::choose::Candidate;
 use super::{column_limit, decode, row_limit, scope_json};
 use crate::store::{ClaimRequest, Scope, SweepRequest};
 
-/// How many of them are looked at.
+/// How many of them are read.
 const WINDOW: usize = 1_000;
 
-/// Whose leases ran out, and for whom.
+/// Which expired rows, and for which worker.
 pub(super) struct Search<'a> {
     worker: Uuid,
     scope: &'a Scope,
@@ -42,7 +42,7 @@ impl<'a> From<&'a SweepRequest> for Search<'a> {
     }
 }
 
-/// Rows whose lease ran out: those that want to be alone, or the others.
+/// Rows whose lease expired: lone suspects, or the others.
 pub(super) async fn expired(
     tx: &mut SqliteConnection,
     search: &Search<'_>,
@@ -66,16 +66,16 @@ pub(super) async fn expired(
     Ok(in_turn(expired?, limit))
 }
 
-/// A row whose lease ran out.
+/// A row whose lease expired.
 #[derive(Debug)]
 struct Expired {
     candidate: Candidate,
     seq: i64,
     destination: String,
     namespace: String,
-    /// If it keeps to its place among the others of its key.
+    /// Its key, if it keeps the order of it.
     key: Option<String>,
-    /// How many rows of its key must be taken before it.
+    /// How many rows of its key must be claimed before it.
     earlier: usize,
 }
 
@@ -100,7 +100,7 @@ impl Expired {
     }
 }
 
-/// Those of which nothing earlier stays behind. They come in the order of `seq`.
+/// The rows without an earlier row of their key that is left out, by `seq`.
 fn in_turn(expired: Vec<Expired>, limit: usize) -> Vec<Candidate> {
     let mut taken: Vec<Expired> = Vec::new();
     for row in expired {

@@ -1,6 +1,6 @@
-//! Finds backlogs in which something may be due, and rows that wait for something other than time.
+//! Finds backlogs that may have due rows, and parked rows.
 //!
-//! A look reads and takes no lock: in a file with the WAL journal it stops nobody and waits for nobody.
+//! It only reads. In WAL mode it neither blocks writers nor waits for them.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -24,7 +24,7 @@ pub(super) async fn find(
         .bind(destination)
         .bind(namespace)
         .bind(scope_json(&scope))
-        // One more than asked for says whether there are more.
+        // One more than the limit shows whether there are more.
         .bind(row_limit(limit.saturating_add(1)))
         .fetch_all(&readers)
         .await?;
@@ -80,7 +80,7 @@ pub(super) async fn parked(
     rows.iter().map(decode::stub).collect()
 }
 
-/// How such rows are let go.
+/// The statement that unparks such rows.
 pub(super) fn unpark(what: Parked) -> &'static str {
     match what {
         Parked::Unrouted => include_str!("sql/unpark_unrouted.sql"),

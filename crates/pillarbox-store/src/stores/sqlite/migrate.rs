@@ -1,7 +1,6 @@
-//! Brings the schema to the version that this program knows.
+//! Migrates the schema to the version of this program.
 //!
-//! Everything happens in one transaction that holds the file's write lock: of two processes that migrate
-//! at once the second waits, and finds nothing to do.
+//! One transaction holds the file's write lock. If two processes migrate at once, the second waits and finds nothing to do.
 //!
 //! **If we die here** the schema is as it was.
 
@@ -19,13 +18,12 @@ const MIGRATIONS: [Migration; 1] = [Migration {
     sql: include_str!("migrations/0001_outbox.sql"),
 }];
 
-/// All migrations, in their order: what `migrate` runs, to be read before.
+/// All migrations, in order.
 pub fn migrations() -> &'static [Migration] {
     &MIGRATIONS
 }
 
-/// All migrations as one script for the `sqlite3` shell, for people who do not let programs change their
-/// schema.
+/// All migrations as one script for the `sqlite3` shell, if a DBA reviews schema changes.
 pub fn script() -> String {
     let mut script = format!("begin immediate;\n\n{};\n", MIGRATIONS_TABLE.trim_end());
     for Migration { version, name, sql } in migrations() {
@@ -36,13 +34,13 @@ pub fn script() -> String {
     script + "\ncommit;\n"
 }
 
-/// What this program was written for.
+/// The version that this program needs.
 fn known() -> i32 {
     MIGRATIONS.last().map_or(0, |migration| migration.version)
 }
 
 impl Sqlite {
-    /// Runs the migrations that the file has not seen. Safe to run again, and by many at once.
+    /// Runs the migrations that the file does not have. Safe to run again, and by several processes at once.
     ///
     /// # Errors
     /// When the schema is newer than this program, or the file cannot be written.
@@ -74,7 +72,7 @@ impl Sqlite {
     }
 }
 
-/// Changes nothing where the schema is newer; the caller sees it in `from`.
+/// Changes nothing if the schema is newer; the caller sees it in `from`.
 async fn migrate(writer: SqlitePool) -> Result<Migrated, sqlx::Error> {
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
     sqlx::query(MIGRATIONS_TABLE).execute(&mut *tx).await?;
@@ -101,7 +99,7 @@ async fn apply(connection: &mut SqliteConnection, migration: &Migration) -> Resu
     tracing::info!(
         version = migration.version,
         name = migration.name,
-        "migrated the outbox"
+        "schema migrated"
     );
     Ok(())
 }

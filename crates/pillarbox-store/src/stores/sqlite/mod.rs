@@ -1,19 +1,18 @@
 //! The SQLite store: an outbox in a file, beside the tables of an application on the same machine.
 //!
-//! One connection writes, each time in one `BEGIN IMMEDIATE` transaction, so that it waits for its turn
-//! instead of failing half-way; a few others read. Producers, in this process or another, open the same
-//! file on their own and enqueue in their own transactions with an [`Outbox`](crate::Outbox).
+//! One connection writes, each time in one `BEGIN IMMEDIATE` transaction. So it waits for the write lock first, instead of
+//! failing half-way. A few other connections read. Producers, in this process or another, open the same file and enqueue in
+//! their own transactions with an [`Outbox`](crate::Outbox).
 //!
-//! **The file is the user's.** A new one gets the WAL journal, in which readers and a writer do not stop
-//! each other. One that exists keeps the journal it has; if that is not WAL, a warning says so once and
-//! what to do. Nothing is written that a power cut could take back: `synchronous` is FULL.
+//! **The file belongs to the user.** A new file gets the WAL journal, in which readers and the writer do not block each other.
+//! An existing file keeps its journal mode. If that is not WAL, one warning says what to do. A power cut loses no commit:
+//! `synchronous` is FULL.
 //!
-//! **The clock** is the machine's own. Put forwards, it ends leases early, and `claim_id` keeps the old
-//! holder out. Put backwards, it makes leases and retries last longer by as much; what is new does not
-//! wait, for a fresh row is due whatever the clock says; and a lease that ends further away than any can
-//! be given ([`MAX_LEASE`]) is ended by the next sweep.
+//! **The clock** is the machine's own. If it is set forward, leases expire early, and `claim_id` keeps the old holder out. If
+//! it is set back, leases and retries last that much longer. Fresh rows are due without a clock, so they do not wait. The
+//! next sweep shortens a lease that is longer than any lease can be ([`MAX_LEASE`]).
 //!
-//! **If we die here** SQLite rolls back what was not committed, and leases run out.
+//! **If we die here** SQLite rolls back uncommitted changes, and leases expire.
 
 mod choose;
 mod claim;
@@ -50,10 +49,10 @@ use pillarbox::event::Delivery;
 use pillarbox::internal::sqlite::{ids_json, store_error};
 pub use pillarbox::sqlite::{begin, begin_on};
 
-/// The longest lease that is given, whatever is asked for.
+/// The longest lease.
 pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The longest wait that is written down; a date past the year 9999 is none to SQLite.
+/// The longest wait. SQLite knows no date after the year 9999.
 const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// An outbox in a SQLite file. Clones share its connections.
@@ -66,8 +65,8 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Runs to its end even if the caller goes away: a database future that is dropped half-way can
-    /// leave its connection inside a transaction, and the pool hands it on.
+    /// Runs an operation to its end even if the caller is dropped. A database future that is dropped half-way can leave its
+    /// connection inside a transaction, and the pool would reuse it.
     #[expect(
         clippy::disallowed_methods,
         reason = "a statement ends even if its caller is dropped"
@@ -188,14 +187,14 @@ impl Store for Sqlite {
     }
 }
 
-/// A wait as SQLite's date functions take it, rounded up to their milliseconds: due times hold.
+/// A wait for SQLite's date functions, rounded up to milliseconds, so that no row is due too early.
 fn later(wait: Duration) -> String {
     let wait = wait.min(MAX_WAIT);
     let millis = wait.as_nanos().div_ceil(1_000_000);
     format!("+{}.{:03} seconds", millis / 1_000, millis % 1_000)
 }
 
-/// The same into the past.
+/// A time in the past, in the same form.
 fn earlier(wait: Duration) -> String {
     later(wait).replacen('+', "-", 1)
 }
@@ -205,12 +204,12 @@ fn scope_json(scope: &Scope) -> Option<String> {
     scope.names().map(|names| serde_json::json!(names).to_string())
 }
 
-/// A number of rows as a LIMIT, with room for sums.
+/// A number of rows as a LIMIT, small enough for sums.
 fn row_limit(rows: usize) -> i32 {
     i32::try_from(rows).unwrap_or(i32::MAX)
 }
 
-/// A count as the column holds it; the largest stands for no limit.
+/// A count for its column; the largest means no limit.
 fn column_limit(attempts: u32) -> i32 {
     i32::try_from(attempts).unwrap_or(i32::MAX)
 }

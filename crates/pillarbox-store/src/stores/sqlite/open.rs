@@ -1,6 +1,6 @@
-//! Opens the file, and leaves its journal as it is.
+//! Opens the file, and keeps its journal mode.
 //!
-//! **If we die here** an empty file may be left behind, with the WAL journal and nothing in it.
+//! **If we die here** an empty file with the WAL journal may be left.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -16,10 +16,10 @@ use crate::store::StoreError;
 /// How a file is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Make the file if there is none.
+    /// Create the file if it does not exist.
     pub create_if_missing: bool,
-    /// How long a writer waits for its turn: another process may be committing a large transaction, or the disk may
-    /// stall. Half a minute unless said otherwise.
+    /// How long a writer waits for the write lock, 30 s by default. Another process may be committing a large transaction,
+    /// or the disk may stall.
     pub busy_timeout: Duration,
     /// How many connections read.
     pub readers: u32,
@@ -35,11 +35,11 @@ impl Default for Options {
     }
 }
 
-/// How an application opens the same file for its own transactions: a path, or a URL that begins with
-/// `sqlite:`. The journal mode is left alone.
+/// The options with which an application opens the same file: a path, or a URL that begins with `sqlite:`. They keep the
+/// journal mode.
 ///
 /// # Errors
-/// When the URL cannot be read, or means a database in memory, which no second connection would see.
+/// When the URL is invalid, or names a database in memory, which other connections cannot see.
 pub fn connect_options(path_or_url: &str, options: &Options) -> Result<SqliteConnectOptions, StoreError> {
     let connect = if path_or_url.starts_with("sqlite:") {
         SqliteConnectOptions::from_str(path_or_url).map_err(|error| StoreError::Other(error.to_string()))?
@@ -56,7 +56,7 @@ pub fn connect_options(path_or_url: &str, options: &Options) -> Result<SqliteCon
     Ok(connect
         .create_if_missing(create)
         .busy_timeout(options.busy_timeout)
-        // In WAL mode NORMAL may lose the last commits in a power cut, and a commit is a promise.
+        // In WAL mode, NORMAL may lose the last commits in a power cut.
         .synchronous(SqliteSynchronous::Full))
 }
 
@@ -64,7 +64,7 @@ impl Sqlite {
     /// Opens an outbox: a path, or a URL that begins with `sqlite:`. Migrates nothing.
     ///
     /// # Errors
-    /// When the file cannot be opened, or is no SQLite database.
+    /// When the file cannot be opened, or is not a SQLite database.
     pub async fn open(path_or_url: &str, options: Options) -> Result<Self, StoreError> {
         let connect = connect_options(path_or_url, &options)?;
         let path = connect.get_filename().display().to_string();
@@ -87,7 +87,7 @@ impl Sqlite {
         })
     }
 
-    /// Opens an outbox in the file at this path; made if it is not there.
+    /// Opens an outbox in the file at this path. Creates the file if it does not exist.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -108,11 +108,10 @@ impl Sqlite {
         self.apart(async move { journal_mode(&readers).await }).await
     }
 
-    /// Switches the file to the WAL journal, for good and for everyone who opens it. Only because
-    /// somebody asked for it.
+    /// Switches the file to the WAL journal, permanently and for every program that opens it. Called only by an operator.
     ///
     /// # Errors
-    /// When another connection is using the file: the switch needs it for itself.
+    /// When another connection uses the file. The switch needs exclusive access.
     pub async fn use_wal(&self) -> Result<(), StoreError> {
         let writer = self.writer.clone();
         let mode = self.apart(async move { switch_to_wal(&writer).await }).await?;
@@ -125,14 +124,14 @@ impl Sqlite {
         )))
     }
 
-    /// Closes all connections, after what is under way.
+    /// Closes all connections, after running operations.
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
     }
 }
 
-/// A file that is new is ours to arrange; any other stays as it is.
+/// Sets the journal of a new file. An existing file keeps its own.
 async fn settle_journal(writer: &SqlitePool, path: &str) -> Result<(), sqlx::Error> {
     let things: i64 = sqlx::query_scalar("select count(*) from sqlite_master")
         .fetch_one(writer)

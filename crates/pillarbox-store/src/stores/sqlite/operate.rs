@@ -1,4 +1,4 @@
-//! What people ask of the outbox.
+//! What operators do with the outbox.
 
 use std::sync::LazyLock;
 
@@ -133,7 +133,7 @@ async fn stats(readers: SqlitePool, scope: Scope) -> Result<Stats, sqlx::Error> 
 
 async fn list(readers: SqlitePool, filter: Filter) -> Result<Vec<Record>, sqlx::Error> {
     let limit = if filter.limit == 0 { 50 } else { filter.limit };
-    // A status is written out, not bound: a partial index serves only what the statement itself says.
+    // The status is a literal. A partial index does not serve a bound value.
     let status = match filter.status {
         None => "",
         Some(Status::Pending) => "and status = 'pending'",

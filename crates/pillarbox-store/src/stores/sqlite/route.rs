@@ -1,6 +1,6 @@
-//! Writes down where claimed rows go, and makes siblings.
+//! Writes the destinations of claimed rows, and inserts siblings.
 //!
-//! **If we die here** all of a family is there, or none but the row itself.
+//! **If we die here** the whole family is written, or only the row itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ use pillarbox::internal::envelope::with_columns;
 
 static SIBLINGS: LazyLock<String> = LazyLock::new(|| with_columns(include_str!("sql/route_siblings.sql")));
 
-/// One member with the row that it comes from.
+/// One member, with its row.
 struct Place<'a> {
     routing: &'a Routing,
     member: &'a Member,
@@ -23,7 +23,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// A row that goes to one place, and may go now, learns it when it is settled.
+    /// A row with one destination that need not wait is left as it is. Its settlement writes the destination.
     fn is_written(&self, waits: bool) -> bool {
         waits || self.routing.members.len() > 1
     }
@@ -60,7 +60,7 @@ pub(super) async fn route(
             _ => siblings.push(place.as_json(*waits)),
         }
     }
-    // The siblings are copies of the row as it was claimed, and so come first.
+    // Siblings first: they are copies of the row as it was claimed.
     write(&mut tx, &SIBLINGS, siblings).await?;
     write(&mut tx, include_str!("sql/route_first.sql"), first).await?;
     tx.commit().await?;
@@ -82,7 +82,7 @@ fn places(routing: &Routing) -> impl Iterator<Item = Place<'_>> {
     routing.members.iter().enumerate().map(place)
 }
 
-/// The members whose row is held, and whether each has to wait.
+/// The members whose row is held, and whether each must wait.
 async fn held(
     tx: &mut SqliteConnection,
     worker: Uuid,

@@ -1,4 +1,4 @@
-//! Lists sagas for people, and asks for what they want.
+//! Lists sagas, and enqueues the requests of operators to them.
 
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row, SqlitePool};
@@ -12,7 +12,7 @@ use pillarbox::saga::{Ask, Asked, MOST_LINES, SagaFilter, SagaLine, SagaRecord, 
 const RECORD: &str = include_str!("sql/saga_record.sql");
 
 pub(super) async fn list(readers: SqlitePool, filter: SagaFilter) -> Result<Vec<SagaRecord>, sqlx::Error> {
-    // A status is written out, not bound: a partial index serves only what the statement itself says.
+    // The status is a literal. A partial index does not serve a bound value.
     let status = match filter.status {
         None => "",
         Some(Status::Running) => "and status = 'running'",
@@ -20,7 +20,7 @@ pub(super) async fn list(readers: SqlitePool, filter: SagaFilter) -> Result<Vec<
         Some(Status::Completed) => "and status = 'completed'",
         Some(Status::Compensated) => "and status = 'compensated'",
     };
-    // So is what was not asked for: an index serves no condition that may be void.
+    // Conditions that are not needed are left out. An index does not serve a condition that may be null.
     let name = filter.name.as_ref().map_or("", |_| "and name = ?2");
     let id = filter.id.as_ref().map_or("", |_| "and id = ?3");
     let sql = format!("{RECORD} where seq < ?1 {status} {name} {id} order by seq desc limit ?4");

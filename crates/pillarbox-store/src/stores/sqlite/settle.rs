@@ -1,6 +1,6 @@
-//! Writes outcomes down, and extends leases. Both only for rows that are still held.
+//! Writes verdicts, and renews leases. Both only for rows that are still held.
 //!
-//! **If we die here** the row stays in processing and its lease runs out: the event may be sent again.
+//! **If we die here** the row stays in processing until its lease expires. The event may be sent again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(super) async fn renew(
     lost(held.iter().map(|(id, _)| *id), &renewed)
 }
 
-/// Those that did not come back.
+/// The rows that were not written.
 fn lost(given: impl Iterator<Item = Uuid>, held: &[SqliteRow]) -> Result<Vec<Uuid>, sqlx::Error> {
     let mut kept = BTreeSet::new();
     for row in held {
@@ -74,7 +74,7 @@ fn as_json(settlement: &Settlement) -> Value {
         Verdict::Retry { after, reason } => ("retry", *after, Some(error_text(reason))),
         Verdict::Release { after, reason } => ("release", *after, reason.as_deref().map(error_text)),
         Verdict::Delete => ("delete", Duration::ZERO, None),
-        // A lease of nobody, and so no longer than a lease can be.
+        // A lease that no worker holds, and not longer than a lease can be.
         Verdict::Suspect { after, reason } => ("suspect", (*after).min(MAX_LEASE), Some(error_text(reason))),
     };
     json!({

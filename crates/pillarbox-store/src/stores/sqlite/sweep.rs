@@ -1,6 +1,6 @@
-//! Makes rows dead that have no attempts left and whose worker did not come back.
+//! Ends rows whose lease expired on the last attempt, and shortens leases that are too long because the clock was set back.
 //!
-//! Says whether there are rows whose lease ran out, so that nobody takes the write lock for nothing. Also ends leases that last too long, because the clock was put back after they were given.
+//! It also reports whether there are suspects, so that a claim takes the write lock only if there are.
 //!
 //! **If we die here** the next sweep finds them again.
 
@@ -14,7 +14,7 @@ use crate::store::{SweepRequest, Swept};
 pub(super) async fn sweep(writer: SqlitePool, request: SweepRequest) -> Result<Swept, sqlx::Error> {
     let scope = scope_json(&request.scope);
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
-    sqlx::query(include_str!("sql/mend_leases.sql"))
+    sqlx::query(include_str!("sql/cap_leases.sql"))
         .bind(later(request.grace))
         .bind(&scope)
         .execute(&mut *tx)

@@ -1,6 +1,6 @@
-//! Who is alive, and who takes care of which lane. SQLite has one lane a namespace, and so one range.
+//! Heartbeats, and leases of lanes. SQLite has one lane per namespace, and so one range.
 //!
-//! **If we die here** the lane is free when its lease has ended.
+//! **If we die here** the lane is free when its lease expires.
 
 use serde_json::json;
 use sqlx::{Row, SqlitePool};
@@ -11,29 +11,29 @@ use crate::operate::WorkerRecord;
 use crate::store::{Heartbeat, LANES, LaneRequest, Range};
 
 pub(super) async fn lease_lanes(writer: SqlitePool, request: LaneRequest) -> Result<Vec<Range>, sqlx::Error> {
-    if request.namespaces.is_empty() && request.give_up.is_empty() {
-        return Ok(Vec::new()); // nothing to take care of: no need to take the write lock
+    if request.namespaces.is_empty() && request.release.is_empty() {
+        return Ok(Vec::new()); // nothing to lease: the write lock is not needed
     }
     let worker = request.worker.to_string();
     let namespaces = json!(request.namespaces).to_string();
     let lease = later(request.lease.min(MAX_LEASE));
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
-    if !request.give_up.is_empty() {
-        let given_up: Vec<&str> = request
-            .give_up
+    if !request.release.is_empty() {
+        let released: Vec<&str> = request
+            .release
             .iter()
             .map(|range| range.namespace.as_str())
             .collect();
-        sqlx::query(include_str!("sql/lanes_given_up.sql"))
+        sqlx::query(include_str!("sql/release_lanes.sql"))
             .bind(&worker)
-            .bind(json!(given_up).to_string())
+            .bind(json!(released).to_string())
             .execute(&mut *tx)
             .await?;
     }
-    // What is ours is kept before anything is taken: a lane that we are to leave is not taken again.
+    // Renew before lease: a lane that this worker is leaving must not be leased again.
     for sql in [
-        include_str!("sql/lanes_kept.sql"),
-        include_str!("sql/lanes_taken.sql"),
+        include_str!("sql/renew_lanes.sql"),
+        include_str!("sql/lease_lanes.sql"),
     ] {
         sqlx::query(sql)
             .bind(&worker)
@@ -42,13 +42,14 @@ pub(super) async fn lease_lanes(writer: SqlitePool, request: LaneRequest) -> Res
             .execute(&mut *tx)
             .await?;
     }
-    let mine = sqlx::query(include_str!("sql/lanes_mine.sql"))
+    let leased = sqlx::query(include_str!("sql/leased_lanes.sql"))
         .bind(&worker)
         .bind(&namespaces)
         .fetch_all(&mut *tx)
         .await?;
     tx.commit().await?;
-    mine.iter()
+    leased
+        .iter()
         .map(|row| {
             Ok(Range {
                 namespace: decode::text(row, "namespace")?.unwrap_or_default(),
@@ -60,21 +61,21 @@ pub(super) async fn lease_lanes(writer: SqlitePool, request: LaneRequest) -> Res
         .collect()
 }
 
-pub(super) async fn heartbeat(writer: SqlitePool, said: Heartbeat) -> Result<(), sqlx::Error> {
+pub(super) async fn heartbeat(writer: SqlitePool, heartbeat: Heartbeat) -> Result<(), sqlx::Error> {
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
     sqlx::query(include_str!("sql/heartbeat.sql"))
-        .bind(said.worker.to_string())
-        .bind(said.host)
-        .bind(said.version)
-        .bind(scope_json(&said.scope))
-        .bind(later(said.ttl.min(MAX_LEASE)))
-        .bind(count(said.claimed))
-        .bind(count(said.delivered))
-        .bind(count(said.failed))
+        .bind(heartbeat.worker.to_string())
+        .bind(heartbeat.host)
+        .bind(heartbeat.version)
+        .bind(scope_json(&heartbeat.scope))
+        .bind(later(heartbeat.ttl.min(MAX_LEASE)))
+        .bind(count(heartbeat.claimed))
+        .bind(count(heartbeat.delivered))
+        .bind(count(heartbeat.failed))
         .execute(&mut *tx)
         .await?;
-    sqlx::query(include_str!("sql/forget_workers.sql"))
+    sqlx::query(include_str!("sql/prune_workers.sql"))
         .execute(&mut *tx)
         .await?;
     tx.commit().await
@@ -86,7 +87,7 @@ pub(super) async fn deregister(writer: SqlitePool, worker: Uuid) -> Result<(), s
         .bind(worker.to_string())
         .execute(&mut *tx)
         .await?;
-    sqlx::query(include_str!("sql/lanes_given_up.sql"))
+    sqlx::query(include_str!("sql/release_lanes.sql"))
         .bind(worker.to_string())
         .bind(None::<String>)
         .execute(&mut *tx)

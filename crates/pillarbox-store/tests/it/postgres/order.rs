@@ -26,7 +26,7 @@ async fn lease_lanes(harness: &PostgresHarness, worker: Uuid) -> Vec<Range> {
         namespaces: vec!["shop".into()],
         ranges: None,
         lease: Duration::from_secs(60),
-        give_up: Vec::new(),
+        release: Vec::new(),
     };
     harness.store.lease_lanes(&request).await.expect("lanes")
 }
@@ -131,11 +131,11 @@ async fn taking_lanes_over_waits_for_a_claim_that_is_under_way() {
             namespaces: vec!["shop".into()],
             ranges: None,
             lease: Duration::from_secs(60),
-            give_up: Vec::new(),
+            release: Vec::new(),
         };
         tokio::spawn(async move { store.lease_lanes(&request).await.expect("lanes") })
     };
-    until_waiting(&harness, "Writes down who takes care of ranges").await;
+    until_waiting(&harness, "Leases, renews and releases lane ranges").await;
     assert!(!heir.is_finished());
     claiming.commit().await.expect("the claim ends");
     assert_eq!(heir.await.expect("no panic").len(), 32);

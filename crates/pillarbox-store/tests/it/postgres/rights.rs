@@ -134,7 +134,7 @@ async fn keep_lanes(store: &Postgres, worker: Uuid) {
         namespaces: vec!["shop".into()],
         ranges: Some(ranges),
         lease: Duration::from_secs(60),
-        give_up: Vec::new(),
+        release: Vec::new(),
     };
     assert_eq!(
         store.lease_lanes(&lanes(2)).await.expect("may take lanes").len(),

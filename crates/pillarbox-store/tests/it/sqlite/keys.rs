@@ -32,13 +32,13 @@ fn backlog() -> Backlog {
     }
 }
 
-async fn lease_lanes(store: &Sqlite, worker: Uuid, give_up: Vec<Range>) -> Vec<Range> {
+async fn lease_lanes(store: &Sqlite, worker: Uuid, release: Vec<Range>) -> Vec<Range> {
     let request = LaneRequest {
         worker,
         namespaces: vec!["shop".into()],
         ranges: Some(32),
         lease: LEASE,
-        give_up,
+        release,
     };
     store.lease_lanes(&request).await.expect("lanes")
 }

@@ -154,7 +154,7 @@ const STATEMENTS: [(&str, &str); 24] = statements! {
     "../../../src/stores/sqlite/sql/":
     "find" "choose_free" "choose_fair" "choose_keys" "choose_runs" "choose_expired"
     "claim" "route_members" "route_siblings" "route_first" "settle" "settle_delete"
-    "renew" "sweep" "mend_leases" "parked_unrouted" "parked_blocking" "unpark_unrouted"
+    "renew" "sweep" "cap_leases" "parked_unrouted" "parked_blocking" "unpark_unrouted"
     "unpark_blocking" "retry" "delete" "skip"
     "blocked" "destinations"
 };

@@ -45,7 +45,7 @@ pub(super) enum Op {
     Share {
         worker: u128,
         lease: Duration,
-        give_up: bool,
+        release: bool,
     },
     Beat {
         worker: u128,
@@ -105,7 +105,7 @@ pub(super) fn begin() -> (Op, time::Duration) {
     let share = Op::Share {
         worker: 1,
         lease: Duration::from_secs(250),
-        give_up: false,
+        release: false,
     };
     (share, MOMENT)
 }
@@ -124,8 +124,8 @@ pub(super) fn ops() -> impl Strategy<Value = Op> {
         4 => (worker(), waits(), any::<bool>()).prop_map(|(worker, grace, shop_only)| Op::Sweep {
             worker, grace, shop_only
         }),
-        6 => (worker(), waits(), weighted(0.3, Just(()))).prop_map(|(worker, lease, give_up)| Op::Share {
-            worker, lease, give_up: give_up.is_some()
+        6 => (worker(), waits(), weighted(0.3, Just(()))).prop_map(|(worker, lease, release)| Op::Share {
+            worker, lease, release: release.is_some()
         }),
         2 => (worker(), waits()).prop_map(|(worker, ttl)| Op::Beat { worker, ttl }),
         1 => worker().prop_map(Op::Leave),

@@ -187,13 +187,13 @@ impl<'a> Pair<'a> {
             Op::Share {
                 worker,
                 lease,
-                give_up,
+                release,
             } => Call::Share(LaneRequest {
                 worker: Uuid::from_u128(*worker),
                 namespaces: vec!["shop".into(), "till".into()],
                 ranges: Some(1),
                 lease: *lease,
-                give_up: if *give_up { everything() } else { Vec::new() },
+                release: if *release { everything() } else { Vec::new() },
             }),
             Op::Beat { worker, ttl } => Call::Beat(Uuid::from_u128(*worker), *ttl),
             Op::Leave(worker) => Call::Leave(Uuid::from_u128(*worker)),

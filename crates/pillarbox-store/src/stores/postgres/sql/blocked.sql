@@ -1,9 +1,9 @@
--- Keys that do not go on because their first unfinished row failed or is dead, oldest first.
+-- Blocked keys: their first unfinished row failed or is dead. Oldest first.
 -- $1 namespaces, or null for all   $2 how many   $3 up to how many rows behind a head are counted
--- Index: outbox_events_blocking, then outbox_events_keyed; looks at 10,000 failures at the most.
+-- Index: outbox_events_blocking, then outbox_events_keyed. Reads at most 10,000 failures.
 --
--- A head that knows no destination yet holds up every destination: the first thousand that have rows with a key are
--- asked, by name.
+-- A head without a destination blocks its key at every destination. The first thousand destinations that have rows with a
+-- key are checked, by name.
 with recursive name as (
   select ''::text collate "C" as name, 0 as step
   union all

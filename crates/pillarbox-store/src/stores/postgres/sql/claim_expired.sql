@@ -1,6 +1,6 @@
--- Claims rows whose lease ran out. /*expired*/ is expired.sql, with its parameters; /*delivery*/ is delivery.sql.
--- $8 claim id   $9 lease   $10 bytes at the most, or one row
--- Locks: the chosen rows for update. A row that another holds locked is skipped and ends the run of its key.
+-- Claims rows whose lease expired. /*expired*/ is expired.sql, with its parameters; /*delivery*/ is delivery.sql.
+-- $8 claim id   $9 lease   $10 bytes at most, or one row
+-- Locks: the chosen rows for update. A row locked by others is skipped and ends the run of its key.
 /*expired*/
 , locked as materialized (
   select e.id from pillarbox.outbox_events e

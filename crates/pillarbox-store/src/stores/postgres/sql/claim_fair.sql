@@ -1,11 +1,11 @@
--- Claims due rows without a lane for one worker, tenant by tenant: whoever has many waits for whoever has few.
+-- Claims due rows without a lane for one worker, with a fair share for every tenant.
 -- $1 worker   $2 claim id   $3 lease   $4 destinations ('' for none yet)   $5 namespaces   $6 how many of each
--- $7 attempts of a row that does not say   $8 bytes at the most, or one row
+-- $7 the default limit of attempts   $8 bytes at most, or one row
 -- Locks: the chosen rows only; rows locked by others are skipped.
--- Index: outbox_events_fair, which only those have who asked for it; then the primary key.
+-- Index: outbox_events_fair, which exists only where `fair_by` is set; then the primary key.
 --
--- Steps from tenant to tenant, beginning at a random one (the claim's own id is as good as any), so that more tenants
--- than a claim has room for all get their turn. Rows without a tenant are one tenant.
+-- Steps from tenant to tenant. It begins at a random one, the claim's id, so that all tenants get their share even if a
+-- claim has no room for all of them. Rows without a tenant count as one tenant.
 with recursive share as materialized (
   select *, $2::uuid as start from unnest($4::text[], $5::text[], $6::bigint[]) with ordinality
     as s (destination, namespace, most, turn)
@@ -26,7 +26,7 @@ with recursive share as materialized (
        next_attempt_at, seq
      limit 1)
     union all
-    -- Past the last one, once more from the first; that one may be the tenant whose id is nil.
+    -- After the last tenant, continue with the first, which may have the nil id.
     (select coalesce(tenant_id, '00000000-0000-0000-0000-000000000000'), true, true
      from pillarbox.outbox_events
      where not t.around and status = 'pending' and lane is null

@@ -1,13 +1,13 @@
--- Claims due rows without a lane for one worker, source by source.
+-- Claims due rows without a lane for one worker, backlog by backlog.
 -- $1 worker   $2 claim id   $3 lease   $4 destinations ('' for none yet)   $5 namespaces   $6 how many of each
--- $7 of fresh rows, only from this seq on   $8 attempts of a row that does not say   $9 bytes at the most, or one row
+-- $7 the lowest seq of a fresh row   $8 the default limit of attempts   $9 bytes at most, or one row
 -- Locks: the chosen rows only; rows locked by others are skipped.
--- Index: outbox_events_waiting, outbox_events_fresh; then the place of each row. /*delivery*/ is delivery.sql.
+-- Index: outbox_events_waiting, outbox_events_fresh; then the ctid of each row. /*delivery*/ is delivery.sql.
 --
--- A row that was changed between being seen and being locked has another place than this statement can see: it is left
--- for the next claim.
+-- A row that changes between the read and the lock gets a new ctid, which this statement does not see. The next claim
+-- takes it.
 --
--- Rows that have waited get at most half of a source's room, so that neither they nor fresh rows starve.
+-- Rows that have waited get at most half of a backlog's room, so that neither they nor fresh rows starve.
 with share as materialized (
   select * from unnest($4::text[], $5::text[], $6::bigint[], $7::bigint[]) with ordinality
     as s (destination, namespace, most, floor, turn)

@@ -1,15 +1,15 @@
--- Claims rows with a key from the lanes that this worker takes care of: of a key the unbroken beginning of its
--- unfinished rows, as far as they are pending and due.
+-- Claims rows with a key from the lanes that this worker owns: of each key the first unfinished rows, up to the first
+-- that is not pending and due.
 -- $1 worker   $2 claim id   $3 lease   $4 destinations ('' for none yet)   $5 namespaces   $6 how many of each
--- $7 the lane to begin at   $8 attempts of a row that does not say   $9 bytes at the most, or one row
--- Locks: the ranges of lanes that are claimed from for share, so that nobody takes them over meanwhile (one that is being
--- taken over is skipped, and none is locked if there is nothing to claim); the chosen rows for update. A row that another
--- holds locked is skipped and ends the run of its key.
--- Index: outbox_events_keyed; then the place of each row, which nobody else can change. /*delivery*/ is delivery.sql.
+-- $7 the first lane   $8 the default limit of attempts   $9 bytes at most, or one row
+-- Locks: the lane ranges for share, so that no other worker leases them meanwhile. A range that is being leased is
+-- skipped, and none is locked if there is nothing to claim. Also the chosen rows for update. A row locked by others is
+-- skipped and ends the run of its key.
+-- Index: outbox_events_keyed; then the ctid of each row, which only the owner changes. /*delivery*/ is delivery.sql.
 --
--- Steps from key to key. A key whose first row cannot be taken (in processing, in backoff, dead, exhausted) costs one
--- probe, however many rows are behind it; for a source with a destination a second one finds the first row of the key
--- that knows none yet, which nothing behind it may overtake.
+-- Steps from key to key. A key whose first row cannot be claimed (processing, in backoff, dead, exhausted) costs one
+-- probe, however many rows follow. For a backlog with a destination, a second probe finds the key's first row without
+-- one. No later row may overtake it.
 with recursive share as materialized (
   select * from unnest($4::text[], $5::text[], $6::bigint[]) with ordinality
     as s (destination, namespace, most, turn)
@@ -18,7 +18,7 @@ with recursive share as materialized (
   from pillarbox.lane_ranges
   where owner = $1 and leased_until >= now() and not leaving and namespace = any($5)
 ), segment as materialized (
-  -- From the first lane on and around.
+  -- Begins at the first lane and wraps around.
   select s.turn, part.low, part.high, row_number() over (partition by s.turn order by part.around, part.low) as place
   from share s
   cross join lateral (
@@ -93,12 +93,12 @@ with recursive share as materialized (
     limit k.each
   ) as r
 ), locked as materialized (
-  -- By their places in the table. One that was changed meanwhile is not found there, and is as good as locked.
+  -- By ctid. A row that changed meanwhile is not found, and counts as locked.
   select ctid as version from pillarbox.outbox_events
   where ctid = any(array(select version from run where is_ready))
   for update skip locked
 ), unbroken as (
-  -- By `in`, which is hashed: a join of what the planner takes for one row and one row is a thousand times a thousand.
+  -- By `in`, which is hashed. The planner expects one row on each side, and a join would compare 1,000 rows with 1,000.
   select *, row_number() over (partition by turn order by step, seq) as rank from (
     select turn, step, most, version, seq, size,
       bool_and(version in (select version from locked))

@@ -1,6 +1,6 @@
--- Deletes rows that nobody is working on, and returns them with their events and whether they were delivered.
+-- Deletes rows that are not in flight. Returns each with its event, and whether it was delivered.
 -- $1 ids
--- Locks: the rows, in the order of their ids; waits for a claim that is under way.
+-- Locks: the rows, in the order of their ids; waits for a running claim.
 with chosen as materialized (
   select id from pillarbox.outbox_events
   where id = any($1) and (status <> 'processing' or coalesce(locked_until, '-infinity') < now())

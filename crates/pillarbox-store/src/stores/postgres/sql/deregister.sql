@@ -1,6 +1,6 @@
--- Says that a worker is no more: its lanes are free, and so are the tables that it imported from. By the simple
--- protocol; /*worker*/ is who.
--- Locks: the worker's ranges, in their order; waits for claims from them that are under way.
+-- Deregisters a worker, and ends its leases of lane ranges and adopted tables, so that others take them at once. By the
+-- simple protocol; /*worker*/ is its id.
+-- Locks: the worker's ranges, in their order; waits for running claims from them.
 with mine as materialized (
   select namespace, number from pillarbox.lane_ranges where owner = /*worker*/
   order by namespace, number
@@ -9,7 +9,7 @@ with mine as materialized (
   update pillarbox.lane_ranges l set owner = null, leased_until = null, leaving = false
   from mine m
   where l.namespace = m.namespace and l.number = m.number
-), handed_over as (
+), released as (
   update pillarbox.importers set leased_until = '-infinity' where owner = /*worker*/
 )
 delete from pillarbox.workers where id = /*worker*/

@@ -1,6 +1,6 @@
--- Divides the lanes of a namespace anew, if nobody holds any of them.
--- $1 namespace   $2 into how many ranges
--- Locks: all ranges of the namespace, in their order; waits for claims from them that are under way.
+-- Divides the lanes of a namespace into another number of ranges, if none is leased.
+-- $1 namespace   $2 how many
+-- Locks: all ranges of the namespace, in their order; waits for running claims from them.
 with before as materialized (
   select number, owner is not null and leased_until >= now() as held
   from pillarbox.lane_ranges where namespace = $1

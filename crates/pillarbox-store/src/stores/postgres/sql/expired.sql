@@ -1,12 +1,12 @@
--- Rows whose lease ran out and that this worker may take, as the beginning of a statement that takes them.
--- $1 worker   $2 attempts from   $3 attempts below   $4 attempts of a row that does not say
--- $5 namespaces, or null for all   $6 destinations that take nothing now   $7 how many
--- Locks: the worker's ranges of lanes for share.
+-- Rows whose lease expired and that this worker may claim. The beginning of a statement.
+-- $1 worker   $2 attempts from   $3 attempts below   $4 the default limit of attempts
+-- $5 namespaces, or null for all   $6 unavailable destinations   $7 how many
+-- Locks: the worker's lane ranges for share.
 -- Index: outbox_events_leased, outbox_events_keyed.
 --
--- A row with a key is found by its lease and taken by its key: the run of the key's unfinished rows, together with those
--- that know no destination yet, is followed from its beginning and ends with the first that cannot be taken. The
--- first row is asked before, so that rows behind one that stays do not fill the thousand that are looked at.
+-- A row with a key is found by its lease and claimed by its key. The run begins with the key's first unfinished row,
+-- including rows without a destination, and ends before the first that cannot be claimed. The first row is checked before
+-- the run, so that rows of blocked keys do not fill the thousand that are read.
 with mine as materialized (
   select namespace, int4range(number * 4096 / ranges, (number + 1) * 4096 / ranges) as lanes
   from pillarbox.lane_ranges

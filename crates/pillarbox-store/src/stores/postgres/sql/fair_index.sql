@@ -1,4 +1,4 @@
--- What `fair_by = "tenant"` needs and nobody else pays for: what has no lane and is pending, tenant by tenant.
+-- For `fair_by = "tenant"` only: pending rows without a lane, tenant by tenant.
 create index if not exists outbox_events_fair on pillarbox.outbox_events (
   coalesce(destination, ''), namespace, coalesce(tenant_id, '00000000-0000-0000-0000-000000000000'), next_attempt_at, seq
 ) where status = 'pending' and lane is null

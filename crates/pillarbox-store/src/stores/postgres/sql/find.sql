@@ -1,13 +1,13 @@
--- Finds sources in which something may be due. What an idle worker asks, by the simple protocol: one query.
--- /*after*/ is the source to begin after, /*limit*/ how many at the most,
+-- Finds backlogs that may have due rows. An idle worker runs it: one query by the simple protocol.
+-- /*after*/ is the backlog to begin after, /*limit*/ how many at most,
 -- /*scope*/ nothing, or `and next.namespace in (…)`.
--- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_keyed; steps from source to source, never from
--- row to row. Each probe is ordered like its index, so that the plan does not depend on what the statistics believe.
+-- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_keyed; steps from backlog to backlog, never
+-- from row to row. Each probe is ordered like its index, so that the plan does not depend on statistics.
 --
--- A source is named if its first row is fresh, if its first waiting row is due, or if one of its first rows with a
--- key is pending and due or has lost its worker (past sixteen that are neither, it is taken for granted): such a row
--- comes back only when somebody takes care of its lane. The last step of a look that grew too long is named in any
--- case: the next look goes on from there.
+-- A backlog is found if it has a fresh row, if its first waiting row is due, or if one of its first sixteen rows with a
+-- key is pending and due or has an expired lease. After sixteen others it is found anyway. A row with an expired lease
+-- needs an owner of its lane, who must know of it. A search that reaches its limit returns its last backlog in any case,
+-- and the next search continues there.
 with recursive stepped as (
   select given.destination, given.namespace, 0 as step, 0 as found, null::bigint as lowest, false as waited,
     false as keyed

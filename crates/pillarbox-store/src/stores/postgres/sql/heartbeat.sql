@@ -1,4 +1,4 @@
--- Says that a worker is alive, and forgets workers that were not heard of for a day. By the simple protocol.
+-- Writes a worker's heartbeat, and prunes workers without a heartbeat for a day. By the simple protocol.
 -- /*worker*/, /*host*/, /*version*/, /*scope*/, /*ttl*/, /*claimed*/, /*delivered*/ and /*failed*/ are values.
 with gone as (
   delete from pillarbox.workers where seen_at < now() - interval '1 day' and id <> /*worker*/

@@ -1,5 +1,5 @@
--- Is there anything for a sweep? What an idle worker asks, by the simple protocol: one query.
--- /*limit*/ is the attempts of a row that does not say.
+-- Is there a row for a sweep? An idle worker runs it: one query by the simple protocol.
+-- /*limit*/ is the default limit of attempts.
 -- Index: outbox_events_leased, outbox_events_exhausted, outbox_events_tried; each ordered by its own key.
 select
   coalesce((select coalesce(locked_until, '-infinity') < now() from pillarbox.outbox_events

@@ -1,3 +1,3 @@
--- Is there a row whose lease ran out and that this worker may take? /*expired*/ is expired.sql.
+-- Is there a row whose lease expired and that this worker may claim? /*expired*/ is expired.sql.
 /*expired*/
 select exists (select from wanted)

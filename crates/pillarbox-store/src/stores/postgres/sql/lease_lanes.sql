@@ -1,7 +1,7 @@
--- Writes down who takes care of ranges, if they are still as they were seen, and returns how many were.
--- $1 namespaces   $2 numbers   $3 seen: ranges   $4 seen: owners   $5 seen: were they held?
--- $6 wanted   $7 owners   $8 is the lease new? (otherwise it stays)   $9 leaving   $10 lease
--- Locks: the ranges, in their order; waits for claims from them that are under way.
+-- Leases, renews and releases lane ranges, unless they changed since they were read. Returns how many were written.
+-- $1 namespaces   $2 numbers   $3 ranges, as read   $4 owners, as read   $5 leased, as read
+-- $6 wanted   $7 owners   $8 does the lease begin now? (otherwise it stays)   $9 leaving   $10 lease
+-- Locks: the ranges, in their order; waits for running claims from them.
 with given as materialized (
   select * from unnest(
     $1::text[], $2::int[], $3::int[], $4::uuid[], $5::boolean[], $6::int[], $7::uuid[], $8::boolean[], $9::boolean[]

@@ -1,4 +1,4 @@
--- Which migrations this outbox has seen.
+-- The migrations that this schema has.
 create table if not exists pillarbox.migrations (
   version    int primary key,
   name       text not null,

@@ -1,6 +1,6 @@
--- Rows that wait for something other than time, in the order of their seq, as delivery.sql gives them, without payload.
+-- Parked rows by seq, in the columns of delivery.sql without payload.
 -- $1 namespaces, or null for all   $2 after this seq   $3 how many
--- /*what*/ is what they wait for: its partial index is in the order that is asked for.
+-- /*what*/ is the predicate of the partial index that serves.
 select e.id, e.parent_id, e.seq, /*e.event_columns*/
   case when e.parent_id is null then e.dedupe_key
     else (select p.dedupe_key from pillarbox.outbox_events p where p.id = e.parent_id) end as dedupe_key,

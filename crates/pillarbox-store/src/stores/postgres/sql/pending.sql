@@ -1,4 +1,4 @@
--- Rows that are pending, so many at the most.
+-- Pending rows, up to a limit.
 -- $1 namespaces, or null for all   $2 how many
 -- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_keyed.
 (select id from pillarbox.outbox_events

@@ -1,7 +1,7 @@
--- Extends the leases of rows that are still held under their claim, and returns those that are not.
+-- Renews the leases of rows that are still held under their claim. Returns the others.
 -- $1 worker   $2 ids   $3 claim ids   $4 lease
--- Locks: the rows; one that a settle is writing at this moment is skipped, for it is about to be done with.
--- Index: the primary key, by the same words as in settle_delivered.sql and for the same reason.
+-- Locks: the rows. A row that a settle is writing is skipped, because its lease ends anyway.
+-- Index: the primary key, written as in settle_delivered.sql for the same reason.
 with given as materialized (
   select * from unnest($2::uuid[], $3::uuid[]) as g (id, claim_id)
 ), held as materialized (
@@ -15,7 +15,7 @@ with given as materialized (
   from held h
   where e.id = h.id
 )
--- By `not in`, which is hashed: an anti-join is planned for a handful of rows and compares every one with every other.
+-- By `not in`, which is hashed. The planner expects a few rows, and an anti-join would compare each with every other.
 select g.id
 from given g
 where (g.id, g.claim_id) not in (

@@ -1,3 +1,3 @@
--- Ends a pause.
+-- Resumes a destination.
 -- $1 name
 delete from pillarbox.destinations where name = $1

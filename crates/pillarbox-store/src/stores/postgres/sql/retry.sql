@@ -1,6 +1,6 @@
 -- Makes dead and pending rows due now, with all their attempts.
 -- $1 ids
--- Locks: the rows, in the order of their ids; waits for a claim that is under way.
+-- Locks: the rows, in the order of their ids; waits for a running claim.
 with chosen as materialized (
   select id from pillarbox.outbox_events
   where id = any($1) and status in ('pending', 'dead')

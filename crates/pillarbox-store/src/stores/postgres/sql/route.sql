@@ -1,15 +1,14 @@
--- Writes down where claimed rows go, and makes siblings, in one statement: all of a family or none.
+-- Writes the destinations of claimed rows, and inserts their siblings. One statement: the whole family or nothing.
 -- $1 worker   $2 rows   $3 claim ids   $4 first destinations   $5 attempts in all   $6 has siblings
 -- and of each sibling: $7 its row   $8 its own id   $9 destination   $10 attempts in all
--- Returns rows that are no longer held under their claim (lost), and members that have to wait.
--- Locks: the rows. Index: the primary key; outbox_events_keyed for what is before a member.
+-- Returns rows that are no longer held under their claim (lost), and members that must wait.
+-- Locks: the rows. Index: the primary key; outbox_events_keyed for rows before a member.
 --
--- A member waits if an earlier row of its key is unfinished at its destination and not in the same claim. A row that
--- goes to one place, and may go now, is left as it is: it learns its destination when it is settled.
+-- A member waits if an earlier row of its key is unfinished at its destination and not in the same claim. A row with one
+-- destination that need not wait stays as it is. Its settlement writes the destination.
 --
--- Rows are looked up one by one (lateral, limit 1) and lists compared by `in`, which is hashed. Whatever the planner takes
--- for a handful of rows, a join through a condition or through what is held, it compares every one with every other:
--- 1.4 s for 1,000 rows; so it is 10 ms.
+-- Rows are looked up one by one (lateral, limit 1), and lists are compared by `in`, which is hashed. The planner expects a
+-- few rows, and a join would compare each with every other: 1.4 s for 1,000 rows instead of 10 ms.
 with given as materialized (
   select * from unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::boolean[])
     as g (id, claim_id, destination, max_attempts, has_siblings)
@@ -24,7 +23,7 @@ with given as materialized (
   ) as h
 ), waiting as materialized (
   select id from (
-    -- Asked row by row: as a condition it would be joined with all rows that have a key.
+    -- Row by row. As a plain condition it would be joined with all rows that have a key.
     select h.id, h.lane is not null and exists (
       select from pillarbox.outbox_events o
       where o.lane is not null and o.status in ('pending', 'processing', 'dead')

@@ -1,6 +1,6 @@
--- Removes rows that nobody wants and that are still held under their claim, and returns those that are not.
+-- Deletes unrouted rows that are still held under their claim. Returns the others.
 -- $1 worker   $2 ids   $3 claim ids
--- Locks and index as in settle_delivered.sql, and written in the same way for the same reason.
+-- Locks and index as in settle_delivered.sql, and written the same way for the same reason.
 with given as materialized (
   select * from unnest($2::uuid[], $3::uuid[]) as g (id, claim_id)
 ), gone as (

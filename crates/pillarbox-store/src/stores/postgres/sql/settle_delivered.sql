@@ -1,12 +1,12 @@
--- Marks rows delivered that are still held under their claim, and returns those that are not.
+-- Sets rows to delivered that are still held under their claim. Returns the others.
 -- $1 worker   $2 ids   $3 claim ids   $4 destinations   $5 attempts in all
--- Locks: the rows. Each is in one claim, so two settles never meet; a renewal steps aside.
+-- Locks: the rows. A row is in one claim, so two settles never compete for it. A renewal skips locked rows.
 -- Index: the primary key.
 --
--- Two things keep the planner to looking up each id. `status || ''` matches no partial index: it takes what is in
--- processing for a row or two, whatever there is, and would walk outbox_events_leased with all its dead entries.
--- `any(array(…))` names the rows to the primary key: for a large batch on a small table it would read all of that.
--- Measured on 2026-11-15 with 60,000 rows: 10 times the time without the one, 7 times without the other.
+-- Two things make the planner look up each id. `status || ''` matches no partial index. Otherwise the planner would expect
+-- few processing rows, and scan outbox_events_leased with all its dead entries. `any(array(…))` leads to the primary key.
+-- Otherwise the planner would read all of a small table for a large batch.
+-- Measured on 2026-11-15 with 60,000 rows: 10 times slower without the first, 7 times without the second.
 with given as materialized (
   select * from unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[])
     as g (id, claim_id, destination, max_attempts)

@@ -1,10 +1,10 @@
--- Writes every other outcome on rows that are still held under their claim, and returns those that are not.
--- $1 worker   $2 ids   $3 claim ids   $4 verdicts: retry, release, suspect, dead, or delivered out of its lane
+-- Writes all other verdicts to rows that are still held under their claim. Returns the others.
+-- $1 worker   $2 ids   $3 claim ids   $4 verdicts: retry, release, suspect, dead, or delivered and unordered
 -- $5 waits    $6 reasons   $7 destinations   $8 attempts in all   $9 does the row leave its lane?
--- Locks and index as in settle_delivered.sql, and written in the same way for the same reason.
+-- Locks and index as in settle_delivered.sql, and written the same way for the same reason.
 --
--- A suspect stays in processing under a lease of nobody: nothing can settle it, and the end of the
--- lease makes it claimable like a row whose worker died.
+-- A suspect stays in processing with a lease that no worker holds. So it cannot be settled, and is claimed like a row of a
+-- dead worker when the lease expires.
 with given as materialized (
   select * from unnest(
     $2::uuid[], $3::uuid[], $4::text[], $5::interval[], $6::text[], $7::text[], $8::int[], $9::boolean[]

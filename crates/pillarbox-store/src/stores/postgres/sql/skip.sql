@@ -1,6 +1,6 @@
--- Lets the others of their keys go past dead and pending rows, which are dead afterwards.
+-- Skips dead and pending rows: they are dead, and no longer block their keys.
 -- $1 ids   $2 the reason if a row has none of its own
--- Locks: the rows, in the order of their ids; waits for a claim that is under way.
+-- Locks: the rows, in the order of their ids; waits for a running claim.
 with chosen as materialized (
   select id from pillarbox.outbox_events
   where id = any($1) and status in ('pending', 'dead') and lane is not null

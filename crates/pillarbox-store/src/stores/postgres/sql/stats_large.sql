@@ -1,5 +1,5 @@
--- Counts of a table that is too large to be counted: what the partial indexes tell up to a cap, and for
--- what is delivered the planner's estimate of the table less the rest. The oldest is the oldest of what was read.
+-- Counts a large table by its partial indexes, up to a cap. Delivered rows are the planner's estimate of the table minus
+-- the others. The oldest row is the oldest that was read.
 -- $1 namespaces, or null for all   $2 the cap
 with fresh as materialized (
   select next_attempt_at from pillarbox.outbox_events

@@ -1,5 +1,5 @@
--- Makes rows dead whose attempts are used up and that nobody will settle any more.
--- $1 attempts of a row that does not say   $2 how long after the end of a lease
+-- Ends rows without attempts left: pending ones, and those whose lease expired a while ago.
+-- $1 the default limit of attempts   $2 how long after the end of a lease
 -- $3 namespaces, or null for all           $4 the reason if a row has none of its own
 -- Locks: the chosen rows only; rows locked by others are skipped.
 -- Index: outbox_events_leased, outbox_events_exhausted, outbox_events_tried.

@@ -1,4 +1,4 @@
--- Lets dead rows go that hold up others of their key: still dead, and in nobody's way.
+-- Takes dead rows out of their lanes, so that they no longer block their keys.
 -- $1 ids
 -- Locks: the rows, in the order of their ids.
 with chosen as materialized (

@@ -1,4 +1,4 @@
--- Lets rows go that were held because no route led anywhere: due now, and knowing no destination.
+-- Makes unrouted rows due now, without a destination.
 -- $1 ids
 -- Locks: the rows, in the order of their ids.
 with chosen as materialized (

@@ -1,4 +1,4 @@
--- The workers that were heard of in the last day, the latest start first.
+-- The workers with a heartbeat in the last day, the latest start first.
 select w.id, w.host, w.version, w.scope, w.started_at, w.seen_at, w.alive_until >= now() as alive, w.claimed,
   w.delivered, w.failed, (
     select coalesce(sum((l.number + 1) * 4096 / l.ranges - l.number * 4096 / l.ranges), 0)::int

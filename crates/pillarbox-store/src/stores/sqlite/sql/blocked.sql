@@ -1,8 +1,8 @@
--- Keys whose first unfinished row failed or is dead, oldest first.
+-- Blocked keys: their first unfinished row failed or is dead. Oldest first.
 -- ?1 namespaces as a JSON array, or null for all   ?2 how many   ?3 up to how many rows behind are counted
--- Index: outbox_events_blocking, outbox_events_failing; outbox_events_keyed for what is before and behind.
+-- Index: outbox_events_blocking, outbox_events_failing; outbox_events_keyed for the rows before and behind.
 --
--- Behind a row that knows no destination only those are counted that know none either.
+-- Behind a row without a destination, only rows without a destination are counted.
 with dead as materialized (
   select rowno, seq from outbox_events as e indexed by outbox_events_blocking
   where status = 'dead' and lane = 0 and (?1 is null or namespace in (select value from json_each(?1)))

@@ -1,10 +1,10 @@
--- Rows whose lease ran out that this worker could take, and how many rows of their key must be taken before each.
--- ?1 attempts of a row that does not say   ?2 namespaces as a JSON array, or null for all
--- ?3 closed destinations as a JSON array   ?4 worker   ?5 how many it wants   ?6 how many to look at
+-- Rows whose lease expired and that this worker may claim, and how many rows of the key must be claimed before each.
+-- ?1 the default limit of attempts   ?2 namespaces as a JSON array, or null for all
+-- ?3 unavailable destinations as a JSON array   ?4 worker   ?5 how many   ?6 how many to read
 -- ?7 those with two attempts or more (1), or those with fewer (0)
--- Index: outbox_events_leased; outbox_events_keyed for what is before.
+-- Index: outbox_events_leased; outbox_events_keyed for the rows before.
 --
--- Of the leases that ended first, so that what a crash left is never sorted as a whole.
+-- Reads the leases that expired first, so that a large number of expired rows is never sorted as a whole.
 select e.rowno, e.seq, coalesce(e.destination, '') as destination, e.namespace,
   iif(e.lane = 0, e.ordering_key, null) as key, iif(e.body is null, octet_length(e.payload), octet_length(e.body)) as size,
   candidate.earlier

@@ -1,10 +1,9 @@
--- The same with a turn for every tenant: one row of each, then the second of each.
+-- Like choose_free.sql, with a fair share for every tenant: one row of each, then the second of each.
 -- ?1 destination, '' for none yet   ?2 namespace   ?3 how many   ?4 the floor
--- ?5 attempts of a row that does not say   ?6 among how many that have waited, and how many that are fresh
+-- ?5 the default limit of attempts   ?6 the window: how many waiting rows and how many fresh rows to read
 -- Index: outbox_events_waiting, outbox_events_fresh.
 --
--- Whoever comes after more rows of others than the window holds waits until they are gone: an index by tenant would
--- cost everybody.
+-- A tenant whose rows come after a full window of others waits for them. An index by tenant would slow every insert down.
 with waited as materialized (
   select rowno, seq, tenant_id, 1 as class, next_attempt_at as at,
     iif(body is null, octet_length(payload), octet_length(body)) as size

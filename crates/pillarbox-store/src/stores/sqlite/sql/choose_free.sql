@@ -1,10 +1,10 @@
--- Chooses due rows without a lane from one source, in the order they are taken.
+-- Chooses due rows without a lane from one backlog, in the order in which they are claimed.
 -- ?1 destination, '' for none yet   ?2 namespace   ?3 how many   ?4 the floor
--- ?5 attempts of a row that does not say
+-- ?5 the default limit of attempts
 -- Index: outbox_events_waiting, outbox_events_fresh.
 --
--- Rows that have waited get at most half of the room, so that neither they nor fresh rows starve. A fresh row
--- was due when it was written: no clock is asked, so that one that was put back delays nothing new.
+-- Rows that have waited get at most half of the room, so that neither they nor fresh rows starve. A fresh row is due since
+-- it was inserted. It is found without a clock, so that a clock that was set back delays no new row.
 with waited as materialized (
   select rowno, seq, 1 as turn, next_attempt_at as at,
     iif(body is null, octet_length(payload), octet_length(body)) as size

@@ -1,10 +1,10 @@
--- Keys of one source whose first unfinished row can be taken, in their order.
+-- Keys of one backlog whose first unfinished row can be claimed, in order.
 -- ?1 destination, '' for none yet   ?2 namespace   ?3 after which key   ?4 up to which key, or null
--- ?5 attempts of a row that does not say   ?6 how many keys   ?7 how many steps
--- Index: outbox_events_keyed. From key to key, whatever waits behind the first row of each: two or three seeks a step.
+-- ?5 the default limit of attempts   ?6 how many keys   ?7 how many steps
+-- Index: outbox_events_keyed. Steps from key to key, with two or three seeks each, however many rows a key has.
 --
--- The key of the last step comes back also if it cannot be taken: the next claim goes on there. The steps end with
--- the limit because nothing sorts them.
+-- The key of the last step is returned even if it cannot be claimed. The next claim continues there. The limit ends the
+-- steps, because nothing sorts them.
 with recursive step (key, number) as (
   select (
     select ordering_key from outbox_events
@@ -28,7 +28,7 @@ select step.key, step.number, (
       or head.next_attempt_at <= strftime('%Y-%m-%dT%H:%M:%f000Z', 'now'))
     and max(head.attempts, 0) < coalesce(head.max_attempts, ?5)
     and not (?1 <> '' and exists (
-      -- An earlier row of the key that does not know yet where it goes.
+      -- An earlier row of the key without a destination.
       select 1 from outbox_events as other
       where other.lane = 0 and other.status in ('pending', 'processing', 'dead') and other.seq is not null
         and coalesce(other.destination, '') = '' and other.namespace = ?2 and other.ordering_key = step.key

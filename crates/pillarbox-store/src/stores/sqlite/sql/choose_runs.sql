@@ -1,7 +1,6 @@
--- The first rows of the given keys, and which of them can be taken by themselves. A run ends before the first
--- that cannot.
+-- The first rows of these keys, and which of them can be claimed. A run ends before the first that cannot.
 -- ?1 destination, '' for none yet   ?2 namespace   ?3 keys as a JSON array   ?4 how many rows of each
--- ?5 attempts of a row that does not say
+-- ?5 the default limit of attempts
 -- Index: outbox_events_keyed.
 select k.key as place, e.rowno, iif(e.body is null, octet_length(e.payload), octet_length(e.body)) as size,
   e.status = 'pending'
@@ -9,7 +8,7 @@ select k.key as place, e.rowno, iif(e.body is null, octet_length(e.payload), oct
       or e.next_attempt_at <= strftime('%Y-%m-%dT%H:%M:%f000Z', 'now'))
     and max(e.attempts, 0) < coalesce(e.max_attempts, ?5)
     and not (?1 <> '' and exists (
-      -- An earlier row of the key that does not know yet where it goes.
+      -- An earlier row of the key without a destination.
       select 1 from outbox_events as other
       where other.lane = 0 and other.status in ('pending', 'processing', 'dead') and other.seq is not null
         and coalesce(other.destination, '') = '' and other.namespace = ?2 and other.ordering_key = e.ordering_key

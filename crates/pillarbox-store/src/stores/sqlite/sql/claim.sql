@@ -1,4 +1,4 @@
--- Takes the chosen rows for one worker: one more attempt, and the lease.
+-- Claims the chosen rows for one worker: one more attempt, and the lease.
 -- ?1 worker   ?2 claim id   ?3 lease, such as '+30.000 seconds'   ?4 row numbers as a JSON array
 -- Index: the primary key; the one on id for the first row of a sibling's family, which has the dedupe key.
 update outbox_events

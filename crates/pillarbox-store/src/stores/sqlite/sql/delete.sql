@@ -1,4 +1,4 @@
--- Deletes rows that nobody is working on.
+-- Deletes rows that are not in flight.
 -- ?1 ids as a JSON array
 -- Index: the one on id.
 delete from outbox_events

@@ -1,6 +1,6 @@
 -- Destinations that are paused or have pending or dead rows, with counts up to a cap.
 -- ?1 namespaces as a JSON array, or null for all   ?2 the cap
--- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_dead_there. From name to name.
+-- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_dead_there. Steps from name to name.
 with recursive fresh (name) as (
   select ''
   union all

@@ -1,11 +1,11 @@
--- Sources in which something may be due, and the destinations that are paused. What an idle worker asks.
--- ?1 ?2 after which source: destination ('' for none yet) and namespace ('' for the first)
--- ?3 namespaces as a JSON array, or null for all   ?4 how many sources of each kind
--- Index: outbox_events_fresh, outbox_events_waiting: from source to source, two seeks a step, never row by row.
--- outbox_events_leased: only what crashed workers left.
+-- Backlogs that may have due rows, and paused destinations. An idle worker runs it.
+-- ?1 ?2 after which backlog: destination ('' for none yet) and namespace ('' for the first)
+-- ?3 namespaces as a JSON array, or null for all   ?4 how many backlogs of each kind
+-- Index: outbox_events_fresh, outbox_events_waiting. Steps from backlog to backlog, with two seeks each, never from row to
+-- row. outbox_events_leased for rows of dead workers.
 --
--- No clock is asked for what is fresh, so that one that was put back delays nothing new. The steps come in the order
--- of the sources, and end with the limit because nothing sorts them.
+-- Fresh rows are found without a clock, so that a clock that was set back delays no new row. The steps follow the order of
+-- the backlogs. The limit ends them, because nothing sorts them.
 with recursive fresh (destination, namespace, number) as (
   select ?1, ?2, 0
   union all
@@ -74,7 +74,7 @@ select * from (
 )
 union all
 select * from (
-  -- A row with a lane and without a worker needs an owner, who has to know of it.
+  -- A row with a lane and an expired lease needs an owner of its lane, who must know of it.
   select distinct 'leased', coalesce(destination, ''), namespace, null, 0, 1
   from outbox_events
   where status = 'processing' and coalesce(locked_until, '') < strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')

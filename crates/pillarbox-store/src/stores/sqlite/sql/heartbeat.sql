@@ -1,4 +1,4 @@
--- Says that a worker is alive.
+-- Writes a worker's heartbeat.
 -- ?1 worker   ?2 host   ?3 version   ?4 namespaces as a JSON array, or null for all
 -- ?5 its time to live, such as '+10.000 seconds'   ?6 claimed   ?7 delivered   ?8 failed
 insert into pillarbox_workers (id, host, version, scope, ttl, claimed, delivered, failed)

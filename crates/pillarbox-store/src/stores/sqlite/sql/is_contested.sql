@@ -1,4 +1,4 @@
--- Is any row with a key on its way to a destination, be it of this key or not?
+-- Is there an unfinished row with a key and a destination, of this key or another?
 -- Index: outbox_events_keyed.
 select exists (
   select 1 from outbox_events

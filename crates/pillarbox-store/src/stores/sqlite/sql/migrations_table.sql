@@ -1,4 +1,4 @@
--- Which migrations this outbox has seen.
+-- The migrations that this file has.
 create table if not exists pillarbox_migrations (
   version    integer primary key,
   name       text not null,

@@ -1,4 +1,4 @@
--- Dead rows that hold up the others of their key, in the order of insertion.
+-- Dead rows that block their key, in the order of insertion.
 -- ?1 after which seq   ?2 namespaces as a JSON array, or null for all   ?3 how many
 -- Index: outbox_events_blocking.
 select id, parent_id, seq, /*event_columns*/ dedupe_key, destination

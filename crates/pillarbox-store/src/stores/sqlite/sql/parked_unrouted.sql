@@ -1,4 +1,4 @@
--- Rows that no route leads anywhere, in the order of insertion.
+-- Unrouted rows, in the order of insertion.
 -- ?1 after which seq   ?2 namespaces as a JSON array, or null for all   ?3 how many
 -- Index: outbox_events_unrouted.
 select id, parent_id, seq, /*event_columns*/ dedupe_key, destination

@@ -1,4 +1,4 @@
--- Extends the leases of rows that are still held under their claim, and returns those.
+-- Renews the leases of rows that are still held under their claim, and returns them.
 -- ?1 worker   ?2 a JSON array of [id, claim id]   ?3 lease, such as '+30.000 seconds'
 -- Index: the one on id.
 with given as materialized (

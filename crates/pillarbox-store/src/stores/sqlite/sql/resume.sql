@@ -1,3 +1,3 @@
--- Ends a pause.
+-- Resumes a destination.
 -- ?1 destination
 delete from pillarbox_paused where destination = ?1

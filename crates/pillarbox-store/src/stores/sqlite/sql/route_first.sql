@@ -1,4 +1,4 @@
--- Writes on rows where they go, and puts back those that have to wait.
+-- Writes the destinations of rows, and releases those that must wait.
 -- ?1 a JSON array of {row, destination, max_attempts, waits}
 -- Index: the one on id.
 with given as materialized (

@@ -1,9 +1,9 @@
--- Which members can be written, because their row is held and knows no destination, and which have to wait for an
--- earlier row of their key at their destination.
+-- The members that can be written, because their row is held and has no destination. Also whether each must wait for an
+-- earlier row of its key at its destination.
 -- ?1 worker   ?2 a JSON array of {row, claim, destination}
 -- Index: the one on id; outbox_events_keyed.
 --
--- A row of the same claim is not waited for: the claim sends one after another.
+-- A member does not wait for a row of the same claim: the claim sends them one after another.
 select g.key as place, coalesce(e.lane = 0 and exists (
   select 1 from outbox_events as other
   where other.lane = 0 and other.status in ('pending', 'processing', 'dead') and other.seq is not null

@@ -1,4 +1,4 @@
--- Writes siblings: the row again, with a destination of its own, in the same claim or put back.
+-- Inserts siblings: a copy of the row with its own destination, in the same claim or released.
 -- ?1 a JSON array of {row, id, destination, max_attempts, waits}
 -- Index: the one on id.
 insert into outbox_events (

@@ -1,10 +1,10 @@
--- Writes outcomes on the rows that are still held under their claim, and returns those.
+-- Writes verdicts to the rows that are still held under their claim, and returns them.
 -- ?1 worker   ?2 a JSON array of {id, claim, verdict, wait, reason, destination, max_attempts,
 --    unordered}   verdict: delivered, retry, release, suspect or dead   wait: such as '+1.500 seconds'
 -- Index: the one on id.
 --
--- A suspect stays in processing under a lease of nobody: nothing can settle it, and the end of the
--- lease makes it claimable like a row whose worker died.
+-- A suspect stays in processing with a lease that no worker holds. So it cannot be settled, and is claimed like a row of a
+-- dead worker when the lease expires.
 with given as materialized (
   select value ->> 'id' as id, value ->> 'claim' as claim, value ->> 'verdict' as verdict,
     strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', value ->> 'wait') as later, value ->> 'reason' as reason,

@@ -1,4 +1,4 @@
--- Takes rows out of the outbox that are still held under their claim, and returns those.
+-- Deletes unrouted rows that are still held under their claim, and returns them.
 -- ?1 worker   ?2 a JSON array of {id, claim}
 -- Index: the one on id.
 delete from outbox_events

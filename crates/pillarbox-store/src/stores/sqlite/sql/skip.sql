@@ -1,4 +1,4 @@
--- Lets the others of their keys go past rows that nobody holds; what was pending is dead.
+-- Skips dead and pending rows: they are dead, and no longer block their keys.
 -- ?1 ids as a JSON array   ?2 the reason if a pending row has none of its own
 -- Index: the one on id.
 update outbox_events

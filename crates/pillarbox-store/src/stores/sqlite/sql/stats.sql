@@ -1,7 +1,7 @@
--- Counts within bounds: exactly while the table is small, else what the partial indexes tell, up to a cap,
--- and for the delivered an estimate from the newest rows.
+-- Counts rows: exactly while the table is small. Later it counts by the partial indexes up to a cap, and estimates the
+-- delivered rows from the newest ones.
 -- ?1 namespaces as a JSON array, or null for all   ?2 the cap
--- Reads the newest ?2 rows, at most ?2 entries of each partial index, and the first of each source for the oldest.
+-- Reads the newest ?2 rows, at most ?2 entries of each partial index, and the first of each backlog for the oldest.
 with recursive fresh (destination, namespace) as (
   select '', ''
   union all

@@ -1,5 +1,5 @@
--- Makes rows dead whose attempts are used up and that nobody will settle any more, 500 of a kind at a time.
--- ?1 attempts of a row that does not say   ?2 how long after the end of a lease, such as '-30.000 seconds'
+-- Ends rows without attempts left: pending ones, and those whose lease expired a while ago. 500 of a kind at a time.
+-- ?1 the default limit of attempts   ?2 how long after the end of a lease, such as '-30.000 seconds'
 -- ?3 namespaces as a JSON array, or null for all   ?4 the reason if a row has none of its own
 -- Index: outbox_events_leased, outbox_events_tried, outbox_events_exhausted; then the primary key.
 update outbox_events

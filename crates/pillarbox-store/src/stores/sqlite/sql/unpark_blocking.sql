@@ -1,4 +1,4 @@
--- Takes dead rows out of their lane, so that they hold nobody up.
+-- Takes dead rows out of their lanes, so that they no longer block their keys.
 -- ?1 ids as a JSON array
 -- Index: the one on id.
 update outbox_events

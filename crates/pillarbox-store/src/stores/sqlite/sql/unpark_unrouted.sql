@@ -1,4 +1,4 @@
--- Makes rows that no route led anywhere due now, without a destination.
+-- Makes unrouted rows due now, without a destination.
 -- ?1 ids as a JSON array
 -- Index: the one on id.
 update outbox_events

@@ -1,5 +1,4 @@
--- The newest migration that this outbox has seen, and whether the outbox is there.
--- No row if there is no table of migrations: it has to be asked for by name first.
+-- The newest migration of this file, and whether outbox_events exists. Fails if there is no table of migrations.
 select coalesce(max(version), 0) as version,
   exists (select 1 from sqlite_master where type = 'table' and name = 'outbox_events') as there
 from pillarbox_migrations

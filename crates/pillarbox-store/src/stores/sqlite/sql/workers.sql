@@ -1,4 +1,4 @@
--- The workers that were heard of in the last day, the latest start first.
+-- The workers with a heartbeat in the last day, the latest start first.
 select id, host, version, scope, started_at, seen_at, claimed, delivered, failed,
   strftime('%Y-%m-%dT%H:%M:%f000Z', seen_at, ttl) >= strftime('%Y-%m-%dT%H:%M:%f000Z', 'now') as alive, (
     select count(*) from pillarbox_lanes

@@ -1,7 +1,7 @@
--- Takes lanes that are free and ours to take.
+-- Leases free lanes that this worker should have.
 -- ?1 worker   ?2 namespaces as a JSON array   ?3 lease, such as '+30.000 seconds'
--- Free is what has no owner, what was not kept in time, and what is leased for longer than any lease: the clock was
--- put back since.
+-- A lane is free if it has no owner or its lease expired. It is also free if its lease is longer than any lease can be,
+-- because the clock was set back.
 insert into pillarbox_lanes (namespace, owner, leased_until)
 select value, ?1, strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', ?3)
 from json_each(?2) as wanted

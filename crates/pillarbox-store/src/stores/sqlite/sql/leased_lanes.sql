@@ -1,4 +1,4 @@
--- The lanes that a worker takes care of.
+-- The lanes that a worker leases.
 -- ?1 worker   ?2 namespaces as a JSON array
 select namespace, leaving from pillarbox_lanes
 where owner = ?1 and namespace in (select value from json_each(?2))

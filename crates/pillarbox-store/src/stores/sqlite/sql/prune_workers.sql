@@ -1,2 +1,2 @@
--- Forgets workers that were not heard of for a week.
+-- Prunes workers without a heartbeat for a week.
 delete from pillarbox_workers where seen_at < strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', '-7 days')

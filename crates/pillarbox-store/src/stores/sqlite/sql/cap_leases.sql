@@ -1,4 +1,4 @@
--- Ends leases that no worker can have been given: the clock was put back since. They last one lease more.
+-- Shortens leases that are longer than any lease can be, because the clock was set back. They last one lease more.
 -- ?1 the lease from now, such as '+30.000 seconds'   ?2 namespaces as a JSON array, or null for all
 -- Index: outbox_events_leased.
 update outbox_events
