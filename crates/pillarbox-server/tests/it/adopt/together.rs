@@ -133,7 +133,7 @@ async fn rows_with_a_status_that_nobody_knows_are_left_alone_and_shown() {
     );
     let said = daemon.stop().await;
     assert!(
-        said.contains("rows have a status that the layout does not know") && said.contains("rows=3"),
+        said.contains("adopted rows with an unknown status ignored") && said.contains("rows=3"),
         "{said}"
     );
     let after = system.rows(ORDER_SERVICE).await;

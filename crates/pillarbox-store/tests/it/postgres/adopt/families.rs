@@ -1,4 +1,4 @@
-//! A row that goes to several destinations: its table hears of the family, not of one of its members.
+//! A row with several destinations. The table shows the state of the family, not of one member.
 
 use pillarbox::Delivery;
 use pillarbox_store::store::{Member, Routing, Settlement};
@@ -6,11 +6,11 @@ use pillarbox_store::{Operate, Store, Verdict};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::agreeing::assert_agree;
+use super::agreement::assert_agree;
 use super::harness::{Adopted, dead, retry};
 use super::seeds::{FAMILY_HUB, ORDER_SERVICE, REDIVER};
 
-/// Sends the row to two destinations, and gives the settlements of both.
+/// Routes the row to two destinations, and returns the settlements of both.
 async fn route(adopted: &Adopted, delivery: &Delivery, verdicts: [Verdict; 2]) -> [Settlement; 2] {
     let ids = [delivery.id, Uuid::now_v7()];
     let member = |place: usize, name: &str| Member {
@@ -43,7 +43,7 @@ async fn settle(adopted: &Adopted, settlements: &[Settlement]) {
 }
 
 #[tokio::test]
-async fn a_row_is_sent_when_all_of_its_family_are() {
+async fn a_row_is_delivered_when_all_members_are() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -57,7 +57,7 @@ async fn a_row_is_sent_when_all_of_its_family_are() {
 }
 
 #[tokio::test]
-async fn one_delivered_and_one_dead_are_dead() {
+async fn one_dead_member_makes_the_row_dead() {
     let adopted = Adopted::new(REDIVER).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -73,7 +73,7 @@ async fn one_delivered_and_one_dead_are_dead() {
 }
 
 #[tokio::test]
-async fn one_delivered_and_one_that_failed_have_failed() {
+async fn one_failed_member_makes_the_row_failed() {
     let adopted = Adopted::new(REDIVER).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -89,7 +89,7 @@ async fn one_delivered_and_one_that_failed_have_failed() {
 }
 
 #[tokio::test]
-async fn a_retried_member_makes_its_row_pending_again() {
+async fn a_retried_member_makes_the_row_pending_again() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -109,7 +109,7 @@ async fn a_retried_member_makes_its_row_pending_again() {
 
 /// Ten rounds, each with twenty families whose members end in opposite order in two transactions at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_that_end_together_end_their_row() {
+async fn members_that_end_at_once_end_the_row() {
     let adopted = Adopted::new(FAMILY_HUB).await;
     for round in 0..10 {
         let mut ids = Vec::new();
@@ -144,9 +144,9 @@ async fn members_that_end_together_end_their_row() {
     adopted.clean_up().await;
 }
 
-/// The worker came back too late, and what it says is not what its row says.
+/// A late settlement of a row that got an unknown status meanwhile.
 #[tokio::test]
-async fn a_row_with_a_status_that_nobody_knows_is_not_told_as_sent() {
+async fn a_member_with_an_unknown_status_is_not_written_back_as_delivered() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;

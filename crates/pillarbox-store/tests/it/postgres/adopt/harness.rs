@@ -1,4 +1,4 @@
-//! One adopted table in a schema of its own, with an outbox beside it.
+//! One adopted table in its own schema, and an outbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Adopted {
         Self::at(&service("PILLARBOX_TEST_POSTGRES_URL"), seed, change).await
     }
 
-    /// With a store that connects like this.
+    /// With a store at this URL.
     pub(super) async fn at(url: &str, seed: Seed, change: impl FnOnce(Table) -> Table) -> Self {
         let outbox = PostgresHarness::at(url).await;
         let schema = format!("s_{}", Uuid::new_v4().simple());
@@ -50,7 +50,7 @@ impl Adopted {
         adopted
     }
 
-    /// The table as its built-in layout has it.
+    /// The table with its built-in layout.
     pub(super) fn table(&self) -> Table {
         let mut layout = built_in(self.seed.name).expect("a layout of that name");
         layout.table = self.place();
@@ -69,14 +69,14 @@ impl Adopted {
         done.expect("the statement runs").rows_affected()
     }
 
-    /// Writes a row as the system's own producer does.
+    /// Inserts a row as the system's own producer does.
     pub(super) async fn produce(&self) -> Uuid {
         let id = Uuid::now_v7();
         self.run(&self.seed.insert.replace("{id}", &id.to_string())).await;
         id
     }
 
-    /// Changes the row by hand.
+    /// Updates the row in its table.
     pub(super) async fn change(&self, id: Uuid, set: &str) {
         let Seed { place, id: key, .. } = self.seed;
         let changed = self
@@ -85,7 +85,7 @@ impl Adopted {
         assert_eq!(changed, 1, "the row is there");
     }
 
-    /// The row as JSON; null if it is gone.
+    /// The row as JSON; null if it does not exist.
     pub(super) async fn row(&self, id: Uuid) -> Value {
         let (place, key) = (self.place(), self.seed.id);
         let sql = format!("select to_jsonb(s) from {place} s where {key} = '{id}'");
@@ -101,17 +101,17 @@ impl Adopted {
         self.seed.place.replace("{schema}", &self.schema)
     }
 
-    /// Locks the row as somebody's own tool might, until the transaction ends.
+    /// Locks the row as another session, until the transaction ends.
     pub(super) async fn hold(&self, id: Uuid) -> PgTransaction<'static> {
         let lock = format!(
             "select 1 from {} where {} = '{id}' for update",
             self.place(),
             self.seed.id
         );
-        let mut somebody = self.outbox.pool.begin().await.expect("begins");
+        let mut session = self.outbox.pool.begin().await.expect("begins");
         let lock = sqlx::raw_sql(AssertSqlSafe(lock));
-        lock.execute(&mut *somebody).await.expect("locks");
-        somebody
+        lock.execute(&mut *session).await.expect("locks");
+        session
     }
 
     pub(super) fn request(&self) -> ImportRequest {
@@ -164,12 +164,12 @@ impl Adopted {
         assert!(lost.is_empty(), "{lost:?}");
     }
 
-    /// The same by somebody who may have lost the row: which rows were lost.
+    /// Settles a row that may be lost. Returns the lost rows.
     pub(super) async fn settle_late(&self, delivery: &Delivery, verdict: Verdict) -> Vec<Uuid> {
         self.settle_by(&self.outbox.store, delivery, verdict).await
     }
 
-    /// The same by the store of another process.
+    /// Settles with the store of another process.
     pub(super) async fn settle_by(
         &self,
         store: &Postgres,
@@ -180,12 +180,12 @@ impl Adopted {
         settled.expect("settles")
     }
 
-    /// Who claims here.
+    /// The worker that claims.
     pub(super) fn worker(&self) -> Uuid {
         self.worker
     }
 
-    /// The schema that the table is in.
+    /// The schema of the table.
     pub(super) fn schema(&self) -> &str {
         &self.schema
     }

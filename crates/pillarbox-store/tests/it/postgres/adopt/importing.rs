@@ -1,4 +1,4 @@
-//! An outbox that imports before anybody looks, as a dispatcher's importer does in the background.
+//! An outbox that imports before each search and claim, as a dispatcher's importer does in the background.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::harness::importer;
 
-/// See the module. What is not about looking passes through.
+/// See the module. All other calls pass through.
 pub(super) struct Importing {
     under: Postgres,
     importer: Arc<dyn Import>,

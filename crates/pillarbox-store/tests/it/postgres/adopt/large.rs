@@ -1,5 +1,4 @@
-//! Tables with much in them: what is read is in proportion to what is taken, by the table's own indexes. Counted in rows,
-//! not in time.
+//! Large tables: an import reads in proportion to what it imports, by the table's own indexes. Counted in rows, not in time.
 
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ fn request(batch: usize, max_in_progress: usize) -> ImportRequest {
     }
 }
 
-/// Rows of the table that were fetched since it was made, once the server has counted them.
+/// Rows of the table that were fetched since it was created, once the server has counted them.
 async fn fetched(adopted: &Adopted) -> i64 {
     let sql = format!(
         "select (coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::bigint from pg_stat_all_tables
@@ -37,7 +36,7 @@ async fn fetched(adopted: &Adopted) -> i64 {
         .expect("counts")
 }
 
-/// Fetched by one import with all that belongs to it. A backend counts for good when it ends, so the store's end here.
+/// Rows fetched by one import. A backend reports its counts when it ends, so the store is closed here.
 async fn fetched_by_one_import(adopted: &Adopted) -> i64 {
     let before = settled(adopted).await;
     let store = &adopted.outbox.store;
@@ -54,7 +53,7 @@ async fn fetched_by_one_import(adopted: &Adopted) -> i64 {
     .await
 }
 
-/// The count when it no longer moves.
+/// The count when it no longer changes.
 async fn settled(adopted: &Adopted) -> i64 {
     loop {
         let before = fetched(adopted).await;
@@ -68,7 +67,7 @@ async fn settled(adopted: &Adopted) -> i64 {
     }
 }
 
-/// Delivered rows first, then as many as ten imports take.
+/// Delivered rows first, then as many as ten imports read.
 async fn fill(adopted: &Adopted, delivered: u32, columns: &str, done: &str, new: &str) {
     let place = adopted.seed.place;
     let id = "('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid";
@@ -91,7 +90,7 @@ async fn fill(adopted: &Adopted, delivered: u32, columns: &str, done: &str, new:
     adopted.run(&format!("analyze {place}")).await;
 }
 
-/// A table, how many rows it has that were sent, and how many of it one import fetches at the most.
+/// A table, how many delivered rows it has, and how many rows one import fetches at most.
 struct Large {
     seed: Seed,
     delivered: u32,
@@ -101,9 +100,9 @@ struct Large {
     fetched: i64,
 }
 
-/// Each row to choose it and to lock it, and a handful to see which codes there are.
+/// Each row twice, to choose and to lock it, and a few to find the codes in use.
 const OF_THE_BATCH: i64 = 300;
-/// Where the table's own index leads to what is waiting, but not in the order in which it is taken.
+/// For a table whose own index finds the waiting rows, but not in order.
 const OF_THE_BACKLOG: i64 = 2500;
 
 impl Large {
@@ -202,7 +201,7 @@ async fn detecting_changes_reads_only_rows_in_progress() {
 }
 
 #[tokio::test]
-async fn no_more_than_the_bound_is_on_its_way() {
+async fn no_more_rows_than_the_limit_are_in_progress() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     adopted
         .run(
@@ -232,7 +231,7 @@ async fn no_more_than_the_bound_is_on_its_way() {
 }
 
 #[tokio::test]
-async fn an_import_that_was_full_goes_on_where_it_was() {
+async fn a_full_import_continues_at_its_floor() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     adopted
         .run(

@@ -1,8 +1,8 @@
-//! Tables of others, worked on as they are.
+//! Adopted tables.
 
-mod agreeing;
-mod changing;
-mod ending;
+mod agreement;
+mod changes;
+mod ends;
 mod families;
 mod harness;
 mod histories;
@@ -10,7 +10,7 @@ mod importing;
 mod large;
 mod odd;
 mod permissions;
-mod rejecting;
+mod rejections;
 mod seeds;
 mod suite;
 mod writing_back;

@@ -1,4 +1,4 @@
-//! Tables that are not quite like those of the documents: other ids, types, names, zones and contents.
+//! Tables that differ from those of the documents: other ids, types, names, zones and contents.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::super::harness::service;
 use super::harness::{Adopted, retry};
 use super::seeds::{ORDER_SERVICE, Seed};
 
-/// A table of one's own design, with its layout. `{schema}` stands for the test's own schema in both.
+/// A described table. `{schema}` stands for the schema of the test.
 async fn adopt(url: &str, place: &'static str, table: &'static str, layout: Layout) -> Adopted {
     let seed = Seed {
         place,
@@ -60,7 +60,7 @@ fn plain(table: &str) -> Layout {
     }
 }
 
-/// One value of a query on the test's own tables.
+/// One value of a query on the tables of the test.
 async fn ask(adopted: &Adopted, sql: &str) -> Value {
     let sql = sql.replace("{schema}", adopted.schema());
     sqlx::query_scalar(AssertSqlSafe(format!("select to_jsonb(({sql}))")))
@@ -75,7 +75,7 @@ async fn take_all(adopted: &Adopted) -> Vec<Delivery> {
 }
 
 #[tokio::test]
-async fn times_without_a_zone_are_those_of_the_layout_whatever_the_server_says() {
+async fn times_without_a_zone_have_the_zone_of_the_layout() {
     let table = "create table {schema}.outbox (id uuid primary key default gen_random_uuid(), payload jsonb not null,
         status text not null default 'new', due timestamp, created timestamp, done timestamp, tries int default 0,
         error text)";
@@ -197,7 +197,7 @@ async fn rows_without_a_uuid_have_an_event_id_that_never_changes() {
 }
 
 #[tokio::test]
-async fn a_status_may_be_of_an_enumerated_type() {
+async fn a_status_may_be_an_enum() {
     let table = "create type {schema}.state as enum ('new', 'sent', 'failed', 'parked');
       create table {schema}.outbox (id bigserial primary key, payload jsonb not null,
         status {schema}.state not null default 'new', error text);
@@ -220,7 +220,7 @@ async fn a_status_may_be_of_an_enumerated_type() {
 }
 
 #[tokio::test]
-async fn an_error_that_is_too_long_or_not_text_is_cut_and_not_refused() {
+async fn a_long_or_invalid_error_is_shortened() {
     let table = "create table {schema}.outbox (id bigserial primary key, payload jsonb not null,
         status varchar(10) not null default 'new', error varchar(50))";
     let adopted = adopt(&url(), "{schema}.outbox", table, plain("{schema}.outbox")).await;
@@ -248,7 +248,7 @@ async fn an_error_that_is_too_long_or_not_text_is_cut_and_not_refused() {
 }
 
 #[tokio::test]
-async fn names_may_hold_quotes_capitals_and_blanks() {
+async fn names_may_have_quotes_capitals_and_spaces() {
     let table = r#"create table {schema}."Out ""box"" ; x" ("The Id" uuid primary key default gen_random_uuid(),
         "PayLoad" jsonb not null, "st'atus" text not null default 'new', "Err""or" text, "select" timestamptz)"#;
     let layout = Layout {
@@ -280,7 +280,7 @@ async fn names_may_hold_quotes_capitals_and_blanks() {
 }
 
 #[tokio::test]
-async fn a_payload_may_be_any_text_nothing_or_large() {
+async fn a_payload_may_be_any_text_empty_or_large() {
     let table = "create table {schema}.outbox (id bigserial primary key, payload text,
         status text not null default 'new', error text)";
     let adopted = adopt(&url(), "{schema}.outbox", table, plain("{schema}.outbox")).await;
@@ -344,7 +344,7 @@ async fn a_row_in_progress_from_another_table_waits() {
 }
 
 #[tokio::test]
-async fn a_payload_is_called_what_the_layout_says_it_is() {
+async fn a_payload_has_the_content_type_of_the_layout() {
     let text = Some("text/plain; charset=utf-8");
     for (kind, value, said, called) in [
         ("text", "'it''s late'", text, "text/plain; charset=utf-8"),

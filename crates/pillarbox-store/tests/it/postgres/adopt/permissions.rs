@@ -1,4 +1,4 @@
-//! What a dispatcher needs to be allowed in somebody else's table: what docs/adopt.md says, and no less.
+//! The permissions that a dispatcher needs on an adopted table: exactly those in docs/adopt.md.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use super::super::rights::{drop_role, on_duty};
 use super::harness::{Adopted, dead, importer, retry};
 use super::seeds::{DEBEZIUM, ORDER_SERVICE, Seed};
 
-/// The statements of the manual, without comments.
+/// The statements of docs/adopt.md, without comments.
 fn grants() -> Vec<&'static str> {
     let manual = include_str!("../../../../../../docs/adopt.md");
-    let (_, rights) = manual.split_once("\n## Permissions\n").expect("its chapter");
-    let (_, block) = rights.split_once("```sql\n").expect("statements");
+    let (_, section) = manual.split_once("\n## Permissions\n").expect("its chapter");
+    let (_, block) = section.split_once("```sql\n").expect("statements");
     let (block, _) = block.split_once("```").expect("their end");
     let statement = |line: &'static str| line.split_once(';').expect("one to a line").0;
     block.lines().map(statement).collect()
 }
 
-/// A table, and a role that may do there what these statements say.
+/// A table, and a role with these grants.
 struct Allowed {
     adopted: Adopted,
     role: String,
@@ -44,14 +44,14 @@ impl Allowed {
         Self { adopted, role, store }
     }
 
-    /// As the role sees it.
+    /// Adopts the table as the role.
     async fn adopt(&self) -> Result<(), String> {
         let table = pruned(self.adopted.table());
         let adopted = self.store.adopt(&[table]).await;
         adopted.map_err(|error| error.to_string())
     }
 
-    /// From here on the test is the role.
+    /// Continues the test as the role.
     async fn be(mut self) -> Self {
         std::mem::swap(&mut self.adopted.outbox.store, &mut self.store);
         self
@@ -76,7 +76,7 @@ fn pruned(table: Table) -> Table {
     }
 }
 
-/// Those of the manual; where rows are deleted, with that right too, as it says beside it.
+/// All grants of docs/adopt.md, with `delete` on the table.
 fn all() -> Vec<String> {
     let all = grants().into_iter();
     let all = all.map(|grant| {
@@ -89,7 +89,7 @@ fn all() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_dispatcher_of_an_adopted_table_needs_what_the_manual_says() {
+async fn the_documented_permissions_are_enough() {
     let allowed = Allowed::by(ORDER_SERVICE, &all()).await;
     allowed.adopt().await.expect("may see the table");
     let allowed = allowed.be().await;
@@ -137,7 +137,7 @@ async fn a_dispatcher_of_an_adopted_table_needs_what_the_manual_says() {
 }
 
 #[tokio::test]
-async fn a_dispatcher_of_rows_that_are_deleted_when_sent_needs_that_right_too() {
+async fn a_table_whose_rows_are_deleted_needs_the_permission_to_delete() {
     let allowed = Allowed::by(DEBEZIUM, &all()).await;
     allowed.adopt().await.expect("may see the table");
     let allowed = allowed.be().await;
@@ -148,9 +148,9 @@ async fn a_dispatcher_of_rows_that_are_deleted_when_sent_needs_that_right_too() 
     allowed.clean_up().await;
 }
 
-/// Every statement is left out once, and `delete` alone: the error says which table it is about, and how to mend it.
+/// Leaves out each statement once, and `delete` alone. The error names the table and the missing grant.
 #[tokio::test]
-async fn whoever_lacks_a_right_is_told_which_before_anything_is_taken_over() {
+async fn a_missing_permission_is_reported_before_the_first_import() {
     let needed = [
         ("usage on schema {schema}", vec![0]),
         ("select, update, delete on {table}", vec![1]),

@@ -1,15 +1,15 @@
-//! The tables of five systems, exactly as their documents have them, and rows as their producers write them.
+//! The tables of six systems, exactly as in their documents, and rows as their producers insert them.
 
 /// A system whose table is adopted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seed {
     /// The layout's name.
     pub(super) name: &'static str,
-    /// Makes the table; `{schema}` stands for a schema of the test's own.
+    /// Creates the table. `{schema}` stands for the schema of the test.
     pub(super) table: &'static str,
-    /// Writes one row with this id.
+    /// Inserts one row with this id.
     pub(super) insert: &'static str,
-    /// The name of the table, and of its id.
+    /// The names of the table and of its id.
     pub(super) place: &'static str,
     pub(super) id: &'static str,
 }

@@ -1,5 +1,5 @@
-//! The store suite over every layout: events are rows that the system's own producer writes, and what the suite sees is
-//! what was imported. At the end of each case the table must say what became of its rows.
+//! The store suite on every layout. The system's own producer inserts rows, and the suite sees imported events. At the end of
+//! each case, the table must show the state of its rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::super::harness::Session;
-use super::agreeing::assert_agree;
+use super::agreement::assert_agree;
 use super::harness::Adopted;
 use super::importing::{self, Importing};
 use super::seeds::{ARAP, DEBEZIUM, FAMILY_HUB, MODKIT, ORDER_SERVICE, REDIVER, Seed};
 
-/// How many attempts a row has in the suite.
+/// The limit of attempts in the suite.
 const LIMIT: u32 = 5;
 
 /// A table, and how an event of the suite becomes a row of it.
@@ -26,16 +26,16 @@ pub(super) struct Producer {
     seed: Seed,
     /// $1 id   $2 JSON   $3 namespace   $4 topic   $5 tenant   $6 dedupe key   $7 ordering key   $8 not before
     insert: &'static str,
-    /// Finds the row that has the dedupe key already.
+    /// Finds the row with the same dedupe key.
     first: Option<&'static str>,
-    /// Columns that hold a time.
+    /// Columns with a time.
     times: &'static [&'static str],
     can: fn(Field) -> Result<(), Skipped>,
-    /// Does every row know how many attempts it has?
+    /// Does every row have its own limit of attempts?
     limited: bool,
 }
 
-/// What a table without a column for it says.
+/// The value where the table has no column.
 fn no_column(field: Field) -> Result<(), Skipped> {
     Err(Skipped(match field {
         Field::Namespace => "the table has no column for a namespace: all rows have the source's name",
@@ -135,7 +135,7 @@ const PRODUCE_ORDER_SERVICE: Producer = Producer {
     limited: false,
 };
 
-/// With the aggregate's id for an ordering key, as the event router uses it for a message key.
+/// With the aggregate id as ordering key, as the event router uses it as message key.
 const PRODUCE_DEBEZIUM: Producer = Producer {
     seed: DEBEZIUM,
     insert: "insert into {schema}.outbox (id, aggregatetype, aggregateid, type, payload)
@@ -149,7 +149,7 @@ const PRODUCE_DEBEZIUM: Producer = Producer {
     limited: false,
 };
 
-/// One table in the hands of its producer, and an outbox that adopted it.
+/// One table with its producer, and an outbox that adopted it.
 pub(super) struct Suite {
     adopted: Adopted,
     producer: Producer,
@@ -318,7 +318,7 @@ impl Producing {
     }
 }
 
-/// What the event says of itself beyond the least.
+/// The optional fields of the event.
 fn used(event: &Event) -> Vec<Field> {
     let is_plain = event.payload == Payload::empty();
     let is_bytes = matches!(event.payload, Payload::Bytes(_));

@@ -1,15 +1,15 @@
-//! What a table says of its rows afterwards, in the words of its own document.
+//! What is written back to each table, as in the system's documents.
 
 use pillarbox::Payload;
 use pillarbox_store::{Operate, Verdict};
 use serde_json::{Value, json};
 
-use super::agreeing::assert_agree;
+use super::agreement::assert_agree;
 use super::harness::{Adopted, dead, retry};
 use super::seeds::{ALL, ARAP, DEBEZIUM, FAMILY_HUB, MODKIT, ORDER_SERVICE, REDIVER};
 
 #[tokio::test]
-async fn a_row_of_every_table_becomes_an_event_with_the_rows_own_id() {
+async fn the_event_id_is_the_id_of_the_row() {
     for seed in ALL {
         let adopted = Adopted::new(seed).await;
         let id = adopted.produce().await;
@@ -23,7 +23,7 @@ async fn a_row_of_every_table_becomes_an_event_with_the_rows_own_id() {
 }
 
 #[tokio::test]
-async fn arap_tells_by_time_and_counts_failures() {
+async fn arap_has_a_processed_time_and_counts_failures() {
     let adopted = Adopted::new(ARAP).await;
     let (good, bad) = (adopted.produce().await, adopted.produce().await);
     adopted.import().await;
@@ -81,7 +81,7 @@ async fn modkit_counts_claims_and_clears_its_lease() {
 }
 
 #[tokio::test]
-async fn rediver_has_four_attempts_and_ends_at_three_retries() {
+async fn rediver_has_four_attempts_and_three_retries() {
     let adopted = Adopted::new(REDIVER).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -115,7 +115,7 @@ async fn rediver_has_four_attempts_and_ends_at_three_retries() {
 }
 
 #[tokio::test]
-async fn family_hub_stays_pending_until_it_is_sent_and_forgets_the_error_then() {
+async fn family_hub_stays_pending_until_delivered_and_clears_the_error() {
     let adopted = Adopted::new(FAMILY_HUB).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -138,7 +138,7 @@ async fn family_hub_stays_pending_until_it_is_sent_and_forgets_the_error_then() 
 }
 
 #[tokio::test]
-async fn order_service_sends_its_text_as_it_was_written() {
+async fn order_service_sends_its_text_byte_for_byte() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let (sent, failed) = (adopted.produce().await, adopted.produce().await);
     adopted.import().await;
@@ -162,7 +162,7 @@ async fn order_service_sends_its_text_as_it_was_written() {
 }
 
 #[tokio::test]
-async fn debezium_rows_are_gone_when_they_are_sent() {
+async fn debezium_rows_are_deleted_when_delivered() {
     let adopted = Adopted::new(DEBEZIUM).await;
     let (sent, failed) = (adopted.produce().await, adopted.produce().await);
     adopted.import().await;
@@ -175,9 +175,9 @@ async fn debezium_rows_are_gone_when_they_are_sent() {
     adopted.clean_up().await;
 }
 
-/// Only what is noted of it tells that: its row says nothing but that it is there.
+/// Only the mapping row shows it, because the row has no state but its presence.
 #[tokio::test]
-async fn debezium_rows_that_a_person_retries_are_on_their_way_again() {
+async fn debezium_rows_that_are_retried_are_in_progress_again() {
     let adopted = Adopted::new(DEBEZIUM).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;

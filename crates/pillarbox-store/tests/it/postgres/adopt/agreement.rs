@@ -1,35 +1,35 @@
-//! Does a table say what became of its rows? Worked out here from the seeds' documents, not from the layouts.
+//! Checks that a table shows the state of its rows. Derived from the documents of the seeds, not from the layouts.
 
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::harness::Adopted;
 
-/// What a table says of a row, in our words.
+/// The state that a table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Shown {
     Pending,
     Delivered,
     Dead,
 }
 
-/// What a table says of a row, and its counter if there is one. `limit` is how many attempts a row has.
-pub(super) fn told(seed: &str, row: &Value, limit: Option<u32>) -> (Told, Option<i64>) {
+/// The state that a table shows for a row, and its counter if there is one. `limit` is the limit of attempts.
+pub(super) fn shown(seed: &str, row: &Value, limit: Option<u32>) -> (Shown, Option<i64>) {
     let number = |column: &str| row[column].as_i64().expect("a number");
     let status = |column: &str| row[column].to_string();
     let by = |status: &str, delivered: &str, dead: &str| match status {
-        status if status == delivered => Told::Delivered,
-        status if status == dead => Told::Dead,
-        _ => Told::Pending,
+        status if status == delivered => Shown::Delivered,
+        status if status == dead => Shown::Dead,
+        _ => Shown::Pending,
     };
     match seed {
         "arap" => {
             let count = number("RetryCount");
             let given_up = limit.is_some_and(|limit| count >= i64::from(limit));
             let said = match (&row["ProcessedOnUtc"], given_up) {
-                (Value::Null, false) => Told::Pending,
-                (Value::Null, true) => Told::Dead,
-                _ => Told::Delivered,
+                (Value::Null, false) => Shown::Pending,
+                (Value::Null, true) => Shown::Dead,
+                _ => Shown::Delivered,
             };
             (said, Some(count))
         }
@@ -39,32 +39,32 @@ pub(super) fn told(seed: &str, row: &Value, limit: Option<u32>) -> (Told, Option
         ),
         "rediver" => {
             let said = by(&status("status"), "\"completed\"", "\"dead\"");
-            assert_eq!(said == Told::Delivered, !row["processed_at"].is_null(), "{row}");
+            assert_eq!(said == Shown::Delivered, !row["processed_at"].is_null(), "{row}");
             let tried = number("retry_count") > 0;
-            if said == Told::Pending {
+            if said == Shown::Pending {
                 assert_eq!(row["status"], if tried { "failed" } else { "pending" }, "{row}");
             }
             (said, Some(number("retry_count")))
         }
         "family-hub" => {
             let said = by(&status("status"), "1", "2");
-            assert_eq!(said == Told::Delivered, !row["processed_at"].is_null(), "{row}");
+            assert_eq!(said == Shown::Delivered, !row["processed_at"].is_null(), "{row}");
             (said, Some(number("retry_count")))
         }
         "order-service" => {
             let said = by(&status("status"), "\"SENT\"", "\"FAILED\"");
-            assert_eq!(said == Told::Delivered, !row["sent_at"].is_null(), "{row}");
+            assert_eq!(said == Shown::Delivered, !row["sent_at"].is_null(), "{row}");
             (said, None)
         }
         // What is there was not sent.
-        "debezium" => (Told::Pending, None),
+        "debezium" => (Shown::Pending, None),
         other => panic!("{other}: what does it say?"),
     }
 }
 
-/// What its counter says after so many attempts.
-pub(super) fn counted(seed: &str, said: Told, attempts: i64, limit: Option<u32>) -> i64 {
-    let failures = if said == Told::Delivered {
+/// The counter after this many attempts.
+pub(super) fn counted(seed: &str, said: Shown, attempts: i64, limit: Option<u32>) -> i64 {
+    let failures = if said == Shown::Delivered {
         attempts - 1
     } else {
         attempts
@@ -75,12 +75,12 @@ pub(super) fn counted(seed: &str, said: Told, attempts: i64, limit: Option<u32>)
         // The last attempt is no retry.
         "rediver" => failures.clamp(0, limit - 1),
         // Only the counter tells that a row is given up on.
-        "arap" if said == Told::Dead => failures.max(limit),
+        "arap" if said == Shown::Dead => failures.max(limit),
         _ => failures.max(0),
     }
 }
 
-/// By the rows that came from the table, and by what is noted of it. The seeds' ids are the events'.
+/// Events by their native rows and by their mapping rows. The seeds' row ids are the event ids.
 const EVENTS: &str = "select n.id::text, a.ended, a.write_back_pending,
     (select to_jsonb(s) from {place} s where {key} = n.id) as said,
     array(select e.status from pillarbox.outbox_events e where n.id in (e.id, e.parent_id)) as statuses,
@@ -89,7 +89,7 @@ const EVENTS: &str = "select n.id::text, a.ended, a.write_back_pending,
     union select event_id from pillarbox.adopted) n
   left join pillarbox.adopted a on a.event_id = n.id";
 
-/// Both tables and what is noted between them say the same, wherever nobody is at work.
+/// Asserts that the adopted table, the native rows and the mapping rows agree for every row that is not in flight.
 pub(super) async fn assert_agree(adopted: &Adopted, limit: Option<u32>) {
     let strays = adopted.outbox.sql(
         "select count(*) from pillarbox.outbox_events e where e.status in ('pending', 'processing') and not exists
@@ -111,11 +111,14 @@ pub(super) async fn assert_agree(adopted: &Adopted, limit: Option<u32>) {
         let event: String = row.get(0);
         // What was sent needs no note: the table says so itself.
         let ended = row.get::<Option<bool>, _>(1).unwrap_or(true);
-        let behind = row.get::<Option<bool>, _>(2).unwrap_or(false);
+        let pending = row.get::<Option<bool>, _>(2).unwrap_or(false);
         let said: Option<Value> = row.get(3);
         let statuses: Vec<String> = row.get(4);
         let has = |status: &str| statuses.iter().any(|one| one == status);
-        assert!(!behind, "{event}: nobody holds anything, so everything is told");
+        assert!(
+            !pending,
+            "{event}: no row is locked, so every state is written back"
+        );
         if statuses.is_empty() {
             assert!(ended, "{event}: it was deleted here");
             continue;
@@ -127,11 +130,11 @@ pub(super) async fn assert_agree(adopted: &Adopted, limit: Option<u32>) {
             continue;
         }
         let expected = match (has("pending"), has("dead")) {
-            (true, _) => Told::Pending,
-            (false, true) => Told::Dead,
-            (false, false) => Told::Delivered,
+            (true, _) => Shown::Pending,
+            (false, true) => Shown::Dead,
+            (false, false) => Shown::Delivered,
         };
-        assert_eq!(ended, expected != Told::Pending, "{event}: {statuses:?}");
+        assert_eq!(ended, expected != Shown::Pending, "{event}: {statuses:?}");
         let attempts = i64::from(row.get::<i32, _>(5));
         let seed = adopted.seed.name;
         let Some(said) = said else {
@@ -140,11 +143,11 @@ pub(super) async fn assert_agree(adopted: &Adopted, limit: Option<u32>) {
         };
         // Where its row is gone, what is noted of a dead one goes too.
         let is_noted = row.get::<Option<bool>, _>(1).is_some();
-        assert!(is_noted || expected == Told::Delivered, "{event}: {statuses:?}");
-        let (is, count) = told(seed, &said, limit);
+        assert!(is_noted || expected == Shown::Delivered, "{event}: {statuses:?}");
+        let (is, count) = shown(seed, &said, limit);
         // A counter at its limit may be that of a row which has more attempts here, or is to be swept.
         let is_used_up = limit.is_some_and(|limit| attempts >= i64::from(limit));
-        let is_open = expected == Told::Pending && seed == "arap" && is_used_up;
+        let is_open = expected == Shown::Pending && seed == "arap" && is_used_up;
         if seed != "debezium" && !is_open {
             assert_eq!(is, expected, "{event}: {statuses:?}, {said}");
         }

@@ -1,4 +1,4 @@
-//! Tables that do not let us do what has to be done to one of their rows: the others go on.
+//! Tables that reject a write-back or a prune. All other rows continue.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::harness::{Adopted, importer, settlement};
 use super::seeds::{ARAP, ORDER_SERVICE, REDIVER};
 use crate::patience::PATIENCE;
 
-/// Refuses a change of this row, or its end.
+/// Rejects an update of this row, or its end.
 async fn refuse(adopted: &Adopted, when: &str, id: Uuid) {
     let function = "create function {schema}.refuse() returns trigger language plpgsql as
          $$ begin raise 'this row is mine'; end $$";
@@ -34,7 +34,7 @@ async fn settle_all(adopted: &Adopted, claimed: &[Delivery]) -> Result<Vec<Uuid>
 }
 
 #[tokio::test]
-async fn a_table_that_refuses_to_be_told_of_one_row_is_told_of_the_others() {
+async fn a_rejected_write_back_does_not_stop_the_others() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let mut ids = Vec::new();
     for _ in 0..7 {
@@ -71,7 +71,7 @@ async fn a_table_that_refuses_to_be_told_of_one_row_is_told_of_the_others() {
 }
 
 #[tokio::test]
-async fn delivered_rows_that_cannot_be_deleted_keep_nothing_from_being_taken_over() {
+async fn a_rejected_prune_does_not_stop_the_import() {
     let adopted = Adopted::with(ORDER_SERVICE, |table| Table {
         prune: Some(Duration::from_secs(60)),
         ..table
@@ -89,7 +89,7 @@ async fn delivered_rows_that_cannot_be_deleted_keep_nothing_from_being_taken_ove
 }
 
 #[tokio::test]
-async fn whoever_asks_to_import_waits_for_nobodys_round() {
+async fn asking_for_the_lease_does_not_wait_for_a_running_round() {
     let adopted = Adopted::new(ARAP).await;
     adopted.import().await;
     let mut round = adopted.outbox.pool.begin().await.expect("begins");
@@ -108,7 +108,7 @@ async fn whoever_asks_to_import_waits_for_nobodys_round() {
 }
 
 #[tokio::test]
-async fn dates_before_all_times_and_limits_beyond_all_numbers_are_taken_as_they_are_meant() {
+async fn infinite_dates_and_the_largest_limit_are_imported() {
     let arap = Adopted::new(ARAP).await;
     let id = arap.produce().await;
     arap.change(id, "\"OccurredOnUtc\" = '-infinity'").await;

@@ -1,4 +1,4 @@
-//! How a row ends in its own table when nobody wants its event, or when a person deletes it here.
+//! What is written back when no route matches, or when an operator deletes an event.
 
 use pillarbox_store::adopt::{ImportRequest, Imported};
 use pillarbox_store::stores::postgres::adopt::Table;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::super::harness::service;
-use super::agreeing::assert_agree;
+use super::agreement::assert_agree;
 use super::harness::{Adopted, dead, importer, retry};
 use super::seeds::{ARAP, DEBEZIUM, FAMILY_HUB, ORDER_SERVICE};
 
@@ -20,8 +20,8 @@ impl Adopted {
         assert_eq!(deleted.expect("deletes"), [id]);
     }
 
-    /// The outbox as somebody has it who knows of no layout.
-    fn stranger(&self) -> Postgres {
+    /// The same outbox without a layout, as a command has it.
+    fn without_layout(&self) -> Postgres {
         let options = Options {
             schema: self.outbox.store.schema().to_owned(),
             ..Options::default()
@@ -35,7 +35,7 @@ impl Adopted {
         count.await.expect("counts")
     }
 
-    /// Nothing of the table is on its way, and nothing is left to be told.
+    /// Asserts that no row is in progress and no write-back is pending.
     async fn assert_quiet(&self) {
         let name = self.seed.name;
         let imported = self.import().await;
@@ -49,7 +49,7 @@ impl Adopted {
         );
     }
 
-    /// What the table says of a row that was given up on.
+    /// Asserts that the table shows a dead row.
     async fn assert_given_up(&self, id: Uuid) {
         let row = self.row(id).await;
         match self.seed.name {
@@ -67,7 +67,7 @@ impl Adopted {
         }
     }
 
-    /// What the table says of a row that is done.
+    /// Asserts that the table shows a delivered row.
     async fn assert_done(&self, id: Uuid) {
         let row = self.row(id).await;
         match self.seed.name {
@@ -79,7 +79,7 @@ impl Adopted {
 }
 
 #[tokio::test]
-async fn what_nobody_wants_is_done_and_its_table_says_so() {
+async fn an_unrouted_event_is_written_back_as_delivered() {
     for seed in [ORDER_SERVICE, ARAP, DEBEZIUM] {
         let adopted = Adopted::new(seed).await;
         let id = adopted.produce().await;
@@ -93,7 +93,7 @@ async fn what_nobody_wants_is_done_and_its_table_says_so() {
 }
 
 #[tokio::test]
-async fn what_nobody_wants_any_more_keeps_what_was_counted() {
+async fn an_unrouted_event_keeps_its_counter() {
     for (seed, counter) in [(ARAP, "RetryCount"), (FAMILY_HUB, "retry_count")] {
         let adopted = Adopted::new(seed).await;
         let id = adopted.produce().await;
@@ -108,7 +108,7 @@ async fn what_nobody_wants_any_more_keeps_what_was_counted() {
 }
 
 #[tokio::test]
-async fn what_nobody_wants_is_told_later_if_somebody_holds_its_row() {
+async fn an_unrouted_event_is_written_back_later_if_its_row_is_locked() {
     for seed in [ORDER_SERVICE, ARAP, DEBEZIUM] {
         let adopted = Adopted::new(seed).await;
         let id = adopted.produce().await;
@@ -124,9 +124,9 @@ async fn what_nobody_wants_is_told_later_if_somebody_holds_its_row() {
     }
 }
 
-/// The note says of a row that ended that it was given up on, until its table is told otherwise.
+/// The mapping row of a dead event says `ended`, until another state is written back.
 #[tokio::test]
-async fn what_was_given_up_on_and_retried_and_then_nobody_wants_is_done() {
+async fn a_dead_event_that_is_retried_and_unrouted_is_delivered() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -142,7 +142,7 @@ async fn what_was_given_up_on_and_retried_and_then_nobody_wants_is_done() {
 }
 
 #[tokio::test]
-async fn a_dead_row_that_a_person_deletes_stays_dead_in_its_table() {
+async fn a_deleted_dead_event_stays_dead_in_its_table() {
     for seed in [ORDER_SERVICE, ARAP, DEBEZIUM] {
         let adopted = Adopted::new(seed).await;
         let id = adopted.produce().await;
@@ -158,7 +158,7 @@ async fn a_dead_row_that_a_person_deletes_stays_dead_in_its_table() {
 }
 
 #[tokio::test]
-async fn a_waiting_row_that_a_person_deletes_is_given_up_on_in_its_table() {
+async fn a_deleted_pending_event_is_dead_in_its_table() {
     for seed in [ORDER_SERVICE, ARAP, DEBEZIUM] {
         let adopted = Adopted::new(seed).await;
         let id = adopted.produce().await;
@@ -177,7 +177,7 @@ async fn a_waiting_row_that_a_person_deletes_is_given_up_on_in_its_table() {
 }
 
 #[tokio::test]
-async fn a_row_that_a_person_deleted_here_comes_back_when_one_resets_it_there() {
+async fn a_deleted_event_is_imported_again_after_a_reset() {
     for (seed, reset) in [(ORDER_SERVICE, "status = 'NEW'"), (ARAP, "\"RetryCount\" = 0")] {
         for verdict in [retry(600), dead()] {
             let adopted = Adopted::new(seed).await;
@@ -197,14 +197,18 @@ async fn a_row_that_a_person_deleted_here_comes_back_when_one_resets_it_there() 
 }
 
 #[tokio::test]
-async fn a_command_that_knows_no_layout_is_heard_by_the_table_later() {
+async fn the_change_of_a_command_without_a_layout_is_written_back_later() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     adopted.import().await;
-    let command = adopted.stranger();
+    let command = adopted.without_layout();
     assert_eq!(command.delete(&[id]).await.expect("deletes"), [id]);
     command.close().await;
-    assert_eq!(adopted.row(id).await["status"], "NEW", "nobody has told it");
+    assert_eq!(
+        adopted.row(id).await["status"],
+        "NEW",
+        "it is not written back yet"
+    );
     adopted.import().await;
     adopted.assert_given_up(id).await;
     adopted.assert_quiet().await;
@@ -212,7 +216,7 @@ async fn a_command_that_knows_no_layout_is_heard_by_the_table_later() {
 }
 
 #[tokio::test]
-async fn what_was_delivered_stays_so_if_a_person_deletes_it_before_its_table_is_told() {
+async fn a_delivered_event_deleted_before_its_write_back_stays_delivered() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -226,7 +230,7 @@ async fn what_was_delivered_stays_so_if_a_person_deletes_it_before_its_table_is_
 }
 
 #[tokio::test]
-async fn a_settle_that_a_person_came_before_changes_nothing_any_more() {
+async fn a_settle_after_a_delete_changes_nothing() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -245,7 +249,7 @@ async fn a_settle_that_a_person_came_before_changes_nothing_any_more() {
 }
 
 #[tokio::test]
-async fn what_is_noted_of_a_dead_row_is_forgotten_when_its_row_is_gone() {
+async fn the_mapping_row_of_a_dead_event_is_pruned_with_its_row() {
     for seed in [ORDER_SERVICE, ARAP, DEBEZIUM] {
         let adopted = Adopted::new(seed).await;
         let (kept, gone) = (adopted.produce().await, adopted.produce().await);
@@ -267,9 +271,9 @@ async fn what_is_noted_of_a_dead_row_is_forgotten_when_its_row_is_gone() {
     }
 }
 
-/// Notes of other tables are stepped over, also those whose ids could not be ids here.
+/// Mapping rows of other tables are skipped, also those whose ids are invalid here.
 #[tokio::test]
-async fn notes_are_looked_at_a_part_at_a_time_and_only_ones_own() {
+async fn mapping_rows_are_pruned_in_parts_and_per_table() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     adopted
         .outbox
@@ -292,7 +296,7 @@ async fn notes_are_looked_at_a_part_at_a_time_and_only_ones_own() {
 }
 
 #[tokio::test]
-async fn a_table_is_tidied_only_when_that_is_asked_for_and_says_when_there_is_more() {
+async fn a_table_is_pruned_only_on_request_and_reports_more() {
     let adopted = Adopted::with(ORDER_SERVICE, |table| Table {
         prune: Some(Duration::from_secs(60)),
         ..table
@@ -325,17 +329,17 @@ async fn a_table_is_tidied_only_when_that_is_asked_for_and_says_when_there_is_mo
     adopted.clean_up().await;
 }
 
-/// Such as one that still runs with the configuration of yesterday.
+/// For example a worker with an old configuration.
 #[tokio::test]
-async fn what_a_worker_ended_that_knows_of_no_adopted_table_is_told_by_one_that_does() {
+async fn events_settled_by_a_worker_without_the_table_are_written_back_later() {
     for seed in [ORDER_SERVICE, ARAP, DEBEZIUM] {
         let adopted = Adopted::new(seed).await;
-        let stranger = adopted.stranger();
+        let other = adopted.without_layout();
         let mut ids = Vec::new();
         for verdict in [Verdict::Delivered, Verdict::Delete, dead(), retry(600)] {
             ids.push(adopted.produce().await);
             let delivery = adopted.take().await;
-            let lost = adopted.settle_by(&stranger, &delivery, verdict).await;
+            let lost = adopted.settle_by(&other, &delivery, verdict).await;
             assert!(lost.is_empty(), "{}: {lost:?}", seed.name);
         }
         adopted.import().await;
@@ -345,7 +349,7 @@ async fn what_a_worker_ended_that_knows_of_no_adopted_table_is_told_by_one_that_
         let tables = adopted.outbox.store.adopted_tables().await.expect("counts");
         let (in_progress, pending) = (tables[0].in_progress, tables[0].pending_write_backs);
         assert_eq!((in_progress, pending), (1, 0), "{}: it comes again", seed.name);
-        stranger.close().await;
+        other.close().await;
         adopted.clean_up().await;
     }
 }

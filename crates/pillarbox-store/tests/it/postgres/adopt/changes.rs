@@ -1,4 +1,4 @@
-//! What people do to a table while it is being worked on.
+//! Changes by others to a table that Pillarbox serves.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::seeds::{ARAP, FAMILY_HUB, ORDER_SERVICE, REDIVER};
 use crate::patience::PATIENCE;
 
 #[tokio::test]
-async fn a_dead_row_that_a_person_resets_is_imported_anew() {
+async fn a_dead_row_that_is_reset_is_imported_again() {
     for (seed, reset) in [
         (ARAP, "\"RetryCount\" = 0, \"Error\" = null"),
         (ORDER_SERVICE, "status = 'NEW'"),
@@ -39,7 +39,7 @@ async fn a_dead_row_that_a_person_resets_is_imported_anew() {
 }
 
 #[tokio::test]
-async fn a_row_in_backoff_that_a_person_resets_is_due_at_once() {
+async fn a_row_in_backoff_that_is_reset_is_due_at_once() {
     let adopted = Adopted::new(FAMILY_HUB).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -52,7 +52,7 @@ async fn a_row_in_backoff_that_a_person_resets_is_due_at_once() {
 }
 
 #[tokio::test]
-async fn a_reset_while_the_row_is_processed_waits_and_delivered_wins() {
+async fn a_reset_in_flight_waits_and_delivered_wins() {
     let adopted = Adopted::new(FAMILY_HUB).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -67,7 +67,7 @@ async fn a_reset_while_the_row_is_processed_waits_and_delivered_wins() {
 }
 
 #[tokio::test]
-async fn a_reset_while_the_row_is_processed_holds_if_the_attempt_fails() {
+async fn a_reset_in_flight_wins_if_the_attempt_fails() {
     let adopted = Adopted::new(FAMILY_HUB).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -86,7 +86,7 @@ async fn a_reset_while_the_row_is_processed_holds_if_the_attempt_fails() {
 }
 
 #[tokio::test]
-async fn a_settle_that_comes_too_late_leaves_the_table_alone() {
+async fn a_late_settle_leaves_the_table_alone() {
     let adopted = Adopted::new(FAMILY_HUB).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -103,7 +103,7 @@ async fn a_settle_that_comes_too_late_leaves_the_table_alone() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_gone_is_dropped_quietly() {
+async fn a_deleted_row_is_dropped() {
     let adopted = Adopted::new(REDIVER).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -127,7 +127,7 @@ async fn a_row_that_is_gone_is_dropped_quietly() {
 }
 
 #[tokio::test]
-async fn a_row_that_goes_while_it_is_processed_is_dropped_when_it_fails() {
+async fn a_row_deleted_in_flight_is_dropped_when_it_fails() {
     let adopted = Adopted::new(REDIVER).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -141,7 +141,7 @@ async fn a_row_that_goes_while_it_is_processed_is_dropped_when_it_fails() {
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_holds_locked_stalls_nobody_and_is_told_later() {
+async fn a_locked_row_stalls_no_other_and_is_written_back_later() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let (held, free) = (adopted.produce().await, adopted.produce().await);
     adopted.import().await;
@@ -165,7 +165,7 @@ async fn a_row_that_somebody_holds_locked_stalls_nobody_and_is_told_later() {
 }
 
 #[tokio::test]
-async fn a_person_who_retries_here_is_heard_there() {
+async fn a_manual_retry_is_written_back() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
@@ -201,7 +201,7 @@ async fn one_worker_imports_at_a_time() {
     assert_eq!(
         importer.import(&rival).await.expect("asks").rows,
         0,
-        "it is somebody else's"
+        "another worker has the lease"
     );
     adopted
         .outbox
@@ -212,7 +212,7 @@ async fn one_worker_imports_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_worker_that_leaves_lets_the_next_one_import_at_once() {
+async fn after_a_worker_deregisters_another_imports_at_once() {
     let adopted = Adopted::new(ARAP).await;
     let store = &adopted.outbox.store;
     let importer = importer(store);
@@ -231,7 +231,7 @@ async fn a_worker_that_leaves_lets_the_next_one_import_at_once() {
     assert_eq!(
         importer.import(&next).await.expect("asks").rows,
         0,
-        "it is the first one's"
+        "the first worker has the lease"
     );
     store.deregister(first.worker).await.expect("leaves");
     assert_eq!(importer.import(&next).await.expect("imports").rows, 1);
@@ -239,7 +239,7 @@ async fn a_worker_that_leaves_lets_the_next_one_import_at_once() {
 }
 
 #[tokio::test]
-async fn delivered_rows_are_pruned_when_asked_for_and_others_never() {
+async fn only_delivered_rows_are_pruned_and_only_if_configured() {
     let day = Duration::from_secs(86_400);
     let adopted = Adopted::with(ORDER_SERVICE, |table| Table {
         prune: Some(day),
@@ -268,7 +268,7 @@ async fn delivered_rows_are_pruned_when_asked_for_and_others_never() {
 }
 
 #[tokio::test]
-async fn a_row_with_a_status_that_nobody_knows_is_left_alone_and_counted() {
+async fn a_row_with_an_unknown_status_is_left_alone_and_counted() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     adopted.change(id, "status = 'PARKED'").await;
@@ -279,7 +279,7 @@ async fn a_row_with_a_status_that_nobody_knows_is_left_alone_and_counted() {
 }
 
 #[tokio::test]
-async fn a_misspelt_column_is_refused_with_the_one_that_was_meant() {
+async fn a_misspelt_column_is_rejected_with_the_nearest_name() {
     let adopted = Adopted::new(ARAP).await;
     let store = unmigrated(&service("PILLARBOX_TEST_POSTGRES_URL"));
     let mut layout = built_in("arap").expect("a layout");
