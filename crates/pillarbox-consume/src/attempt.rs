@@ -1,15 +1,15 @@
 //! One attempt to handle one event.
 //!
 //! ```text
-//! begin ─▶ mark ─▶ known: roll back
+//! begin ─▶ mark ─▶ duplicate: roll back
 //!            └───▶ new: decompress ─▶ upcast ─▶ decode ─▶ handler ─▶ commit
 //! ```
 //!
-//! The mark comes first: it holds back everybody else who was delivered the same event until we have committed or given
-//! up, and what was handled before is not even looked into.
+//! The mark comes first. It blocks every other process that received the same event until this attempt commits or rolls
+//! back, and a duplicate costs no decoding.
 //!
-//! **If we die here** before the commit, nothing happened and the event comes again. After it, the event comes again and
-//! its mark is found.
+//! **If we die here** before the commit, nothing happened and the broker delivers the event again. After the commit it delivers
+//! the event again too, and the mark is found.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ use pillarbox::versions::{Upcast, UpcastError};
 use pillarbox::{Outcome, StoreError, failpoint, trace};
 
 use crate::database::Database;
-use crate::failed::Failed;
+use crate::handler_error::HandlerError;
 use crate::received::Received;
 use crate::registry::{Entry, Registry};
 use crate::settings::{Newer, Settings, Unknown};
@@ -35,12 +35,12 @@ pub(crate) enum Ended {
     /// The effects are committed.
     Handled,
     /// It was handled before.
-    Already,
-    /// Nobody handles events of its type.
+    Duplicate,
+    /// Its type has no handler.
     Ignored,
-    /// It was not handled.
-    Not(Outcome),
-    /// The database did not do its part.
+    /// The handler failed.
+    Failed(Outcome),
+    /// A database call failed.
     Store(StoreError),
 }
 
@@ -54,24 +54,23 @@ pub(crate) struct Attempts<D: Database> {
 }
 
 impl<D: Database> Attempts<D> {
-    /// Makes an attempt. Not to be dropped half-way but at the end of the consumer: the transaction would be left to the
-    /// pool to clean up.
+    /// Makes an attempt. Drop it only when the consumer ends: the pool has to clean up a dropped transaction.
     pub(crate) async fn make(&self, event: Received<Bytes>) -> Ended {
         let Some(entry) = self.registry.find(event.event_type.as_deref()) else {
             return self.unknown(&event);
         };
         let mut transaction = match self.database.begin().await {
             Ok(transaction) => transaction,
-            Err(error) => return Ended::Store(not_its_fault(error)),
+            Err(error) => return Ended::Store(unavailable(error)),
         };
         let key = event.inbox_key(self.settings.by_dedupe_key);
         match self.inbox.mark(&mut transaction, &self.consumer, key).await {
             Ok(true) => failpoint::hit("consume_marked"),
-            Ok(false) => return Ended::Already,
-            Err(error) => return Ended::Store(not_its_fault(error)),
+            Ok(false) => return Ended::Duplicate,
+            Err(error) => return Ended::Store(unavailable(error)),
         }
         if let Err(failed) = self.handle(&mut transaction, entry, event).await {
-            return Ended::Not(failed.outcome());
+            return Ended::Failed(failed.outcome());
         }
         failpoint::hit("consume_handled");
         self.commit(transaction).await
@@ -80,11 +79,11 @@ impl<D: Database> Attempts<D> {
     fn unknown(&self, event: &Received<Bytes>) -> Ended {
         match self.settings.unknown {
             Unknown::Ignore => Ended::Ignored,
-            Unknown::Reject => Ended::Not(Outcome::reject(match &event.event_type {
+            Unknown::Reject => Ended::Failed(Outcome::reject(match &event.event_type {
                 Some(event_type) => {
-                    format!("nobody handles events of the type `{event_type}` here")
+                    format!("no handler is registered for the event type `{event_type}`")
                 }
-                None => "the message names no event type, and nobody handles such here".to_owned(),
+                None => "the message has no event type, and no handler accepts such messages".to_owned(),
             })),
         }
     }
@@ -94,20 +93,24 @@ impl<D: Database> Attempts<D> {
         transaction: &mut D::Transaction,
         entry: &Entry<D::Transaction>,
         event: Received<Bytes>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), HandlerError> {
         let context = event.trace();
         let handled = async {
             let event = self.upcast(entry, decompressed(event)?)?;
             entry.handler.handle(transaction, event).await
         };
-        // What the handler leaves behind when it panics is in the transaction, which is rolled back.
+        // Unwind safe: a panicking handler leaves its changes in the transaction, which rolls back.
         let handled = AssertUnwindSafe(handled).catch_unwind();
         let handled = match context {
             Some(context) => trace::within(context, handled).await,
             None => handled.await,
         };
-        handled
-            .unwrap_or_else(|panic| Err(Failed::retry(format!("the handler panicked: {}", words(&*panic)))))
+        handled.unwrap_or_else(|panic| {
+            Err(HandlerError::retry(format!(
+                "handler panicked: {}",
+                panic_text(&*panic)
+            )))
+        })
     }
 
     /// The event in the version that the handler declared.
@@ -115,7 +118,7 @@ impl<D: Database> Attempts<D> {
         &self,
         entry: &Entry<D::Transaction>,
         event: Received<Bytes>,
-    ) -> Result<Received<Bytes>, Failed> {
+    ) -> Result<Received<Bytes>, HandlerError> {
         let (Some(version), Some(event_type)) = (entry.version, &event.event_type) else {
             return Ok(event);
         };
@@ -124,12 +127,12 @@ impl<D: Database> Attempts<D> {
             Ok(Upcast::Same) => Ok(event),
             Ok(Upcast::Changed(body)) => Ok(event.with_body(body)),
             Err(error @ UpcastError::Newer { .. }) => Err(match self.settings.newer {
-                Newer::Reject => Failed::reject(error.to_string()),
-                Newer::Hold => Failed::unavailable(error.to_string()),
+                Newer::Reject => HandlerError::reject(error.to_string()),
+                Newer::Hold => HandlerError::unavailable(error.to_string()),
             }),
             Err(
                 error @ (UpcastError::Older { .. } | UpcastError::Refused { .. } | UpcastError::NotJson(_)),
-            ) => Err(Failed::reject(error.to_string())),
+            ) => Err(HandlerError::reject(error.to_string())),
         }
     }
 
@@ -147,9 +150,9 @@ impl<D: Database> Attempts<D> {
     }
 }
 
-/// Before the handler nothing of the event was looked at but its id. Whatever the database says then is about itself: a
-/// password that was changed, a database that is being restored.
-fn not_its_fault(error: StoreError) -> StoreError {
+/// Before the handler runs, only the event's id was used. An error there is about the database and not about the event: a
+/// changed password, a database that is being restored.
+fn unavailable(error: StoreError) -> StoreError {
     match error {
         StoreError::Other(text) => StoreError::Unavailable(text),
         known @ (StoreError::Unavailable(_)
@@ -160,26 +163,27 @@ fn not_its_fault(error: StoreError) -> StoreError {
     }
 }
 
-/// What was sent compressed, as it was.
-fn decompressed(event: Received<Bytes>) -> Result<Received<Bytes>, Failed> {
+/// Decompresses the body.
+fn decompressed(event: Received<Bytes>) -> Result<Received<Bytes>, HandlerError> {
     let is_zstd = |encoding: &str| encoding.eq_ignore_ascii_case(ZSTD);
     if !event.content_encoding.as_deref().is_some_and(is_zstd) {
         return Ok(event);
     }
     let limit = pillarbox_sinks::message::MAX_DECOMPRESSED;
-    let body = compress::decompress(&event.body, limit).map_err(|error| Failed::reject(error.to_string()))?;
+    let body =
+        compress::decompress(&event.body, limit).map_err(|error| HandlerError::reject(error.to_string()))?;
     let mut event = event.with_body(body);
     event.content_encoding = None;
     Ok(event)
 }
 
-/// What a panic said.
-fn words(panic: &(dyn Any + Send)) -> Cow<'static, str> {
+/// The message of a panic.
+fn panic_text(panic: &(dyn Any + Send)) -> Cow<'static, str> {
     if let Some(text) = panic.downcast_ref::<&'static str>() {
         return Cow::Borrowed(text);
     }
     match panic.downcast_ref::<String>() {
         Some(text) => Cow::Owned(text.clone()),
-        None => Cow::Borrowed("it did not say why"),
+        None => Cow::Borrowed("(no message)"),
     }
 }

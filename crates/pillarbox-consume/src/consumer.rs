@@ -1,7 +1,6 @@
-//! A consumer, put together in a few lines of `main`.
+//! Builds and runs a consumer.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,21 +15,22 @@ use tokio_util::sync::CancellationToken;
 use crate::attempt::Attempts;
 use crate::counters::{Counters, Snapshot};
 use crate::database::Database;
+use crate::database_health::DatabaseHealth;
 use crate::engine::Engine;
 use crate::handler::{Handler, Raw, Typed};
-use crate::keeper;
+use crate::processor::Processor;
+use crate::pruner;
 use crate::registry::{Registry, StartError};
 use crate::settings::{Newer, Redelivered, Settings, Unknown};
-use crate::source::Source;
-use crate::work::Work;
+use crate::subscription::Subscription;
 
-/// Takes events from a broker and hands each to its handler, once.
+/// Receives events from a broker and handles each once.
 ///
 /// ```no_run
 /// # #[cfg(all(feature = "postgres", feature = "rabbitmq"))]
 /// # mod example {
 /// use pillarbox_consume::rabbitmq::{Config, RabbitMq};
-/// use pillarbox_consume::{Consumer, Failed, Received};
+/// use pillarbox_consume::{Consumer, HandlerError, Received};
 /// use sqlx::{PgPool, PgTransaction};
 /// use tokio_util::sync::CancellationToken;
 ///
@@ -42,7 +42,7 @@ use crate::work::Work;
 /// async fn order_created(
 ///     transaction: &mut PgTransaction<'static>,
 ///     event: Received<OrderCreated>,
-/// ) -> Result<(), Failed> {
+/// ) -> Result<(), HandlerError> {
 ///     sqlx::query("insert into letters (order_id) values ($1)")
 ///         .bind(event.body.order)
 ///         .execute(&mut **transaction)
@@ -72,8 +72,8 @@ pub struct Consumer<D: Database> {
 }
 
 impl<D: Database> Consumer<D> {
-    /// A consumer whose handlers work in this database. The inbox knows it by its name: under another one it would
-    /// handle everything again.
+    /// A consumer whose handlers work in this database. The inbox stores marks under its name: a renamed consumer handles
+    /// every event again.
     pub fn new(name: impl Into<String>, database: D) -> Self {
         Self {
             name: name.into(),
@@ -86,8 +86,8 @@ impl<D: Database> Consumer<D> {
         }
     }
 
-    /// Hands events of this type to `handler`, which understands this version. Older ones are upcast before; newer ones
-    /// are [`newer`](Self::newer)'s affair.
+    /// Handles events of this type with `handler`, which understands this version. Older versions are upcast first;
+    /// [`newer`](Self::newer) decides about newer ones.
     pub fn on<T, H>(mut self, event_type: impl Into<String>, version: i32, handler: H) -> Self
     where
         H: Handler<D::Transaction, T>,
@@ -98,7 +98,7 @@ impl<D: Database> Consumer<D> {
         self
     }
 
-    /// Hands every other event to `handler`, as it came: not upcast and not decoded.
+    /// Handles events of all other types with `handler`. Their bodies are neither upcast nor decoded.
     pub fn otherwise<H>(mut self, handler: H) -> Self
     where
         H: Handler<D::Transaction, Bytes>,
@@ -107,100 +107,104 @@ impl<D: Database> Consumer<D> {
         self
     }
 
-    /// Sets how older versions of events become newer ones.
+    /// Sets the upcasters that turn older versions of events into newer ones.
     pub fn upcasters(mut self, upcasters: Upcasters) -> Self {
         self.registry.upcasters = upcasters;
         self
     }
 
-    /// Sets the inbox: one in another schema, one that was there before, one that remembers for longer.
+    /// Sets the inbox: in another schema, in an existing table, or with a longer retention.
     pub fn inbox(mut self, inbox: Inbox) -> Self {
         self.inbox = inbox;
         self
     }
 
-    /// Knows events by their dedupe key instead of their id. Those without one are known by their id.
+    /// Marks events by their dedupe key instead of their id. An event without a dedupe key is marked by its id.
     pub fn by_dedupe_key(mut self) -> Self {
         self.settings.by_dedupe_key = true;
         self
     }
 
-    /// Sets how many events are handled at once; 16 unless said otherwise, and at least one. The database's pool needs
-    /// as many connections, and one more.
+    /// Sets how many events are handled at once: 16 by default, at least one. The database pool needs one connection more
+    /// than that.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.settings.concurrency = concurrency.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 
-    /// Sets when a failed attempt is made again, and when the event goes to the dead letters: after ten attempts, which
-    /// take between four and eight minutes, unless said otherwise.
+    /// Sets when a failed attempt is retried, and after how many attempts the event becomes a dead letter. The default is ten
+    /// attempts, which take between four and eight minutes.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.settings.retry = policy;
         self
     }
 
-    /// Sets what becomes of events of types that nobody handles here.
+    /// Sets what happens to events of types without a handler.
     pub fn unknown(mut self, unknown: Unknown) -> Self {
         self.settings.unknown = unknown;
         self
     }
 
-    /// Sets what becomes of events in a newer version than their handler understands.
+    /// Sets what happens to events with a newer version than their handler understands.
     pub fn newer(mut self, newer: Newer) -> Self {
         self.settings.newer = newer;
         self
     }
 
-    /// Sets how long handlers that are at work may take to finish at a shutdown; 30 seconds unless said otherwise.
+    /// Sets how long running handlers may take to finish at a shutdown: 30 seconds by default.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
     }
 
-    /// Says for how long after its first delivery an event may come again: as long as it is retried by the dispatcher,
-    /// kept by the broker and replayed by people. If the inbox forgets earlier, the start says so.
+    /// Sets how long after its first delivery an event may be delivered again. Dispatcher retries, broker retention and manual
+    /// replays all count. If the inbox keeps marks for less, the consumer logs a warning at its start.
     pub fn redelivered_within(mut self, age: Duration) -> Self {
         self.settings.redelivered = Redelivered::Within(age);
         self
     }
 
-    /// The same, from what is known of the dispatcher: its policy, and the age up to which people replay events.
+    /// The same, computed from the dispatcher's retry policy and the age up to which operators replay events.
     pub fn redelivered_by(mut self, policy: &RetryPolicy, replay: Duration) -> Self {
         self.settings.redelivered = Redelivered::by(policy, replay);
         self
     }
 
-    /// Takes the time on dead letters from another clock.
+    /// Sets the clock that dates dead letters.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// What it does, in numbers. To be asked before it runs, and read at any time.
+    /// The consumer's counters. Call this before `run`, and read them at any time.
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()
     }
 
-    /// Consumes until `shutdown`: then no handler starts any more, those at work finish, and what was not handled goes
-    /// back to the broker. A broker or a database that is away is waited for, for as long as it takes.
+    /// Consumes until `shutdown`. Then no handler starts, running handlers finish, and the broker gets every other message
+    /// back. The consumer waits as long as needed for an unavailable broker or database.
     ///
-    /// Not to be dropped half-way: handlers at work would be cut off, and their events come again.
+    /// Dropping the future cancels running handlers; the broker then delivers their events again.
     ///
     /// # Errors
-    /// When the handlers contradict each other or the upcasters have a gap; nothing was consumed then.
+    /// When two handlers have the same type or the upcasters have a gap. Nothing was consumed then.
     ///
     /// # Panics
-    /// When there is a bug in the consumer itself. A handler that panics is a failed attempt.
-    pub async fn run(self, source: impl Source, shutdown: CancellationToken) -> Result<Snapshot, StartError> {
+    /// When the consumer itself has a bug. A handler that panics is a failed attempt.
+    pub async fn run(
+        self,
+        subscription: impl Subscription,
+        shutdown: CancellationToken,
+    ) -> Result<Snapshot, StartError> {
         if self.name.trim().is_empty() {
             return Err(StartError::NoName);
         }
         self.registry.check()?;
         if let Some(short) = self.settings.redelivered.outlives(self.inbox.kept()) {
-            tracing::warn!(consumer = self.name, "{short}");
+            tracing::warn!(consumer = self.name, reason = %short, "inbox retention too short");
         }
-        let work = Arc::new(Work {
-            turns: Semaphore::new(self.settings.concurrency),
+        let processor = Arc::new(Processor {
+            permits: Semaphore::new(self.settings.concurrency),
             attempts: Attempts {
                 consumer: self.name,
                 database: self.database,
@@ -211,16 +215,16 @@ impl<D: Database> Consumer<D> {
             counters: self.counters.clone(),
             clock: self.clock,
             stop: shutdown,
-            is_away: AtomicBool::new(false),
+            health: DatabaseHealth::default(),
         });
-        let consumer = &work.attempts.consumer;
-        tracing::info!(consumer, "the consumer starts");
+        let consumer = &processor.attempts.consumer;
+        tracing::info!(consumer, "consumer started");
         let mut side_jobs = JoinSet::new();
-        side_jobs.spawn(keeper::keep(work.clone()));
-        Engine::new(work.clone()).run(source).await;
+        side_jobs.spawn(pruner::run(processor.clone()));
+        Engine::new(processor.clone()).run(subscription).await;
         side_jobs.join_all().await;
         let snapshot = self.counters.snapshot();
-        tracing::info!(consumer, ?snapshot, "the consumer has stopped");
+        tracing::info!(consumer, ?snapshot, "consumer stopped");
         Ok(snapshot)
     }
 }

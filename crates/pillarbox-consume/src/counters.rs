@@ -1,15 +1,15 @@
-//! What a consumer has done since it started, in numbers.
+//! Counts of what a consumer has done since it started.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-/// Counts that only grow. Read by anybody, at any time.
+/// Counters that only increase. They can be read at any time.
 #[derive(Debug, Default)]
 pub struct Counters {
     received: AtomicU64,
     handled: AtomicU64,
-    already: AtomicU64,
+    duplicates: AtomicU64,
     retried: AtomicU64,
     dead: AtomicU64,
     ignored: AtomicU64,
@@ -17,35 +17,35 @@ pub struct Counters {
     store_errors: AtomicU64,
 }
 
-/// The counts at one moment.
+/// The counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Snapshot {
-    /// Messages that came.
+    /// Messages received.
     pub received: u64,
     /// Events whose effects are committed.
     pub handled: u64,
     /// Deliveries of events that were handled before.
-    pub already: u64,
-    /// Attempts that failed and will be made again.
+    pub duplicates: u64,
+    /// Attempts that failed and are retried.
     pub retried: u64,
-    /// Messages given up on: they are among the dead letters.
+    /// Messages published as dead letters.
     pub dead: u64,
-    /// Events of types that nobody handles here.
+    /// Events of types without a handler.
     pub ignored: u64,
-    /// Messages given back unhandled: at a shutdown, or because they became somebody else's.
+    /// Messages returned unhandled: shutdown, lost connection, revoked partition.
     pub released: u64,
-    /// Calls to the database that failed.
+    /// Failed database calls.
     pub store_errors: u64,
 }
 
 impl Counters {
-    /// The counts now.
+    /// The counters now.
     pub fn snapshot(&self) -> Snapshot {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Snapshot {
             received: read(&self.received),
             handled: read(&self.handled),
-            already: read(&self.already),
+            duplicates: read(&self.duplicates),
             retried: read(&self.retried),
             dead: read(&self.dead),
             ignored: read(&self.ignored),
@@ -62,8 +62,8 @@ impl Counters {
         add(&self.handled);
     }
 
-    pub(crate) fn already(&self) {
-        add(&self.already);
+    pub(crate) fn duplicate(&self) {
+        add(&self.duplicates);
     }
 
     pub(crate) fn retried(&self) {

@@ -1,6 +1,6 @@
-//! Where handlers work: a database whose transactions can hold the inbox.
+//! The database that handlers work in. Its transactions also hold the inbox.
 //!
-//! **If we die here** the transaction rolls back, and the event comes again.
+//! **If we die here** the transaction rolls back, and the broker delivers the event again.
 
 use std::future::Future;
 
@@ -18,16 +18,16 @@ use pillarbox_store::stores::memory::{self, Memory};
 ///
 /// A pool needs as many connections as the consumer handles events at once, and one more.
 pub trait Database: Send + Sync + 'static {
-    /// What a handler works in.
+    /// The transaction that a handler gets.
     type Transaction: Transaction + 'static;
 
-    /// Begins one.
+    /// Begins a transaction.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
 
-    /// Makes sure that a commit would be one.
+    /// Checks that a commit would take effect.
     ///
-    /// PostgreSQL answers the commit of a transaction in which a statement has failed by rolling back, and calls that
-    /// a success. A handler that swallowed such an error would lose its event.
+    /// PostgreSQL rolls back when a transaction with a failed statement commits, and reports success. A handler that ignored
+    /// such an error would lose its event.
     fn check(
         &self,
         transaction: &mut Self::Transaction,
@@ -46,11 +46,11 @@ impl Database for Memory {
     }
 }
 
-/// Begins a transaction that PostgreSQL ends when nobody says anything in it for five minutes.
+/// Begins a transaction that PostgreSQL ends after five idle minutes.
 ///
-/// Of a process whose host vanished PostgreSQL hears nothing, and would keep its marks locked until TCP gives up, after two
-/// hours: whoever takes over waits for them. Five minutes, because a handler may be silent in its transaction while it
-/// waits for somebody else. What the role, the database or the pool's own options say counts instead, be it more or less.
+/// PostgreSQL does not notice that a consumer's host is gone until TCP times out after two hours. Until then the marks stay
+/// locked and block the next consumer. Five minutes leave a handler time to wait for another service. A timeout that the role,
+/// the database or the pool sets takes precedence.
 #[cfg(feature = "postgres")]
 const BEGIN: &str = "begin; \
     select pg_catalog.set_config('idle_in_transaction_session_timeout', '5min', true) \
@@ -65,9 +65,9 @@ impl Database for sqlx::PgPool {
     }
 
     async fn check(&self, transaction: &mut Self::Transaction) -> Result<(), StoreError> {
-        // The shortest statement there is. In an aborted transaction it fails as every other does.
-        let asked = sqlx::raw_sql("select").execute(&mut **transaction).await;
-        asked.map(|_| ()).map_err(store_error)
+        // The shortest statement. It fails in an aborted transaction like any other.
+        let checked = sqlx::raw_sql("select").execute(&mut **transaction).await;
+        checked.map(|_| ()).map_err(store_error)
     }
 }
 
@@ -79,13 +79,13 @@ impl Database for sqlx::SqlitePool {
         pillarbox::sqlite::begin(self).await.map_err(begin_error)
     }
 
-    /// A statement that fails takes nothing else with it here.
+    /// In SQLite a failed statement does not abort the transaction.
     async fn check(&self, _: &mut Self::Transaction) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
-/// Waiting for one's turn to write is waiting for the database.
+/// A busy writer counts as an unavailable database.
 #[cfg_attr(
     not(feature = "sqlite"),
     allow(dead_code, reason = "only SQLite has one writer at a time")
@@ -99,18 +99,18 @@ fn begin_error(error: EnqueueError) -> StoreError {
 
 #[cfg(feature = "postgres")]
 fn store_error(error: sqlx::Error) -> StoreError {
-    if is_away(&error) {
+    if is_unavailable(&error) {
         StoreError::Unavailable(error.to_string())
     } else {
         StoreError::Other(error.to_string())
     }
 }
 
-/// Does the error say that the database cannot be reached, or not now?
+/// Does the error mean that the database is unreachable or temporarily unable to answer?
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(crate) fn is_away(error: &sqlx::Error) -> bool {
+pub(crate) fn is_unavailable(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Database(answer) => answer.code().is_some_and(|code| is_later(&code)),
+        sqlx::Error::Database(answer) => answer.code().is_some_and(|code| is_transient(&code)),
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
         | sqlx::Error::Protocol(_)
@@ -122,15 +122,16 @@ pub(crate) fn is_away(error: &sqlx::Error) -> bool {
     }
 }
 
-/// The classes and codes of PostgreSQL that are about the server, or about others, and not about what was asked:
-/// connections (08), credentials and databases that a person is changing (28, 3D000), deadlocks and serialisation failures
-/// (40), a lock that took too long (55P03), a server that only reads or lost its disk (25006, 58), resources (53), starting
-/// and stopping (57). And of SQLite: busy and locked, with their variants.
+/// Error codes that are about the server or other sessions, and not about the statement.
+///
+/// PostgreSQL: connections (08), credentials and databases that an operator is changing (28, 3D000), deadlocks and
+/// serialisation failures (40), a lock timeout (55P03), a read-only server or a lost disk (25006, 58), resources (53), start
+/// and stop (57). SQLite: busy and locked, with their variants.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn is_later(code: &str) -> bool {
+fn is_transient(code: &str) -> bool {
     let is_sqlite = |number: i32| matches!(number & 0xff, 5 | 6);
     match code.len() {
-        // A statement that was cancelled may be too slow for ever.
+        // A cancelled statement may always be too slow.
         5 if code == "57014" => false,
         5 => {
             matches!(code, "3D000" | "55P03" | "25006")
@@ -147,17 +148,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_tell_a_server_that_is_away_from_a_statement_that_is_wrong() {
+    fn codes_tell_an_unavailable_server_from_a_wrong_statement() {
         let passing = [
             "08006", "28P01", "28000", "3D000", "40001", "40P01", "53300", "55P03", "25006", "57P01", "57P03",
         ];
         for code in passing.into_iter().chain(["5", "6", "261", "517"]) {
-            assert!(is_later(code), "{code}");
+            assert!(is_transient(code), "{code}");
         }
-        // 57014 is a statement that was cancelled, for instance because it took too long. 55000 is what a handler asked of
-        // something that is not ready for it.
+        // 57014: a cancelled statement, for instance by a timeout. 55000: an object is in the wrong state for the statement.
         for code in ["23505", "57014", "55000", "25P02", "1", "19", "2067", ""] {
-            assert!(!is_later(code), "{code}");
+            assert!(!is_transient(code), "{code}");
         }
     }
 }

@@ -1,13 +1,12 @@
-//! The loop: takes messages from the source and starts what is to be done about them.
+//! The loop: receives messages from the subscription and starts their processing.
 //!
-//! Messages of one key are one task's affair, one after another; those without a key have a task each. How many are held
-//! at once is the source's affair, how many handlers are at work is decided in `work.rs`.
+//! The messages of one key are processed by one task, one after another. A message without a key has a task of its own. The
+//! subscription bounds the messages in flight; the processor bounds the handlers that run.
 //!
-//! At a shutdown no attempt begins any more, and those that are under way are finished. Only then does the source say
-//! goodbye, and gives everything else back: if it did so earlier, another process could handle a later event of a key
-//! while an earlier one is still being handled here.
+//! At a shutdown no attempt begins, and running attempts finish. Only then does the subscription close and release the other
+//! messages. If it closed earlier, another process could handle a later event of a key while an earlier one runs here.
 //!
-//! **If we die here** nothing was acknowledged that is not committed, and everything else comes again.
+//! **If we die here** only committed events are acknowledged, and the broker delivers all others again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,114 +17,124 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::database::Database;
-use crate::lanes::Lanes;
-use crate::source::{Inlet, Lane, Message, Source};
-use crate::work::Work;
+use crate::key_queues::KeyQueues;
+use crate::processor::Processor;
+use crate::subscription::{Message, MessageSender, OrderingKey, Subscription};
 
-/// How long a source may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(10);
+/// How long a subscription may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Engine<D: Database> {
-    work: Arc<Work<D>>,
-    lanes: Arc<Lanes<Lane, Message>>,
-    /// Everything that is being done about messages.
+    processor: Arc<Processor<D>>,
+    queues: Arc<KeyQueues<OrderingKey, Message>>,
+    /// The tasks that process messages.
     tasks: JoinSet<()>,
 }
 
 impl<D: Database> Engine<D> {
-    pub(crate) fn new(work: Arc<Work<D>>) -> Self {
+    pub(crate) fn new(processor: Arc<Processor<D>>) -> Self {
         Self {
-            work,
-            lanes: Arc::new(Lanes::new()),
+            processor,
+            queues: Arc::new(KeyQueues::new()),
             tasks: JoinSet::new(),
         }
     }
 
     /// Runs until the consumer is stopped.
-    pub(crate) async fn run(mut self, source: impl Source) {
-        let (inlet, mut messages) = Inlet::new();
+    pub(crate) async fn run(mut self, subscription: impl Subscription) {
+        let (sender, mut messages) = MessageSender::new();
         let end = CancellationToken::new();
+        let consumer = self.processor.attempts.consumer.clone();
         let mut listening = JoinSet::new();
         listening.spawn(listen(
-            Box::new(source),
-            self.work.attempts.consumer.clone(),
-            inlet,
+            Box::new(subscription),
+            consumer.clone(),
+            sender,
             end.clone(),
         ));
-        self.take(&mut messages).await;
+        self.receive(&mut messages).await;
         self.finish().await;
         end.cancel();
-        // What still comes is not taken any more, so that nothing is started. It goes back with the rest.
-        let goodbye = timeout(GOODBYE, listening.join_next()).await;
-        match goodbye {
-            Ok(ended) => drop(ended.map(sound)),
-            Err(_) => tracing::warn!("the source did not say goodbye within {GOODBYE:?}"),
+        // Messages that still come are not received, so that no task starts. The broker gets them back with the rest.
+        match timeout(CLOSE_TIMEOUT, listening.join_next()).await {
+            Ok(ended) => drop(ended.map(resume_panic)),
+            Err(_) => {
+                tracing::warn!(consumer, timeout = ?CLOSE_TIMEOUT, "subscription did not close in time")
+            }
         }
         while messages.try_recv().is_ok() {
-            self.work.counters.released();
+            self.processor.counters.released();
         }
     }
 
-    async fn take(&mut self, messages: &mut mpsc::UnboundedReceiver<Message>) {
-        let stop = self.work.stop.clone();
+    async fn receive(&mut self, messages: &mut mpsc::UnboundedReceiver<Message>) {
+        let stop = self.processor.stop.clone();
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                Some(ended) = self.tasks.join_next() => sound(ended),
+                Some(ended) = self.tasks.join_next() => resume_panic(ended),
                 message = messages.recv() => match message {
                     Some(message) => self.start(message),
-                    None => return, // the source ended by itself, which it does only by a panic of its own
+                    None => return, // the subscription ends by itself only if it panics
                 },
             }
         }
     }
 
     fn start(&mut self, message: Message) {
-        self.work.counters.received();
-        let work = self.work.clone();
-        let Some(lane) = message.lane.clone() else {
-            self.tasks.spawn(async move { work.see_through(message).await });
+        self.processor.counters.received();
+        let processor = self.processor.clone();
+        let Some(key) = message.ordering_key.clone() else {
+            self.tasks.spawn(async move { processor.process(message).await });
             return;
         };
-        let Some(first) = self.lanes.enter(&lane, message) else {
-            return; // the task of its lane will come to it
+        let Some(first) = self.queues.push(&key, message) else {
+            return; // the key's task will process it
         };
-        let lanes = self.lanes.clone();
+        let queues = self.queues.clone();
         self.tasks.spawn(async move {
             let mut next = Some(first);
             while let Some(message) = next {
-                work.see_through(message).await;
-                next = lanes.next(&lane);
+                processor.process(message).await;
+                next = queues.pop(&key);
             }
         });
     }
 
-    /// Waits for what is under way, up to the grace period. What takes longer is dropped: its transaction rolls back.
+    /// Waits for running attempts, up to the grace period. A longer one is dropped: its transaction rolls back.
     async fn finish(&mut self) {
-        let grace = self.work.attempts.settings.grace;
+        let grace = self.processor.attempts.settings.grace;
         let all = async {
             while let Some(ended) = self.tasks.join_next().await {
-                sound(ended);
+                resume_panic(ended);
             }
         };
         if timeout(grace, all).await.is_err() {
+            let consumer = &self.processor.attempts.consumer;
             let unfinished = self.tasks.len();
             tracing::warn!(
+                consumer,
                 unfinished,
-                "handlers were still at work after {grace:?}; their events come again"
+                ?grace,
+                "grace period over, handlers cancelled; the broker delivers their events again"
             );
             self.tasks.shutdown().await;
         }
     }
 }
 
-async fn listen(source: Box<impl Source>, consumer: String, inlet: Inlet, end: CancellationToken) {
-    source.listen(&consumer, inlet, end).await;
+async fn listen(
+    subscription: Box<impl Subscription>,
+    consumer: String,
+    sender: MessageSender,
+    end: CancellationToken,
+) {
+    subscription.listen(&consumer, sender, end).await;
 }
 
-/// A panic of a handler is caught where it is called. One of ours is a bug, and must not be hidden.
-fn sound(ended: Result<(), JoinError>) {
+/// A handler's panic is caught at its call. A panic that arrives here is a bug of ours and must be seen.
+fn resume_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {

@@ -1,9 +1,9 @@
-//! What is done about an event: a plain `async fn`, or a type of the application's own.
+//! Handles an event: a plain `async fn`, or a type that implements [`Handler`].
 //!
 //! ```
 //! # #[cfg(feature = "postgres")]
 //! # mod example {
-//! use pillarbox_consume::{Failed, Handler, Received};
+//! use pillarbox_consume::{HandlerError, Handler, Received};
 //! use sqlx::PgTransaction;
 //!
 //! #[derive(serde::Deserialize)]
@@ -15,7 +15,7 @@
 //! async fn order_created(
 //!     transaction: &mut PgTransaction<'static>,
 //!     event: Received<OrderCreated>,
-//! ) -> Result<(), Failed> {
+//! ) -> Result<(), HandlerError> {
 //!     sqlx::query("insert into letters (order_id) values ($1)")
 //!         .bind(event.body.order)
 //!         .execute(&mut **transaction)
@@ -23,7 +23,7 @@
 //!     Ok(())
 //! }
 //!
-//! // … or with something that it needs.
+//! // … or as a type, with what it needs.
 //! struct Letters {
 //!     sender: String,
 //! }
@@ -33,7 +33,7 @@
 //!         &self,
 //!         transaction: &mut PgTransaction<'static>,
 //!         event: Received<OrderCreated>,
-//!     ) -> Result<(), Failed> {
+//!     ) -> Result<(), HandlerError> {
 //!         sqlx::query("insert into letters (order_id, sender) values ($1, $2)")
 //!             .bind(event.body.order)
 //!             .bind(&self.sender)
@@ -52,29 +52,29 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 
-use crate::failed::Failed;
+use crate::handler_error::HandlerError;
 use crate::received::Received;
 
 /// Handles one type of event.
 ///
-/// * Works in the transaction that it is given and neither commits nor rolls back: the event is marked as handled there.
+/// * Works in the given transaction, which holds the event's mark. It neither commits nor rolls back.
 /// * Called with one event at a time per namespace and key, in order; other keys run concurrently.
-/// * Called once for an event, as far as what it does in the transaction goes: what failed is rolled back. What it does
-///   elsewhere (a mail, a call) may be done again.
+/// * Its changes in the transaction happen once: a failed attempt rolls back. Effects elsewhere (a mail, an HTTP call) may
+///   happen again.
 /// * May panic: that is a failed attempt.
 pub trait Handler<Tx, T>: Send + Sync + 'static {
-    /// Does what is to be done about the event.
+    /// Handles the event.
     fn handle(
         &self,
         transaction: &mut Tx,
         event: Received<T>,
-    ) -> impl Future<Output = Result<(), Failed>> + Send;
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 }
 
-/// A function that takes a transaction for as long as it runs. Not to be implemented: every fitting function is one.
+/// A function that borrows the transaction while it runs. Every matching function implements it; do not implement it yourself.
 pub trait Function<'a, Tx: 'a, T>: Send + Sync {
     /// What it returns.
-    type Future: Future<Output = Result<(), Failed>> + Send + 'a;
+    type Future: Future<Output = Result<(), HandlerError>> + Send + 'a;
 
     /// Calls it.
     fn call(&self, transaction: &'a mut Tx, event: Received<T>) -> Self::Future;
@@ -83,7 +83,7 @@ pub trait Function<'a, Tx: 'a, T>: Send + Sync {
 impl<'a, F, Fut, Tx, T> Function<'a, Tx, T> for F
 where
     F: Fn(&'a mut Tx, Received<T>) -> Fut + Send + Sync,
-    Fut: Future<Output = Result<(), Failed>> + Send + 'a,
+    Fut: Future<Output = Result<(), HandlerError>> + Send + 'a,
     Tx: 'a,
 {
     type Future = Fut;
@@ -103,21 +103,21 @@ where
         &self,
         transaction: &mut Tx,
         event: Received<T>,
-    ) -> impl Future<Output = Result<(), Failed>> + Send {
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send {
         self.call(transaction, event)
     }
 }
 
-/// A handler of whatever type, with its decoding.
+/// A handler of any body type, with its decoding.
 pub(crate) trait Erased<Tx>: Send + Sync {
     fn handle<'a>(
         &'a self,
         transaction: &'a mut Tx,
         event: Received<Bytes>,
-    ) -> BoxFuture<'a, Result<(), Failed>>;
+    ) -> BoxFuture<'a, Result<(), HandlerError>>;
 }
 
-/// Decodes the body from JSON. A body that is none of its type will never be one.
+/// Decodes the body from JSON. A body that cannot be decoded is rejected: retrying would not help.
 pub(crate) struct Typed<H, T> {
     handler: H,
     body: PhantomData<fn() -> T>,
@@ -142,17 +142,17 @@ where
         &'a self,
         transaction: &'a mut Tx,
         event: Received<Bytes>,
-    ) -> BoxFuture<'a, Result<(), Failed>> {
+    ) -> BoxFuture<'a, Result<(), HandlerError>> {
         Box::pin(async move {
             let body = serde_json::from_slice(&event.body);
             let body =
-                body.map_err(|error| Failed::reject(format!("the body was not understood: {error}")))?;
+                body.map_err(|error| HandlerError::reject(format!("body cannot be decoded: {error}")))?;
             self.handler.handle(transaction, event.with_body(body)).await
         })
     }
 }
 
-/// Hands the body on as it is.
+/// Passes the body on unchanged.
 pub(crate) struct Raw<H>(pub(crate) H);
 
 impl<H, Tx> Erased<Tx> for Raw<H>
@@ -164,7 +164,7 @@ where
         &'a self,
         transaction: &'a mut Tx,
         event: Received<Bytes>,
-    ) -> BoxFuture<'a, Result<(), Failed>> {
+    ) -> BoxFuture<'a, Result<(), HandlerError>> {
         Box::pin(self.0.handle(transaction, event))
     }
 }

@@ -1,27 +1,27 @@
-//! Consumers for which a second delivery does nothing.
+//! Consumers for which a second delivery has no effect.
 //!
-//! Delivery is at least once; effects are to be there exactly once. A [`Consumer`] takes events from RabbitMQ or Kafka,
-//! hands each to the handler of its type in a transaction of the application's database, notes it in the
-//! [inbox](pillarbox::inbox) there, commits, and only then acknowledges it.
+//! Brokers deliver at least once. A [`Consumer`] makes the effects happen once. It receives events from RabbitMQ or Kafka and
+//! calls the handler of their type in a transaction of the application's database. It marks each event in the
+//! [inbox](pillarbox::inbox) there, commits, and only then acknowledges the message.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`consumer`] | a consumer, put together |
-//! | [`handler`], [`received`], [`failed`] | what an application writes: a function of a transaction and an event |
-//! | [`database`] | where handlers work |
-//! | [`settings`], [`registry`] | choices, and mistakes that are told at the start |
-//! | [`source`] | where messages come from: [`rabbitmq`], [`kafka`] |
-//! | [`counters`] | what was done, in numbers |
+//! | [`consumer`] | the builder of a consumer |
+//! | [`handler`], [`received`], [`handler_error`] | what an application writes: a function of a transaction and an event |
+//! | [`database`] | the database that handlers work in |
+//! | [`settings`], [`registry`] | options, and the mistakes that stop a start |
+//! | [`subscription`] | the port to the brokers: [`rabbitmq`], [`kafka`] |
+//! | [`counters`] | counts of what was done |
 //!
-//! Inside, a message goes from its source to the engine, waits in the lane of its key, and is worked on: one attempt
-//! after another, then acknowledged or put among the dead letters.
+//! Inside, a message goes from its subscription to the engine and waits in the queue of its ordering key. The processor makes
+//! one attempt after another. In the end it acknowledges the message, or publishes a dead letter first.
 
 #![cfg_attr(
     not(any(feature = "rabbitmq", feature = "kafka")),
     allow(
         dead_code,
         unused_imports,
-        reason = "without a broker nobody hands messages over"
+        reason = "without a broker no subscription delivers messages"
     )
 )]
 
@@ -29,28 +29,29 @@ mod attempt;
 pub mod consumer;
 pub mod counters;
 pub mod database;
-mod dead;
+mod database_health;
+mod dead_letter;
 mod engine;
-pub mod failed;
 pub mod handler;
+pub mod handler_error;
 #[cfg(feature = "kafka")]
 pub mod kafka;
-mod keeper;
-mod lanes;
+mod key_queues;
+mod processor;
+mod pruner;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
 pub mod received;
 pub mod registry;
 pub mod settings;
-pub mod source;
-mod work;
+pub mod subscription;
 
 pub use consumer::Consumer;
 pub use counters::{Counters, Snapshot};
 pub use database::Database;
-pub use failed::Failed;
 pub use handler::Handler;
+pub use handler_error::HandlerError;
 pub use received::Received;
 pub use registry::StartError;
 pub use settings::{Newer, Unknown};
-pub use source::Source;
+pub use subscription::Subscription;

@@ -1,4 +1,4 @@
-//! What a handler gets: the body, decoded, and everything that the message says of its event.
+//! What a handler receives: the decoded body and the event's other fields.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use pillarbox_sinks::message::Read;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// An event that was received. `T` is its body: a type of the application's own, or [`Bytes`] as they came.
+/// A received event. `T` is its body: a type of the application, or the raw [`Bytes`].
 ///
-/// The fields of its [`Envelope`] read as its own: `event.topic`, `event.ordering_key`. What a message from elsewhere does
-/// not say is empty; its topic is then the routing key, or the name of the Kafka topic. `event_version` is the version
-/// that was sent, before upcasting.
+/// The fields of its [`Envelope`] read as its own: `event.topic`, `event.ordering_key`. Fields that the message does not carry
+/// are empty. For a message of another producer, the topic is the routing key or the name of the Kafka topic. `event_version`
+/// is the version that was sent, before upcasting.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Received<T> {
@@ -23,9 +23,9 @@ pub struct Received<T> {
     pub body: T,
     /// Shared, so that another attempt costs no copy.
     envelope: Arc<Envelope>,
-    /// When it was written, by the clock of the database that it comes from.
+    /// When it was enqueued, by the producer's database clock.
     pub created_at: Option<OffsetDateTime>,
-    /// Which attempt of this consumer it is, 1 for the first. Counts from 1 again when the message is redelivered.
+    /// The consumer's attempt, counted from 1. A redelivery starts at 1 again.
     pub attempt: u32,
 }
 
@@ -45,7 +45,7 @@ impl<T> DerefMut for Received<T> {
 }
 
 impl<T> Received<T> {
-    /// An event with this body and a fresh id, and nothing else: for tests of handlers. Its fields can be set.
+    /// An event with this body, a new id and defaults, for tests of handlers. Its fields can be set.
     pub fn new(event_type: impl Into<String>, body: T) -> Self {
         let mut envelope = Envelope::default();
         envelope.id = Uuid::now_v7();
@@ -78,7 +78,7 @@ impl<T> Received<T> {
         }
     }
 
-    /// What the inbox knows it by.
+    /// The key of its mark in the inbox.
     pub(crate) fn inbox_key(&self, by_dedupe_key: bool) -> Key {
         match &self.dedupe_key {
             Some(key) if by_dedupe_key => Key::dedupe(&self.namespace, &self.topic, key),
@@ -88,7 +88,7 @@ impl<T> Received<T> {
 }
 
 impl Received<Bytes> {
-    /// From what a message says. `id` and `topic` stand in for what it does not say.
+    /// From a decoded message. `id` and `topic` are used where the message has none.
     pub(crate) fn from_read(read: Read, id: Option<Uuid>, topic: &str) -> Option<Self> {
         let mut envelope = read.envelope;
         envelope.id = read.id.or(id)?;
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inbox_knows_an_event_by_its_dedupe_key_only_if_it_has_one_and_was_told_to() {
+    fn the_mark_uses_the_dedupe_key_only_if_configured_and_present() {
         let mut event = Received::new("OrderCreated", ());
         assert_eq!(event.inbox_key(true), Key::event(event.id));
         event.namespace = "shop".to_owned();

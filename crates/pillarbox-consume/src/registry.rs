@@ -1,4 +1,4 @@
-//! Which handler an event goes to.
+//! Finds the handler of an event.
 
 use std::collections::HashMap;
 use std::collections::hash_map;
@@ -7,30 +7,30 @@ use pillarbox::versions::{BrokenChain, Upcasters};
 
 use crate::handler::Erased;
 
-/// Why a consumer does not start.
+/// Why a consumer cannot start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Two handlers want the same events.
-    #[error("two handlers are registered for the event type `{0}`; keep one")]
+    /// Two handlers have the same event type.
+    #[error("two handlers are registered for the event type `{0}` (remove one)")]
     TwoHandlers(String),
-    /// Two handlers want all events that nobody else wants.
-    #[error("two handlers are registered for every other event type; keep one")]
+    /// Two handlers are registered with `otherwise`.
+    #[error("two handlers are registered for all other event types (remove one)")]
     TwoOthers,
-    /// There is no handler at all: every message would be thrown away.
-    #[error("no handler is registered; a consumer without one would acknowledge everything that comes")]
+    /// There is no handler: the consumer would acknowledge and lose every message.
+    #[error("no handler is registered: every message would be lost (register one with `on`)")]
     NoHandler,
-    /// An older version of an event cannot be brought to the one that a handler declared.
+    /// An older version of an event cannot be upcast to the one that a handler declared.
     #[error(transparent)]
     Upcasters(#[from] BrokenChain),
-    /// A consumer needs a name: the inbox knows it by that.
-    #[error("a consumer needs a name, which the inbox knows it by for ever")]
+    /// The consumer's name is empty. The inbox stores marks under it.
+    #[error("the consumer's name is empty: the inbox stores marks under it (choose one and keep it)")]
     NoName,
 }
 
 /// A handler, and the version that it understands.
 pub(crate) struct Entry<Tx> {
-    /// None: it takes what comes.
+    /// None: it accepts every version.
     pub(crate) version: Option<i32>,
     pub(crate) handler: Box<dyn Erased<Tx>>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Registry<Tx> {
     by_type: HashMap<String, Entry<Tx>>,
     other: Option<Entry<Tx>>,
     pub(crate) upcasters: Upcasters,
-    /// What was wrong first; said when the consumer starts.
+    /// The first mistake; reported when the consumer starts.
     mistake: Option<StartError>,
 }
 
@@ -79,7 +79,7 @@ impl<Tx> Registry<Tx> {
         });
     }
 
-    /// Is everything as it should be?
+    /// Returns the first mistake.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         if let Some(mistake) = &self.mistake {
             return Err(mistake.clone());

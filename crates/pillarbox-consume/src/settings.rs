@@ -1,27 +1,27 @@
-//! How a consumer behaves, where there is a choice.
+//! The options of a consumer.
 
 use std::time::Duration;
 
 use pillarbox::RetryPolicy;
 use pillarbox::inbox::TooShort;
 
-/// What becomes of events of types that nobody handles here.
+/// What happens to events of types without a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unknown {
-    /// They are acknowledged and counted as `ignored`: a queue or topic often carries more than one consumer wants.
+    /// They are acknowledged and counted as `ignored`. A queue or topic often carries more than one consumer needs.
     #[default]
     Ignore,
-    /// They go to the dead letters.
+    /// They become dead letters.
     Reject,
 }
 
-/// What becomes of events in a newer version than their handler understands.
+/// What happens to events with a newer version than their handler understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Newer {
-    /// They go to the dead letters, to be sent again when the consumer has been upgraded.
+    /// They become dead letters. An operator can publish them again after the consumer is upgraded.
     #[default]
     Reject,
-    /// They wait, and hold up their key, until a consumer that understands them takes over.
+    /// They wait and block their key until an upgraded consumer takes over.
     Hold,
 }
 
@@ -36,17 +36,17 @@ pub(crate) struct Settings {
     pub(crate) redelivered: Redelivered,
 }
 
-/// For how long after its first delivery an event may come again.
+/// How long after its first delivery an event may be delivered again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Redelivered {
-    /// Nobody said.
-    Unsaid,
+    /// Not configured.
+    Unset,
     Within(Duration),
     ForEver,
 }
 
 impl Redelivered {
-    /// By a dispatcher with this policy, and by people who replay events up to this age.
+    /// By a dispatcher with this policy, and by operators who replay events up to this age.
     pub(crate) fn by(policy: &RetryPolicy, replay: Duration) -> Self {
         match policy.longest() {
             Some(longest) => Self::Within(longest.saturating_add(replay)),
@@ -54,10 +54,10 @@ impl Redelivered {
         }
     }
 
-    /// Does an inbox that keeps its marks for so long forget too early?
+    /// Does an inbox that keeps marks for this long forget them too early?
     pub(crate) fn outlives(self, kept: Duration) -> Option<TooShort> {
         let needed = match self {
-            Self::Unsaid => return None,
+            Self::Unset => return None,
             Self::Within(age) => Some(age),
             Self::ForEver => None,
         };
@@ -66,8 +66,8 @@ impl Redelivered {
     }
 }
 
-/// How tries are spaced at what is away, a database or a broker: it is back soon, or it takes a while.
-pub(crate) fn outage() -> RetryPolicy {
+/// The waits between attempts to reach an unavailable database or broker.
+pub(crate) fn reconnect_policy() -> RetryPolicy {
     RetryPolicy::exponential(Duration::from_millis(200), Duration::from_secs(15))
 }
 
@@ -75,13 +75,13 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             concurrency: 16,
-            // Between four and eight minutes in all.
+            // Ten attempts take between four and eight minutes.
             retry: RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(60)).max_attempts(10),
             grace: Duration::from_secs(30),
             by_dedupe_key: false,
             unknown: Unknown::default(),
             newer: Newer::default(),
-            redelivered: Redelivered::Unsaid,
+            redelivered: Redelivered::Unset,
         }
     }
 }
@@ -93,14 +93,14 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
     #[test]
-    fn an_inbox_that_forgets_before_the_last_delivery_is_told() {
+    fn a_retention_shorter_than_the_redelivery_window_is_detected() {
         let policy = RetryPolicy::steps(vec![DAY]).max_attempts(3);
         let by = |replay| Redelivered::by(&policy, replay);
         assert_eq!(by(DAY), Redelivered::Within(3 * DAY));
         assert_eq!(by(DAY).outlives(4 * DAY), None);
         let short = by(2 * DAY).outlives(4 * DAY).unwrap();
         assert_eq!((short.kept, short.needed), (4 * DAY, Some(4 * DAY)));
-        assert_eq!(Redelivered::Unsaid.outlives(Duration::ZERO), None);
+        assert_eq!(Redelivered::Unset.outlives(Duration::ZERO), None);
         let for_ever = Redelivered::by(&RetryPolicy::steps(vec![DAY]), DAY);
         assert_eq!(for_ever.outlives(1000 * DAY).unwrap().needed, None);
     }

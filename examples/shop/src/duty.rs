@@ -16,7 +16,7 @@ use std::time::Duration;
 use pillarbox::saga::message::REASON;
 use pillarbox::saga::{Action, Answer, Command, Message};
 use pillarbox::{Clock, Event, Outbox, SystemClock};
-use pillarbox_consume::{Failed, Handler, Received};
+use pillarbox_consume::{Handler, HandlerError, Received};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::{PgConnection, PgPool, PgTransaction};
@@ -78,7 +78,7 @@ impl Said {
 }
 
 type Tx = PgTransaction<'static>;
-type Handled<'a> = Pin<Box<dyn Future<Output = Result<(), Failed>> + Send + 'a>>;
+type Handled<'a> = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send + 'a>>;
 
 /// The handler of a duty's command.
 pub(crate) fn on_duty<D: Duty>(duty: D, pool: &PgPool, places: &Places) -> impl Handler<Tx, D::Told> {
@@ -110,10 +110,10 @@ struct OnDuty<D> {
 }
 
 impl<D: Duty> OnDuty<D> {
-    async fn handle(&self, transaction: &mut Tx, event: Received<D::Told>) -> Result<(), Failed> {
+    async fn handle(&self, transaction: &mut Tx, event: Received<D::Told>) -> Result<(), HandlerError> {
         let headers = event.headers.iter().map(|(name, value)| (name, value.as_str()));
         let Some(command) = Command::read(&Message::new(headers, &[])) else {
-            return Err(Failed::reject(
+            return Err(HandlerError::reject(
                 "it has no headers of a saga: nobody waits for an answer",
             ));
         };
@@ -140,7 +140,7 @@ async fn answer(
     command: &Command,
     said: Said,
     late: Option<Duration>,
-) -> Result<(), Failed> {
+) -> Result<(), HandlerError> {
     let (answer, what, why) = said.into_parts();
     let event_type = match command.attempt.action {
         Action::Command => "CommandAnswered",

@@ -1,4 +1,4 @@
-//! The engine with a broker and a database in memory, and with time that the test moves.
+//! The engine with a broker and a database in memory, and with a clock that the test advances.
 
 #![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
 
@@ -20,45 +20,45 @@ use tokio::time::Instant;
 use super::*;
 use crate::consumer::Consumer;
 use crate::counters::Snapshot;
-use crate::dead::DeadLetter;
-use crate::failed::Failed;
+use crate::dead_letter::DeadLetter;
 use crate::handler::Handler;
+use crate::handler_error::HandlerError;
 use crate::received::Received;
 use crate::settings::{Newer, Unknown};
-use crate::source::Receipt;
-use crate::source::sealed::Listen;
+use crate::subscription::Receipt;
+use crate::subscription::sealed::Listen;
 
-/// What a broker in memory has seen.
+/// What the broker in memory has seen.
 #[derive(Default)]
 struct Seen {
     acknowledged: Mutex<Vec<usize>>,
     dead: Mutex<Vec<(usize, DeadLetter)>>,
-    /// How often a dead letter is still refused.
+    /// How many more dead letters are rejected.
     refusals: AtomicUsize,
-    /// Is every message somebody else's by now?
+    /// Are all messages lost to another process?
     lost: AtomicBool,
-    /// Changed whenever one of the above is.
+    /// Notified whenever one of the above changes.
     changed: tokio::sync::Notify,
 }
 
-/// A broker in memory: hands over what is sent to it.
+/// A broker in memory: delivers what is sent to it.
 struct Broker {
     seen: Arc<Seen>,
     messages: tokio::sync::mpsc::UnboundedReceiver<(usize, Event)>,
 }
 
-struct Slip {
+struct TestReceipt {
     number: usize,
     seen: Arc<Seen>,
 }
 
 #[async_trait]
 impl Listen for Broker {
-    async fn listen(mut self: Box<Self>, _: &str, inlet: Inlet, end: CancellationToken) {
+    async fn listen(mut self: Box<Self>, _: &str, sender: MessageSender, end: CancellationToken) {
         loop {
             tokio::select! {
                 () = end.cancelled() => return,
-                Some((number, event)) = self.messages.recv() => inlet.put(message(number, &event, &self.seen)),
+                Some((number, event)) = self.messages.recv() => sender.send(message(number, &event, &self.seen)),
             }
         }
     }
@@ -89,18 +89,18 @@ fn message(number: usize, event: &Event, seen: &Arc<Seen>) -> Message {
     let event = read(Protocol::Kafka, incoming).unwrap();
     let event = Received::from_read(event, None, "").unwrap();
     Message {
-        lane: Lane::of(&event),
+        ordering_key: OrderingKey::of(&event),
         event: Ok(event),
-        receipt: Box::new(Slip {
+        receipt: Box::new(TestReceipt {
             number,
             seen: seen.clone(),
         }),
-        _room: None,
+        _permit: None,
     }
 }
 
 #[async_trait]
-impl Receipt for Slip {
+impl Receipt for TestReceipt {
     fn begin(&self) -> bool {
         !self.seen.lost.load(Ordering::SeqCst)
     }
@@ -110,7 +110,7 @@ impl Receipt for Slip {
         self.seen.changed.notify_waiters();
     }
 
-    async fn bury(&self, letter: &DeadLetter) -> Result<(), String> {
+    async fn publish_dead_letter(&self, letter: &DeadLetter) -> Result<(), String> {
         let refuse = |left: usize| left.checked_sub(1);
         let refused = self
             .seen
@@ -125,7 +125,7 @@ impl Receipt for Slip {
     }
 }
 
-/// What a test has in hand while a consumer runs.
+/// A running consumer and its broker.
 struct Running {
     seen: Arc<Seen>,
     sender: UnboundedSender<(usize, Event)>,
@@ -199,33 +199,33 @@ fn order(number: u32) -> Event {
         .unwrap()
 }
 
-/// What a handler was asked: order and attempt.
-type Asked = Arc<Mutex<Vec<(u32, u32)>>>;
+/// The calls of a handler: order and attempt.
+type Calls = Arc<Mutex<Vec<(u32, u32)>>>;
 
-/// A handler that does what it is told, and remembers what it was asked.
+/// A handler that runs a script and records its calls.
 struct Scripted<F> {
-    seen: Asked,
+    seen: Calls,
     script: F,
 }
 
 impl<F, Fut> Handler<Transaction, Order> for Scripted<F>
 where
     F: Fn(u32, u32) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(), Failed>> + Send,
+    Fut: Future<Output = Result<(), HandlerError>> + Send,
 {
-    async fn handle(&self, _: &mut Transaction, event: Received<Order>) -> Result<(), Failed> {
+    async fn handle(&self, _: &mut Transaction, event: Received<Order>) -> Result<(), HandlerError> {
         self.seen.lock().unwrap().push((event.body.order, event.attempt));
         (self.script)(event.body.order, event.attempt).await
     }
 }
 
-/// A consumer with a script, and what its handler was asked.
-fn scripted<F, Fut>(script: F) -> (Consumer<Memory>, Asked)
+/// A consumer with a scripted handler, and the handler's calls.
+fn scripted<F, Fut>(script: F) -> (Consumer<Memory>, Calls)
 where
     F: Fn(u32, u32) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(), Failed>> + Send + 'static,
+    Fut: Future<Output = Result<(), HandlerError>> + Send + 'static,
 {
-    let seen = Asked::default();
+    let seen = Calls::default();
     let handler = Scripted {
         seen: seen.clone(),
         script,
@@ -236,12 +236,12 @@ where
     (consumer, seen)
 }
 
-async fn fine(_: u32, _: u32) -> Result<(), Failed> {
+async fn fine(_: u32, _: u32) -> Result<(), HandlerError> {
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_delivery_does_nothing_and_is_acknowledged() {
+async fn a_second_delivery_has_no_effect_and_is_acknowledged() {
     let (consumer, seen) = scripted(fine);
     let mut running = Running::start(consumer);
     let event = order(1);
@@ -251,17 +251,17 @@ async fn a_second_delivery_does_nothing_and_is_acknowledged() {
     running.until_acknowledged(2).await;
     assert_eq!(*seen.lock().unwrap(), [(1, 1)]);
     let counts = running.stop().await;
-    assert_eq!((counts.received, counts.handled, counts.already), (2, 1, 1));
+    assert_eq!((counts.received, counts.handled, counts.duplicates), (2, 1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_handler_enqueues_commits_with_the_mark_and_belongs_to_the_trace() {
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    async fn enqueue(transaction: &mut Transaction, event: Received<Order>) -> Result<(), Failed> {
+    async fn enqueue(transaction: &mut Transaction, event: Received<Order>) -> Result<(), HandlerError> {
         let next = Event::new("letters", "sent").json(&event.body.order)?;
         Outbox::default().enqueue(transaction, &next).await?;
         if event.attempt == 1 {
-            return Err(Failed::retry("once more"));
+            return Err(HandlerError::retry("once more"));
         }
         Ok(())
     }
@@ -277,10 +277,10 @@ async fn what_a_handler_enqueues_commits_with_the_mark_and_belongs_to_the_trace(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_event_holds_up_its_key_and_nobody_else() {
+async fn a_failing_event_delays_its_key_and_no_other() {
     let (consumer, seen) = scripted(|order, attempt| async move {
         match (order, attempt) {
-            (1, 1) => Err(Failed::retry("not yet")),
+            (1, 1) => Err(HandlerError::retry("not yet")),
             _ => Ok(()),
         }
     });
@@ -319,10 +319,10 @@ async fn equal_keys_of_two_namespaces_do_not_wait_for_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_that_are_used_up_end_among_the_dead_letters_and_the_key_goes_on() {
+async fn exhausted_attempts_end_in_a_dead_letter_and_the_key_goes_on() {
     let (consumer, seen) = scripted(|order, _| async move {
         match order {
-            1 => Err(Failed::retry("no stock\0")),
+            1 => Err(HandlerError::retry("no stock\0")),
             _ => Ok(()),
         }
     });
@@ -341,14 +341,14 @@ async fn attempts_that_are_used_up_end_among_the_dead_letters_and_the_key_goes_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_rejected_is_dead_at_once_and_may_be_handled_when_it_is_sent_again() {
+async fn a_rejected_event_is_dead_at_once_and_can_be_handled_when_sent_again() {
     let refused = Arc::new(AtomicBool::new(true));
     let refuse = refused.clone();
     let (consumer, _) = scripted(move |_, _| {
         let refuse = refuse.load(Ordering::SeqCst);
         async move {
             match refuse {
-                true => Err(Failed::reject("no such order")),
+                true => Err(HandlerError::reject("no such order")),
                 false => Ok(()),
             }
         }
@@ -365,8 +365,8 @@ async fn what_is_rejected_is_dead_at_once_and_may_be_handled_when_it_is_sent_aga
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_letter_that_is_not_taken_is_not_acknowledged_before_it_is() {
-    let (consumer, _) = scripted(|_, _| async { Err(Failed::reject("no")) });
+async fn a_message_is_acknowledged_only_after_its_dead_letter_is_published() {
+    let (consumer, _) = scripted(|_, _| async { Err(HandlerError::reject("no")) });
     let mut running = Running::start(consumer);
     running.seen.refusals.store(3, Ordering::SeqCst);
     running.deliver(&order(1));
@@ -376,7 +376,7 @@ async fn a_dead_letter_that_is_not_taken_is_not_acknowledged_before_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_panics_has_failed_and_says_why() {
+async fn a_panic_of_a_handler_is_a_failed_attempt_with_its_message() {
     let (consumer, seen) = scripted(|order, attempt| async move {
         assert!(attempt > 1 && order != 2, "order {order}: no paper");
         Ok(())
@@ -387,15 +387,15 @@ async fn a_handler_that_panics_has_failed_and_says_why() {
     running.until_acknowledged(2).await;
     assert!(seen.lock().unwrap().contains(&(1, 2)));
     let dead = running.dead();
-    assert_eq!(dead[0].1.reason, "the handler panicked: order 2: no paper");
+    assert_eq!(dead[0].1.reason, "handler panicked: order 2: no paper");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_database_that_is_away_never_uses_up_attempts() {
+async fn an_unavailable_database_uses_no_attempts() {
     let calls = Arc::new(AtomicUsize::new(0));
-    let away = calls.clone();
+    let counted = calls.clone();
     let (consumer, asked) = scripted(move |_, _| {
-        let call = away.fetch_add(1, Ordering::SeqCst);
+        let call = counted.fetch_add(1, Ordering::SeqCst);
         async move {
             match call {
                 0..20 => Err(pillarbox::StoreError::Unavailable("no route".to_owned()).into()),
@@ -413,7 +413,7 @@ async fn a_database_that_is_away_never_uses_up_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_that_nobody_handles_is_ignored_or_rejected_as_was_said() {
+async fn a_type_without_a_handler_is_ignored_or_rejected_as_configured() {
     for (unknown, ignored, dead) in [(Unknown::Ignore, 1, 0), (Unknown::Reject, 0, 1)] {
         let (consumer, _) = scripted(fine);
         let mut running = Running::start(consumer.unknown(unknown));
@@ -425,8 +425,8 @@ async fn a_type_that_nobody_handles_is_ignored_or_rejected_as_was_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_else_goes_to_whoever_takes_it_as_it_came() {
-    async fn other(transaction: &mut Transaction, event: Received<Bytes>) -> Result<(), Failed> {
+async fn other_types_go_to_the_otherwise_handler_unchanged() {
+    async fn other(transaction: &mut Transaction, event: Received<Bytes>) -> Result<(), HandlerError> {
         let next = Event::new("letters", "seen").bytes(event.body, "text/plain");
         Outbox::default().enqueue(transaction, &next).await?;
         Ok(())
@@ -442,7 +442,7 @@ async fn everything_else_goes_to_whoever_takes_it_as_it_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_not_understood_is_dead_with_the_reason() {
+async fn a_body_that_cannot_be_decoded_is_dead_with_the_reason() {
     let (consumer, seen) = scripted(fine);
     let mut running = Running::start(consumer);
     let event = order(1).json(&serde_json::json!({"order": "one"})).unwrap();
@@ -451,13 +451,13 @@ async fn a_body_that_is_not_understood_is_dead_with_the_reason() {
     assert!(seen.lock().unwrap().is_empty());
     let reason = running.dead()[0].1.reason.clone();
     assert!(
-        reason.contains("the body was not understood: invalid type"),
+        reason.contains("body cannot be decoded: invalid type"),
         "{reason}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_version_is_dead_or_held_as_was_said() {
+async fn a_newer_version_is_dead_or_waits_as_configured() {
     let newer = order(1).version(2);
     let (consumer, _) = scripted(fine);
     let mut running = Running::start(consumer);
@@ -477,7 +477,7 @@ async fn a_newer_version_is_dead_or_held_as_was_said() {
     assert_eq!(running.stop().await.released, 2);
 }
 
-/// Version 2 says `order` for `number`.
+/// Version 2 renames `number` to `order`.
 fn renamed() -> Upcasters {
     Upcasters::new().add("OrderCreated", 1, |mut body| {
         assert!(body.get("poison").is_none(), "no poison");
@@ -487,8 +487,8 @@ fn renamed() -> Upcasters {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_version_is_handled_as_the_one_that_was_declared() {
-    let seen = Asked::default();
+async fn an_older_version_is_upcast_to_the_declared_one() {
+    let seen = Calls::default();
     let handler = Scripted {
         seen: seen.clone(),
         script: fine,
@@ -522,7 +522,7 @@ async fn an_older_version_is_handled_as_the_one_that_was_declared() {
 
 #[cfg(feature = "zstd")]
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_compressed_is_handled_as_it_was() {
+async fn a_compressed_body_is_decompressed_for_the_handler() {
     let event = order(5).json(&serde_json::json!({"order": 5, "note": "x".repeat(1000)}));
     let compressed = pillarbox::compress::compress(&event.unwrap(), 0).unwrap();
     let (consumer, seen) = scripted(fine);
@@ -538,7 +538,7 @@ async fn what_was_sent_compressed_is_handled_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dedupe_key_finds_the_same_thing_said_twice() {
+async fn a_dedupe_key_detects_a_duplicate_event() {
     let (consumer, seen) = scripted(fine);
     let mut running = Running::start(consumer.by_dedupe_key());
     for event in [
@@ -551,11 +551,11 @@ async fn a_dedupe_key_finds_the_same_thing_said_twice() {
     }
     running.until_acknowledged(4).await;
     assert_eq!(seen.lock().unwrap().len(), 3);
-    assert_eq!(running.stop().await.already, 1);
+    assert_eq!(running.stop().await.duplicates, 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_finishes_what_is_under_way_and_starts_nothing() {
+async fn a_shutdown_finishes_running_handlers_and_starts_none() {
     let (consumer, seen) = scripted(|_, _| async {
         tokio::time::sleep(Duration::from_secs(5)).await;
         Ok(())
@@ -586,10 +586,10 @@ async fn a_shutdown_waits_no_longer_than_the_grace_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_no_longer_ours_is_not_handled() {
+async fn a_message_lost_to_another_process_is_not_handled() {
     let (consumer, seen) = scripted(|_, attempt| async move {
         match attempt {
-            1 => Err(Failed::retry("not yet")),
+            1 => Err(HandlerError::retry("not yet")),
             _ => Ok(()),
         }
     });
@@ -604,7 +604,7 @@ async fn a_message_that_is_no_longer_ours_is_not_handled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_handlers_are_at_work_than_was_said_and_keys_keep_their_order() {
+async fn concurrency_is_bounded_and_keys_keep_their_order() {
     let at_work = Arc::new(AtomicUsize::new(0));
     let most = Arc::new(AtomicUsize::new(0));
     let (now, high) = (at_work.clone(), most.clone());
@@ -647,11 +647,11 @@ mod at_the_start {
         consumer.run(broker, stop).await.expect_err("a mistake")
     }
 
-    async fn handler(_: &mut Transaction, _: Received<Order>) -> Result<(), Failed> {
+    async fn handler(_: &mut Transaction, _: Received<Order>) -> Result<(), HandlerError> {
         Ok(())
     }
 
-    async fn other(_: &mut Transaction, _: Received<Bytes>) -> Result<(), Failed> {
+    async fn other(_: &mut Transaction, _: Received<Bytes>) -> Result<(), HandlerError> {
         Ok(())
     }
 
@@ -662,7 +662,7 @@ mod at_the_start {
     }
 
     #[tokio::test]
-    async fn mistakes_are_told() {
+    async fn mistakes_stop_the_start() {
         let twice = consumer("letters").on("a", 1, handler).on("a", 2, handler);
         assert_eq!(start(twice).await, StartError::TwoHandlers("a".to_owned()));
         let others = consumer("letters").otherwise(other).otherwise(other);
@@ -676,24 +676,24 @@ mod at_the_start {
     }
 }
 
-/// A database that is troubled when a transaction is begun, as often as it says.
-struct Troubled {
+/// A database whose transactions fail to begin.
+struct Faulty {
     memory: Memory,
-    trouble: Trouble,
+    fault: Fault,
 }
 
-enum Trouble {
-    Refuses(AtomicUsize),
+enum Fault {
+    Rejects(AtomicUsize),
     IsSilent,
 }
 
-impl Database for Troubled {
+impl Database for Faulty {
     type Transaction = Transaction;
 
     async fn begin(&self) -> Result<Transaction, StoreError> {
-        match &self.trouble {
-            Trouble::IsSilent => std::future::pending().await,
-            Trouble::Refuses(times) => {
+        match &self.fault {
+            Fault::IsSilent => std::future::pending().await,
+            Fault::Rejects(times) => {
                 let refuse = |left: usize| left.checked_sub(1);
                 match times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuse) {
                     Ok(_) => Err(StoreError::Other("who are you?".to_owned())),
@@ -708,14 +708,14 @@ impl Database for Troubled {
     }
 }
 
-fn troubled(trouble: Trouble) -> Consumer<Troubled> {
+fn faulty(fault: Fault) -> Consumer<Faulty> {
     let handler = Scripted {
-        seen: Asked::default(),
+        seen: Calls::default(),
         script: fine,
     };
-    let database = Troubled {
+    let database = Faulty {
         memory: Memory::default(),
-        trouble,
+        fault,
     };
     Consumer::new("letters", database)
         .on("OrderCreated", 1, handler)
@@ -723,8 +723,8 @@ fn troubled(trouble: Trouble) -> Consumer<Troubled> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_database_says_before_the_handler_is_not_the_events_fault() {
-    let mut running = Running::start(troubled(Trouble::Refuses(AtomicUsize::new(30))));
+async fn a_database_error_before_the_handler_uses_no_attempt() {
+    let mut running = Running::start(faulty(Fault::Rejects(AtomicUsize::new(30))));
     running.deliver(&order(1));
     running.until_acknowledged(1).await;
     assert_eq!(running.dead(), []);
@@ -733,8 +733,8 @@ async fn whatever_a_database_says_before_the_handler_is_not_the_events_fault() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_wait_for_an_inbox_that_is_pruned_in_silence() {
-    let running = Running::start(troubled(Trouble::IsSilent));
+async fn a_shutdown_does_not_wait_for_a_silent_database_in_the_pruner() {
+    let running = Running::start(faulty(Fault::IsSilent));
     let stopped = tokio::time::timeout(Duration::from_secs(3600), running.stop()).await;
     assert!(stopped.is_ok());
 }

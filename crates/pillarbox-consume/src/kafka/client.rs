@@ -1,8 +1,8 @@
-//! What the group tells us: partitions come, and go to others.
+//! Handles rebalances: the group assigns partitions and revokes them.
 //!
-//! The client calls back while it is asked for records. A partition that comes is taken at once. One that is to go is
-//! only noted here and kept: whoever asks for records hears of it, waits for the handlers that are at work, and lets it go
-//! then. The group waits for us meanwhile. One that is lost (we were silent for too long) is somebody else's already.
+//! librdkafka calls back while the subscription polls. A new partition is assigned at once. A revoked partition is only
+//! reported to the subscription, which waits for its running handlers and then unassigns it. The group waits meanwhile. A
+//! partition that is lost (the session timed out) belongs to another member already.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,11 +18,11 @@ use tokio::sync::mpsc;
 
 use super::partition::Partition;
 
-/// A client that speaks through our log.
+/// Sends librdkafka's log lines to ours.
 #[derive(Clone, Copy)]
-pub(super) struct Quiet;
+pub(super) struct LogContext;
 
-impl ClientContext for Quiet {
+impl ClientContext for LogContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         log(level, facility, message);
     }
@@ -32,7 +32,7 @@ impl ClientContext for Quiet {
     }
 }
 
-/// The partitions that are assigned to us.
+/// The partitions that are assigned to this member.
 #[derive(Default)]
 pub(super) struct Partitions(Mutex<HashMap<(String, i32), Arc<Partition>>>);
 
@@ -41,15 +41,15 @@ impl Partitions {
         self.all().get(&(topic.to_owned(), number)).cloned()
     }
 
-    /// What is done, as far as it is news, in the form that the client takes.
-    pub(super) fn news(&self) -> TopicPartitionList {
+    /// The offsets that can be committed and are not stored yet.
+    pub(super) fn offsets_to_store(&self) -> TopicPartitionList {
         let mut list = TopicPartitionList::new();
         for partition in self.all().values() {
-            if let Some(offset) = partition.news() {
+            if let Some(offset) = partition.offset_to_store() {
                 let added =
                     list.add_partition_offset(&partition.topic, partition.number, Offset::Offset(offset));
                 if let Err(error) = added {
-                    tracing::debug!(%error, "an offset that cannot be");
+                    tracing::debug!(%error, "offset not stored");
                 }
             }
         }
@@ -57,11 +57,10 @@ impl Partitions {
     }
 
     pub(super) fn of(&self, list: &TopicPartitionList) -> Vec<Arc<Partition>> {
-        let places = keys(list);
         let all = self.all();
-        places
+        keys(list)
             .iter()
-            .filter_map(|place| all.get(place).cloned())
+            .filter_map(|key| all.get(key).cloned())
             .collect()
     }
 
@@ -69,19 +68,19 @@ impl Partitions {
         let mut all = self.all();
         for (topic, number) in keys(list) {
             let partition = Arc::new(Partition::new(&topic, number));
-            // One that is there still was never let go: what is done about it counts for nothing now.
+            // An earlier assignment that was never removed is void now.
             if let Some(before) = all.insert((topic, number), partition) {
-                before.gone();
+                before.lose();
             }
         }
     }
 
-    /// They are somebody else's from now on.
+    /// Removes partitions that belong to another member from now on.
     pub(super) fn remove(&self, list: &TopicPartitionList) {
         let mut all = self.all();
-        for place in keys(list) {
-            if let Some(partition) = all.remove(&place) {
-                partition.gone();
+        for key in keys(list) {
+            if let Some(partition) = all.remove(&key) {
+                partition.lose();
             }
         }
     }
@@ -99,12 +98,12 @@ fn keys(list: &TopicPartitionList) -> Vec<(String, i32)> {
         .collect()
 }
 
-/// What the client calls back.
+/// The callbacks of librdkafka.
 pub(super) struct Member {
     pub(super) partitions: Arc<Partitions>,
-    /// Partitions that are to go, when nobody works on them any more. Closed when nobody works on anything any more: whatever
-    /// is to go, goes at once.
-    pub(super) leaving: mpsc::UnboundedSender<TopicPartitionList>,
+    /// Revoked partitions, which the subscription unassigns when their handlers have ended. Closed at the end: then a revoked
+    /// partition is unassigned at once.
+    pub(super) revoked: mpsc::UnboundedSender<TopicPartitionList>,
 }
 
 impl ClientContext for Member {
@@ -121,44 +120,44 @@ impl ConsumerContext for Member {
     fn rebalance(&self, client: &BaseConsumer<Self>, what: RDKafkaRespErr, list: &mut TopicPartitionList) {
         let done = if what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
             self.partitions.add(list);
-            take(client, list)
-        } else if client.assignment_lost() || self.leaving.send(list.clone()).is_err() {
+            assign(client, list)
+        } else if client.assignment_lost() || self.revoked.send(list.clone()).is_err() {
             self.partitions.remove(list);
-            let_go(client, list)
+            unassign(client, list)
         } else {
             for partition in self.partitions.of(list) {
-                partition.leave();
+                partition.revoke();
             }
             Ok(())
         };
         if let Err(error) = done {
-            tracing::warn!(%error, "the partitions could not be shared out anew");
+            tracing::warn!(%error, "rebalance failed");
         }
     }
 
     fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
         if let Err(error) = result {
-            tracing::info!(%error, "what is done was not written down; it will be, or it comes again");
+            tracing::info!(%error, "offset commit failed, will retry");
         }
     }
 }
 
-fn take<C: ConsumerContext>(client: &BaseConsumer<C>, list: &TopicPartitionList) -> KafkaResult<()> {
+fn assign<C: ConsumerContext>(client: &BaseConsumer<C>, list: &TopicPartitionList) -> KafkaResult<()> {
     match client.rebalance_protocol() {
         RebalanceProtocol::Cooperative => client.incremental_assign(list),
         RebalanceProtocol::Eager | RebalanceProtocol::None => client.assign(list),
     }
 }
 
-/// Lets partitions go. What is done is written down before by the client itself.
+/// Unassigns partitions. librdkafka commits the stored offsets first.
 ///
-/// The client remembers which ones are paused even if they are not ours any more: they would come back paused.
-pub(super) fn let_go<C: ConsumerContext>(
+/// librdkafka remembers a paused partition after it is unassigned, and would assign it paused again. So it is resumed first.
+pub(super) fn unassign<C: ConsumerContext>(
     client: &impl Consumer<C>,
     list: &TopicPartitionList,
 ) -> KafkaResult<()> {
     if let Err(error) = client.resume(list) {
-        tracing::debug!(%error, "partitions that go were not resumed");
+        tracing::debug!(%error, "revoked partitions not resumed");
     }
     match client.rebalance_protocol() {
         RebalanceProtocol::Cooperative => client.incremental_unassign(list),

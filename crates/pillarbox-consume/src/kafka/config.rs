@@ -1,4 +1,4 @@
-//! What can be said of topics to consume from.
+//! The settings of topics to consume from.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use pillarbox_sinks::{Secret, Tls};
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 
-/// Topics of Kafka, consumed as a member of a group.
+/// Kafka topics, consumed as a member of a group.
 ///
 /// ```
 /// use pillarbox_consume::kafka::Config;
@@ -25,7 +25,7 @@ pub struct Config {
     pub(super) topics: Vec<String>,
     pub(super) dead_topic: String,
     pub(super) declare: bool,
-    pub(super) held: usize,
+    pub(super) max_in_flight: usize,
     pub(super) hand_over: Duration,
     begin: Begin,
     sasl: Option<Sasl>,
@@ -33,42 +33,42 @@ pub struct Config {
     options: BTreeMap<String, Secret>,
 }
 
-/// Where a group begins that never consumed before.
+/// Where a new group starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Begin {
-    /// At the oldest record that there is.
+    /// At the oldest record.
     #[default]
     Oldest,
-    /// At the first record that comes from now on. Also in every partition in which nothing was done so far, whenever a
-    /// member gets it: what was sent there while nobody had it is skipped.
+    /// At the next new record. This also applies to every partition without a committed offset, whenever a member gets it:
+    /// records that arrived there while it was unassigned are skipped.
     Newest,
 }
 
-/// Options that `option` may not set, and why.
+/// Options that `option` must not set, and why.
 const RESERVED: [(&str, &str); 10] = [
-    ("group.id", "has a name of its own: the group"),
-    ("bootstrap.servers", "has a name of its own: the brokers"),
-    ("metadata.broker.list", "has a name of its own: the brokers"),
-    ("sasl.password", "has a name of its own: `sasl`"),
-    ("auto.offset.reset", "has a name of its own: `begin`"),
+    ("group.id", "is set by the group's name"),
+    ("bootstrap.servers", "is set by the brokers"),
+    ("metadata.broker.list", "is set by the brokers"),
+    ("sasl.password", "is set by `sasl`"),
+    ("auto.offset.reset", "is set by `begin`"),
     ("enable.auto.commit", PROMISE),
     ("enable.auto.offset.store", PROMISE),
     ("acks", PROMISE),
     ("enable.idempotence", PROMISE),
     ("transactional.id", PROMISE),
 ];
-const PROMISE: &str = "cannot be changed: an event would not be safe any more";
+const PROMISE: &str = "cannot be changed: events could be lost";
 
-/// The name that a member keeps over restarts.
-const NAME: &str = "group.instance.id";
+/// The name that a member keeps across restarts (static membership).
+const INSTANCE_ID: &str = "group.instance.id";
 const STRATEGY: &str = "partition.assignment.strategy";
-/// Partitions that stay with a member are not taken away and given back.
-const BY_AND_BY: &str = "cooperative-sticky";
-/// All partitions are given back, and shared out anew.
-const AT_ONCE: &str = "roundrobin";
+/// A member keeps the partitions that stay with it during a rebalance.
+const COOPERATIVE: &str = "cooperative-sticky";
+/// Every rebalance revokes and assigns all partitions.
+const EAGER: &str = "roundrobin";
 
-/// What only those who receive know. Those who send would warn of each that it is ignored.
-const RECEIVING: [&str; 14] = [
+/// Options of consumers. A producer would warn that it ignores them.
+const CONSUMER_ONLY: [&str; 14] = [
     "auto.commit.interval.ms",
     "check.crcs",
     "enable.partition.eof",
@@ -84,16 +84,16 @@ const RECEIVING: [&str; 14] = [
     "queued.max.messages.kbytes",
     "queued.min.messages",
 ];
-/// Topics that are not there for a member, as regular expressions divided by commas.
-const HIDDEN: &str = "topic.blacklist";
-/// The most that librdkafka takes. What was received can be sent on: the topic decides how large a record may be.
+/// Topics that a member does not see, as regular expressions separated by commas.
+const EXCLUDED: &str = "topic.blacklist";
+/// librdkafka's maximum. A received record can be published again; the topic limits its size.
 const ANY_SIZE: &str = "1000000000";
 
 impl Config {
-    /// A member of this group, at these brokers (`host:port`, several divided by commas). The members of a group share
-    /// the partitions of their topics among each other.
+    /// A member of this group at these brokers (`host:port`, several separated by commas). The members of a group share the
+    /// partitions of their topics.
     ///
-    /// What is given up on goes to the topic `{group}.dead`, which is created if it is not there.
+    /// Dead letters go to the topic `{group}.dead`, which the consumer creates if it does not exist.
     pub fn new(brokers: impl Into<String>, group: impl Into<String>) -> Self {
         let group = group.into();
         Self {
@@ -102,7 +102,7 @@ impl Config {
             group,
             topics: Vec::new(),
             declare: true,
-            held: 1_000,
+            max_in_flight: 1_000,
             hand_over: Duration::from_secs(30),
             begin: Begin::default(),
             sasl: None,
@@ -111,75 +111,73 @@ impl Config {
         }
     }
 
-    /// Adds a topic. One that begins with `^` is a regular expression; the topic for what is given up on is left out of
-    /// what it matches.
+    /// Adds a topic. A name that begins with `^` is a regular expression, which never matches the dead letter topic.
     #[must_use]
     pub fn topic(mut self, topic: impl Into<String>) -> Self {
         self.topics.push(topic.into());
         self
     }
 
-    /// Sets the topic for what is given up on.
+    /// Sets the topic for dead letters.
     #[must_use]
     pub fn dead_topic(mut self, topic: impl Into<String>) -> Self {
         self.dead_topic = topic.into();
         self
     }
 
-    /// Creates nothing: the topic for what is given up on is there already.
+    /// Creates nothing: the dead letter topic exists.
     #[must_use]
     pub fn declared_elsewhere(mut self) -> Self {
         self.declare = false;
         self
     }
 
-    /// Sets where a group begins that never consumed before.
+    /// Sets where a new group starts.
     #[must_use]
     pub fn begin(mut self, begin: Begin) -> Self {
         self.begin = begin;
         self
     }
 
-    /// Sets how many records are held here at the most, of all partitions together; 1,000 unless said otherwise. More
-    /// than are handled at once, so that a key that waits does not hold up the others.
+    /// Sets the maximum number of records in flight, of all partitions together: 1,000 by default. Choose more than the
+    /// concurrency, so that a waiting key does not delay the others.
     #[must_use]
-    pub fn held(mut self, records: usize) -> Self {
-        self.held = records.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
+    pub fn max_in_flight(mut self, records: usize) -> Self {
+        self.max_in_flight = records.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
         self
     }
 
-    /// Sets how long handlers that are at work may take to finish when a partition goes to another member; 30 seconds
-    /// unless said otherwise.
+    /// Sets how long running handlers may take to finish when a partition moves to another member: 30 seconds by default.
     #[must_use]
     pub fn hand_over(mut self, grace: Duration) -> Self {
         self.hand_over = grace;
         self
     }
 
-    /// Sets who we are to the brokers.
+    /// Sets the credentials.
     #[must_use]
     pub fn sasl(mut self, sasl: Sasl) -> Self {
         self.sasl = Some(sasl);
         self
     }
 
-    /// Turns TLS on; an empty one trusts what the machine trusts.
+    /// Enables TLS. An empty value trusts the system's certificates.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Sets anything else that librdkafka knows, except what would break a promise: for those who receive, and for those
-    /// who send dead letters.
+    /// Sets any other librdkafka option for the consumer and for the producer of dead letters. Options that would break a
+    /// guarantee are rejected.
     #[must_use]
     pub fn option(mut self, name: impl Into<String>, value: impl Into<Secret>) -> Self {
         self.options.insert(name.into(), value.into());
         self
     }
 
-    /// What librdkafka is told by those who receive. Holds the password, so it must not be printed.
-    pub(super) fn receiving(&self) -> Result<ClientConfig, ConfigError> {
+    /// librdkafka's options for the consumer. They contain the password, so they must not be printed.
+    pub(super) fn consumer(&self) -> Result<ClientConfig, ConfigError> {
         let mut client = self.client()?;
         client
             .set("group.id", &self.group)
@@ -190,13 +188,13 @@ impl Config {
                     Begin::Newest => "latest",
                 },
             )
-            // Only what is stored by us is committed, every second and when a partition is handed over.
+            // Only offsets that the subscription stores are committed: every second, and when a partition is unassigned.
             .set("enable.auto.offset.store", "false")
             .set("enable.auto.commit", "true")
             .set("auto.commit.interval.ms", "1000")
             .set("isolation.level", "read_committed")
-            .set(STRATEGY, if self.has_name() { AT_ONCE } else { BY_AND_BY })
-            // What librdkafka fetches ahead: enough to be quick, 16 MiB for each partition at the most.
+            .set(STRATEGY, if self.has_name() { EAGER } else { COOPERATIVE })
+            // Prefetch: enough to be fast, at most 16 MiB for each partition.
             .set("queued.min.messages", "1000")
             .set("queued.max.messages.kbytes", "16384");
         self.set_options(&mut client)?;
@@ -206,33 +204,33 @@ impl Config {
                 .is_some_and(|set| set.contains("cooperative"))
         {
             let problem = format!(
-                "`{STRATEGY}` cannot be cooperative together with `{NAME}`: nobody would consume the partitions of a member \
-                 that dies while they are shared out; leave it out, or set it to `{AT_ONCE}` or `range`"
+                "`{STRATEGY}` cannot be cooperative together with `{INSTANCE_ID}`: the partitions of a member that dies \
+                 during a rebalance would stay unassigned (remove it, or set `{EAGER}` or `range`)"
             );
             return Err(ConfigError::at("option", problem));
         }
-        self.hide_the_dead(&mut client);
+        self.exclude_dead_topic(&mut client);
         checked(client)
     }
 
-    /// A pattern may match the topic for what is given up on too, which would come again at once.
-    fn hide_the_dead(&self, client: &mut ClientConfig) {
+    /// A regular expression must not match the dead letter topic: dead letters would be consumed again at once.
+    fn exclude_dead_topic(&self, client: &mut ClientConfig) {
         let dead = format!("^{}$", self.dead_topic.replace('.', "[.]"));
-        let hidden = match client.get(HIDDEN) {
+        let excluded = match client.get(EXCLUDED) {
             Some(others) => format!("{others},{dead}"),
             None => dead,
         };
-        client.set(HIDDEN, hidden);
+        client.set(EXCLUDED, excluded);
     }
 
-    /// Does the member keep a name over restarts? Then partitions cannot be shared out by and by, which takes two rounds: one
-    /// that dies between them comes back into the first, and the group, which sees nothing new, never begins the second.
+    /// Does the member keep its name across restarts? Then a cooperative rebalance is not safe, because it takes two rounds. A
+    /// member that dies between them rejoins the first, and the group sees no change and never starts the second.
     fn has_name(&self) -> bool {
-        self.options.contains_key(NAME)
+        self.options.contains_key(INSTANCE_ID)
     }
 
-    /// What librdkafka is told by those who send dead letters: the same brokers, and confirmed by all of them.
-    pub(super) fn sending(&self) -> Result<ClientConfig, ConfigError> {
+    /// librdkafka's options for the producer of dead letters: the same brokers, confirmed by all replicas.
+    pub(super) fn producer(&self) -> Result<ClientConfig, ConfigError> {
         let mut client = self.client()?;
         client
             .set("acks", "all")
@@ -240,7 +238,7 @@ impl Config {
             .set("message.timeout.ms", "20000")
             .set("message.max.bytes", ANY_SIZE);
         self.set_options(&mut client)?;
-        for option in RECEIVING {
+        for option in CONSUMER_ONLY {
             client.remove(option);
         }
         checked(client)
@@ -257,14 +255,14 @@ impl Config {
             }
         }
         if self.topics.contains(&self.dead_topic) {
-            let problem = "is one of the topics: what is given up on would come again at once";
+            let problem = "is one of the topics: every dead letter would be consumed again at once";
             return Err(ConfigError::at("dead_topic", problem));
         }
         let mut client = ClientConfig::new();
         client
             .set("bootstrap.servers", &self.brokers)
             .set("client.id", format!("pillarbox-{}", self.group))
-            // A broker that is back is noticed within a second instead of ten.
+            // Reconnects within a second instead of ten.
             .set("reconnect.backoff.max.ms", "1000")
             .set_log_level(RDKafkaLogLevel::Info);
         for (option, value) in security(self.sasl.as_ref(), self.tls.as_ref())? {
@@ -287,7 +285,7 @@ impl Config {
     }
 }
 
-/// Asked now, so that a mistake is told at the start.
+/// Validates the options now, so that a mistake is reported at the start.
 fn checked(client: ClientConfig) -> Result<ClientConfig, ConfigError> {
     client.create_native_config().map_err(|error| refused(&error))?;
     Ok(client)
@@ -302,66 +300,66 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_done_is_committed() {
-        let client = config().receiving().unwrap();
+    fn only_stored_offsets_are_committed() {
+        let client = config().consumer().unwrap();
         assert_eq!(client.get("enable.auto.offset.store"), Some("false"));
         assert_eq!(client.get("isolation.level"), Some("read_committed"));
         assert_eq!(client.get("auto.offset.reset"), Some("earliest"));
-        let client = config().sending().unwrap();
+        let client = config().producer().unwrap();
         assert_eq!(client.get("acks"), Some("all"));
     }
 
     #[test]
-    fn what_would_break_a_promise_is_refused() {
+    fn options_that_break_a_guarantee_are_rejected() {
         for (option, _) in RESERVED {
-            let error = config().option(option, "1").receiving().unwrap_err();
+            let error = config().option(option, "1").consumer().unwrap_err();
             assert!(error.problem.starts_with(&format!("`{option}` ")), "{error}");
         }
-        assert!(config().option("fetch.wait.max.ms", "50").receiving().is_ok());
+        assert!(config().option("fetch.wait.max.ms", "50").consumer().is_ok());
     }
 
     #[test]
-    fn options_reach_those_who_send_dead_letters_as_well() {
+    fn options_reach_the_producer_of_dead_letters() {
         let config = config()
             .option("compression.type", "gzip")
             .option("fetch.min.bytes", "10");
-        let client = config.sending().unwrap();
-        assert_eq!(client.get("fetch.min.bytes"), None, "they would warn of it");
+        let client = config.producer().unwrap();
+        assert_eq!(client.get("fetch.min.bytes"), None, "a producer would warn");
         assert_eq!(client.get("compression.type"), Some("gzip"));
         assert_eq!(client.get("message.max.bytes"), Some(ANY_SIZE));
-        let small = config.option("message.max.bytes", "2000").sending().unwrap();
+        let small = config.option("message.max.bytes", "2000").producer().unwrap();
         assert_eq!(small.get("message.max.bytes"), Some("2000"));
     }
 
     #[test]
-    fn the_topic_for_dead_letters_is_hidden_beside_those_that_are_named() {
-        let hidden = |config: Config| config.receiving().unwrap().get(HIDDEN).map(str::to_owned);
-        assert_eq!(hidden(config()).as_deref(), Some("^letters[.]dead$"));
-        let own = config().option(HIDDEN, "^a,^b");
-        assert_eq!(hidden(own).as_deref(), Some("^a,^b,^letters[.]dead$"));
+    fn the_dead_letter_topic_is_excluded_beside_configured_ones() {
+        let excluded = |config: Config| config.consumer().unwrap().get(EXCLUDED).map(str::to_owned);
+        assert_eq!(excluded(config()).as_deref(), Some("^letters[.]dead$"));
+        let own = config().option(EXCLUDED, "^a,^b");
+        assert_eq!(excluded(own).as_deref(), Some("^a,^b,^letters[.]dead$"));
     }
 
     #[test]
-    fn members_with_a_name_share_out_at_once() {
+    fn members_with_a_fixed_name_rebalance_eagerly() {
         let strategy = |config: &Config| {
             config
-                .receiving()
+                .consumer()
                 .map(|client| client.get(STRATEGY).map(str::to_owned))
         };
         assert_eq!(
             strategy(&config()).unwrap().as_deref(),
             Some("cooperative-sticky")
         );
-        let named = config().option(NAME, "a");
+        let named = config().option(INSTANCE_ID, "a");
         assert_eq!(strategy(&named).unwrap().as_deref(), Some("roundrobin"));
         let named = named.option(STRATEGY, "range");
         assert_eq!(strategy(&named).unwrap().as_deref(), Some("range"));
         let error = strategy(&named.option(STRATEGY, "cooperative-sticky")).unwrap_err();
-        assert!(error.problem.contains("leave it out"), "{error}");
+        assert!(error.problem.contains("(remove it, or set"), "{error}");
     }
 
     #[test]
-    fn what_cannot_be_is_refused_at_its_key() {
+    fn invalid_values_are_rejected_with_their_key() {
         for (config, key) in [
             (Config::new(" ", "letters").topic("orders"), "brokers"),
             (Config::new("a:1", "").topic("orders"), "group"),
@@ -369,7 +367,7 @@ mod tests {
             (config().dead_topic("orders"), "dead_topic"),
             (config().option("fetch.wait.max.ms", "soon"), "options"),
         ] {
-            assert_eq!(config.receiving().unwrap_err().key, key);
+            assert_eq!(config.consumer().unwrap_err().key, key);
         }
     }
 }

@@ -1,26 +1,26 @@
-//! Consumes from topics of Kafka.
+//! Consumes from Kafka topics.
 //!
 //! | file | |
 //! |---|---|
-//! | `config.rs` | what can be said |
-//! | `source.rs` | the source: a member of a consumer group |
-//! | `client.rs` | what the group tells us: partitions come and go |
-//! | `partition.rs` | how far a partition is done, pure |
-//! | `read.rs` | a record as an event, pure |
-//! | `dead.rs` | a record that is given up on |
+//! | `config.rs` | the settings |
+//! | `subscription.rs` | receives records as a member of a consumer group |
+//! | `client.rs` | assigns and revokes partitions when the group rebalances |
+//! | `partition.rs` | tracks which offset can be committed (pure) |
+//! | `read.rs` | decodes a record into an event (pure) |
+//! | `dead_letters.rs` | publishes dead letters |
 //!
-//! Kafka remembers one number for each partition: everything below it is done. Records are handled concurrently, so the
-//! number is that of the lowest record which is not done, and what lies above it comes again after a crash. The inbox
-//! knows it.
+//! Kafka stores one committed offset for each partition: every record below it is done. Records are handled concurrently, so
+//! the consumer commits the offset of the lowest record that is not done. After a crash Kafka delivers everything above it
+//! again, and the inbox detects the duplicates.
 //!
-//! **If we die here** the next member of the group begins at that number.
+//! **If we die here** the next member of the group starts at the committed offset.
 
 mod client;
 mod config;
-mod dead;
+mod dead_letters;
 mod partition;
 mod read;
-mod source;
+mod subscription;
 
 pub use config::{Begin, Config};
-pub use source::Kafka;
+pub use subscription::Kafka;

@@ -1,27 +1,25 @@
-//! How far a partition is done.
+//! Tracks which offset of a partition can be committed.
 //!
-//! Offsets have holes (transactions, compaction), so that "the next one" is not a number to count to. What is known is
-//! which records came and are not done yet: everything below the lowest of them is done, and if there is none, everything
-//! that came.
+//! Offsets have gaps (transactions, compaction), so the next offset cannot be computed. The partition remembers which received
+//! records are not done. Everything below the lowest of them is done; if there is none, everything received is done.
 //!
-//! A partition that is about to go to another member is *leaving*: no handler starts on it any more, and whoever hands it
-//! over waits for those that are at work. One that is *gone* is somebody else's, and whatever we still do about it counts
-//! for nothing.
+//! When another member takes a partition, it is *revoked* first: no handler starts, and the subscription waits for running
+//! ones. A *lost* partition belongs to another member, and nothing about it is committed here any more.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Whose the partition is.
+/// Who may work on the partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum Assignment {
     Ours,
-    Leaving,
-    Gone,
+    Revoked,
+    Lost,
 }
 
-/// A partition for as long as it is assigned to us. Assigned again, it is another one.
+/// A partition during one assignment to this member. A second assignment creates a new one.
 #[derive(Debug)]
 pub(super) struct Partition {
     pub(super) topic: String,
@@ -32,15 +30,15 @@ pub(super) struct Partition {
 
 #[derive(Debug)]
 struct State {
-    whose: Whose,
-    /// Records that came and are not done.
+    assignment: Assignment,
+    /// Received records that are not done.
     open: BTreeSet<i64>,
-    /// The offset after the last record that came.
+    /// The offset after the last received record.
     next: Option<i64>,
-    /// What was last said to be done.
-    said: Option<i64>,
-    /// How many handlers are at work.
-    at_work: usize,
+    /// The offset that was last stored.
+    stored: Option<i64>,
+    /// The number of running handlers.
+    running: usize,
 }
 
 impl Partition {
@@ -49,20 +47,20 @@ impl Partition {
             topic: topic.to_owned(),
             number,
             state: Mutex::new(State {
-                whose: Whose::Ours,
+                assignment: Assignment::Ours,
                 open: BTreeSet::new(),
                 next: None,
-                said: None,
-                at_work: 0,
+                stored: None,
+                running: 0,
             }),
             idle: Notify::new(),
         }
     }
 
-    /// A record came. False if the partition is not ours any more.
-    pub(super) fn came(&self, offset: i64) -> bool {
+    /// Notes a received record. False if the partition is revoked or lost.
+    pub(super) fn receive(&self, offset: i64) -> bool {
         let mut state = self.state();
-        if state.whose != Whose::Ours {
+        if state.assignment != Assignment::Ours {
             return false;
         }
         state.open.insert(offset);
@@ -73,54 +71,54 @@ impl Partition {
     /// A handler is about to start. False if it must not.
     pub(super) fn begin(&self) -> bool {
         let mut state = self.state();
-        let may = state.whose == Whose::Ours;
-        state.at_work += usize::from(may);
+        let may = state.assignment == Assignment::Ours;
+        state.running += usize::from(may);
         may
     }
 
     /// A handler has ended.
     pub(super) fn end(&self) {
         let mut state = self.state();
-        state.at_work -= 1;
-        if state.at_work == 0 {
+        state.running -= 1;
+        if state.running == 0 {
             self.idle.notify_waiters();
         }
     }
 
-    /// A record is done.
+    /// Notes that a record is done.
     pub(super) fn done(&self, offset: i64) {
         self.state().open.remove(&offset);
     }
 
-    /// Everything below this offset is done, if that is news and still ours to say.
-    pub(super) fn news(&self) -> Option<i64> {
+    /// The offset below which everything is done, if it was not stored before and the partition is not lost.
+    pub(super) fn offset_to_store(&self) -> Option<i64> {
         let mut state = self.state();
         let below = state.open.first().copied().or(state.next)?;
-        if state.whose == Whose::Gone || state.said == Some(below) {
+        if state.assignment == Assignment::Lost || state.stored == Some(below) {
             return None;
         }
-        state.said = Some(below);
+        state.stored = Some(below);
         Some(below)
     }
 
-    /// No handler starts any more.
-    pub(super) fn leave(&self) {
+    /// Revokes the partition: no handler starts any more.
+    pub(super) fn revoke(&self) {
         let mut state = self.state();
-        if state.whose == Whose::Ours {
-            state.whose = Whose::Leaving;
+        if state.assignment == Assignment::Ours {
+            state.assignment = Assignment::Revoked;
         }
     }
 
-    /// It is somebody else's.
-    pub(super) fn gone(&self) {
-        self.state().whose = Whose::Gone;
+    /// The partition belongs to another member.
+    pub(super) fn lose(&self) {
+        self.state().assignment = Assignment::Lost;
     }
 
-    /// Waits until no handler is at work.
+    /// Waits until no handler is running.
     pub(super) async fn idle(&self) {
         loop {
             let idle = self.idle.notified();
-            if self.state().at_work == 0 {
+            if self.state().running == 0 {
                 return;
             }
             idle.await;
@@ -143,47 +141,47 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_not_done_holds_back_those_after_it() {
+    fn a_record_that_is_not_done_holds_back_the_offset() {
         let partition = partition();
-        assert_eq!(partition.news(), None, "nothing came");
+        assert_eq!(partition.offset_to_store(), None, "nothing received");
         for offset in [5, 6, 9] {
-            assert!(partition.came(offset));
+            assert!(partition.receive(offset));
         }
-        assert_eq!(partition.news(), Some(5));
+        assert_eq!(partition.offset_to_store(), Some(5));
         partition.done(6);
         partition.done(9);
-        assert_eq!(partition.news(), None, "no news");
+        assert_eq!(partition.offset_to_store(), None, "nothing new");
         partition.done(5);
-        assert_eq!(partition.news(), Some(10), "holes are nobody's");
+        assert_eq!(partition.offset_to_store(), Some(10), "gaps are skipped");
     }
 
     #[test]
-    fn on_a_partition_that_leaves_nothing_starts_and_what_ends_still_counts() {
+    fn on_a_revoked_partition_nothing_starts_and_what_ends_still_counts() {
         let partition = partition();
-        assert!(partition.came(1) && partition.begin());
-        partition.leave();
-        assert!(!partition.begin() && !partition.came(2));
+        assert!(partition.receive(1) && partition.begin());
+        partition.revoke();
+        assert!(!partition.begin() && !partition.receive(2));
         assert!(partition.idle().now_or_never().is_none());
         partition.done(1);
         partition.end();
         assert!(partition.idle().now_or_never().is_some());
-        assert_eq!(partition.news(), Some(2));
+        assert_eq!(partition.offset_to_store(), Some(2));
     }
 
     #[test]
-    fn what_ends_on_a_partition_that_is_gone_counts_for_nothing() {
+    fn what_ends_on_a_lost_partition_is_not_stored() {
         let partition = partition();
-        assert!(partition.came(1) && partition.begin());
-        partition.gone();
-        partition.leave();
+        assert!(partition.receive(1) && partition.begin());
+        partition.lose();
+        partition.revoke();
         partition.done(1);
         partition.end();
-        assert_eq!(partition.news(), None);
+        assert_eq!(partition.offset_to_store(), None);
         assert!(!partition.begin());
     }
 
     #[tokio::test]
-    async fn whoever_hands_over_is_woken_by_the_last_handler() {
+    async fn a_handover_is_woken_by_the_last_handler() {
         let partition = partition();
         assert!(partition.begin() && partition.begin());
         let mut idle = Box::pin(partition.idle());
@@ -196,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_said_to_be_done_is_done(
+        fn everything_below_a_stored_offset_is_done(
             steps in proptest::collection::btree_set(0i64..200, 1..60),
             order in proptest::collection::vec(proptest::prelude::any::<u16>(), 60),
         ) {
@@ -204,23 +202,23 @@ mod tests {
             let mut open: Vec<i64> = steps.iter().copied().collect();
             let last = *open.last().unwrap();
             for offset in &open {
-                partition.came(*offset);
+                partition.receive(*offset);
             }
-            let mut said = 0;
+            let mut stored = 0;
             for pick in order {
                 if open.is_empty() {
                     break;
                 }
                 let offset = open.remove(usize::from(pick) % open.len());
                 partition.done(offset);
-                if let Some(below) = partition.news() {
-                    prop_assert!(below >= said, "it never goes back");
+                if let Some(below) = partition.offset_to_store() {
+                    prop_assert!(below >= stored, "it never goes back");
                     prop_assert!(open.iter().all(|unfinished| *unfinished >= below));
-                    said = below;
+                    stored = below;
                 }
             }
             if open.is_empty() {
-                prop_assert_eq!(said, last + 1);
+                prop_assert_eq!(stored, last + 1);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A Kafka record as an event.
+//! Decodes a Kafka record into an event.
 
 use bytes::Bytes;
 use pillarbox_sinks::message::{self, Incoming, Protocol};
@@ -6,12 +6,12 @@ use rdkafka::message::{Headers, Message, OwnedHeaders};
 use uuid::{Uuid, uuid};
 
 use crate::received::Received;
-use crate::source::Lane;
+use crate::subscription::OrderingKey;
 
-/// The namespace of ids that are made of a record's place. It never changes: inboxes are full of them.
-const PLACES: Uuid = uuid!("019a8661-2b54-5d3e-a8c1-706c61636573");
+/// The UUID namespace of ids that are derived from a record's position. It never changes, because inboxes hold such ids.
+const POSITIONS: Uuid = uuid!("019a8661-2b54-5d3e-a8c1-706c61636573");
 
-/// A record, ours: with one copy of what it carries.
+/// A record with its own copy of the data.
 pub(super) struct Record {
     pub(super) topic: String,
     pub(super) partition: i32,
@@ -20,8 +20,8 @@ pub(super) struct Record {
     pub(super) headers: Option<OwnedHeaders>,
     /// None is a tombstone.
     pub(super) body: Option<Bytes>,
-    /// An id that is made of its place.
-    place: Uuid,
+    /// An id that is derived from its position.
+    position_id: Uuid,
 }
 
 impl Record {
@@ -33,12 +33,12 @@ impl Record {
             key: message.key().map(<[u8]>::to_vec),
             headers: message.headers().map(copied),
             body: message.payload().map(Bytes::copy_from_slice),
-            place: place(message),
+            position_id: position_id(message),
         }
     }
 
-    /// The event, or why the record is none. What Pillarbox did not send is known by its place: its topic, partition,
-    /// offset and time, which are the same whenever it is delivered.
+    /// The event, or why the record holds none. The id of another producer's record is derived from its position: topic,
+    /// partition, offset and time, which are the same at every delivery.
     pub(super) fn event(&self) -> Result<Received<Bytes>, String> {
         let mut incoming = Incoming {
             body: self.body.clone().unwrap_or_default(),
@@ -56,7 +56,7 @@ impl Record {
         }
         let read = message::read(Protocol::Kafka, incoming).map_err(|error| error.to_string())?;
         let mut event =
-            Received::from_read(read, Some(self.place), &self.topic).ok_or("the record has no id")?;
+            Received::from_read(read, Some(self.position_id), &self.topic).ok_or("record has no id")?;
         if event.ordering_key.is_none() {
             let key = self.key.as_ref().and_then(|key| std::str::from_utf8(key).ok());
             event.ordering_key = key.map(str::to_owned);
@@ -64,10 +64,10 @@ impl Record {
         Ok(event)
     }
 
-    /// The lane: that of the event's key, else of the record's own, whatever bytes it is made of.
-    pub(super) fn lane(&self, event: &Received<Bytes>) -> Option<Lane> {
-        Lane::of(event).or_else(|| {
-            Some(Lane {
+    /// The event's key, else the record's own key, which may be any bytes.
+    pub(super) fn ordering_key(&self, event: &Received<Bytes>) -> Option<OrderingKey> {
+        OrderingKey::of(event).or_else(|| {
+            Some(OrderingKey {
                 namespace: event.namespace.clone(),
                 key: self.key.clone()?,
             })
@@ -80,7 +80,7 @@ fn copied(headers: &impl Headers) -> OwnedHeaders {
     headers.iter().fold(empty, OwnedHeaders::insert)
 }
 
-fn place(message: &impl Message) -> Uuid {
+fn position_id(message: &impl Message) -> Uuid {
     let time = message.timestamp().to_millis().unwrap_or_default();
     let name = format!(
         "{}/{}/{}/{time}",
@@ -88,7 +88,7 @@ fn place(message: &impl Message) -> Uuid {
         message.partition(),
         message.offset()
     );
-    Uuid::new_v5(&PLACES, name.as_bytes())
+    Uuid::new_v5(&POSITIONS, name.as_bytes())
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_producer_is_known_by_its_place() {
+    fn a_record_of_another_producer_is_identified_by_its_position() {
         let first = read(&record(Some(b"42"), 1, &[]));
         assert_eq!(first.id, read(&record(None, 1, &[])).id);
         assert_ne!(first.id, read(&record(Some(b"42"), 2, &[])).id);
@@ -132,15 +132,15 @@ mod tests {
     }
 
     #[test]
-    fn the_events_own_key_counts_before_the_records_and_any_bytes_are_a_lane() {
+    fn the_events_key_takes_precedence_and_any_bytes_are_a_key() {
         let ours = record(Some(b"aggregate"), 1, &[("pillarbox-key", "order-1")]);
         assert_eq!(read(&ours).ordering_key.as_deref(), Some("order-1"));
         let bytes = record(Some(b"\xff\xfe"), 1, &[]);
         let event = read(&bytes);
         assert_eq!(event.ordering_key, None);
-        assert_eq!(bytes.lane(&event).unwrap().key, b"\xff\xfe");
+        assert_eq!(bytes.ordering_key(&event).unwrap().key, b"\xff\xfe");
         let none = record(None, 1, &[]);
-        assert_eq!(none.lane(&read(&none)), None);
+        assert_eq!(none.ordering_key(&read(&none)), None);
     }
 
     #[test]

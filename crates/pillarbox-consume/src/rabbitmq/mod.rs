@@ -1,24 +1,24 @@
-//! Consumes from a queue of RabbitMQ.
+//! Consumes from a RabbitMQ queue.
 //!
 //! | file | |
 //! |---|---|
-//! | `config.rs` | what can be said |
-//! | `source.rs` | the source: connected for as long as it takes |
-//! | `topology.rs` | the queue, its bindings and its dead letters, declared |
-//! | `read.rs` | a message as an event, pure |
-//! | `dead.rs` | a message that is given up on |
+//! | `config.rs` | the settings |
+//! | `subscription.rs` | receives messages and reconnects |
+//! | `topology.rs` | declares the queue, its bindings and its dead letter queue |
+//! | `read.rs` | decodes a message into an event (pure) |
+//! | `dead_letters.rs` | publishes dead letters |
 //!
-//! **One process at a time.** The queue has a *single active consumer* unless the configuration says otherwise: of several
-//! processes one gets messages, and another takes over when it goes away. RabbitMQ hands the messages of a queue to its
-//! consumers in turn; with two active ones, two events of one key would be handled at the same time in two processes.
+//! **One process at a time.** By default the queue has a *single active consumer*: one process gets messages, and another takes
+//! over when it ends. RabbitMQ distributes a queue's messages among its consumers. With two active ones, two events of one key
+//! could be handled at the same time in two processes.
 //!
-//! **If we die here** the broker gives everything that was not acknowledged to the next consumer, in its order.
+//! **If we die here** the broker delivers every unacknowledged message to the next consumer, in its order.
 
 mod config;
-mod dead;
+mod dead_letters;
 mod read;
-mod source;
+mod subscription;
 mod topology;
 
 pub use config::{Config, QueueKind};
-pub use source::RabbitMq;
+pub use subscription::RabbitMq;

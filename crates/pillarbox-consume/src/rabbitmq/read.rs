@@ -1,4 +1,4 @@
-//! An AMQP message as an event.
+//! Decodes an AMQP message into an event.
 
 use bytes::Bytes;
 use lapin::BasicProperties;
@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::received::Received;
 
-/// The event, or why the message is none. What Pillarbox did not send may say it by properties of AMQP: `message_id`,
-/// `type` and `timestamp`.
+/// The event, or why the message holds none. Messages of other producers may use the AMQP properties `message_id`, `type`
+/// and `timestamp`.
 pub(super) fn event(
     properties: &BasicProperties,
     body: Bytes,
@@ -26,8 +26,8 @@ pub(super) fn event(
     let read = message::read(Protocol::Amqp, incoming).map_err(|error| error.to_string())?;
     let id = text(properties.message_id()).and_then(|id| id.parse::<Uuid>().ok());
     let mut event = Received::from_read(read, id, routing_key).ok_or(
-        "the message has no id to know it by when it comes again: it has neither a header `pillarbox-id`, nor a \
-         CloudEvents `id`, nor a property `message_id` that is a UUID; let its producer set one",
+        "message has no id: no header `pillarbox-id`, no CloudEvents `id`, and no property `message_id` that is a UUID \
+         (let its producer set one)",
     )?;
     if event.event_type.is_none() {
         event.event_type = text(properties.kind());
@@ -49,7 +49,7 @@ fn headers(properties: &BasicProperties) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A value that has a text. Tables and lists, such as the broker's own `x-death`, are none of a producer's headers.
+/// The value as text. Tables and lists, such as the broker's `x-death`, are not a producer's headers.
 fn text(value: &AMQPValue) -> Option<String> {
     Some(match value {
         AMQPValue::LongString(text) => text.to_string(),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_another_producer_is_known_by_its_properties() {
+    fn a_message_of_another_producer_is_identified_by_its_properties() {
         let properties = BasicProperties::default()
             .with_message_id(ID.into())
             .with_type("OrderCreated".into())
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_an_id_says_what_is_missing() {
+    fn a_message_without_an_id_is_rejected_with_what_is_missing() {
         for properties in [
             BasicProperties::default(),
             BasicProperties::default().with_message_id("order-42".into()),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn our_headers_count_before_properties_and_numbers_are_texts() {
+    fn pillarbox_headers_take_precedence_and_numbers_become_text() {
         let mut table = FieldTable::default();
         table.insert("pillarbox-id".into(), AMQPValue::LongString(ID.into()));
         table.insert("pillarbox-version".into(), AMQPValue::LongInt(3));

@@ -1,9 +1,9 @@
-//! The queue and what belongs to it, declared as the configuration says.
+//! Declares the queue, its bindings and its dead letter queue.
 //!
-//! The queue's own dead-letter exchange leads to the queue for dead letters as well, so that what the broker itself gives
-//! up on (a limit of deliveries, set here or by a policy) is not lost. Quorum queues hand such messages over at least once.
+//! The queue's own dead-letter exchange also leads to the dead letter queue. So a message that the broker itself gives up on
+//! (a delivery limit, set here or by a policy) is kept. Quorum queues move such messages at least once.
 //!
-//! **If we die here** what is declared stays, and is declared again without effect.
+//! **If we die here** everything declared stays, and declaring it again has no effect.
 
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
@@ -15,7 +15,7 @@ use super::config::{Binding, Config, QueueKind};
 const PRECONDITION_FAILED: u16 = 406;
 const ACCESS_REFUSED: u16 = 403;
 
-/// Declares everything. A refusal costs the channel.
+/// Declares everything. The broker closes the channel if it rejects a declaration.
 pub(super) async fn declare(channel: &Channel, config: &Config) -> Result<(), String> {
     for binding in &config.bindings {
         exchange(channel, binding).await?;
@@ -28,8 +28,8 @@ pub(super) async fn declare(channel: &Channel, config: &Config) -> Result<(), St
     Ok(())
 }
 
-/// Declares the queue for dead letters alone.
-pub(super) async fn declare_dead(channel: &Channel, config: &Config) -> Result<(), String> {
+/// Declares only the dead letter queue.
+pub(super) async fn declare_dead_queue(channel: &Channel, config: &Config) -> Result<(), String> {
     queue(channel, &config.dead_queue, dead_arguments(config)).await
 }
 
@@ -49,7 +49,7 @@ async fn exchange(channel: &Channel, binding: &Binding) -> Result<(), String> {
     let declared = channel
         .exchange_declare(name, kind, options, FieldTable::default())
         .await;
-    declared.map_err(|error| refused(&error, &format!("the exchange `{}`", binding.exchange)))
+    declared.map_err(|error| rejected(&error, &format!("the exchange `{}`", binding.exchange)))
 }
 
 async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> Result<(), String> {
@@ -60,7 +60,7 @@ async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> Result<(
     let declared = channel.queue_declare(short(name)?, options, arguments).await;
     declared
         .map(|_| ())
-        .map_err(|error| refused(&error, &format!("the queue `{name}`")))
+        .map_err(|error| rejected(&error, &format!("the queue `{name}`")))
 }
 
 async fn bind(channel: &Channel, queue: &str, binding: &Binding) -> Result<(), String> {
@@ -74,7 +74,7 @@ async fn bind(channel: &Channel, queue: &str, binding: &Binding) -> Result<(), S
         )
         .await;
     bound.map_err(|error| {
-        refused(
+        rejected(
             &error,
             &format!("the binding of `{queue}` to `{}`", binding.exchange),
         )
@@ -93,7 +93,7 @@ fn arguments(config: &Config) -> FieldTable {
     }
     if config.kind == QueueKind::Quorum {
         set("x-dead-letter-strategy", text("at-least-once"));
-        // What the strategy needs. Without a limit of length it never comes to that.
+        // The strategy requires it. It has no effect on a queue without a length limit.
         set("x-overflow", text("reject-publish"));
         if let Some(limit) = config.delivery_limit {
             set("x-delivery-limit", AMQPValue::LongLongInt(limit.into()));
@@ -117,21 +117,22 @@ fn text(value: &str) -> AMQPValue {
 }
 
 pub(super) fn short(name: &str) -> Result<ShortString, String> {
-    ShortString::try_new(name).map_err(|_| format!("`{name}` is {} bytes long; AMQP allows 255", name.len()))
+    ShortString::try_new(name)
+        .map_err(|_| format!("`{name}` is too long: {} bytes (AMQP allows 255)", name.len()))
 }
 
-fn refused(error: &Error, what: &str) -> String {
-    let ErrorKind::ProtocolError(refusal) = error.kind() else {
+fn rejected(error: &Error, what: &str) -> String {
+    let ErrorKind::ProtocolError(answer) = error.kind() else {
         return format!("{what} cannot be declared: {error}");
     };
-    let advice = match refusal.get_id() {
+    let advice = match answer.get_id() {
         PRECONDITION_FAILED => {
-            "it exists with other settings: say the same here, delete it, or use `declared_elsewhere`"
+            "it exists with other settings: use the same here, delete it, or call `declared_elsewhere`"
         }
-        ACCESS_REFUSED => "the user may not: grant `configure` on it, or use `declared_elsewhere`",
+        ACCESS_REFUSED => "grant the user `configure` on it, or call `declared_elsewhere`",
         _ => "see the broker's log",
     };
-    format!("{what} cannot be used ({}); {advice}", refusal.get_message())
+    format!("{what} cannot be declared: {} ({advice})", answer.get_message())
 }
 
 #[cfg(test)]
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_queue_has_one_active_consumer_and_a_place_for_its_dead() {
+    fn a_quorum_queue_has_one_active_consumer_and_a_dead_letter_queue() {
         let table = arguments(&Config::new("amqp://a", "letters").delivery_limit(50));
         assert_eq!(table.inner()["x-queue-type"], text("quorum"));
         assert_eq!(
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_classic_queue_is_asked_for_nothing_that_it_does_not_know() {
+    fn a_classic_queue_gets_only_arguments_that_it_knows() {
         let config = Config::new("amqp://a", "letters").kind(QueueKind::Classic);
         let table = arguments(&config.shared().delivery_limit(50));
         assert_eq!(

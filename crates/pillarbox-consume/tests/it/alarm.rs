@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pillarbox::Event;
 use pillarbox_consume::rabbitmq::QueueKind;
-use pillarbox_consume::{Consumer, Failed, Handler, Received};
+use pillarbox_consume::{Consumer, Handler, HandlerError, Received};
 use pillarbox_testkit::Private;
 use sqlx::PgTransaction;
 use tokio::sync::Semaphore;
@@ -26,10 +26,10 @@ impl Handler<PgTransaction<'static>, Entry> for Gated {
         &self,
         transaction: &mut PgTransaction<'static>,
         event: Received<Entry>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), HandlerError> {
         if event.body.account == "z" {
             self.rejects.acquire().await?.forget();
-            return Err(Failed::reject("it is z"));
+            return Err(HandlerError::reject("it is z"));
         }
         self.entries.acquire().await?.forget();
         self.keeper.handle(transaction, event).await

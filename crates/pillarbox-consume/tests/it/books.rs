@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pillarbox::Event;
 use pillarbox::inbox::Inbox;
-use pillarbox_consume::{Consumer, Failed, Handler, Received};
+use pillarbox_consume::{Consumer, Handler, HandlerError, Received};
 use pillarbox_store::stores::postgres::{Options, Postgres};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgPoolOptions;
@@ -145,7 +145,7 @@ impl Handler<PgTransaction<'static>, Entry> for Keeper {
         &self,
         transaction: &mut PgTransaction<'static>,
         event: Received<Entry>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), HandlerError> {
         sqlx::query(AssertSqlSafe(self.insert.clone()))
             .bind(event.body.account)
             .bind(event.body.number)

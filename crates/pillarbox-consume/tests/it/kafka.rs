@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use pillarbox::{Delivery, Event, Outcome, RetryPolicy, Sink};
 use pillarbox_consume::kafka::Config;
-use pillarbox_consume::{Consumer, Failed, Handler, Received, Unknown};
+use pillarbox_consume::{Consumer, Handler, HandlerError, Received, Unknown};
 use pillarbox_sinks::SinkConfig;
 use pillarbox_sinks::Template;
 use pillarbox_sinks::kafka::Config as SinkOfKafka;
@@ -174,7 +174,7 @@ async fn events_are_handled_once_in_every_format_and_the_group_remembers() {
     until("all are done", || async { broker.behind().await == 0 }).await;
     assert_eq!(books.account("a").await, [0, 1, 2]);
     let counts = running.stop().await;
-    assert_eq!((counts.handled, counts.already), (3, 3));
+    assert_eq!((counts.handled, counts.duplicates), (3, 3));
 
     let again = Running::start(books.consumer(), broker.config());
     broker.publish(&[entry("b", 1)]).await;
@@ -192,10 +192,10 @@ impl Handler<PgTransaction<'static>, Entry> for Failing {
         &self,
         transaction: &mut PgTransaction<'static>,
         event: Received<Entry>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), HandlerError> {
         match event.body.account.as_str() {
-            "z" => Err(Failed::reject("it is z")),
-            "r" => Err(Failed::retry("not yet")),
+            "z" => Err(HandlerError::reject("it is z")),
+            "r" => Err(HandlerError::retry("not yet")),
             _ => self.0.handle(transaction, event).await,
         }
     }
@@ -290,7 +290,7 @@ async fn a_consumer_without_room_stays_in_its_group_and_goes_on() {
     let counters = consumer.counters();
     let config = broker
         .config()
-        .held(5)
+        .max_in_flight(5)
         .option("session.timeout.ms", "12000")
         .option("max.poll.interval.ms", "12500");
     let running = Running::start(consumer, config);
@@ -307,7 +307,7 @@ async fn a_consumer_without_room_stays_in_its_group_and_goes_on() {
     until("all are handled", || async { books.len().await == 200 }).await;
     until("all are done", || async { broker.behind().await == 0 }).await;
     let counts = running.stop().await;
-    assert_eq!((counts.handled, counts.already, counts.released), (200, 0, 0));
+    assert_eq!((counts.handled, counts.duplicates, counts.released), (200, 0, 0));
     assert_eq!(books.account("a").await, (0..200).collect::<Vec<_>>());
     books.close().await;
     broker.clean_up().await;
@@ -325,7 +325,10 @@ async fn a_partition_that_went_while_there_was_no_room_is_consumed_when_it_comes
     let start = || {
         let (consumer, _) = Held::consumer(&books, &gate);
         let counters = consumer.counters();
-        let config = broker.config().held(1).hand_over(Duration::from_millis(10));
+        let config = broker
+            .config()
+            .max_in_flight(1)
+            .hand_over(Duration::from_millis(10));
         (Running::start(consumer, config), counters)
     };
     let (first, counters) = start();
@@ -395,7 +398,7 @@ impl Handler<PgTransaction<'static>, bytes::Bytes> for Foreign {
         &self,
         transaction: &mut PgTransaction<'static>,
         event: Received<bytes::Bytes>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), HandlerError> {
         assert_eq!(event.event_type, None);
         let entry = serde_json::from_slice(&event.body)?;
         self.0.handle(transaction, event.with_body(entry)).await

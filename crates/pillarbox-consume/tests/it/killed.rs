@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::Event;
-use pillarbox_consume::{Consumer, Failed, Handler, Received};
+use pillarbox_consume::{Consumer, Handler, HandlerError, Received};
 use sqlx::{PgPool, PgTransaction};
 
 use crate::books::{Books, Entry, Keeper, entry};
@@ -17,9 +17,9 @@ impl Handler<PgTransaction<'static>, Entry> for Picky {
         &self,
         transaction: &mut PgTransaction<'static>,
         event: Received<Entry>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), HandlerError> {
         if event.body.number < 0 {
-            return Err(Failed::reject("it is negative"));
+            return Err(HandlerError::reject("it is negative"));
         }
         self.0.handle(transaction, event).await
     }

@@ -11,7 +11,7 @@ use lapin::uri::AMQPUri;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use pillarbox::{Delivery, Event, Outcome, RetryPolicy, Sink};
 use pillarbox_consume::rabbitmq::{Config, RabbitMq};
-use pillarbox_consume::{Consumer, Failed, Handler, Received};
+use pillarbox_consume::{Consumer, Handler, HandlerError, Received};
 use pillarbox_sinks::SinkConfig;
 use pillarbox_sinks::message::{self, Format};
 use pillarbox_sinks::rabbitmq::Config as SinkOfRabbitMq;
@@ -189,7 +189,7 @@ async fn events_are_handled_once_in_every_format() {
     let counts = running.stop().await;
     assert_eq!(
         (counts.handled, counts.received - counts.released),
-        (3, 3 + counts.already)
+        (3, 3 + counts.duplicates)
     );
     books.close().await;
     broker.clean_up().await;
@@ -247,10 +247,14 @@ async fn a_lost_connection_is_made_again_and_nothing_is_lost_or_done_twice() {
 struct Failing;
 
 impl Handler<PgTransaction<'static>, Entry> for Failing {
-    async fn handle(&self, _: &mut PgTransaction<'static>, event: Received<Entry>) -> Result<(), Failed> {
+    async fn handle(
+        &self,
+        _: &mut PgTransaction<'static>,
+        event: Received<Entry>,
+    ) -> Result<(), HandlerError> {
         match event.body.number {
-            0 => Err(Failed::reject("it is zero")),
-            _ => Err(Failed::retry("it is not zero")),
+            0 => Err(HandlerError::reject("it is zero")),
+            _ => Err(HandlerError::retry("it is not zero")),
         }
     }
 }
@@ -364,7 +368,7 @@ async fn a_shutdown_gives_the_rest_back_in_order_and_the_next_process_goes_on() 
     assert_eq!(books.account("a").await, (0..100).collect::<Vec<_>>());
     let counts = second.stop().await;
     assert_eq!(
-        (counts.handled, counts.already),
+        (counts.handled, counts.duplicates),
         (99, 0),
         "nothing was done twice"
     );

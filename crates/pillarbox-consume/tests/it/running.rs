@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pillarbox_consume::{Consumer, Failed, Handler, Received, Snapshot, Source};
+use pillarbox_consume::{Consumer, Handler, HandlerError, Received, Snapshot, Subscription};
 use sqlx::{PgPool, PgTransaction};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -13,19 +13,19 @@ use crate::books::{Books, Entry, Keeper};
 
 /// What is said of a broker.
 pub(crate) trait Listening {
-    fn source(self) -> impl Source;
+    fn source(self) -> impl Subscription;
 }
 
 #[cfg(feature = "kafka")]
 impl Listening for pillarbox_consume::kafka::Config {
-    fn source(self) -> impl Source {
+    fn source(self) -> impl Subscription {
         pillarbox_consume::kafka::Kafka::new(self).unwrap()
     }
 }
 
 #[cfg(feature = "rabbitmq")]
 impl Listening for pillarbox_consume::rabbitmq::Config {
-    fn source(self) -> impl Source {
+    fn source(self) -> impl Subscription {
         pillarbox_consume::rabbitmq::RabbitMq::new(self).unwrap()
     }
 }
@@ -86,7 +86,7 @@ impl Handler<PgTransaction<'static>, Entry> for Held {
         &self,
         transaction: &mut PgTransaction<'static>,
         event: Received<Entry>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), HandlerError> {
         self.inside.fetch_add(1, Ordering::SeqCst);
         self.gate.acquire().await?.forget();
         self.keeper.handle(transaction, event).await

@@ -1,6 +1,6 @@
 //! A transaction of somebody who is no more does not hold its marks for ever.
 
-use pillarbox_consume::{Database, Failed};
+use pillarbox_consume::{Database, HandlerError};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, PgTransaction};
 
@@ -60,7 +60,7 @@ async fn an_attempt_that_was_silent_for_too_long_has_failed() {
         .execute(&mut *transaction)
         .await
         .unwrap_err();
-    assert_eq!(Failed::from(error).outcome().name(), "retry");
+    assert_eq!(HandlerError::from(error).outcome().name(), "retry");
     drop(transaction);
     pool.close().await;
     watcher.close().await;

@@ -1,7 +1,7 @@
 //! Handlers on SQLite.
 
 use pillarbox_consume::rabbitmq::RabbitMq;
-use pillarbox_consume::{Consumer, Failed, Received};
+use pillarbox_consume::{Consumer, HandlerError, Received};
 use pillarbox_store::stores::sqlite::{Options, Sqlite};
 use sqlx::{SqlitePool, SqliteTransaction};
 use tokio::task::JoinSet;
@@ -11,7 +11,10 @@ use crate::books::{Entry, entry};
 use crate::environment::until;
 use crate::rabbitmq::Broker;
 
-async fn keep(transaction: &mut SqliteTransaction<'static>, event: Received<Entry>) -> Result<(), Failed> {
+async fn keep(
+    transaction: &mut SqliteTransaction<'static>,
+    event: Received<Entry>,
+) -> Result<(), HandlerError> {
     sqlx::query("insert into book (number) values (?)")
         .bind(event.body.number)
         .execute(&mut **transaction)

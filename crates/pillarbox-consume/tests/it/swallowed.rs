@@ -1,6 +1,6 @@
 //! A handler that swallows an error of the database must not lose its event.
 
-use pillarbox_consume::{Database, Failed};
+use pillarbox_consume::{Database, HandlerError};
 
 use crate::books::Books;
 
@@ -16,7 +16,7 @@ async fn a_transaction_in_which_a_statement_failed_is_not_committed_as_if_nothin
     let error = books.pool.check(&mut transaction).await.unwrap_err();
     assert!(error.to_string().contains("aborted"), "{error}");
     // It may be the event's fault: the attempt counts.
-    assert_eq!(Failed::from(error).outcome().name(), "retry");
+    assert_eq!(HandlerError::from(error).outcome().name(), "retry");
     drop(transaction);
     books.close().await;
 }

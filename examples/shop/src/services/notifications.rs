@@ -1,7 +1,7 @@
 //! Tells customers what became of their orders: once, in order, and in the words of today also where the event is of last year.
 
 use pillarbox::versions::Upcasters;
-use pillarbox_consume::{Failed, Received};
+use pillarbox_consume::{HandlerError, Received};
 use serde_json::{Value, json};
 use sqlx::PgTransaction;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ fn with_customer(mut order: Value) -> Result<Value, String> {
 async fn placed(
     transaction: &mut PgTransaction<'static>,
     event: Received<OrderPlaced>,
-) -> Result<(), Failed> {
+) -> Result<(), HandlerError> {
     let OrderPlaced { order, customer } = event.body;
     let words = format!(
         "{}: thank you, {}, we have your order {order}",
@@ -48,7 +48,7 @@ async fn placed(
 async fn confirmed(
     transaction: &mut PgTransaction<'static>,
     event: Received<OrderConfirmed>,
-) -> Result<(), Failed> {
+) -> Result<(), HandlerError> {
     let order = event.body.order;
     send(
         transaction,
@@ -62,7 +62,7 @@ async fn confirmed(
 async fn cancelled(
     transaction: &mut PgTransaction<'static>,
     event: Received<OrderCancelled>,
-) -> Result<(), Failed> {
+) -> Result<(), HandlerError> {
     let OrderCancelled { order, why } = event.body;
     let why = why.unwrap_or_else(|| "you or we have given it up".to_owned());
     let words = format!("order {order} came to nothing ({why}); you have paid nothing");
@@ -74,7 +74,7 @@ async fn send(
     order: i64,
     what: &str,
     words: String,
-) -> Result<(), Failed> {
+) -> Result<(), HandlerError> {
     sqlx::query("insert into notifications.sent (order_id, what, words) values ($1, $2, $3)")
         .bind(order)
         .bind(what)

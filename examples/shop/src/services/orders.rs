@@ -6,7 +6,7 @@ use bytes::Bytes;
 use pillarbox::saga::message::ID;
 use pillarbox::saga::{Handled, Message, Saga, Status};
 use pillarbox::{Outbox, ToEvent};
-use pillarbox_consume::{Failed, Handler, Received};
+use pillarbox_consume::{Handler, HandlerError, Received};
 use sqlx::PgTransaction;
 use tokio_util::sync::CancellationToken;
 
@@ -31,16 +31,16 @@ impl Handler<PgTransaction<'static>, Bytes> for Orchestrator {
         &self,
         transaction: &mut PgTransaction<'static>,
         event: Received<Bytes>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), HandlerError> {
         let headers = event.headers.iter().map(|(name, value)| (name, value.as_str()));
         let message = Message::new(headers, &event.body);
         let handled = match self.saga.handle(transaction, &message).await {
-            Err(error) if error.is_final() => return Err(Failed::reject(error.to_string())),
+            Err(error) if error.is_final() => return Err(HandlerError::reject(error.to_string())),
             handled => handled?,
         };
         match handled {
             Handled::Moved(status) => ended(transaction, &event, status).await,
-            Handled::NotOurs => Err(Failed::reject("it is not for the saga of an order")),
+            Handled::NotOurs => Err(HandlerError::reject("it is not for the saga of an order")),
             // Doubled or late, or of an order that is long forgotten.
             Handled::Ignored(_) | Handled::Unknown => Ok(()),
         }
@@ -52,7 +52,7 @@ async fn ended(
     transaction: &mut PgTransaction<'static>,
     event: &Received<Bytes>,
     status: Status,
-) -> Result<(), Failed> {
+) -> Result<(), HandlerError> {
     let order: i64 = event.headers.get(ID).map_or("", String::as_str).parse()?;
     match status {
         Status::Running | Status::Compensating => Ok(()),
@@ -69,7 +69,7 @@ async fn close(
     order: i64,
     status: &str,
     event: &(impl ToEvent + Sync),
-) -> Result<(), Failed> {
+) -> Result<(), HandlerError> {
     sqlx::query("update shop.orders set status = $2 where id = $1")
         .bind(order)
         .bind(status)

@@ -1,6 +1,7 @@
-//! A record that is given up on: sent to the topic for dead letters, with its key, and reported as delivered.
+//! Publishes dead letters to their topic, with the record's key, and waits for the delivery report.
 //!
-//! **If we die here** the letter may be there and the record comes again: it may be there twice, never not at all.
+//! **If we die here** the dead letter may be published and Kafka delivers the record again. It may exist twice, and is never
+//! lost.
 
 use std::time::Duration;
 
@@ -11,54 +12,54 @@ use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::{Header, Headers, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord};
 
-use super::client::Quiet;
+use super::client::LogContext;
 use super::config::Config;
 use super::read::Record;
-use crate::dead::{DeadLetter, is_ours};
+use crate::dead_letter::{DeadLetter, is_ours};
 
-/// How long to wait for room in the client's queue.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for space in the client's queue.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where dead letters are sent.
-pub(super) struct Graves {
-    producer: FutureProducer<Quiet>,
+/// Publishes dead letters.
+pub(super) struct DeadLetters {
+    producer: FutureProducer<LogContext>,
     topic: String,
 }
 
-impl Graves {
+impl DeadLetters {
     pub(super) fn new(config: &Config) -> Result<Self, ConfigError> {
-        let producer = config.sending()?.create_with_context(Quiet);
+        let producer = config.producer()?.create_with_context(LogContext);
         Ok(Self {
             producer: producer.map_err(|error| refused(&error))?,
             topic: config.dead_topic.clone(),
         })
     }
 
-    /// Sends a copy.
-    pub(super) async fn bury(&self, record: &Record, letter: &DeadLetter) -> Result<(), String> {
+    /// Publishes a copy.
+    pub(super) async fn publish(&self, record: &Record, letter: &DeadLetter) -> Result<(), String> {
         let mut copy: FutureRecord<'_, [u8], [u8]> =
             FutureRecord::to(&self.topic).headers(headers(record.headers.as_ref(), letter));
         copy.key = record.key.as_deref();
         copy.payload = record.body.as_deref();
-        match self.producer.send(copy, PATIENCE).await {
+        match self.producer.send(copy, QUEUE_TIMEOUT).await {
             Ok(_) => Ok(()),
-            Err((error, _)) => Err(format!("the topic `{}` did not take it: {error}", self.topic)),
+            Err((error, _)) => Err(format!("topic `{}`: {error}", self.topic)),
         }
     }
 }
 
-/// Creates the topic for dead letters, if it is not there: one partition, copied as often as the brokers' default says.
-/// Without the right to do so, somebody else has to.
+/// Creates the dead letter topic if it does not exist: one partition, with the brokers' default replication. Without the
+/// permission for it, an operator has to create the topic.
 pub(super) async fn declare(config: &Config) -> Result<(), String> {
-    let client = config.sending().map_err(|error| error.to_string())?;
-    let admin: AdminClient<Quiet> = client
-        .create_with_context(Quiet)
+    let client = config.producer().map_err(|error| error.to_string())?;
+    let admin: AdminClient<LogContext> = client
+        .create_with_context(LogContext)
         .map_err(|error| refused(&error).to_string())?;
     let topic = NewTopic::new(&config.dead_topic, 1, TopicReplication::Fixed(-1));
-    let made = admin.create_topics([&topic], &AdminOptions::new()).await;
-    match made.map_err(|error| error.to_string())?.pop() {
+    let created = admin.create_topics([&topic], &AdminOptions::new()).await;
+    match created.map_err(|error| error.to_string())?.pop() {
         None | Some(Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(()),
-        Some(Err((topic, error))) => Err(format!("the topic `{topic}` cannot be created: {error}")),
+        Some(Err((topic, error))) => Err(format!("topic `{topic}` cannot be created: {error}")),
     }
 }
 
@@ -84,7 +85,7 @@ mod tests {
     use time::macros::datetime;
 
     #[test]
-    fn a_letter_has_the_headers_of_its_record_and_the_last_reason() {
+    fn a_dead_letter_has_the_headers_of_its_record_and_the_last_reason() {
         let letter = DeadLetter {
             reason: "no such order".to_owned(),
             consumer: "letters".to_owned(),

@@ -1,26 +1,26 @@
-//! What is written on a message that is given up on.
+//! The headers of a dead letter.
 //!
-//! A dead letter is the message itself, with its properties and headers, and four headers more:
+//! A dead letter is the message itself with its properties and headers, and four more headers:
 //!
-//! | header | says |
+//! | header | value |
 //! |---|---|
-//! | `pillarbox-dead-reason` | why |
-//! | `pillarbox-dead-consumer` | by whom |
-//! | `pillarbox-dead-attempts` | after how many attempts |
-//! | `pillarbox-dead-at` | when, RFC 3339 |
+//! | `pillarbox-dead-reason` | the reason |
+//! | `pillarbox-dead-consumer` | the consumer's name |
+//! | `pillarbox-dead-attempts` | the number of attempts |
+//! | `pillarbox-dead-at` | the time, RFC 3339 |
 //!
-//! It is not marked in the inbox: sent to the queue or topic again, it is handled like any other.
+//! It has no mark in the inbox: published to the queue or topic again, it is handled like any other message.
 //!
-//! **If we die here** the letter may be there twice: once by us, once when the message comes again.
+//! **If we die here** the dead letter may be published twice: now, and when the broker delivers the message again.
 
 use pillarbox::text::error_text;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// What the names of these headers begin with. A letter that dies twice has the later ones only.
+/// The prefix of these headers. A message that dies twice carries only the later ones.
 pub(crate) const PREFIX: &str = "pillarbox-dead-";
 
-/// How much of a reason is kept: with it, all headers fit into one frame of AMQP.
+/// The longest reason. With it, all headers fit into one AMQP frame.
 const MAX_REASON: usize = 4 * 1024;
 
 /// Why a message was given up on.
@@ -44,13 +44,13 @@ impl DeadLetter {
     }
 }
 
-/// Is it one of these headers?
+/// Is this one of the headers above?
 pub(crate) fn is_ours(name: &str) -> bool {
     name.get(..PREFIX.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
 }
 
-/// A header has one line: whoever reads it may not expect more.
+/// On one line, because a header value is one.
 fn reason(text: &str) -> String {
     let mut line: String = error_text(text)
         .chars()
@@ -74,7 +74,7 @@ mod tests {
     use time::macros::datetime;
 
     #[test]
-    fn a_dead_letter_says_why_by_whom_after_what_and_when() {
+    fn a_dead_letter_carries_reason_consumer_attempts_and_time() {
         let letter = DeadLetter {
             reason: "no such order\nat all".to_owned(),
             consumer: "letters".to_owned(),

@@ -1,8 +1,7 @@
-//! How a handler says that it did not work out: the words of [`pillarbox::Outcome`].
+//! Why a handler failed, in the terms of [`pillarbox::Outcome`].
 //!
-//! An error of any kind that a handler passes on by `?` means "try again". What will never work is said aloud, by
-//! [`Failed::reject`]. A database that cannot be reached is nobody's failed attempt, also where it is the handler that
-//! notices.
+//! Any error that a handler returns with `?` means "try again". A handler that can never succeed returns
+//! [`HandlerError::reject`]. An unreachable database uses no attempt, even if the handler is the first to notice.
 
 use std::error::Error;
 use std::time::Duration;
@@ -10,17 +9,17 @@ use std::time::Duration;
 use pillarbox::saga::SagaError;
 use pillarbox::{EnqueueError, Outcome, StoreError};
 
-/// Why an event was not handled. Everything that the handler did is rolled back.
+/// Why an event was not handled. The handler's transaction rolls back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failed(Outcome);
+pub struct HandlerError(Outcome);
 
-impl Failed {
-    /// This attempt failed; a later one may not. Attempts are limited by the consumer's policy.
+impl HandlerError {
+    /// This attempt failed; a later one may succeed. The consumer's policy limits the attempts.
     pub fn retry(reason: impl Into<String>) -> Self {
         Self(Outcome::retry(reason))
     }
 
-    /// The same, with a wish: not before this time is over.
+    /// The same, but not before this time has passed.
     pub fn retry_after(reason: impl Into<String>, after: Duration) -> Self {
         Self(Outcome::Retry {
             reason: reason.into(),
@@ -28,29 +27,29 @@ impl Failed {
         })
     }
 
-    /// This event will never be handled: it goes to the dead letters at once.
+    /// This event can never be handled: it becomes a dead letter at once.
     pub fn reject(reason: impl Into<String>) -> Self {
         Self(Outcome::reject(reason))
     }
 
-    /// What the handler needs is not there now. The attempt does not count, and the event waits as long as it takes.
+    /// Something that the handler needs is unavailable. The attempt does not count, and the event waits as long as needed.
     pub fn unavailable(reason: impl Into<String>) -> Self {
         Self(Outcome::unavailable(reason))
     }
 
-    /// The same in the words of the state machine.
+    /// The outcome for the state machine.
     pub fn outcome(self) -> Outcome {
         self.0
     }
 }
 
-/// Any error means "try again"; a database that cannot be reached means "later".
-impl<E: Error + 'static> From<E> for Failed {
+/// Any error means "retry"; an unreachable database means "unavailable".
+impl<E: Error + 'static> From<E> for HandlerError {
     fn from(error: E) -> Self {
-        let reason = in_full(&error);
+        let reason = with_causes(&error);
         let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
         while let Some(error) = cause {
-            if is_away(error) {
+            if is_unavailable(error) {
                 return Self::unavailable(reason);
             }
             cause = error.source();
@@ -59,22 +58,22 @@ impl<E: Error + 'static> From<E> for Failed {
     }
 }
 
-/// The error and what caused it, without repeating what a cause already said.
-fn in_full(error: &dyn Error) -> String {
+/// The error and its causes, without repetition.
+fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
+        let cause_text = error.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
         }
         cause = error.source();
     }
     text
 }
 
-/// Does the error say that a database cannot be reached?
-fn is_away(error: &(dyn Error + 'static)) -> bool {
+/// Does the error mean that a database cannot be reached?
+fn is_unavailable(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<StoreError>() {
         return matches!(error, StoreError::Unavailable(_));
     }
@@ -84,11 +83,11 @@ fn is_away(error: &(dyn Error + 'static)) -> bool {
             EnqueueError::Store(StoreError::Unavailable(_)) | EnqueueError::Busy
         );
     }
-    // It speaks as what it wraps does, and what it wraps is not among its causes.
+    // Its text is that of the error inside, which `source` does not return.
     if let Some(error) = error.downcast_ref::<SagaError>() {
         return match error {
-            SagaError::Store(error) => is_away(error),
-            SagaError::Enqueue(error) => is_away(error),
+            SagaError::Store(error) => is_unavailable(error),
+            SagaError::Enqueue(error) => is_unavailable(error),
             SagaError::Message(_)
             | SagaError::Reply { .. }
             | SagaError::Data { .. }
@@ -99,7 +98,7 @@ fn is_away(error: &(dyn Error + 'static)) -> bool {
     }
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     if let Some(error) = error.downcast_ref::<sqlx::Error>() {
-        return crate::database::is_away(error);
+        return crate::database::is_unavailable(error);
     }
     false
 }
@@ -112,34 +111,34 @@ mod tests {
     #[error("the order could not be saved")]
     struct Outer(#[source] StoreError);
 
-    fn name(failed: Failed) -> &'static str {
+    fn name(failed: HandlerError) -> &'static str {
         failed.outcome().name()
     }
 
     #[test]
-    fn an_error_that_is_passed_on_means_try_again() {
-        fn handler() -> Result<u8, Failed> {
+    fn an_error_returned_with_a_question_mark_means_retry() {
+        fn handler() -> Result<u8, HandlerError> {
             Ok("x".parse::<u8>()?)
         }
         let failed = handler().expect_err("no number");
-        assert_eq!(failed, Failed::retry("invalid digit found in string"));
+        assert_eq!(failed, HandlerError::retry("invalid digit found in string"));
     }
 
     #[test]
-    fn a_database_that_is_away_is_no_failed_attempt_however_deep_it_is_said() {
+    fn an_unavailable_database_uses_no_attempt_however_deep_the_cause() {
         let away = || StoreError::Unavailable("no route".to_owned());
         assert_eq!(name(away().into()), "unavailable");
         assert_eq!(name(EnqueueError::Store(away()).into()), "unavailable");
-        let failed = Failed::from(Outer(away()));
+        let failed = HandlerError::from(Outer(away()));
         assert_eq!(
             failed,
-            Failed::unavailable("the order could not be saved: the database is unavailable: no route")
+            HandlerError::unavailable("the order could not be saved: the database is unavailable: no route")
         );
         assert_eq!(name(Outer(StoreError::Other("no".to_owned())).into()), "retry");
     }
 
     #[test]
-    fn a_database_that_is_away_is_no_failed_attempt_of_a_saga() {
+    fn an_unavailable_database_uses_no_attempt_of_a_saga() {
         let away = || StoreError::Unavailable("no route".to_owned());
         assert_eq!(name(SagaError::Store(away()).into()), "unavailable");
         assert_eq!(
@@ -156,7 +155,7 @@ mod tests {
 
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     #[test]
-    fn sqlx_is_asked_as_well() {
+    fn errors_of_sqlx_are_recognised() {
         assert_eq!(name(sqlx::Error::PoolTimedOut.into()), "unavailable");
         assert_eq!(name(sqlx::Error::RowNotFound.into()), "retry");
     }

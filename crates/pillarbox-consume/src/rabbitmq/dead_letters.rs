@@ -1,12 +1,13 @@
-//! A message that is given up on: published to the queue for dead letters, confirmed.
+//! Publishes dead letters to their queue, with publisher confirms.
 //!
-//! One at a time: the client hands a returned message to whichever confirmation comes next, and only of one that was alone
-//! on its channel is it known which it was.
+//! One at a time: the client attaches a returned message to the next confirmation. Only with one publish in flight is it clear
+//! which message was returned.
 //!
-//! On a connection of their own: a broker that runs out of memory or disk blocks connections that publish, and nothing is
-//! written on such a one any more, acknowledgements included.
+//! On a connection of its own: a broker that is short of memory or disk blocks connections that publish. Acknowledgements on
+//! such a connection would be blocked too.
 //!
-//! **If we die here** the letter may be there and the message comes again: it may be there twice, never not at all.
+//! **If we die here** the dead letter may be published and the broker delivers the message again. It may exist twice, and is
+//! never lost.
 
 use std::future::Future;
 use std::pin::pin;
@@ -22,71 +23,71 @@ use tokio::time::timeout;
 
 use super::config::Config;
 use super::topology;
-use crate::dead::{DeadLetter, is_ours};
+use crate::dead_letter::{DeadLetter, is_ours};
 
-/// To be written to disk by the broker.
+/// The delivery mode of messages that the broker writes to disk.
 const PERSISTENT: u8 = 2;
-/// How long a broker that is not blocked may take to answer. A queue of many nodes writes to the disks of most of them.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often to look whether it is.
-const TICK: Duration = Duration::from_secs(1);
+/// How long an unblocked broker may take to answer. A quorum queue writes to the disks of most nodes.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often to check whether it is blocked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where dead letters are published.
-pub(super) struct Graves {
+/// Publishes dead letters.
+pub(super) struct DeadLetters {
     dial: Arc<Dial>,
     config: Arc<Config>,
-    /// Made when it is first needed, and kept as long as it is of use.
-    way: Mutex<Option<Way>>,
+    /// Opened for the first dead letter, and kept while it works.
+    publisher: Mutex<Option<Publisher>>,
 }
 
-/// The way there.
-struct Way {
+/// A connection with a channel in confirm mode.
+struct Publisher {
     connection: Connection,
     channel: Channel,
 }
 
-impl Graves {
+impl DeadLetters {
     pub(super) fn new(dial: Arc<Dial>, config: Arc<Config>) -> Self {
         Self {
             dial,
             config,
-            way: Mutex::new(None),
+            publisher: Mutex::new(None),
         }
     }
 
-    /// Publishes a copy. A queue that somebody deleted is declared again for the next try.
-    pub(super) async fn bury(
+    /// Publishes a copy. If the queue was deleted, declares it again for the next try.
+    pub(super) async fn publish(
         &self,
         properties: &BasicProperties,
         body: &[u8],
         letter: &DeadLetter,
     ) -> Result<(), String> {
-        let mut slot = self.way.lock().await;
-        let way = self.way(slot.take()).await?;
-        let publish = self.publish(&way.channel, with_reason(properties, letter), body);
-        match answer(&way.connection, publish).await? {
+        let mut slot = self.publisher.lock().await;
+        let publisher = self.open(slot.take()).await?;
+        let publish = self.send(&publisher.channel, with_reason(properties, letter), body);
+        match answer(&publisher.connection, publish).await? {
             Ok(Confirmation::Ack(None)) => {
-                *slot = Some(way);
+                *slot = Some(publisher);
                 Ok(())
             }
             Ok(Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_))) => {
                 if self.config.declare {
-                    let declare = topology::declare_dead(&way.channel, &self.config);
-                    answer(&way.connection, declare).await??;
+                    let declare = topology::declare_dead_queue(&publisher.channel, &self.config);
+                    answer(&publisher.connection, declare).await??;
                 }
-                *slot = Some(way);
-                Err(format!("there was no queue `{}`", self.config.dead_queue))
+                *slot = Some(publisher);
+                Err(format!("the queue `{}` did not exist", self.config.dead_queue))
             }
             Ok(Confirmation::Nack(None)) => {
-                *slot = Some(way);
-                Err("the broker could not take the dead letter (nack)".to_owned())
+                *slot = Some(publisher);
+                Err("the broker rejected the dead letter (nack)".to_owned())
             }
-            Ok(Confirmation::NotRequested) => Err("the channel lost its confirm mode".to_owned()),
+            Ok(Confirmation::NotRequested) => Err("the channel is not in confirm mode".to_owned()),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    async fn publish(
+    async fn send(
         &self,
         channel: &Channel,
         properties: BasicProperties,
@@ -103,50 +104,50 @@ impl Graves {
         confirm.await
     }
 
-    /// The way there, or a new one if that is of no use.
-    async fn way(&self, before: Option<Way>) -> Result<Way, String> {
-        if let Some(way) = before.filter(|way| way.channel.status().connected()) {
-            return Ok(way);
+    /// The open publisher if it is still connected, else a new one.
+    async fn open(&self, before: Option<Publisher>) -> Result<Publisher, String> {
+        if let Some(publisher) = before.filter(|before| before.channel.status().connected()) {
+            return Ok(publisher);
         }
         let connection = self.dial.connect().await?;
-        let channel = answer(&connection, open(&connection)).await?;
-        Ok(Way {
+        let channel = answer(&connection, confirm_channel(&connection)).await?;
+        Ok(Publisher {
             channel: channel.map_err(|error| error.to_string())?,
             connection,
         })
     }
 
-    /// Says goodbye, if anybody was ever there.
+    /// Closes the connection, if one was opened.
     pub(super) async fn close(&self) {
-        if let Some(way) = self.way.lock().await.take() {
-            way.connection.close(200, "goodbye".into()).await.ok();
+        if let Some(publisher) = self.publisher.lock().await.take() {
+            publisher.connection.close(200, "closing".into()).await.ok();
         }
     }
 }
 
-async fn open(connection: &Connection) -> Result<Channel, Error> {
+async fn confirm_channel(connection: &Connection) -> Result<Channel, Error> {
     let channel = connection.create_channel().await?;
     channel.confirm_select(ConfirmSelectOptions::default()).await?;
     Ok(channel)
 }
 
-/// What the broker answers, unless it is silent without a reason. One that is blocked answers when it is not any more: to
-/// ask it again would only leave another copy on the way.
+/// The broker's answer, or an error if it is silent. A blocked broker answers when it is unblocked; publishing again would only
+/// add a copy.
 async fn answer<T>(connection: &Connection, answer: impl Future<Output = T>) -> Result<T, String> {
     let mut answer = pin!(answer);
     let mut silent = Duration::ZERO;
-    while silent < PATIENCE {
-        match timeout(TICK, &mut answer).await {
+    while silent < ANSWER_TIMEOUT {
+        match timeout(CHECK_INTERVAL, &mut answer).await {
             Ok(answer) => return Ok(answer),
             Err(_) if connection.status().blocked() => silent = Duration::ZERO,
-            Err(_) => silent += TICK,
+            Err(_) => silent += CHECK_INTERVAL,
         }
     }
-    Err(format!("the broker did not answer within {PATIENCE:?}"))
+    Err(format!("no answer from the broker within {ANSWER_TIMEOUT:?}"))
 }
 
-/// The properties of the message, but for those that would make the letter expire, be refused (`user_id` has to be our
-/// own) or be copied elsewhere (`CC`), and with the reason.
+/// The message's properties with the reason. It drops properties that would make the dead letter expire, be rejected (`user_id`
+/// must be our own) or be copied elsewhere (`CC`).
 fn with_reason(properties: &BasicProperties, letter: &DeadLetter) -> BasicProperties {
     let mut kept = BasicProperties::default().with_delivery_mode(PERSISTENT);
     macro_rules! keep {
@@ -190,7 +191,7 @@ mod tests {
     use time::macros::datetime;
 
     #[test]
-    fn a_letter_is_the_message_with_a_reason_and_without_what_would_lose_it() {
+    fn a_dead_letter_is_the_message_with_a_reason_and_without_what_would_lose_it() {
         let mut table = FieldTable::default();
         for name in ["x-own", "CC", "pillarbox-dead-reason", "pillarbox-id"] {
             table.insert(name.into(), AMQPValue::LongString("before".into()));

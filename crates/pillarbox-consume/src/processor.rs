@@ -1,0 +1,254 @@
+//! Processes one message, from its first attempt until it is acknowledged.
+//!
+//! ```text
+//! permit ─▶ attempt ─▶ handled, duplicate, ignored ────────────▶ acknowledge
+//!    ▲         ├─────▶ failed: wait as the policy says ──┐
+//!    ├─────────┼─────────────────────────────────────────┘
+//!    │         ├─────▶ database unavailable: wait, no attempt used
+//!    └─────────┘
+//!              └─────▶ rejected, or attempts exhausted ─▶ dead letter ─▶ acknowledge
+//! ```
+//!
+//! A message that waits delays its own key and no other: it gives its permit back meanwhile.
+//!
+//! A message is acknowledged only after the commit, or after the broker has confirmed its dead letter. If the dead letter
+//! cannot be published, the message waits until it can.
+//!
+//! **If we die here** the message is not acknowledged, and the broker delivers it again. The inbox knows whether it was handled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pillarbox::{Clock, Outcome, StoreError, failpoint};
+use pillarbox_store::Verdict;
+use pillarbox_store::verdict::decide;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::attempt::{Attempts, Ended};
+use crate::counters::Counters;
+use crate::database::Database;
+use crate::database_health::DatabaseHealth;
+use crate::dead_letter::DeadLetter;
+use crate::received::Received;
+use crate::settings::reconnect_policy;
+use crate::subscription::{HandlerGuard, Message};
+
+/// What all messages of a consumer share.
+pub(crate) struct Processor<D: Database> {
+    pub(crate) attempts: Attempts<D>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Bounds the handlers that run at once.
+    pub(crate) permits: Semaphore,
+    /// No attempt begins after this.
+    pub(crate) stop: CancellationToken,
+    pub(crate) health: DatabaseHealth,
+}
+
+/// What follows from an attempt.
+enum Next {
+    Done,
+    /// Wait and try again; the attempt counts, or it does not.
+    Wait(Duration, Counted),
+    /// Publish a dead letter with this reason.
+    GiveUp(String),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    Yes,
+    No,
+}
+
+impl<D: Database> Processor<D> {
+    /// Processes a message until it is acknowledged. Ends early, and leaves the message unacknowledged, when the consumer stops
+    /// or the message is lost to another process.
+    pub(crate) async fn process(&self, message: Message) {
+        let event = match &message.event {
+            Ok(event) => event,
+            Err(reason) => return self.give_up(&message, 0, reason.clone()).await,
+        };
+        let span = tracing::debug_span!(
+            "consume",
+            consumer = self.attempts.consumer,
+            event_id = %event.id,
+            event_type = event.event_type,
+        );
+        self.try_until_done(&message, event).instrument(span).await;
+    }
+
+    async fn try_until_done(&self, message: &Message, event: &Received<Bytes>) {
+        let (mut attempts, mut uncounted) = (0, 0);
+        loop {
+            let Some(next) = self.try_once(message, event, attempts + 1, uncounted).await else {
+                return self.counters.released();
+            };
+            match next {
+                Next::Done => return,
+                Next::GiveUp(reason) => return self.give_up(message, attempts + 1, reason).await,
+                Next::Wait(delay, counted) => {
+                    match counted {
+                        Counted::Yes => attempts += 1,
+                        Counted::No => uncounted += 1,
+                    }
+                    if !self.wait(delay).await {
+                        return self.counters.released();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes one attempt, and acknowledges the message if it was the last. None if the attempt may not begin.
+    async fn try_once(
+        &self,
+        message: &Message,
+        event: &Received<Bytes>,
+        attempt: u32,
+        uncounted: u32,
+    ) -> Option<Next> {
+        let _permit = self.permit().await?;
+        let _running = HandlerGuard::begin(&*message.receipt)?;
+        let mut event = event.clone();
+        event.attempt = attempt;
+        let next = self.decide(self.attempts.make(event).await, attempt, uncounted);
+        if let Next::Done = next {
+            self.acknowledge(message).await;
+        }
+        Some(next)
+    }
+
+    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => None,
+            permit = self.permits.acquire() => permit.ok(),
+        }
+    }
+
+    /// Counts and logs how an attempt ended, and decides what follows.
+    fn decide(&self, ended: Ended, attempt: u32, uncounted: u32) -> Next {
+        let outcome = match ended {
+            Ended::Handled => {
+                self.health.answered();
+                self.counters.handled();
+                return Next::Done;
+            }
+            Ended::Duplicate => {
+                self.health.answered();
+                self.counters.duplicate();
+                tracing::debug!("duplicate, event was handled before");
+                return Next::Done;
+            }
+            Ended::Ignored => {
+                self.counters.ignored();
+                return Next::Done;
+            }
+            Ended::Failed(outcome) => outcome,
+            Ended::Store(error) => {
+                self.counters.store_error();
+                self.health.failed(&error);
+                outcome_of(error)
+            }
+        };
+        let random = fastrand::f64();
+        let closed = reconnect_policy()
+            .delay(uncounted + 1, random)
+            .unwrap_or_default();
+        let policy = &self.attempts.settings.retry;
+        match decide(outcome, attempt, policy, closed, random) {
+            Verdict::Delivered | Verdict::Delete => Next::Done,
+            Verdict::Dead { reason } => Next::GiveUp(reason),
+            Verdict::Retry { after, reason } | Verdict::Suspect { after, reason } => {
+                self.counters.retried();
+                tracing::warn!(attempt, reason, retry_in = ?after, "handler failed, will retry");
+                Next::Wait(after, Counted::Yes)
+            }
+            Verdict::Release { after, reason } => {
+                // The first wait of an event is worth a line; the later ones repeat it.
+                match uncounted {
+                    0 => {
+                        tracing::info!(attempt, reason, retry_in = ?after, "handler unavailable, will retry")
+                    }
+                    _ => {
+                        tracing::debug!(attempt, reason, retry_in = ?after, "handler unavailable, will retry")
+                    }
+                }
+                Next::Wait(after, Counted::No)
+            }
+        }
+    }
+
+    /// False if the consumer stops meanwhile.
+    #[expect(clippy::disallowed_methods, reason = "the wait between two attempts")]
+    async fn wait(&self, delay: Duration) -> bool {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => false,
+            () = sleep(delay) => true,
+        }
+    }
+
+    async fn acknowledge(&self, message: &Message) {
+        message.receipt.acknowledge().await;
+        failpoint::hit("consume_acked");
+    }
+
+    /// Publishes the message as a dead letter, however long that takes, and acknowledges it.
+    async fn give_up(&self, message: &Message, attempts: u32, reason: String) {
+        let consumer = &self.attempts.consumer;
+        tracing::error!(
+            consumer,
+            attempts,
+            reason,
+            "message given up, publishing dead letter"
+        );
+        let letter = DeadLetter {
+            reason,
+            consumer: consumer.clone(),
+            attempts,
+            at: self.clock.wall(),
+        };
+        let mut failures = 0;
+        loop {
+            if self.stop.is_cancelled() {
+                return self.counters.released();
+            }
+            {
+                let Some(_running) = HandlerGuard::begin(&*message.receipt) else {
+                    return self.counters.released();
+                };
+                match message.receipt.publish_dead_letter(&letter).await {
+                    Ok(()) => {
+                        failpoint::hit("consume_dead");
+                        self.counters.dead();
+                        return self.acknowledge(message).await;
+                    }
+                    Err(error) => tracing::warn!(consumer, error, "dead letter not published, will retry"),
+                }
+            }
+            failures += 1;
+            let delay = reconnect_policy().delay(failures, fastrand::f64());
+            if !self.wait(delay.unwrap_or_default()).await {
+                return self.counters.released();
+            }
+        }
+    }
+}
+
+/// Does the attempt count? An error that may be the event's own counts: an event that can never commit would be retried
+/// for ever.
+fn outcome_of(error: StoreError) -> Outcome {
+    match error {
+        StoreError::Unavailable(_)
+        | StoreError::Missing(_)
+        | StoreError::Outdated { .. }
+        | StoreError::Newer { .. }
+        | StoreError::Denied(_) => Outcome::unavailable(error.to_string()),
+        StoreError::Other(_) => Outcome::retry(error.to_string()),
+    }
+}
