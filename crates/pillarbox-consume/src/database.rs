@@ -4,6 +4,8 @@
 
 use std::future::Future;
 
+#[cfg(feature = "postgres")]
+use pillarbox::internal::root_cause;
 use pillarbox::outbox::Transaction;
 use pillarbox::{EnqueueError, StoreError};
 use pillarbox_store::stores::memory::{self, Memory};
@@ -61,7 +63,11 @@ impl Database for sqlx::PgPool {
     type Transaction = sqlx::PgTransaction<'static>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        self.begin_with(BEGIN).await.map_err(store_error)
+        match self.begin_with(BEGIN).await {
+            Ok(transaction) => Ok(transaction),
+            Err(error @ sqlx::Error::PoolTimedOut) => Err(root_cause(self, &error).await),
+            Err(error) => Err(store_error(error)),
+        }
     }
 
     async fn check(&self, transaction: &mut Self::Transaction) -> Result<(), StoreError> {

@@ -1,5 +1,7 @@
 //! What `pillarbox-store` shares with this crate. Not for applications: it changes without notice.
 
+#[cfg(feature = "postgres")]
+pub use crate::connect::{acquire, root_cause};
 pub use crate::outbox::enqueued::restored;
 pub use crate::outbox::sealed;
 #[cfg(feature = "sqlite")]

@@ -22,6 +22,8 @@
 pub mod aggregate;
 pub mod clock;
 pub mod compress;
+#[cfg(feature = "postgres")]
+mod connect;
 pub mod enqueue;
 mod envelope;
 pub mod error;

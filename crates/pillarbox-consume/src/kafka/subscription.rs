@@ -157,6 +157,7 @@ enum Happened {
 
 impl Membership {
     /// Receives until the end, or until the client fails for good, and returns the reason.
+    #[expect(clippy::disallowed_methods, reason = "the wait after an error of the client")]
     async fn receive(
         mut self,
         consumer: &str,

@@ -20,7 +20,7 @@ pub(super) async fn find(
 ) -> Result<Found, StoreError> {
     let statement = inner.sql.find(&scope, after.as_ref(), limit);
     let rows = sqlx::raw_sql(statement.safe())
-        .fetch_all(&inner.pool())
+        .fetch_all(&mut *inner.connection().await?)
         .await
         .map_err(store_error)?;
     let mut look = Found::default();

@@ -85,14 +85,14 @@ async fn ensure_fair_index(inner: Arc<Inner>) -> Result<(), StoreError> {
         inner.sql.schema
     );
     let row = sqlx::raw_sql(AssertSqlSafe(exists))
-        .fetch_one(&inner.pool())
+        .fetch_one(&mut *inner.connection().await?)
         .await
         .map_err(store_error)?;
     if row.try_get("there").map_err(store_error)? {
         return Ok(());
     }
     let created = sqlx::raw_sql(inner.sql.fair_index.safe())
-        .execute(&inner.pool())
+        .execute(&mut *inner.connection().await?)
         .await;
     match created.map_err(store_error) {
         Ok(_) => Ok(()),
@@ -109,8 +109,7 @@ async fn migrate(inner: Arc<Inner>) -> Result<Migrated, StoreError> {
     // A statement may take long. But a program that died must not keep its locks.
     let silence = silence(inner.options.timeout);
     let begin = format!("begin; set local idle_in_transaction_session_timeout = '{silence}ms'");
-    let begun = inner.pool().begin_with(AssertSqlSafe(begin)).await;
-    let mut transaction = begun.map_err(store_error)?;
+    let mut transaction = inner.begin_with(inner.pool(), AssertSqlSafe(begin)).await?;
     sqlx::query("select pg_advisory_xact_lock($1)")
         .bind(LOCK)
         .persistent(false)

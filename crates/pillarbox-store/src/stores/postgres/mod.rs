@@ -94,6 +94,7 @@ struct Inner {
 }
 
 type Transaction = sqlx::Transaction<'static, sqlx::Postgres>;
+type Connection = sqlx::pool::PoolConnection<sqlx::Postgres>;
 
 impl Postgres {
     /// Creates a store for the database at `url`. It connects with the first operation.
@@ -151,6 +152,14 @@ impl Postgres {
     /// When a permission is missing, with the statement that grants it.
     pub async fn check_adopted(&self) -> Result<(), StoreError> {
         self.run(adopt::check_permissions(self.inner.clone())).await
+    }
+
+    /// A connection of the pool.
+    ///
+    /// # Errors
+    /// When the database is unavailable, with the root cause.
+    pub async fn connection(&self) -> Result<Connection, StoreError> {
+        self.inner.connection().await
     }
 
     /// The connection pool, for callers that share it.

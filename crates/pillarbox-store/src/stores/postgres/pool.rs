@@ -7,10 +7,11 @@ use std::pin::pin;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use sqlx::AssertSqlSafe;
+use pillarbox::internal::acquire;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, SqlSafeStr};
 
-use super::{Inner, Options, Postgres, Transaction, nodelay, store_error};
+use super::{Connection, Inner, Options, Postgres, Transaction, nodelay, store_error};
 use crate::store::StoreError;
 
 impl Postgres {
@@ -90,7 +91,22 @@ impl Inner {
 
     async fn begin_on(&self, pool: PgPool) -> Result<Transaction, StoreError> {
         let begin = AssertSqlSafe(self.begin.clone());
-        pool.begin_with(begin).await.map_err(store_error)
+        self.begin_with(pool, begin).await
+    }
+
+    pub(super) async fn begin_with(
+        &self,
+        pool: PgPool,
+        begin: impl SqlSafeStr,
+    ) -> Result<Transaction, StoreError> {
+        let connection = acquire(&pool).await?;
+        let begun = Transaction::begin(connection, Some(begin.into_sql_str())).await;
+        begun.map_err(store_error)
+    }
+
+    /// A connection for a single statement.
+    pub(super) async fn connection(&self) -> Result<Connection, StoreError> {
+        acquire(&self.pool()).await
     }
 }
 

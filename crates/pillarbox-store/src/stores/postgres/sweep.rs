@@ -18,7 +18,7 @@ use crate::store::{StoreError, SweepRequest, Swept};
 pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Swept, StoreError> {
     let probe = inner.sql.is_abandoned(attempts(request.max_attempts));
     let row = sqlx::raw_sql(probe.safe())
-        .fetch_one(&inner.pool())
+        .fetch_one(&mut *inner.connection().await?)
         .await
         .map_err(store_error)?;
     let expired: bool = row.try_get("expired").map_err(store_error)?;

@@ -16,6 +16,7 @@ use super::sql::Statement;
 use super::{Inner, Transaction, interval, store_error};
 use crate::operate::WorkerRecord;
 use crate::store::{LaneRequest, Range, StoreError};
+use pillarbox::internal::acquire;
 use pillarbox::text::error_text;
 
 /// How often a worker reads the ranges again, after another worker changed them or after ranges were created or divided.
@@ -23,7 +24,8 @@ const TRIES: usize = 5;
 
 /// Runs a statement without a result on the separate connection.
 pub(super) async fn execute(inner: Arc<Inner>, statement: Statement) -> Result<(), StoreError> {
-    let done = sqlx::raw_sql(statement.safe()).execute(&inner.apart()).await;
+    let mut connection = acquire(&inner.apart()).await?;
+    let done = sqlx::raw_sql(statement.safe()).execute(&mut *connection).await;
     done.map_err(store_error)?;
     Ok(())
 }
@@ -80,7 +82,7 @@ async fn read(inner: &Inner, namespaces: &[String]) -> Result<BTreeMap<String, N
         .map(|name| (name.clone(), Namespace::default()))
         .collect();
     let rows = sqlx::raw_sql(inner.sql.lanes(namespaces).safe())
-        .fetch_all(&inner.pool())
+        .fetch_all(&mut *inner.connection().await?)
         .await
         .map_err(store_error)?;
     for row in &rows {

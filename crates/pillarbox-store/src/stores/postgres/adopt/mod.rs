@@ -81,7 +81,7 @@ pub(super) async fn check_permissions(inner: Arc<Inner>) -> Result<(), StoreErro
 
 /// Reads the columns of the tables, and prepares their statements.
 pub(super) async fn prepare(inner: &Inner, tables: &[Table]) -> Result<Vec<Arc<Adoption>>, AdoptError> {
-    let mut connection = inner.pool().acquire().await.map_err(store_error)?;
+    let mut connection = inner.connection().await?;
     let mut adoptions = Vec::new();
     for table in tables {
         let columns = match columns(&mut connection, &table.layout).await {

@@ -1,0 +1,184 @@
+//! Gets a connection from a PostgreSQL pool, and reports the root cause if there is none.
+//!
+//! sqlx keeps trying until its acquire timeout when the server refuses connections, is starting, or has too many clients. Then
+//! it reports only that the pool timed out. So if a connection takes long, the server is asked directly beside the pool, and
+//! its answer is the error.
+//!
+//! Error texts name the address and never the password.
+
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::{ConnectOptions, Connection, PgPool, Postgres};
+use tokio::time::timeout;
+
+use crate::error::StoreError;
+use crate::schema::error_of;
+
+/// How long the pool may take before the server is asked directly. A new connection takes some milliseconds, with TLS and a
+/// distant server some hundred.
+const PROBE_AFTER: Duration = Duration::from_millis(500);
+/// How long a direct connection may take after the pool has timed out.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// PostgreSQL has no free slot (`too_many_connections`). It may have one soon.
+const TOO_MANY_CONNECTIONS: &str = "53300";
+
+/// Acquires a connection. Fails within about a second if the server is unreachable, and after the pool's acquire timeout if
+/// the server is silent or all connections stay in use.
+///
+/// # Errors
+/// With the root cause, such as `connection refused (127.0.0.1:5432)`.
+pub async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, StoreError> {
+    // On the heap: a future of several kilobytes would grow every caller.
+    let mut acquiring = Box::pin(pool.acquire());
+    if let Ok(acquired) = timeout(PROBE_AFTER, &mut acquiring).await {
+        return acquired.map_err(|error| connect_error(pool, &error));
+    }
+    let probed = tokio::select! {
+        biased;
+        acquired = &mut acquiring => {
+            return acquired.map_err(|error| match error {
+                sqlx::Error::PoolTimedOut => silent(pool, pool.options().get_acquire_timeout()),
+                other => connect_error(pool, &other),
+            });
+        }
+        probed = Box::pin(probe(pool)) => probed,
+    };
+    // A connection of the pool that is in use may become free, so a full server is not the last word.
+    if let Err(error) = &probed
+        && code(error).is_none_or(|code| code != TOO_MANY_CONNECTIONS)
+    {
+        return Err(connect_error(pool, error));
+    }
+    acquiring.await.map_err(|error| match (error, probed) {
+        (sqlx::Error::PoolTimedOut, Err(cause)) => connect_error(pool, &cause),
+        (sqlx::Error::PoolTimedOut, Ok(())) => all_in_use(pool),
+        (other, _) => connect_error(pool, &other),
+    })
+}
+
+/// The root cause of an error of this pool. Asks the server directly if the pool timed out.
+pub async fn root_cause(pool: &PgPool, error: &sqlx::Error) -> StoreError {
+    if !matches!(error, sqlx::Error::PoolTimedOut) {
+        return connect_error(pool, error);
+    }
+    match timeout(PROBE_TIMEOUT, Box::pin(probe(pool))).await {
+        Ok(Ok(())) => all_in_use(pool),
+        Ok(Err(cause)) => connect_error(pool, &cause),
+        Err(_) => silent(pool, PROBE_TIMEOUT),
+    }
+}
+
+/// Opens a connection beside the pool and closes it.
+async fn probe(pool: &PgPool) -> Result<(), sqlx::Error> {
+    let connection = pool.connect_options().connect().await?;
+    connection.close().await
+}
+
+fn connect_error(pool: &PgPool, error: &sqlx::Error) -> StoreError {
+    let reason = match error {
+        sqlx::Error::Database(answer) => {
+            return error_of(&answer.code().unwrap_or_default(), answer.message());
+        }
+        sqlx::Error::Io(error) => io_text(error),
+        sqlx::Error::Tls(error) => format!("TLS: {error}"),
+        other => other.to_string(),
+    };
+    StoreError::Unavailable(format!("{reason} ({})", address(pool)))
+}
+
+fn silent(pool: &PgPool, after: Duration) -> StoreError {
+    StoreError::Unavailable(format!("no answer within {after:?} ({})", address(pool)))
+}
+
+fn all_in_use(pool: &PgPool) -> StoreError {
+    let most = pool.options().get_max_connections();
+    StoreError::Unavailable(format!(
+        "all {most} connections of the pool are in use ({})",
+        address(pool)
+    ))
+}
+
+/// The error as other programs print it: `connection refused` for `Connection refused (os error 111)`.
+fn io_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_lowercase().chain(letters).collect(),
+        None => error.kind().to_string(),
+    }
+}
+
+fn code(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}
+
+/// `host:port`, or the path of the socket.
+fn address(pool: &PgPool) -> String {
+    let options = pool.connect_options();
+    match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+
+    use super::*;
+
+    fn pool(port: u16, acquire_timeout: Duration) -> PgPool {
+        let options = PgConnectOptions::new_without_pgpass()
+            .host("127.0.0.1")
+            .port(port)
+            .username("u")
+            .password("hunter2");
+        PgPoolOptions::new()
+            .acquire_timeout(acquire_timeout)
+            .connect_lazy_with(options)
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_is_reported_within_two_seconds() {
+        let port = {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap().port()
+        };
+        let pool = pool(port, Duration::from_secs(10));
+        let started = Instant::now();
+        let error = acquire(&pool).await.unwrap_err().to_string();
+        assert!(started.elapsed() < Duration::from_secs(2));
+        let expected = format!(": connection refused (127.0.0.1:{port})");
+        assert!(error.ends_with(&expected), "{error}");
+        let error = root_cause(&pool, &sqlx::Error::PoolTimedOut).await.to_string();
+        assert!(error.ends_with(&expected), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_silent_server_is_reported_as_silent() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let error = acquire(&pool(port, Duration::from_secs(1)))
+            .await
+            .unwrap_err()
+            .to_string();
+        let expected = format!(": no answer within 1s (127.0.0.1:{port})");
+        assert!(error.ends_with(&expected), "{error}");
+    }
+
+    #[tokio::test]
+    async fn an_unknown_host_is_reported_with_its_name() {
+        let pool = PgPoolOptions::new()
+            .connect_lazy("postgres://u:hunter2@no-such-host.invalid/d")
+            .unwrap();
+        let error = acquire(&pool).await.unwrap_err().to_string();
+        assert!(error.contains("failed to lookup address"), "{error}");
+        assert!(error.ends_with("(no-such-host.invalid:5432)"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
