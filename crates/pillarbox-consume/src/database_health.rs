@@ -22,11 +22,11 @@ impl DatabaseHealth {
     pub(crate) fn failed(&self, error: &StoreError) {
         let mut warned = self.warned();
         if warned.is_some_and(|at| at.elapsed() < REPEAT) {
-            tracing::debug!(%error, "database unavailable, retrying");
+            tracing::debug!(%error, "database unavailable; retrying");
             return;
         }
         *warned = Some(Instant::now());
-        tracing::warn!(%error, "database unavailable, retrying");
+        tracing::warn!(%error, "database unavailable; retrying");
     }
 
     /// A call succeeded.

@@ -1,10 +1,9 @@
-//! The daemon: from a configuration to one dispatcher per database, which serve until they are told to stop.
+//! The daemon: runs one dispatcher for each configured database until a signal stops it.
 //!
-//! What is wrong with the configuration ends it at once; what is only absent is waited for. A database
-//! that is not there yet is said once and asked for again and again while the others are served, and a broker is
-//! the dispatcher's business.
+//! An invalid setting stops the start. An unavailable database does not: the daemon retries it and serves the others
+//! meanwhile. The dispatcher itself waits for brokers.
 //!
-//! **If we die here** before a dispatcher runs, nothing was claimed. After that its own promises hold.
+//! **If we die here** before a dispatcher runs, nothing is claimed. After that the dispatcher's guarantees hold.
 
 use std::sync::Arc;
 
@@ -15,24 +14,24 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config};
-use crate::database::{Database, Missing};
+use crate::database::{Database, IfMissing};
 use crate::failure::Failure;
-use crate::http::{self, App, Phase, Running, Seat, Server};
+use crate::http::{self, App, DatabaseStatus, Phase, Running, Server};
 use crate::signals;
-use crate::waiting::Waiting;
+use crate::startup::Startup;
 
-/// Serves until a signal comes. `file` is where the configuration was written; `migrate` brings the schema up to date first.
+/// Serves until a signal arrives. `file` names the configuration in errors; `migrate` migrates the schemas first.
 pub(crate) async fn run(config: Config, file: &str, migrate: bool) -> Result<(), Failure> {
     let shutdown = signals::shutdown()?;
-    let mut posts = Vec::new();
-    let mut seats = Vec::new();
+    let mut served = Vec::new();
+    let mut statuses = Vec::new();
     for database in &config.databases {
         let (phase, seen) = watch::channel(Phase::Starting("connecting to the database".to_owned()));
-        seats.push(Seat {
+        statuses.push(DatabaseStatus {
             database: database.name.clone(),
             phase: seen,
         });
-        posts.push(Post {
+        served.push(Served {
             config: &config,
             file,
             database,
@@ -43,18 +42,19 @@ pub(crate) async fn run(config: Config, file: &str, migrate: bool) -> Result<(),
     }
     let listener = http::bind(&config.http).await?;
     let app = App {
-        seats,
+        databases: statuses,
         shutdown: shutdown.clone(),
     };
     let server = Server::start(listener, app)?;
-    tracing::info!("listening on http://{}", server.address());
-    let served = join_all(posts.into_iter().map(|post| post.hold(&shutdown))).await;
+    let address = server.address();
+    tracing::info!(url = %format_args!("http://{address}"), "listening");
+    let ended = join_all(served.into_iter().map(|served| served.run(&shutdown))).await;
     server.stop().await;
-    served.into_iter().collect()
+    ended.into_iter().collect()
 }
 
-/// One database to be served, with sinks of its own.
-struct Post<'a> {
+/// One database to serve, with its own sinks.
+struct Served<'a> {
     config: &'a Config,
     file: &'a str,
     database: &'a config::Database,
@@ -63,43 +63,49 @@ struct Post<'a> {
     phase: watch::Sender<Phase>,
 }
 
-impl Post<'_> {
-    /// Serves until told to stop. If this one cannot go on, none does: whoever looks after the daemon shall notice.
-    async fn hold(self, shutdown: &CancellationToken) -> Result<(), Failure> {
+impl Served<'_> {
+    /// Serves until the shutdown. If one database fails for good, the daemon stops, so that its operator notices.
+    async fn run(self, shutdown: &CancellationToken) -> Result<(), Failure> {
         let several = self.config.databases.len() > 1;
         let name = self.database.name.clone();
-        let served = Box::pin(self.serve(shutdown.clone())).await;
-        if served.is_err() {
+        let ended = Box::pin(self.serve(shutdown.clone())).await;
+        if ended.is_err() {
             shutdown.cancel();
         }
-        served.map_err(|failure| if several { failure.about(&name) } else { failure })
+        ended.map_err(|failure| {
+            if several {
+                failure.for_database(&name)
+            } else {
+                failure
+            }
+        })
     }
 
     async fn serve(self, shutdown: CancellationToken) -> Result<(), Failure> {
-        let missing = if self.migrate {
-            Missing::Create
+        let if_missing = if self.migrate {
+            IfMissing::Create
         } else {
-            Missing::Refuse
+            IfMissing::Fail
         };
-        let database = Database::open(self.database, missing).await?;
+        let database = Database::open(self.database, if_missing).await?;
         let adopt = self.config.adopted_in(&self.database.name);
-        let waiting = Waiting {
+        let startup = Startup {
             database: &database,
-            name: &self.database.name,
+            config: self.database,
             migrate: self.migrate,
             fair: self.destinations.iter().any(|to| to.fair_by_tenant),
             adopt: &adopt,
             file: self.file,
             phase: &self.phase,
         };
-        if !waiting.until_ready(&shutdown).await? {
-            return Ok(()); // told to stop before there was anything to serve
+        if !startup.wait_until_ready(&shutdown).await? {
+            return Ok(()); // stopped before it was ready
         }
         let store = database.store();
         let dispatcher = self.dispatcher(&store)?;
         let worker = dispatcher.worker();
         let name = &self.database.name;
-        tracing::info!(%worker, database = name, target = %self.database.target, "dispatching");
+        tracing::info!(%worker, database = name, url = %self.database.url, "serving database");
         self.phase.send_replace(Phase::Running(Running {
             store,
             operate: database.operate(),
@@ -122,7 +128,7 @@ impl Post<'_> {
             dead = done.dead,
             released = done.released,
             lost = done.lost,
-            "stopped"
+            "stopped serving database"
         );
         Ok(())
     }
@@ -137,11 +143,11 @@ impl Post<'_> {
         for route in self.config.routes_for(&self.database.name) {
             builder = builder.route(route.clone());
         }
-        builder.build().map_err(refused)
+        builder.build().map_err(invalid_settings)
     }
 }
 
-/// Builds every destination's sink, as `file` has them. None is connected to here.
+/// Builds the sinks of all destinations without connecting. `file` names the configuration in errors.
 pub(crate) async fn build(config: &Config, file: &str) -> Result<Vec<Destination>, Failure> {
     let mut built = Vec::with_capacity(config.destinations.len());
     for to in &config.destinations {
@@ -156,26 +162,28 @@ pub(crate) async fn build(config: &Config, file: &str) -> Result<Vec<Destination
             fair_by_tenant: to.fair_by_tenant,
         };
         if !destination.sink.keeps_order() {
-            refuse_pipelined(config, to, file)?;
+            reject_pipelined(config, to, file)?;
         }
         built.push(destination);
     }
     Ok(built)
 }
 
-/// Where the order of calls is not the order of arrival, a second event must wait for the first.
-fn refuse_pipelined(config: &Config, to: &config::Destination, file: &str) -> Result<(), Failure> {
+/// A sink that does not keep the order of calls cannot be pipelined: the second event must wait for the first.
+fn reject_pipelined(config: &Config, to: &config::Destination, file: &str) -> Result<(), Failure> {
     let message = || {
         format!(
-            "`pipelined`: the destination `{}` is a {}, which does not keep the order in which events are sent; \
-             remove `pipelined`",
+            "`pipelined`: destination `{}` is a {}, which does not keep the order of events (remove `pipelined`)",
             to.name,
             to.sink.kind()
         )
     };
     let pipelined = |route: &&config::Route| {
-        let mut ways = route.ways.iter().filter(|way| way.destination == to.name);
-        ways.any(|way| way.overrides.pipelined == Some(true))
+        let mut targets = route
+            .targets
+            .iter()
+            .filter(|target| target.destination == to.name);
+        targets.any(|target| target.overrides.pipelined == Some(true))
     };
     let finding = match config.routes.iter().find(pipelined) {
         _ if to.policy.pipelined => to.at("pipelined", message()),
@@ -185,12 +193,12 @@ fn refuse_pipelined(config: &Config, to: &config::Destination, file: &str) -> Re
     Err(Failure::usage(finding.line(file)))
 }
 
-/// What this machine is called, for whoever looks at the list of workers.
+/// The machine's name, for the list of workers.
 pub(crate) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// A setting that the engine refuses.
-pub(crate) fn refused(error: SettingsError) -> Failure {
+/// A setting that the dispatcher rejects.
+pub(crate) fn invalid_settings(error: SettingsError) -> Failure {
     Failure::usage(error.to_string())
 }

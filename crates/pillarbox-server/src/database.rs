@@ -1,4 +1,4 @@
-//! The databases that the command can work with, behind one name.
+//! PostgreSQL and SQLite behind one type.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,34 +10,35 @@ use pillarbox_store::stores::migration::Migrated;
 use pillarbox_store::stores::postgres::adopt::{AdoptError, Table};
 use pillarbox_store::stores::{postgres, sqlite};
 use pillarbox_store::{Operate, Store};
+use sqlx::Connection;
 use sqlx::SqlitePool;
+use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqlitePoolOptions;
 
 use crate::config;
 
-/// Which database, as a person names it. Prints without its password.
+/// A database's URL or path. Prints without its password.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum DatabaseUrl {
     /// `postgres://…`
     Postgres(String),
     /// `sqlite://path`, or a path.
     Sqlite(PathBuf),
 }
 
-impl FromStr for Target {
+impl FromStr for DatabaseUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
         match text.split_once("://") {
             Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(text.to_owned())),
-            // What SQLite's own URLs may say after the path is decided by the command, not by the URL.
+            // Parameters of a SQLite URL are ignored: the command decides how to open the file.
             Some(("sqlite", rest)) if !rest.is_empty() => Ok(Self::Sqlite(
                 rest.split_once('?').map_or(rest, |(path, _)| path).into(),
             )),
             Some((scheme, _)) => Err(format!(
-                "`{scheme}://` is no database that Pillarbox knows; use postgres://user@host/database, \
-                 sqlite://path or a path"
+                "unsupported database `{scheme}://` (use postgres://user@host/database, sqlite://path or a path)"
             )),
             None if text.is_empty() => Err("the database URL is empty".to_owned()),
             None => Ok(Self::Sqlite(text.strip_prefix("sqlite:").unwrap_or(text).into())),
@@ -45,9 +46,23 @@ impl FromStr for Target {
     }
 }
 
-impl Target {
-    /// Where it is, whoever asks: the same for two names of one place. Finds the usual ways to write it, not all.
-    pub(crate) fn place(&self) -> String {
+impl DatabaseUrl {
+    /// Where to connect: `host:port`, the socket, or the file. Never the password.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Postgres(url) => match PgConnectOptions::from_str(url) {
+                Ok(options) => match options.get_socket() {
+                    Some(socket) => socket.display().to_string(),
+                    None => format!("{}:{}", options.get_host(), options.get_port()),
+                },
+                Err(_) => masked(url),
+            },
+            Self::Sqlite(path) => path.display().to_string(),
+        }
+    }
+
+    /// Equal for two spellings of one database. Recognises the usual spellings, not all.
+    pub(crate) fn identity(&self) -> String {
         match self {
             Self::Postgres(url) => {
                 let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
@@ -63,7 +78,7 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Postgres(url) => f.write_str(&masked(url)),
@@ -72,13 +87,13 @@ impl fmt::Display for Target {
     }
 }
 
-impl fmt::Debug for Target {
+impl fmt::Debug for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// A URL without its password, wherever it stands: before the `@`, or as a parameter.
+/// The URL with `***` for its password, before the `@` and in the parameters.
 fn masked(url: &str) -> String {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let base = match (base.find("://"), base.rfind('@')) {
@@ -103,16 +118,16 @@ fn masked(url: &str) -> String {
     }
 }
 
-/// May a file that is not there be made?
+/// What to do if a SQLite file does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missing {
-    /// A misspelt path is an error.
-    Refuse,
-    /// It is to be migrated right away.
+pub(crate) enum IfMissing {
+    /// Fail: the path may be misspelt.
+    Fail,
+    /// Create it: it is migrated right away.
     Create,
 }
 
-/// A database that holds an outbox, or is going to.
+/// A database that holds an outbox, or will hold one.
 #[derive(Clone)]
 pub(crate) enum Database {
     /// PostgreSQL.
@@ -121,16 +136,16 @@ pub(crate) enum Database {
     Sqlite {
         /// The outbox.
         store: sqlite::Sqlite,
-        /// A connection of our own to enqueue with, as any application has.
+        /// A separate connection to enqueue with, as an application has.
         producer: SqlitePool,
     },
 }
 
 impl Database {
-    /// Opens the database; PostgreSQL is connected to when something is asked of it.
-    pub(crate) async fn open(config: &config::Database, missing: Missing) -> Result<Self, StoreError> {
-        match &config.target {
-            Target::Postgres(url) => {
+    /// Opens the database. PostgreSQL is connected on first use.
+    pub(crate) async fn open(config: &config::Database, if_missing: IfMissing) -> Result<Self, StoreError> {
+        match &config.url {
+            DatabaseUrl::Postgres(url) => {
                 let options = postgres::Options {
                     schema: config.schema.clone(),
                     max_connections: config.max_connections,
@@ -138,19 +153,16 @@ impl Database {
                 };
                 postgres::Postgres::new(url, options).map(Self::Postgres)
             }
-            Target::Sqlite(path) => Self::open_file(path, missing).await,
+            DatabaseUrl::Sqlite(path) => Self::open_file(path, if_missing).await,
         }
     }
 
-    async fn open_file(path: &Path, missing: Missing) -> Result<Self, StoreError> {
-        if missing == Missing::Refuse && !path.exists() {
-            return Err(StoreError::Missing(format!(
-                "{}: there is no such file",
-                path.display()
-            )));
+    async fn open_file(path: &Path, if_missing: IfMissing) -> Result<Self, StoreError> {
+        if if_missing == IfMissing::Fail && !path.exists() {
+            return Err(StoreError::Missing(format!("{}: no such file", path.display())));
         }
         let options = sqlite::Options {
-            create_if_missing: missing == Missing::Create,
+            create_if_missing: if_missing == IfMissing::Create,
             ..sqlite::Options::default()
         };
         let name = path.to_string_lossy();
@@ -159,7 +171,7 @@ impl Database {
         Ok(Self::Sqlite { store, producer })
     }
 
-    /// What a dispatcher needs of it.
+    /// The dispatcher's port.
     pub(crate) fn store(&self) -> Arc<dyn Store> {
         match self {
             Self::Postgres(store) => Arc::new(store.clone()),
@@ -167,7 +179,7 @@ impl Database {
         }
     }
 
-    /// What people need of it.
+    /// The operator's port.
     pub(crate) fn operate(&self) -> Arc<dyn Operate> {
         match self {
             Self::Postgres(store) => Arc::new(store.clone()),
@@ -175,7 +187,7 @@ impl Database {
         }
     }
 
-    /// Makes what `fair_by` needs to be quick. SQLite needs nothing: its outboxes are small.
+    /// Creates the index that makes `fair_by` fast. SQLite needs none, because its outboxes are small.
     pub(crate) async fn ensure_fair_index(&self) -> Result<(), StoreError> {
         match self {
             Self::Postgres(store) => store.ensure_fair_index().await,
@@ -183,7 +195,7 @@ impl Database {
         }
     }
 
-    /// Takes tables of others over, once. A SQLite file has none: the configuration refuses them.
+    /// Adopts tables, once. The configuration rejects adopted tables in SQLite.
     pub(crate) async fn adopt(&self, tables: &[config::Adopt]) -> Result<(), AdoptError> {
         match self {
             Self::Postgres(store) => {
@@ -194,7 +206,7 @@ impl Database {
         }
     }
 
-    /// May we work on the tables that were taken over?
+    /// Checks the role's permissions on the adopted tables.
     pub(crate) async fn check_adopted(&self) -> Result<(), StoreError> {
         match self {
             Self::Postgres(store) => store.check_adopted().await,
@@ -202,7 +214,7 @@ impl Database {
         }
     }
 
-    /// Brings the schema up to date.
+    /// Migrates the schema to the current version.
     pub(crate) async fn migrate(&self) -> Result<Migrated, StoreError> {
         match self {
             Self::Postgres(store) => store.migrate().await,
@@ -218,7 +230,8 @@ impl Database {
     ) -> Result<Vec<Enqueued>, EnqueueError> {
         match self {
             Self::Postgres(store) => {
-                let mut transaction = store.pool().begin().await.map_err(unavailable)?;
+                let mut connection = store.connection().await?;
+                let mut transaction = connection.begin().await.map_err(unavailable)?;
                 let enqueued = store
                     .outbox()
                     .limits(limits)
@@ -238,7 +251,7 @@ impl Database {
     }
 }
 
-/// Connections of an application to the file of an outbox, made when they are needed.
+/// An application's connection to the outbox file, opened on first use.
 pub(crate) fn producer(path: &str, options: &sqlite::Options) -> Result<SqlitePool, StoreError> {
     let connect = sqlite::connect_options(path, options)?;
     Ok(SqlitePoolOptions::new()
@@ -271,22 +284,22 @@ mod tests {
             ),
             ("postgres://u@host/db", "postgres://u@host/db"),
         ] {
-            let target: Target = url.parse().unwrap();
+            let target: DatabaseUrl = url.parse().unwrap();
             assert_eq!(target.to_string(), printed);
             assert_eq!(format!("{target:?}"), printed);
         }
     }
 
     #[test]
-    fn one_place_has_many_names() {
-        let place = |text: &str| text.parse::<Target>().unwrap().place();
+    fn spellings_of_one_database_are_equal() {
+        let identity = |text: &str| text.parse::<DatabaseUrl>().unwrap().identity();
         assert_eq!(
-            place("postgres://u:p@host:5432/db?sslmode=require"),
-            place("postgresql://other@host/db")
+            identity("postgres://u:p@host:5432/db?sslmode=require"),
+            identity("postgresql://other@host/db")
         );
-        assert_ne!(place("postgres://host/a"), place("postgres://host/b"));
-        assert_eq!(place("./a.db"), place("sqlite://a.db"));
-        assert_ne!(place("a.db"), place("b.db"));
+        assert_ne!(identity("postgres://host/a"), identity("postgres://host/b"));
+        assert_eq!(identity("./a.db"), identity("sqlite://a.db"));
+        assert_ne!(identity("a.db"), identity("b.db"));
     }
 
     #[test]
@@ -299,20 +312,20 @@ mod tests {
             " a/b.db ",
         ] {
             assert_eq!(
-                text.parse::<Target>(),
-                Ok(Target::Sqlite("a/b.db".into())),
+                text.parse::<DatabaseUrl>(),
+                Ok(DatabaseUrl::Sqlite("a/b.db".into())),
                 "{text}"
             );
         }
         assert_eq!(
-            "sqlite:///a.db".parse::<Target>(),
-            Ok(Target::Sqlite("/a.db".into()))
+            "sqlite:///a.db".parse::<DatabaseUrl>(),
+            Ok(DatabaseUrl::Sqlite("/a.db".into()))
         );
     }
 
     #[test]
-    fn another_kind_of_database_is_refused_without_its_password() {
-        let error = "mysql://u:secret@host/db".parse::<Target>().unwrap_err();
+    fn an_unsupported_database_is_rejected_without_its_password() {
+        let error = "mysql://u:secret@host/db".parse::<DatabaseUrl>().unwrap_err();
         assert!(
             error.contains("mysql://") && error.contains("postgres://") && !error.contains("secret"),
             "{error}"

@@ -1,6 +1,6 @@
-//! Destinations as people see them: what the outbox knows of each, beside what is configured.
+//! Joins the configured destinations with those in the outbox.
 //!
-//! A row on its way to a destination that is no longer configured waits; it is listed here, not lost.
+//! A row whose destination is no longer configured waits. Its destination is listed here.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Listed {
     pub(crate) name: String,
-    /// Is it in the configuration? Unknown where none was read.
+    /// Is it configured? None if no configuration was read.
     pub(crate) configured: Option<bool>,
     pub(crate) paused: Option<Paused>,
     pub(crate) pending: u64,
     pub(crate) dead: u64,
-    /// What a person should know.
+    /// A hint for the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<&'static str>,
 }
 
-/// All that are configured or have something to tell, in the order of their names.
+/// All destinations that are configured or have rows, sorted by name.
 pub(crate) fn list(records: Vec<DestinationRecord>, configured: Option<&[String]>) -> Vec<Listed> {
     let mut listed: BTreeMap<String, Listed> = BTreeMap::new();
     for record in records {
@@ -52,14 +52,14 @@ pub(crate) fn list(records: Vec<DestinationRecord>, configured: Option<&[String]
 
 fn note(name: &str, configured: Option<bool>, pending: u64) -> Option<&'static str> {
     match configured {
-        _ if name == UNROUTED => Some("no route leads anywhere; add one"),
-        Some(false) if pending > 0 => Some("not configured any more: its rows wait"),
-        Some(false) => Some("not configured any more"),
+        _ if name == UNROUTED => Some("no route matches (add a route)"),
+        Some(false) if pending > 0 => Some("no longer configured; its rows wait"),
+        Some(false) => Some("no longer configured"),
         Some(true) | None => None,
     }
 }
 
-/// A count as people read it: it stops somewhere.
+/// A count with `+` if it stopped at the maximum.
 pub(crate) fn count(rows: u64) -> String {
     if rows >= MOST_WAITING {
         format!("{MOST_WAITING}+")
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_configured_and_what_has_rows_is_listed() {
+    fn configured_destinations_and_those_with_rows_are_listed() {
         let records = vec![record("gone", 3), record("hook", 1), record(UNROUTED, 2)];
         let configured = ["hook".to_owned(), "log".to_owned()];
         let listed = list(records, Some(&configured));
@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_configuration_nothing_is_said_about_it() {
+    fn without_a_configuration_there_is_no_note() {
         let listed = list(vec![record("hook", 1)], None);
         assert_eq!((listed[0].configured, listed[0].note), (None, None));
     }
 
     #[test]
-    fn a_count_that_stopped_says_so() {
+    fn a_count_at_the_maximum_has_a_plus() {
         assert_eq!(count(9_999), "9999");
         assert_eq!(count(MOST_WAITING), "10000+");
     }

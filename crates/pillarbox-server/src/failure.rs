@@ -1,10 +1,10 @@
-//! How a command fails: one clear sentence on standard error, and an honest exit code.
+//! How a command fails: one line on standard error, and an exit code.
 //!
-//! | code | means |
+//! | code | meaning |
 //! |---|---|
 //! | 0 | done |
-//! | 1 | it was tried and failed |
-//! | 2 | it was not tried: the command line or the configuration is wrong |
+//! | 1 | tried and failed |
+//! | 2 | not tried: invalid command line or configuration |
 //! | 130 | a second signal ended the process at once |
 
 use std::process::ExitCode;
@@ -13,12 +13,12 @@ use pillarbox::{EnqueueError, StoreError};
 
 use crate::config::ConfigError;
 
-/// Why a command did not do what it was asked to.
+/// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// Tried and failed.
     Failed(String),
-    /// Wrong usage or configuration; nothing was tried.
+    /// Invalid command line or configuration; nothing was tried.
     Usage(String),
 }
 
@@ -31,16 +31,16 @@ impl Failure {
         Self::Usage(message.into())
     }
 
-    /// The same, with the name of the database that it is about.
-    pub(crate) fn about(self, database: &str) -> Self {
-        let about = |message| format!("database `{database}`: {message}");
+    /// The same with the name of the database.
+    pub(crate) fn for_database(self, database: &str) -> Self {
+        let named = |message| format!("database `{database}`: {message}");
         match self {
-            Self::Failed(message) => Self::Failed(about(message)),
-            Self::Usage(message) => Self::Usage(about(message)),
+            Self::Failed(message) => Self::Failed(named(message)),
+            Self::Usage(message) => Self::Usage(named(message)),
         }
     }
 
-    /// Says it on standard error and gives the exit code.
+    /// Prints it on standard error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         let (message, code) = match self {
             Self::Failed(message) => (message, 1),

@@ -1,16 +1,16 @@
-//! The `pillarbox` command: daemon, API and tools.
+//! The `pillarbox` command: the daemon, its HTTP API and the operator's commands.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | `cli` | one file per command |
-//! | `adopt` | from a table to a layout, for `adopt` |
-//! | `config` | what `pillarbox.toml` says and means |
-//! | `daemon`, `waiting` | `run`: from a configuration to dispatchers that serve until they are told to stop |
-//! | `dev` | `dev`: the same on a SQLite file, with a sample shop around it |
-//! | `http` | health, readiness, the API |
-//! | `database` | the stores behind one name |
-//! | `destinations` | what is configured beside what the outbox knows |
-//! | `signals`, `telemetry`, `failure`, `output` | how the process is stopped, logs, fails and prints |
+//! | `adopt` | proposes a layout for a table |
+//! | `config` | reads and checks `pillarbox.toml` |
+//! | `daemon`, `startup` | `run`: one dispatcher for each configured database |
+//! | `dev` | `dev`: a dispatcher on a SQLite file with a sample shop |
+//! | `http` | health, readiness, statistics |
+//! | `database` | PostgreSQL and SQLite behind one type |
+//! | `destinations` | joins configured destinations with those in the outbox |
+//! | `signals`, `logs`, `failure`, `output` | shutdown, logging, exit codes, printing |
 
 mod adopt;
 mod cli;
@@ -21,10 +21,10 @@ mod destinations;
 mod dev;
 mod failure;
 mod http;
+mod logs;
 mod output;
 mod signals;
-mod telemetry;
-mod waiting;
+mod startup;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -42,15 +42,15 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
-    telemetry::start(&cli.telemetry, cli.command.default_log())?;
-    // One TLS provider for everything in the process. Whoever installed one before us installed the same.
+    logs::start(&cli.logs, cli.command.default_log())?;
+    // One TLS provider for the process. It fails only if the same one is installed already.
     rustls::crypto::ring::default_provider().install_default().ok();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::failed(format!("the runtime cannot start: {error}")))?;
+        .map_err(|error| Failure::failed(format!("cannot start the async runtime: {error}")))?;
     let result = runtime.block_on(cli.command.run());
-    // What is still running now is nobody's: a wait for it would only delay the exit.
+    // Tasks that still run have no owner. Waiting for them would only delay the exit.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }

@@ -1,7 +1,7 @@
-//! What goes to standard output: data, in tables or as JSON, and nothing that moves the cursor.
+//! Prints to standard output: tables, text and JSON.
 //!
-//! Texts come from events, and events come from anywhere: a payload may hold an escape sequence that
-//! rewrites the terminal of the person who looks at it. So control characters are shown, not sent.
+//! An event's text may contain escape sequences that would rewrite the operator's terminal. So control characters are printed
+//! escaped.
 
 use std::io::{ErrorKind, Write};
 
@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Prints one line. A reader that went away (`| head`) is not an error.
+/// Prints one line. A closed pipe (`| head`) is not an error.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     match writeln!(std::io::stdout().lock(), "{text}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::failed(format!(
-            "standard output cannot be written: {error}"
+            "cannot write to standard output: {error}"
         ))),
         Ok(()) | Err(_) => Ok(()),
     }
@@ -22,7 +22,7 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 /// Prints a value as one line of JSON.
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
     let text = serde_json::to_string(value)
-        .map_err(|error| Failure::failed(format!("the answer cannot be written as JSON: {error}")))?;
+        .map_err(|error| Failure::failed(format!("cannot encode the answer as JSON: {error}")))?;
     line(&text)
 }
 
@@ -56,12 +56,12 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> Result<(), Failu
     rows.iter().try_for_each(|row| print(row))
 }
 
-/// On one line, with every control character shown instead of sent.
+/// On one line, with every control character escaped.
 pub(crate) fn escape(text: &str) -> String {
     escape_but(text, &[])
 }
 
-/// As [`escape`], but lines stay lines.
+/// Like [`escape`], but keeps line breaks.
 pub(crate) fn escape_text(text: &str) -> String {
     escape_but(text, &['\n'])
 }
@@ -78,12 +78,12 @@ fn escape_but(text: &str, keep: &[char]) -> String {
     escaped
 }
 
-/// Characters that turn the direction of a line, so that it reads as something else than it is.
+/// Characters that change the direction of text and can disguise it.
 fn is_bidi(c: char) -> bool {
     matches!(c, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
-/// At most this many characters, with an ellipsis if there were more.
+/// The first characters, with an ellipsis if there are more.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -91,7 +91,7 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// How long ago, in the two largest units: `3d 4h`, `5m 2s`, `0s`.
+/// An age in its two largest units: `3d 4h`, `5m 2s`, `0s`.
 pub(crate) fn age(seconds: f64) -> String {
     let whole = std::time::Duration::try_from_secs_f64(seconds)
         .map(|age| age.as_secs())
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_moves_the_cursor_is_printed() {
+    fn control_characters_are_escaped() {
         assert_eq!(escape("a\u{1b}[2Jb\r\n\u{9b}1m"), "a\\u{1b}[2Jb\\r\\n\\u{9b}1m");
         assert_eq!(escape_text("one\ntwo\u{7}"), "one\ntwo\\u{7}");
         assert_eq!(escape("\u{202e}txt.exe"), "\\u{202e}txt.exe");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_age_is_said_in_its_two_largest_units() {
+    fn an_age_has_its_two_largest_units() {
         for (seconds, expected) in [
             (0.4, "0s"),
             (59.9, "59s"),

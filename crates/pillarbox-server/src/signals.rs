@@ -1,18 +1,17 @@
-//! How the process is asked to stop.
+//! Stops the process on SIGTERM and SIGINT.
 //!
-//! The first SIGTERM or SIGINT asks: what is in flight is finished, the rest is given back. The second
-//! one insists: the process is gone at once, and what it held comes back when its lease ends.
+//! The first signal starts a graceful shutdown: attempts in flight finish, other rows are released. The second signal exits at
+//! once, and rows in flight are claimed again when their lease expires.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
 
-/// What a shell reports for a command that was interrupted.
+/// The exit code of an interrupted command, as shells report it.
 const INTERRUPTED: i32 = 130;
 
-/// A token that the first signal cancels. The listening task lives as long as the process: whoever
-/// stops listening cannot be insisted upon.
+/// A token that the first signal cancels. The task runs as long as the process, to receive the second signal.
 #[expect(clippy::disallowed_methods, reason = "the task that waits for signals")]
 pub(crate) fn shutdown() -> Result<CancellationToken, Failure> {
     let mut terminate = listen(SignalKind::terminate())?;
@@ -21,17 +20,17 @@ pub(crate) fn shutdown() -> Result<CancellationToken, Failure> {
     let asked = token.clone();
     tokio::spawn(async move {
         either(&mut terminate, &mut interrupt).await;
-        tracing::info!("stopping: finishing what is in flight; a second signal exits at once");
+        tracing::info!("shutting down, finishing events in flight; a second signal exits at once");
         asked.cancel();
         either(&mut terminate, &mut interrupt).await;
-        tracing::warn!("exiting at once; what was in flight comes back when its lease ends");
+        tracing::warn!("exiting at once; events in flight are retried when their lease expires");
         std::process::exit(INTERRUPTED);
     });
     Ok(token)
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::failed(format!("signals cannot be listened to: {error}")))
+    signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
 }
 
 async fn either(one: &mut Signal, other: &mut Signal) {

@@ -120,7 +120,7 @@ impl Listen for Kafka {
             let Some(reason) = reason else { return };
             failures += 1;
             let delay = retry.delay(failures, fastrand::f64()).unwrap_or_default();
-            tracing::warn!(consumer, reason, retry_in = ?delay, "consumer group left, rejoining");
+            tracing::warn!(consumer, reason, retry_in = ?delay, "consumer group left; rejoining");
             tokio::select! {
                 biased;
                 () = end.cancelled() => return,
@@ -179,7 +179,7 @@ impl Membership {
                     break Some(format!("Kafka client failed: {error}"));
                 }
                 Happened::Failed(error) => {
-                    tracing::warn!(consumer, %error, "broker request failed, retrying");
+                    tracing::warn!(consumer, %error, "broker request failed; retrying");
                     sleep(ERROR_WAIT).await;
                 }
             }

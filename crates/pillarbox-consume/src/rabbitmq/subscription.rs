@@ -136,7 +136,7 @@ impl Listen for RabbitMq {
                             consumer,
                             queue = self.config.queue,
                             reason,
-                            "connection lost, reconnecting"
+                            "connection lost; reconnecting"
                         );
                     }
                 }
@@ -144,7 +144,7 @@ impl Listen for RabbitMq {
                     consumer,
                     queue = self.config.queue,
                     reason,
-                    "broker unavailable, retrying"
+                    "broker unavailable; retrying"
                 ),
             }
             failures += 1;

@@ -9,12 +9,12 @@ use pillarbox_store::stores::postgres::Postgres;
 use pillarbox_store::stores::postgres::adopt::{AdoptError, Table, habits};
 use serde_json::{Value, json};
 
-use super::target::Target;
+use super::database_args::DatabaseArgs;
 use crate::adopt::facts::{self, Changes, FactsError};
 use crate::adopt::promises::promises;
 use crate::adopt::propose::{Facts, Proposal, nearest, propose};
 use crate::adopt::toml;
-use crate::database::{Database, Missing};
+use crate::database::{Database, IfMissing};
 use crate::failure::Failure;
 use crate::output;
 
@@ -41,7 +41,7 @@ pub(crate) struct Adopt {
     #[arg(long, value_name = "NAME")]
     schema: Option<String>,
 
-    /// postgres://user@host/database, or the name of one of several in the configuration
+    /// Use this database: a URL, or a name in the configuration
     #[arg(
         long,
         env = "PILLARBOX_DATABASE_URL",
@@ -50,7 +50,7 @@ pub(crate) struct Adopt {
     )]
     database: Option<String>,
 
-    /// Take the database from this file where --database is not given [default: pillarbox.toml, if it is there]
+    /// Read the database from this file [default: pillarbox.toml]
     #[arg(long, env = "PILLARBOX_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -73,13 +73,13 @@ struct Report {
 
 impl Adopt {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let target = Target {
+        let database = DatabaseArgs {
             database: self.database.clone(),
             schema: None,
             config: self.config.clone(),
         };
-        let found = target.find()?;
-        let Database::Postgres(store) = Database::open(&found.database, Missing::Refuse).await? else {
+        let found = database.find()?;
+        let Database::Postgres(store) = Database::open(&found.database, IfMissing::Fail).await? else {
             return Err(Failure::usage(
                 "adopting a table failed: this database is a SQLite file (use PostgreSQL)",
             ));
@@ -114,23 +114,13 @@ impl Adopt {
             Some(schema) => format!("{schema}.{}", self.table),
             None => self.table.clone(),
         };
-        let mut connection = store
-            .pool()
-            .acquire()
-            .await
-            .map_err(FactsError::from)
-            .map_err(failed)?;
+        let mut connection = store.connection().await?;
         facts::read(&mut connection, &table).await.map_err(failed)
     }
 
     /// Warns if another program changes the table.
     async fn watch(&self, store: &Postgres, proposal: &mut Proposal) -> Result<(), Failure> {
-        let mut connection = store
-            .pool()
-            .acquire()
-            .await
-            .map_err(FactsError::from)
-            .map_err(failed)?;
+        let mut connection = store.connection().await?;
         let table = &proposal.layout.table;
         let leased = facts::leased(&mut connection, &proposal.layout)
             .await

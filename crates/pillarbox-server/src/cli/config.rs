@@ -7,22 +7,22 @@ use pillarbox_dispatch::Destination;
 
 use crate::config;
 use crate::daemon;
-use crate::database::{Database, Missing};
+use crate::database::{Database, IfMissing};
 use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
 Examples:
-  pillarbox config check                    is every key known, every value right, every rule kept?
-  pillarbox config check --connect          and are the database, the adopted tables and the destinations there?
-  pillarbox config check --json             what is in force, secrets masked
+  pillarbox config check                    check keys, values and rules
+  pillarbox config check --connect          also connect to everything that is configured
+  pillarbox config check --json             print the effective configuration, secrets masked
 
-Exits with 2 if the configuration is wrong, with 1 if something is not there.";
+Exits with 2 if the configuration is invalid, with 1 if something is unavailable.";
 
-/// Looks at a configuration.
+/// Checks a configuration.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
-    /// Say whether a configuration can be run, and print what is in force
+    /// Check a configuration, and print what is in effect
     Check(Check),
 }
 
@@ -30,15 +30,15 @@ pub(crate) enum Config {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Check {
-    /// The configuration
-    #[arg(value_name = "FILE", env = "PILLARBOX_CONFIG", default_value = super::target::CONFIG)]
+    /// Read this configuration
+    #[arg(value_name = "FILE", env = "PILLARBOX_CONFIG", default_value = super::database_args::CONFIG)]
     file: PathBuf,
 
-    /// Also ask the database, adopted tables and every destination whether they are there; sends nothing
+    /// Also connect to databases, tables and destinations; send nothing
     #[arg(long)]
     connect: bool,
 
-    /// Print the configuration in force as JSON, secrets masked
+    /// Print the effective configuration as JSON, secrets masked
     #[arg(long)]
     json: bool,
 }
@@ -58,56 +58,59 @@ impl Check {
         for warning in &warnings {
             eprintln!("warning: {}", warning.line(&name));
         }
-        // A build without a sink finds out only when it builds one.
+        // A build without a sink detects that only here.
         let destinations = daemon::build(&config, &name).await?;
         if self.json {
             output::json(&config.effective())?;
         } else {
             let (to, routes) = (config.destinations.len(), config.routes.len());
             output::line(&format!(
-                "{name}: good; {} destination{}, {routes} route{}",
+                "{name}: ok; {} destination{}, {routes} route{}",
                 to,
                 plural(to),
                 plural(routes)
             ))?;
         }
         if self.connect {
-            ask(&config, destinations, &name).await?;
+            connect(&config, destinations, &name).await?;
         }
         Ok(())
     }
 }
 
-/// Asks everything that is configured whether it is there, and whether adopted tables are as `file` says.
-async fn ask(config: &config::Config, destinations: Vec<Destination>, file: &str) -> Result<(), Failure> {
-    let mut missing = Vec::new();
-    let mut tell = |what: String, answer: Result<(), String>| {
+/// Connects to everything that is configured, and compares adopted tables with their layouts.
+async fn connect(config: &config::Config, destinations: Vec<Destination>, file: &str) -> Result<(), Failure> {
+    let mut unavailable = Vec::new();
+    let mut report = |what: String, answer: Result<(), String>| {
         eprintln!(
             "{what}: {}",
-            answer.as_ref().err().map_or("there", |reason| reason.as_str())
+            answer.as_ref().err().map_or("ok", |reason| reason.as_str())
         );
-        missing.extend(answer.err().map(|_| what));
+        unavailable.extend(answer.err().map(|_| what));
     };
     for it in &config.databases {
-        tell(format!("database {}", it.target), database(it).await);
+        report(format!("database {}", it.url), database(it).await);
         for adopt in config.adopted_in(&it.name) {
             let what = format!("table {}", adopt.table.layout.table);
-            tell(what, table(it, &adopt, file).await);
+            report(what, table(it, &adopt, file).await);
         }
     }
     for to in destinations {
-        tell(format!("destination {}", to.name), to.sink.check().await);
+        report(format!("destination {}", to.name), to.sink.check().await);
         to.sink.close().await;
     }
-    if missing.is_empty() {
+    if unavailable.is_empty() {
         return Ok(());
     }
-    Err(Failure::failed(format!("not there: {}", missing.join(", "))))
+    Err(Failure::failed(format!(
+        "unavailable: {}",
+        unavailable.join(", ")
+    )))
 }
 
-/// Is the table as the layout says, and may we work on it?
+/// Does the table match its layout, and does the role have the permissions?
 async fn table(config: &config::Database, adopt: &config::Adopt, file: &str) -> Result<(), String> {
-    let database = Database::open(config, Missing::Refuse)
+    let database = Database::open(config, IfMissing::Fail)
         .await
         .map_err(|error| error.to_string())?;
     let fits = database.adopt(std::slice::from_ref(adopt)).await;
@@ -119,7 +122,7 @@ async fn table(config: &config::Database, adopt: &config::Adopt, file: &str) -> 
 }
 
 async fn database(config: &config::Database) -> Result<(), String> {
-    let database = Database::open(config, Missing::Refuse)
+    let database = Database::open(config, IfMissing::Fail)
         .await
         .map_err(|error| error.to_string())?;
     database.store().check().await.map_err(|error| error.to_string())

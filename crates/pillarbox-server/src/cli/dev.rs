@@ -10,15 +10,15 @@ use crate::dev;
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
-Needs nothing: the outbox is a SQLite file, the receiver runs in the same process.
-What is told goes to standard error; the `log` destination writes JSON lines to standard output.
+It needs no services: the outbox is a SQLite file, and the receiver runs in the same process.
+Progress goes to standard error. The `log` destination writes JSON lines to standard output.
 
 Examples:
   pillarbox dev
   pillarbox dev --file shop.db --listen 127.0.0.1:8080
   pillarbox dev --orders 10 --exit-when-done 2>/dev/null | head -1";
 
-/// The sample.
+/// Runs the sample shop.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Dev {
@@ -26,11 +26,11 @@ pub(crate) struct Dev {
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
 
-    /// Where the API listens; port 0 takes any free one
+    /// Listen on this address; port 0 takes any free port
     #[arg(long, env = "PILLARBOX_HTTP_LISTEN", value_name = "ADDRESS", default_value = config::LISTEN)]
     listen: SocketAddr,
 
-    /// Allow an address that other machines can reach. There is no authentication yet
+    /// Allow an address that other machines can reach (no authentication)
     #[arg(long)]
     allow_remote: bool,
 
@@ -38,7 +38,7 @@ pub(crate) struct Dev {
     #[arg(long, value_name = "N")]
     orders: Option<u64>,
 
-    /// Exit when all orders of --orders are delivered or dead
+    /// Exit when all events of --orders are delivered or dead
     #[arg(long, requires = "orders")]
     exit_when_done: bool,
 }

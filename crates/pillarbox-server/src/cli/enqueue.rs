@@ -1,7 +1,6 @@
 //! `pillarbox enqueue`
 //!
-//! For trying things out, and for scripts. An application enqueues in its own transaction; this command
-//! has only its own.
+//! For experiments and scripts. An application enqueues in its own transaction instead.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
@@ -14,13 +13,13 @@ use serde_json::value::RawValue;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::moment;
-use super::target::{self, Target};
+use super::database_args::{self, DatabaseArgs};
+use super::time_arg;
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::output;
 
-/// How many lines share a transaction.
+/// The number of NDJSON lines in one transaction.
 const BATCH: usize = 1000;
 
 const EXAMPLES: &str = "\
@@ -32,26 +31,26 @@ Examples:
   pillarbox enqueue shop reminders '{\"order\": 42}' --at +10m
   pillarbox enqueue --ndjson < events.ndjson
 
-A line of NDJSON has the keys namespace, topic, payload and, if wanted, id, event_type,
+A line of NDJSON has the keys namespace, topic and payload. Optional keys are id, event_type,
 event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key, severity,
-headers, destination and deliver_at. Namespace and topic on the command line hold for lines that have
-none. Every 1,000 lines are one transaction.
+headers, destination and deliver_at. Namespace and topic on the command line are the defaults.
+Every 1,000 lines are one transaction.
 
-Prints the id, and `new` or `already` (an event with that dedupe key was there before).";
+It prints the id and `new`, or `duplicate` if an event with that dedupe key exists.";
 
 /// Enqueues events.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Enqueue {
-    /// Who publishes
+    /// Set the namespace, which says who publishes
     #[arg(required_unless_present = "ndjson")]
     namespace: Option<String>,
 
-    /// What is published
+    /// Set the topic, which says what is published
     #[arg(required_unless_present = "ndjson")]
     topic: Option<String>,
 
-    /// JSON, `@file`, or `-` for standard input
+    /// Set the payload: JSON, `@file`, or `-` for standard input
     #[arg(required_unless_present = "ndjson", conflicts_with = "ndjson")]
     payload: Option<String>,
 
@@ -67,54 +66,54 @@ pub(crate) struct Enqueue {
     details: Details,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
-/// What else an event may say of itself.
+/// The optional fields of an event.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Event")]
 struct Details {
-    /// What kind of thing happened, such as OrderCreated
+    /// Set the event type, such as OrderCreated
     #[arg(long = "type", value_name = "TYPE", conflicts_with = "ndjson")]
     event_type: Option<String>,
 
-    /// The version of the payload's shape
+    /// Set the version of the payload's format
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "ndjson")]
     event_version: i32,
 
-    /// What it happened to: TYPE/ID, such as order/42
+    /// Set the aggregate, such as order/42
     #[arg(long, value_name = "TYPE/ID", conflicts_with = "ndjson")]
     aggregate: Option<String>,
 
-    /// Events with the same key are sent one after another
+    /// Set the ordering key: its events are sent one after another
     #[arg(long, value_name = "KEY", conflicts_with = "ndjson")]
     key: Option<String>,
 
-    /// A second event with the same key does nothing
+    /// Set the dedupe key: a second event with it is ignored
     #[arg(long, value_name = "KEY", conflicts_with = "ndjson")]
     dedupe_key: Option<String>,
 
-    /// Whose it is
+    /// Set the tenant
     #[arg(long, value_name = "UUID", conflicts_with = "ndjson")]
     tenant: Option<Uuid>,
 
-    /// How bad it is
+    /// Set the severity
     #[arg(long, conflicts_with = "ndjson")]
     severity: Option<String>,
 
-    /// Where it goes, past the routes
+    /// Send to this destination and ignore the routes
     #[arg(long, value_name = "NAME", conflicts_with = "ndjson")]
     destination: Option<String>,
 
-    /// Not before this time, such as 2027-01-31T12:00:00Z, or +10m from now; not together with --key
-    #[arg(long, value_name = "TIME", value_parser = moment::parse, conflicts_with = "ndjson")]
+    /// Deliver not before 2027-01-31T12:00:00Z or +10m (not with --key)
+    #[arg(long, value_name = "TIME", value_parser = time_arg::parse, conflicts_with = "ndjson")]
     at: Option<OffsetDateTime>,
 
-    /// The payload is no JSON but bytes of this media type
+    /// Send the payload as bytes of this media type instead of JSON
     #[arg(long, value_name = "TYPE", conflicts_with = "ndjson")]
     content_type: Option<String>,
 
-    /// Sent along; may be given again
+    /// Add a header (repeatable)
     #[arg(long, value_name = "NAME=VALUE", value_parser = header, conflicts_with = "ndjson")]
     header: Vec<(String, String)>,
 }
@@ -144,8 +143,8 @@ struct Line {
 
 impl Enqueue {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let found = self.target.find()?;
-        let database = target::open(&found.database).await?;
+        let found = self.database.find()?;
+        let database = database_args::open(&found.database).await?;
         if self.ndjson {
             return self.many(&database, found.limits).await;
         }
@@ -169,7 +168,7 @@ impl Enqueue {
         if let Some(aggregate) = &details.aggregate {
             let (kind, id) = aggregate
                 .split_once('/')
-                .ok_or_else(|| Failure::usage("--aggregate: write TYPE/ID, such as order/42"))?;
+                .ok_or_else(|| Failure::usage("--aggregate: use TYPE/ID, such as order/42"))?;
             event = event.aggregate(kind, id);
         }
         let payload = read(self.payload.as_deref().unwrap_or_default())?;
@@ -179,7 +178,7 @@ impl Enqueue {
         })
     }
 
-    /// Line by line, so that a large file is never in memory as a whole.
+    /// Reads line by line, so that a large file is never in memory.
     async fn many(&self, database: &Database, limits: Limits) -> Result<(), Failure> {
         let mut batch = Vec::with_capacity(BATCH);
         let mut committed = 0;
@@ -252,7 +251,7 @@ impl Enqueue {
                 output::line(&format!(
                     "{} {}",
                     one.id(),
-                    if one.is_new() { "new" } else { "already" }
+                    if one.is_new() { "new" } else { "duplicate" }
                 ))?;
             }
         }
@@ -263,29 +262,29 @@ impl Enqueue {
 fn wrong_line(line: usize, error: &str, committed: usize) -> Failure {
     let so_far = match committed {
         0 => "nothing was enqueued".to_owned(),
-        lines => format!("lines 1 to {lines} are enqueued; go on after them"),
+        lines => format!("lines 1 to {lines} were enqueued; continue after them"),
     };
-    Failure::failed(format!("line {line}: {error}; {so_far}"))
+    Failure::failed(format!("line {line}: {error} ({so_far})"))
 }
 
-/// The payload itself, a file's content, or standard input.
+/// The payload: the text itself, a file's content, or standard input.
 fn read(payload: &str) -> Result<Vec<u8>, Failure> {
     if payload == "-" {
         let mut bytes = Vec::new();
         return match std::io::stdin().lock().read_to_end(&mut bytes) {
             Ok(_) => Ok(bytes),
-            Err(error) => Err(Failure::failed(format!("standard input cannot be read: {error}"))),
+            Err(error) => Err(Failure::failed(format!("cannot read standard input: {error}"))),
         };
     }
     match payload.strip_prefix('@') {
         Some(file) => {
-            std::fs::read(file).map_err(|error| Failure::failed(format!("{file} cannot be read: {error}")))
+            std::fs::read(file).map_err(|error| Failure::failed(format!("cannot read {file}: {error}")))
         }
         None => Ok(payload.as_bytes().to_vec()),
     }
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("use NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -3,56 +3,56 @@
 use clap::{Args, Subcommand};
 use pillarbox_store::stores::postgres::{self, Duty};
 
-use super::target::{self, Target};
+use super::database_args::{self, DatabaseArgs};
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
-Run it as the owner of the outbox. Safe to run twice; it takes no rights away.
+Run it as the owner of the outbox. It is safe to run twice, and it revokes nothing.
 
 Examples:
   pillarbox grant producer shop --database postgres://owner@localhost/shop
   pillarbox grant dispatcher pillarbox_daemon --create --database postgres://owner@localhost/shop
   pillarbox grant producer shop --print --schema shop_outbox | psql …
 
-A role that is created has no password: set one by `alter role … password`, or let the server
-know it by other means.";
+A created role has no password: set one with `alter role … password`, or configure another
+authentication method.";
 
-/// Lets a database role enqueue, consume or deliver, and no more (PostgreSQL).
+/// Grants a database role the permissions of one duty (PostgreSQL).
 #[derive(Debug, Subcommand)]
 pub(crate) enum Grant {
-    /// Let a role enqueue: it sees no content and changes nothing that is there
+    /// Allow a role to enqueue events, and not to read or change them
     Producer(Role),
-    /// Let a role remember in the inbox what it has handled
+    /// Allow a role to mark handled events in the inbox
     Consumer(Role),
-    /// Let a role run sagas; their commands it enqueues as a producer
+    /// Allow a role to run sagas (it also needs `producer`)
     Orchestrator(Role),
-    /// Let a role run the daemon
+    /// Allow a role to run the daemon
     Dispatcher(Role),
 }
 
-/// Which role, and how.
+/// The role and the options.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Role {
-    /// The role's name
+    /// Name the role
     role: String,
 
-    /// Create the role, with the right to log in, if it is not there
+    /// Create the role, with login, if it does not exist
     #[arg(long)]
     create: bool,
 
-    /// Print the SQL instead of running it; no database is touched
+    /// Print the SQL instead of running it
     #[arg(long, conflicts_with = "json")]
     print: bool,
 
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
 impl Grant {
@@ -71,10 +71,10 @@ impl Role {
         if self.print {
             return self.print(duty);
         }
-        let found = self.target.find()?;
-        let Database::Postgres(store) = target::open(&found.database).await? else {
+        let found = self.database.find()?;
+        let Database::Postgres(store) = database_args::open(&found.database).await? else {
             return Err(Failure::usage(
-                "SQLite has no roles: whoever can open the file can do everything; `grant` is for PostgreSQL",
+                "cannot grant: SQLite has no roles (`grant` is for PostgreSQL)",
             ));
         };
         let created = store.grant(duty, &self.role, self.create).await?;
@@ -84,19 +84,19 @@ impl Role {
                 "role": self.role, "duty": name, "schema": schema, "created": created,
             }));
         }
-        let created = if created { "created, and " } else { "" };
+        let created = if created { "created, " } else { "" };
         output::line(&output::escape(&format!(
-            "{}: {created}may do what a {name} does in the schema {schema}",
+            "{}: {created}granted the duty {name} in the schema {schema}",
             self.role
         )))
     }
 
     fn print(&self, duty: Duty) -> Result<(), Failure> {
-        let schema = self.target.schema.as_deref().unwrap_or(postgres::SCHEMA);
-        let unsound = |error: pillarbox::StoreError| Failure::usage(error.to_string());
-        let grants = postgres::grants(duty, schema, &self.role).map_err(unsound)?;
+        let schema = self.database.schema.as_deref().unwrap_or(postgres::SCHEMA);
+        let invalid = |error: pillarbox::StoreError| Failure::usage(error.to_string());
+        let grants = postgres::grants(duty, schema, &self.role).map_err(invalid)?;
         let create = self.create.then(|| postgres::create_role(&self.role));
-        let create = create.transpose().map_err(unsound)?.unwrap_or_default();
+        let create = create.transpose().map_err(invalid)?.unwrap_or_default();
         output::line((create + &grants).trim_end())
     }
 }

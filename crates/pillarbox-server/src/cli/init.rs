@@ -12,11 +12,11 @@ use crate::output;
 /// Writes a configuration to start from.
 #[derive(Debug, Args)]
 pub(crate) struct Init {
-    /// Where to write it
-    #[arg(value_name = "FILE", default_value = super::target::CONFIG)]
+    /// Write to this file
+    #[arg(value_name = "FILE", default_value = super::database_args::CONFIG)]
     file: PathBuf,
 
-    /// Overwrite a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
 }
@@ -26,7 +26,7 @@ impl Init {
         let name = self.file.display();
         let mut options = std::fs::OpenOptions::new();
         options.write(true);
-        // "Is it there?" and "make it" in one step: nothing can slip in between.
+        // One system call checks and creates, so no other process can create the file in between.
         if self.force {
             options.create(true).truncate(true);
         } else {
@@ -34,12 +34,12 @@ impl Init {
         }
         let mut file = options.open(&self.file).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => Failure::failed(format!(
-                "{name} exists; give another name, or --force to overwrite it"
+                "cannot write {name}: it exists (choose another name, or --force to overwrite it)"
             )),
-            _ => Failure::failed(format!("{name} cannot be written: {error}")),
+            _ => Failure::failed(format!("cannot write {name}: {error}")),
         })?;
         file.write_all(config::SAMPLE.as_bytes())
-            .map_err(|error| Failure::failed(format!("{name} cannot be written: {error}")))?;
+            .map_err(|error| Failure::failed(format!("cannot write {name}: {error}")))?;
         output::line(&format!(
             "wrote {name}\nnext: edit it, then\n  pillarbox config check {name}\n  pillarbox run --migrate --config {name}"
         ))

@@ -8,49 +8,49 @@ use pillarbox::StoreError;
 use pillarbox_store::stores::migration::Migrated;
 use pillarbox_store::stores::{postgres, sqlite};
 
-use super::target;
+use super::database_args;
 use crate::config;
-use crate::database::{Database, Missing, Target};
+use crate::database::{Database, DatabaseUrl, IfMissing};
 use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
-Safe to run twice, and by two processes at once. Where several databases are configured and none
-is chosen, each is brought up to date.
+It is safe to run twice, and in two processes at once. With several configured databases and no
+--database, each is migrated.
 
 Examples:
   pillarbox migrate --database postgres://owner@localhost/shop
   pillarbox migrate --database outbox.db
   pillarbox migrate --print --dialect postgres --schema shop_outbox > outbox.sql";
 
-/// How often a migration that takes long says that it goes on.
-const NEWS: Duration = Duration::from_secs(5);
+/// How often a long migration prints that it is still running.
+const PROGRESS: Duration = Duration::from_secs(5);
 
-/// Brings the schema up to date.
+/// Creates or upgrades the outbox schema.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Migrate {
-    /// Print the SQL of all migrations instead of running them; no database is touched
+    /// Print the SQL of all migrations instead of running it
     #[arg(long, conflicts_with = "json")]
     print: bool,
 
-    /// Whose SQL to print; known from the URL where one is given
+    /// Choose the SQL dialect to print, if --database is not given
     #[arg(long, requires = "print")]
     dialect: Option<Dialect>,
 
-    /// Switch a SQLite file to the WAL journal, for everyone who opens it
+    /// Switch a SQLite file to the WAL journal for all its users
     #[arg(long, conflicts_with = "print")]
     wal: bool,
 
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    target: target::Target,
+    database: database_args::DatabaseArgs,
 }
 
-/// A database's own SQL.
+/// An SQL dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Dialect {
     /// PostgreSQL
@@ -64,39 +64,39 @@ impl Migrate {
         if self.print {
             return self.print();
         }
-        let all = self.target.find_all()?;
+        let all = self.database.find_all()?;
         for found in &all {
             let migrated = self.migrate(&found.database).await;
             migrated.map_err(|failure| match all.len() {
                 1 => failure,
-                _ => failure.about(&found.database.name),
+                _ => failure.for_database(&found.database.name),
             })?;
         }
         Ok(())
     }
 
     async fn migrate(&self, config: &config::Database) -> Result<(), Failure> {
-        let database = Database::open(config, Missing::Create).await?;
-        let done = migrate(&database, &config.target.to_string()).await?;
+        let database = Database::open(config, IfMissing::Create).await?;
+        let done = migrate(&database, &config.url.to_string()).await?;
         if self.wal {
             use_wal(&database).await?;
         }
         if self.json {
             return output::json(&serde_json::json!({ "from": done.from, "to": done.to }));
         }
-        let name = &config.target;
+        let name = &config.url;
         output::line(&if done.from == done.to {
-            format!("{name}: the outbox is up to date, at version {}", done.to)
+            format!("{name}: schema is up to date, at version {}", done.to)
         } else {
             format!(
-                "{name}: migrated the outbox from version {} to {}",
+                "{name}: schema migrated from version {} to {}",
                 done.from, done.to
             )
         })
     }
 
     fn print(&self) -> Result<(), Failure> {
-        let schema = self.target.schema.as_deref().unwrap_or(postgres::SCHEMA);
+        let schema = self.database.schema.as_deref().unwrap_or(postgres::SCHEMA);
         let script = match self.dialect()? {
             Dialect::Postgres => {
                 postgres::script(schema).map_err(|error| Failure::usage(error.to_string()))?
@@ -110,12 +110,15 @@ impl Migrate {
         if let Some(dialect) = self.dialect {
             return Ok(dialect);
         }
-        let unknown =
-            || Failure::usage("whose SQL? Give --dialect postgres, --dialect sqlite, or --database URL");
-        let url = self.target.database.as_ref().ok_or_else(unknown)?;
+        let unknown = || {
+            Failure::usage(
+                "cannot print the SQL: no dialect (use --dialect postgres, --dialect sqlite, or --database URL)",
+            )
+        };
+        let url = self.database.database.as_ref().ok_or_else(unknown)?;
         Ok(match url.parse().map_err(Failure::usage)? {
-            Target::Postgres(_) => Dialect::Postgres,
-            Target::Sqlite(_) => Dialect::Sqlite,
+            DatabaseUrl::Postgres(_) => Dialect::Postgres,
+            DatabaseUrl::Sqlite(_) => Dialect::Sqlite,
         })
     }
 }
@@ -123,12 +126,10 @@ impl Migrate {
 async fn migrate(database: &Database, name: &str) -> Result<Migrated, StoreError> {
     let mut migrating = pin!(database.migrate());
     loop {
-        if let Ok(done) = tokio::time::timeout(NEWS, &mut migrating).await {
+        if let Ok(done) = tokio::time::timeout(PROGRESS, &mut migrating).await {
             return done;
         }
-        eprintln!(
-            "{name}: still migrating; a large table takes its time, and so do transactions of others that must end first"
-        );
+        eprintln!("{name}: still migrating (a large table, open transactions or a slow connection)");
     }
 }
 
@@ -136,7 +137,7 @@ async fn use_wal(database: &Database) -> Result<(), Failure> {
     match database {
         Database::Sqlite { store, .. } => Ok(store.use_wal().await?),
         Database::Postgres(_) => Err(Failure::usage(
-            "--wal is for SQLite files; PostgreSQL always has one",
+            "--wal: not supported by PostgreSQL (it is for SQLite files)",
         )),
     }
 }

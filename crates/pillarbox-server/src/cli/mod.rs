@@ -1,7 +1,8 @@
-//! The command line. One file per command; each says what it takes and does it.
+//! The command line. One file per command, with its arguments and its code.
 
 mod adopt;
 mod config;
+mod database_args;
 mod destinations;
 mod dev;
 mod enqueue;
@@ -10,42 +11,42 @@ mod grant;
 mod init;
 mod keys;
 mod migrate;
-mod moment;
 mod run;
 mod sagas;
 mod stats;
-mod target;
+mod time_arg;
 mod workers;
 
 use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
-use crate::telemetry::Telemetry;
+use crate::logs::LogArgs;
 
 const EXAMPLES: &str = "\
 Start here:
-  pillarbox dev                              a sample shop, its events, and what becomes of them
+  pillarbox dev                              run a sample shop and watch its events
   pillarbox init                             write a commented pillarbox.toml
   pillarbox migrate --database postgres://app@localhost/shop
-  pillarbox grant producer shop              a database role that may only enqueue
-  pillarbox adopt --table outbox             work on the outbox table that you already have
-  pillarbox run --config pillarbox.toml      the daemon
+  pillarbox grant producer shop              allow a role to enqueue and no more
+  pillarbox adopt --table outbox             propose a layout for your own outbox table
+  pillarbox run --config pillarbox.toml      run the daemon
 
-Look and help:
+Operate:
   pillarbox enqueue shop orders '{\"order\": 42}' --type OrderCreated
   pillarbox events ls --status dead
   pillarbox events retry --dead
-  pillarbox keys ls                          what waits behind an event that failed
-  pillarbox sagas ls --status compensating   what is being undone
+  pillarbox keys ls                          list blocked ordering keys
+  pillarbox sagas ls --status compensating
   pillarbox destinations pause partner
   pillarbox workers ls
   pillarbox stats --json
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 ended at once by a second signal.
-Commands that touch a database take --database URL, PILLARBOX_DATABASE_URL, or pillarbox.toml;
---database NAME where that has several.";
+Database: --database URL, PILLARBOX_DATABASE_URL, or the one in pillarbox.toml;
+--database NAME if the file has several.
+Exit codes: 0 done, 1 failed, 2 invalid command line or configuration,
+130 ended at once by a second signal.";
 
-/// A transactional outbox: what commits is delivered, at least once, and never lost
+/// Deliver events from a transactional outbox at least once, in order
 #[derive(Debug, Parser)]
 #[command(name = "pillarbox", version, after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -53,43 +54,43 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 
     #[command(flatten)]
-    pub(crate) telemetry: Telemetry,
+    pub(crate) logs: LogArgs,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Try it: a sample shop on a SQLite file, with everything that can happen to an event
+    /// Run a sample shop on SQLite and watch its events
     Dev(dev::Dev),
-    /// Run the daemon: claim events and deliver them until told to stop
+    /// Run the daemon, which claims and delivers events
     Run(run::Run),
-    /// Create the outbox in a database, or bring it up to date
+    /// Create or upgrade the outbox schema in a database
     Migrate(migrate::Migrate),
-    /// Let a database role enqueue or deliver, and no more (PostgreSQL)
+    /// Grant a database role the permissions of one duty (PostgreSQL)
     #[command(subcommand)]
     Grant(grant::Grant),
-    /// Put events into the outbox by hand
+    /// Enqueue events by hand
     Enqueue(Box<enqueue::Enqueue>),
-    /// Look at events, retry, skip or delete them
+    /// List, show, retry, skip and delete events
     #[command(subcommand)]
     Events(events::Events),
-    /// Look at ordering keys that do not go on, and let them
+    /// List and unblock ordering keys
     #[command(subcommand)]
     Keys(keys::Keys),
-    /// Look at sagas, resume or compensate them
+    /// List, show, resume and compensate sagas
     #[command(subcommand)]
     Sagas(sagas::Sagas),
-    /// Look at destinations, pause and resume them
+    /// List, pause and resume destinations
     #[command(subcommand)]
     Destinations(destinations::Destinations),
-    /// Look at who works on an outbox
+    /// List the workers of an outbox
     #[command(subcommand)]
     Workers(workers::Workers),
-    /// Count events by their state
+    /// Count events by status
     Stats(stats::Stats),
-    /// Look at a table that somebody else designed, and propose how to work on it as it is (PostgreSQL)
+    /// Inspect an existing outbox table and propose a layout (PostgreSQL)
     Adopt(adopt::Adopt),
-    /// Look at a configuration
+    /// Check a configuration
     #[command(subcommand)]
     Config(config::Config),
     /// Write a commented pillarbox.toml
@@ -97,7 +98,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// What is logged unless somebody says otherwise: a daemon tells its story, a tool only its troubles.
+    /// The default log filter: the daemon logs its progress, other commands only warnings.
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Run(_) => "info",
@@ -117,10 +118,10 @@ impl Command {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self) -> Result<(), Failure> {
         match self {
-            // The two long ones are large futures; on the heap they cost nothing while they wait.
+            // These futures are large, so they live on the heap.
             Self::Dev(dev) => Box::pin(dev.run()).await,
             Self::Run(run) => Box::pin(run.run()).await,
             Self::Migrate(migrate) => migrate.run().await,

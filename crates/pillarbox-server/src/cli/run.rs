@@ -15,20 +15,20 @@ Examples:
   pillarbox run --migrate --listen 127.0.0.1:8080
   PILLARBOX_DATABASE_URL=postgres://… pillarbox run --log-format json
 
-SIGTERM and SIGINT stop it: what is in flight is finished within `dispatch.grace`, the rest is
-given back, and it exits with 0. A second signal exits at once with 130.
-A database that is not there yet is waited for; /readyz says 503 meanwhile.
-Several [[database]] tables are served side by side, each by a worker of its own.";
+SIGTERM and SIGINT stop the daemon. It finishes the events in flight within `dispatch.grace`,
+releases the others and exits with 0. A second signal exits at once with 130.
+The daemon waits for an unavailable database; /readyz answers 503 meanwhile.
+With several [[database]] tables, each database has its own worker.";
 
-/// The daemon.
+/// Runs the daemon.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Run {
-    /// The configuration
-    #[arg(long, env = "PILLARBOX_CONFIG", value_name = "FILE", default_value = super::target::CONFIG)]
+    /// Read this configuration
+    #[arg(long, env = "PILLARBOX_CONFIG", value_name = "FILE", default_value = super::database_args::CONFIG)]
     config: PathBuf,
 
-    /// Use this database instead of the configured one; not where several are configured
+    /// Use this database instead of the only configured one
     #[arg(long, value_name = "URL")]
     database: Option<String>,
 
@@ -36,15 +36,15 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME")]
     schema: Option<String>,
 
-    /// Listen here instead of where the configuration says; port 0 takes any free one
+    /// Listen on this address; port 0 takes any free port
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
 
-    /// Allow an address that other machines can reach. There is no authentication yet
+    /// Allow an address that other machines can reach (no authentication)
     #[arg(long)]
     allow_remote: bool,
 
-    /// Bring the outbox up to date before starting
+    /// Migrate the outbox schema before starting
     #[arg(long)]
     migrate: bool,
 }
@@ -60,7 +60,8 @@ impl Run {
         };
         let (config, warnings) = config::load(&self.config, &flags)?;
         for warning in warnings {
-            tracing::warn!("{}", warning.line(&self.config.display().to_string()));
+            let reason = warning.line(&self.config.display().to_string());
+            tracing::warn!(reason, "configuration warning");
         }
         daemon::run(config, &self.config.display().to_string(), self.migrate).await
     }

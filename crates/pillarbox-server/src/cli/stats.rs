@@ -4,44 +4,50 @@ use clap::Args;
 use pillarbox_store::Scope;
 use pillarbox_store::operate::{self, AdoptedTableRecord, MOST_UNKNOWN};
 
-use super::target::{self, Target};
+use super::database_args::{self, DatabaseArgs};
 use crate::destinations;
 use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
-Where several databases are configured and none is chosen, each is counted. For adopted
+With several configured databases and no --database, each is counted. For adopted
 tables it counts rows in progress, pending write-backs and rows with an unknown status.
 
 Examples:
   pillarbox stats --database outbox.db
   pillarbox stats --namespace shop --json";
 
-/// Counts.
+/// Counts events.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Stats {
-    /// Only this namespace; may be given again
+    /// Count only this namespace (repeatable)
     #[arg(long, value_name = "NAME")]
     namespace: Vec<String>,
 
-    /// Print JSON: one object, or one per line and database where there are several
+    /// Print one JSON object per database
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
 impl Stats {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let all = self.target.find_all()?;
+        let all = self.database.find_all()?;
         let scope = Scope::of(self.namespace);
         for (index, found) in all.iter().enumerate() {
             let name = &found.database.name;
             let several = all.len() > 1;
             let counted = count(found, &scope).await;
-            let counts = counted.map_err(|failure| if several { failure.about(name) } else { failure })?;
+            let counts = counted.map_err(|failure| {
+                if several {
+                    failure.for_database(name)
+                } else {
+                    failure
+                }
+            })?;
             match (self.json, several) {
                 (true, true) => output::json(&Named {
                     database: name,
@@ -77,9 +83,9 @@ struct Counts {
     adopted_tables: Vec<AdoptedTableRecord>,
 }
 
-async fn count(found: &target::Found, scope: &Scope) -> Result<Counts, Failure> {
-    let database = target::open(&found.database).await?;
-    // A table that is not as the layout says is counted as far as that goes; whoever runs it says what is wrong.
+async fn count(found: &database_args::ChosenDatabase, scope: &Scope) -> Result<Counts, Failure> {
+    let database = database_args::open(&found.database).await?;
+    // Counts what it can if a table does not match its layout. The daemon reports the mismatch as an error.
     if let Err(error) = database.adopt(&found.adopt).await {
         eprintln!("warning: {error}");
     }
@@ -137,15 +143,15 @@ fn print_stats(stats: &operate::Stats) -> Result<(), Failure> {
     output::table(&["STATUS", "EVENTS"], &rows)?;
     if stats.unrouted > 0 {
         output::line(&format!(
-            "of the pending, {} are unrouted: no route leads anywhere",
+            "of the pending, {} are unrouted: no route matches",
             stats.unrouted
         ))?;
     }
     if !stats.exact {
-        output::line("(the table is large: `delivered` is an estimate, and the others stop at a cap)")?;
+        output::line("(large table: `delivered` is an estimate, and the other counts are capped)")?;
     }
     match stats.oldest_pending_seconds {
-        Some(seconds) => output::line(&format!("the oldest event that is due has waited {seconds:.1} s")),
+        Some(seconds) => output::line(&format!("oldest due event: {seconds:.1} s")),
         None => Ok(()),
     }
 }

@@ -1,18 +1,18 @@
-//! `pillarbox workers`: who works on an outbox.
+//! `pillarbox workers`
 
 use clap::{Args, Subcommand};
 use pillarbox_store::operate::WorkerRecord;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::target::Target;
+use super::database_args::DatabaseArgs;
 use crate::failure::Failure;
 use crate::output;
 
-/// Looks at workers.
+/// Lists workers.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Workers {
-    /// List the workers that were heard of in the last day, the latest start first
+    /// List workers with a heartbeat in the last day, newest first
     Ls(Ls),
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Ls {
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
 impl Workers {
@@ -37,7 +37,7 @@ impl Workers {
 
 impl Ls {
     async fn run(self) -> Result<(), Failure> {
-        let database = self.target.open().await?;
+        let database = self.database.open().await?;
         let workers = database.operate().workers().await?;
         if self.json {
             return workers.iter().try_for_each(output::json);
@@ -63,13 +63,13 @@ impl Ls {
 }
 
 fn row(worker: &WorkerRecord) -> Vec<String> {
-    let time = |moment: OffsetDateTime| {
-        let moment = moment.replace_nanosecond(0).unwrap_or(moment);
-        moment.format(&Rfc3339).unwrap_or_default()
+    let time = |at: OffsetDateTime| {
+        let at = at.replace_nanosecond(0).unwrap_or(at);
+        at.format(&Rfc3339).unwrap_or_default()
     };
     vec![
         worker.id.to_string(),
-        if worker.alive { "alive" } else { "gone" }.to_owned(),
+        if worker.alive { "alive" } else { "stopped" }.to_owned(),
         output::cut(&worker.host, 32),
         worker.version.clone(),
         output::cut(

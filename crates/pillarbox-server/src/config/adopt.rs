@@ -14,7 +14,7 @@ use super::explain::{list, nearest};
 use super::resolve::Resolver;
 use super::units::{Attempts, Texts};
 use super::{Adopt, Database, raw, retry};
-use crate::database::Target;
+use crate::database::DatabaseUrl;
 
 /// A table to adopt, with what its routes need.
 pub(super) struct Adopting {
@@ -223,9 +223,9 @@ impl Resolver {
                 databases.iter().find(|it| it.name == *name)
             }
         }?;
-        match database.target {
-            Target::Postgres(_) => Some(database.name.clone()),
-            Target::Sqlite(_) => {
+        match database.url {
+            DatabaseUrl::Postgres(_) => Some(database.name.clone()),
+            DatabaseUrl::Sqlite(_) => {
                 let message = format!(
                     "only PostgreSQL can adopt tables; database `{}` is a SQLite file",
                     database.name

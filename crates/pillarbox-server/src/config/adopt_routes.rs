@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pillarbox_dispatch::{OneOf, Overrides, Pattern, Route as Way, Settings};
+use pillarbox_dispatch::{OneOf, Overrides, Pattern, Route as EngineRoute, Settings};
 
 use super::adopt::Adopting;
-use super::destinations::Written;
+use super::destinations::ParsedDestination;
 use super::document::Document;
 use super::resolve::Resolver;
 use super::units::Texts;
@@ -17,7 +17,7 @@ impl Resolver {
         &mut self,
         routes: Vec<Route>,
         adopted: &mut [Adopting],
-        written: &[Written],
+        written: &[ParsedDestination],
         document: &Document<'_>,
     ) -> Vec<Route> {
         let names: Vec<&str> = written.iter().map(|to| to.destination.name.as_str()).collect();
@@ -134,23 +134,28 @@ impl Resolver {
     }
 }
 
-fn route(adopting: &Adopting, namespaces: OneOf, written: &[Written], document: &Document<'_>) -> Route {
-    let way = |name: &String| {
+fn route(
+    adopting: &Adopting,
+    namespaces: OneOf,
+    written: &[ParsedDestination],
+    document: &Document<'_>,
+) -> Route {
+    let target = |name: &String| {
         let to = written.iter().find(|to| to.destination.name == *name)?;
         let own = retry::merge(&to.retry, adopting.retry.clone());
-        Some(Way {
+        Some(EngineRoute {
             namespace: namespaces.clone(),
             destination: name.clone(),
             overrides: Overrides {
                 retry: adopting.has_retry.then(|| retry::policy(&own)),
                 ..Overrides::default()
             },
-            ..Way::default()
+            ..EngineRoute::default()
         })
     };
     Route {
         databases: vec![adopting.adopt.database.clone()],
-        ways: adopting.to.as_slice().iter().filter_map(way).collect(),
+        targets: adopting.to.as_slice().iter().filter_map(target).collect(),
         places: document.places_in(&adopting.path),
     }
 }
@@ -159,7 +164,7 @@ fn route(adopting: &Adopting, namespaces: OneOf, written: &[Written], document: 
 fn rest(destination: &str) -> Route {
     Route {
         databases: Vec::new(),
-        ways: vec![Way::to(destination)],
+        targets: vec![EngineRoute::to(destination)],
         places: BTreeMap::new(),
     }
 }

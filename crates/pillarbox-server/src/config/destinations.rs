@@ -1,4 +1,4 @@
-//! Where events go: `[[destination]]`.
+//! Reads `[[destination]]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use super::error::Place;
 use super::resolve::Resolver;
 use super::{Destination, Route, raw, retry};
 
-/// A destination, and what routes need of it.
-pub(super) struct Written {
+/// A destination with what its routes need.
+pub(super) struct ParsedDestination {
     pub(super) destination: Destination,
-    /// What a route's own schedule is merged with.
+    /// The schedule that a route's own one is merged with.
     pub(super) retry: raw::Retry,
 }
 
-impl Written {
-    /// What remains when all routes are read.
+impl ParsedDestination {
+    /// The destination, when all routes are read.
     pub(super) fn finish(self) -> Destination {
         self.destination
     }
@@ -33,11 +33,11 @@ impl Resolver {
         general: &raw::Retry,
         settings: &Settings,
         document: &Document<'_>,
-    ) -> Vec<Written> {
+    ) -> Vec<ParsedDestination> {
         if sections.is_empty() {
             self.wrong(
                 Place::File,
-                "there is no destination; add one, for example:\n  [[destination]]\n  name = \"log\"\n  type = \"log\"",
+                "no destination (add one, for example):\n  [[destination]]\n  name = \"log\"\n  type = \"log\"",
             );
         }
         let mut seen = BTreeSet::new();
@@ -49,7 +49,7 @@ impl Resolver {
             };
             let name = &written.destination.name;
             if !seen.insert(name.clone()) {
-                let message = format!("there are two destinations named `{name}`; names are unique");
+                let message = format!("duplicate destination name `{name}` (choose another)");
                 self.wrong(document.place_of(&format!("{path}.name")), message);
             }
             all.push(written);
@@ -57,14 +57,14 @@ impl Resolver {
         all
     }
 
-    /// The keys that all destinations share are split off; the rest belongs to the sink.
+    /// Splits off the keys that all destinations have; the rest belongs to the sink.
     fn destination(
         &mut self,
         mut section: Section<'_>,
         general: &raw::Retry,
         settings: &Settings,
         document: &Document<'_>,
-    ) -> Option<Written> {
+    ) -> Option<ParsedDestination> {
         let path = section.path.clone();
         let own = section.split(&raw::Destination::KEYS);
         let message = section.split(&message::Config::KEYS);
@@ -99,20 +99,19 @@ impl Resolver {
             message,
             places,
         };
-        Some(Written { destination, retry })
+        Some(ParsedDestination { destination, retry })
     }
 
     fn check_name(&mut self, name: &str, places: &BTreeMap<String, Place>) {
         if name.trim().is_empty() || name.contains(char::is_control) {
             self.wrong(
                 at(places, "name"),
-                "`name` must say something, such as \"billing\"",
+                "`name` must not be empty; use for example \"billing\"",
             );
         }
         if name == UNROUTED {
-            let message = format!(
-                "`{UNROUTED}` is where events wait that no route leads anywhere; choose another name"
-            );
+            let message =
+                format!("`{UNROUTED}` is reserved for events that no route matches (choose another name)");
             self.wrong(at(places, "name"), message);
         }
     }
@@ -122,7 +121,7 @@ impl Resolver {
             if raw.burst.is_some() {
                 self.wrong(
                     at(places, "burst"),
-                    "`burst` needs a `rate`, such as \"100/s\"; to limit how many are under way, set `concurrency`",
+                    "`burst` needs a `rate`, such as \"100/s\" (to limit attempts in flight, set `concurrency`)",
                 );
             }
             return None;
@@ -132,27 +131,32 @@ impl Resolver {
             .ok()
     }
 
-    /// A lease shorter than an attempt means that two workers deliver the same event. A sink that gives up by itself
-    /// has to wait for the most patient route.
-    pub(super) fn check_timeouts(&mut self, settings: &Settings, written: &mut [Written], routes: &[Route]) {
+    /// If a lease is shorter than an attempt, two workers deliver the same event. A sink's own timeout must be as long as the
+    /// longest one of its routes.
+    pub(super) fn check_timeouts(
+        &mut self,
+        settings: &Settings,
+        written: &mut [ParsedDestination],
+        routes: &[Route],
+    ) {
         for to in written.iter().map(|written| &written.destination) {
-            // One that it did not write itself is the general one, which was checked with the settings.
+            // A destination without a timeout uses the general one, which is checked with the settings.
             if let Some(place) = to.places.get("timeout").cloned() {
                 let whose = format!("destination `{}`: ", to.name);
                 self.check_timeout(to.policy.timeout, settings, place, &whose);
             }
         }
         for route in routes {
-            let own = route.ways.first().and_then(|way| way.overrides.timeout);
+            let own = route.targets.first().and_then(|target| target.overrides.timeout);
             if let Some(timeout) = own {
                 self.check_timeout(timeout, settings, at(&route.places, "timeout"), "");
             }
         }
         for to in written.iter_mut().map(|written| &mut written.destination) {
-            let ways = routes.iter().flat_map(|route| &route.ways);
-            let longest = ways
-                .filter(|way| way.destination == to.name)
-                .filter_map(|way| way.overrides.timeout)
+            let targets = routes.iter().flat_map(|route| &route.targets);
+            let longest = targets
+                .filter(|target| target.destination == to.name)
+                .filter_map(|target| target.overrides.timeout)
                 .fold(to.policy.timeout, Duration::max);
             to.sink.set_timeout(longest);
         }
@@ -160,7 +164,7 @@ impl Resolver {
 
     fn check_timeout(&mut self, timeout: Duration, settings: &Settings, place: Place, whose: &str) {
         if timeout.is_zero() {
-            self.wrong(place, "`timeout` must be longer than nothing");
+            self.wrong(place, "`timeout` must be longer than 0");
         } else if settings.lease < timeout.saturating_mul(2) {
             let message = format!(
                 "{whose}`dispatch.lease` ({}) must be at least twice its `timeout` ({})",
@@ -172,7 +176,7 @@ impl Resolver {
     }
 }
 
-/// As the engine calls it.
+/// The dispatcher's value.
 pub(super) fn on_dead(raw: raw::OnDead) -> OnDead {
     match raw {
         raw::OnDead::Block => OnDead::Block,

@@ -1,7 +1,7 @@
-//! A configuration file with the line of everything in it.
+//! A configuration file with the line of every key.
 //!
-//! serde forgets lines as soon as it has to buffer, and a rule over two keys knows no line at all. So
-//! the file is walked once and every key remembers its place.
+//! serde loses lines when it buffers, and a rule about two keys has no line at all. So the file is walked once, and every key
+//! keeps its location.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,10 +18,10 @@ use super::explain::{explain, unknown_key};
 pub(crate) struct Document<'i> {
     text: &'i str,
     root: DeTable<'i>,
-    /// Where each key's name and value stand, by path: `dispatch.lease`, `destination.0.name`.
+    /// The spans of each key's name and value, by path: `dispatch.lease`, `destination.0.name`.
     keys: BTreeMap<String, (Range<usize>, Range<usize>)>,
-    /// Where values that were put in come from; their spans lie past the end of the text.
-    sources: Vec<String>,
+    /// The origins of overrides. Their spans lie past the end of the text.
+    origins: Vec<String>,
 }
 
 /// One table of the document, by its path.
@@ -32,23 +32,23 @@ pub(crate) struct Section<'i> {
 }
 
 impl<'i> Document<'i> {
-    /// Parses the text and puts the overrides in.
+    /// Parses the text and applies the overrides.
     pub(crate) fn parse(text: &'i str, overrides: &'i Overrides) -> Result<Self, Finding> {
         let root = DeTable::parse(text).map_err(|error| {
             let line = error
                 .span()
                 .map_or(Place::File, |span| Place::Line(line(text, span.start)));
             let message: Vec<&str> = error.message().lines().collect();
-            Finding::new(line, format!("this is not TOML: {}", message.join("; ")))
+            Finding::new(line, format!("invalid TOML: {}", message.join("; ")))
         })?;
         let mut document = Self {
             text,
             root: root.into_inner(),
             keys: BTreeMap::new(),
-            sources: Vec::new(),
+            origins: Vec::new(),
         };
         for change in &overrides.known {
-            document.put(change.section, change.key, &change.source, change.value.as_toml());
+            document.put(change.section, change.key, &change.origin, change.value.as_toml());
         }
         let mut keys = BTreeMap::new();
         walk("", &document.root, &mut keys);
@@ -56,23 +56,23 @@ impl<'i> Document<'i> {
         Ok(document)
     }
 
-    fn put(&mut self, section: &'static str, key: &'static str, source: &str, value: DeValue<'i>) {
-        let at = self.text.len() + 1 + self.sources.len();
+    fn put(&mut self, section: &'static str, key: &'static str, origin: &str, value: DeValue<'i>) {
+        let at = self.text.len() + 1 + self.origins.len();
         let span = at..at;
-        self.sources.push(source.to_owned());
+        self.origins.push(origin.to_owned());
         let table = self
             .root
             .entry(Spanned::new(span.clone(), section.into()))
-            // A table that nobody wrote has no place of its own, so that only its keys are ever blamed.
+            // A table that is not in the file has no location, so that errors name its keys.
             .or_insert_with(|| Spanned::new(0..0, DeValue::Table(DeTable::new())));
-        // Where the section is not a table, the section's own reader says so.
+        // If the section is not a table, its reader reports that.
         if let DeValue::Table(table) = table.get_mut() {
             table.remove(key);
             table.insert(Spanned::new(span.clone(), key.into()), Spanned::new(span, value));
         }
     }
 
-    /// Complains about keys at the top that are not `known`.
+    /// Reports top-level keys that are not `known`.
     pub(crate) fn only(&self, known: &[&str]) -> Vec<Finding> {
         self.root
             .keys()
@@ -90,7 +90,7 @@ impl<'i> Document<'i> {
         value.is_some_and(|value| matches!(value.get_ref(), DeValue::Array(_)))
     }
 
-    /// Takes the table `[name]` out. An absent one is empty.
+    /// Removes and returns the table `[name]`. A missing one is empty.
     pub(crate) fn section(&mut self, name: &str) -> Result<Section<'i>, Finding> {
         let Some(value) = self.root.remove(name) else {
             return Ok(Section {
@@ -102,7 +102,7 @@ impl<'i> Document<'i> {
         self.table(name.to_owned(), value, &format!("[{name}]"))
     }
 
-    /// Takes the tables `[[name]]` out.
+    /// Removes and returns the tables `[[name]]`.
     pub(crate) fn sections(&mut self, name: &str) -> Result<Vec<Section<'i>>, Finding> {
         let Some(value) = self.root.remove(name) else {
             return Ok(Vec::new());
@@ -114,7 +114,7 @@ impl<'i> Document<'i> {
                 .collect(),
             _ => Err(Finding::new(
                 place,
-                format!("write each one as a table of its own: [[{name}]]"),
+                format!("expected tables [[{name}]] (write each one as a table of its own)"),
             )),
         }
     }
@@ -126,7 +126,7 @@ impl<'i> Document<'i> {
             other => Err(Finding::new(
                 self.place(&span),
                 format!(
-                    "expected a table {form}, found a value of the type {}",
+                    "expected a table {form}, found a value of type {}",
                     other.type_str()
                 ),
             )),
@@ -150,7 +150,7 @@ impl<'i> Document<'i> {
                     }
                     Some(_) | None => Finding::new(self.place(&at), message),
                 },
-                // An enum with a tag is buffered by serde, which loses the place: look the key up instead.
+                // serde buffers a tagged enum and loses the location, so the key is looked up instead.
                 Some(_) | None => match unknown_key(error.message()) {
                     Some(key) => Finding::new(self.place_of(&format!("{path}.{key}")), message),
                     None => match culprit::<T>(&table, error.message()) {
@@ -165,7 +165,7 @@ impl<'i> Document<'i> {
         })
     }
 
-    /// Where a path stands, or the nearest table around it that is written down.
+    /// The location of a path, or of the nearest table around it that is in the file.
     pub(crate) fn place_of(&self, path: &str) -> Place {
         let mut path = path;
         loop {
@@ -179,7 +179,7 @@ impl<'i> Document<'i> {
         }
     }
 
-    /// The places of the keys directly in the table at this path.
+    /// The locations of the keys directly in the table at this path.
     pub(crate) fn places_in(&self, path: &str) -> BTreeMap<String, Place> {
         let prefix = format!("{path}.");
         self.keys
@@ -190,7 +190,7 @@ impl<'i> Document<'i> {
             .collect()
     }
 
-    /// The key whose value holds this span, without the numbers of array items.
+    /// The key whose value contains this span, without array indexes.
     fn key_at(&self, span: &Range<usize>) -> Option<String> {
         let around = |value: &Range<usize>| value.start <= span.start && span.end <= value.end;
         let (path, _) = self
@@ -208,15 +208,15 @@ impl<'i> Document<'i> {
     fn place(&self, span: &Range<usize>) -> Place {
         match span.start.checked_sub(self.text.len() + 1) {
             Some(index) => self
-                .sources
+                .origins
                 .get(index)
-                .map_or(Place::File, |source| Place::Outside(source.clone())),
+                .map_or(Place::File, |origin| Place::Outside(origin.clone())),
             None => Place::Line(line(self.text, span.start)),
         }
     }
 }
 
-/// The key that is complained about, even alone with the tag. Values are read before anything is missed.
+/// The key that causes the same error when it is alone with the tag. Values are read before missing keys are reported.
 fn culprit<T: DeserializeOwned>(table: &DeTable<'_>, complaint: &str) -> Option<String> {
     let is_tag = |key: &str| key == "type";
     let blamed = |key: &str| {
@@ -229,7 +229,7 @@ fn culprit<T: DeserializeOwned>(table: &DeTable<'_>, complaint: &str) -> Option<
         read.is_err_and(|error| error.message() == complaint)
     };
     if complaint.starts_with("missing field") {
-        return None; // no key that is there can be blamed for one that is not
+        return None; // no existing key causes a missing one
     }
     let mut keys = table.keys().map(|key| key.get_ref().to_string());
     keys.find(|key| !is_tag(key) && blamed(key))
@@ -266,7 +266,7 @@ fn walk(path: &str, table: &DeTable<'_>, keys: &mut BTreeMap<String, (Range<usiz
 }
 
 impl<'i> Section<'i> {
-    /// Takes these keys out into a section of their own.
+    /// Moves these keys into a section of their own.
     pub(crate) fn split(&mut self, keys: &[&str]) -> Self {
         let mut table = DeTable::new();
         for key in keys {
@@ -286,7 +286,7 @@ impl<'i> Section<'i> {
         self.table.keys().map(|key| key.get_ref().as_ref())
     }
 
-    /// Puts a text in where nothing is written. It has no place of its own: nobody can be blamed for it.
+    /// Inserts a text if the key is missing. It has no location, because no line caused it.
     pub(crate) fn put_if_absent(&mut self, key: &str, text: &str) {
         if !self.table.contains_key(key) {
             let (key, text) = (key.to_owned().into(), text.to_owned().into());

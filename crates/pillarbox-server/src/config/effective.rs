@@ -1,4 +1,4 @@
-//! The configuration as it is in force, for people to look at. Shows no secret.
+//! The effective configuration as JSON, without secrets.
 
 use pillarbox_dispatch::{OnDead, OneOf, Pattern, Unrouted};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Adopt, Config, Database, Destination, Route};
 
 impl Config {
-    /// Everything, defaults included. Secrets are `***`, or the name of where they come from.
+    /// Everything, with defaults. A secret is `***` or the name of its source.
     pub(crate) fn effective(&self) -> Value {
         let time = |duration| humantime::format_duration(duration).to_string();
         let dispatch = &self.dispatch;
@@ -22,7 +22,7 @@ impl Config {
                 "grace": time(dispatch.grace),
                 "sweep_interval": time(dispatch.sweep_interval),
                 "heartbeat": time(dispatch.heartbeat),
-                "lanes": dispatch.lane_ranges,
+                "lane_ranges": dispatch.lane_ranges,
                 "unrouted": match dispatch.unrouted {
                     Unrouted::Hold => "hold",
                     Unrouted::Delete => "delete",
@@ -43,7 +43,7 @@ impl Database {
     fn effective(&self) -> Value {
         json!({
             "name": self.name,
-            "url": self.target.to_string(),
+            "url": self.url.to_string(),
             "schema": self.schema,
             "max_connections": self.max_connections,
         })
@@ -83,7 +83,7 @@ impl Adopt {
 }
 
 impl Route {
-    /// What it wants, where it leads, and what it says otherwise than the destination.
+    /// Its conditions, destinations and overrides.
     fn effective(&self) -> Value {
         let mut shown = serde_json::Map::new();
         let mut put = |key: &str, value: Value| {
@@ -94,20 +94,20 @@ impl Route {
         if !self.databases.is_empty() {
             put("database", json!(self.databases));
         }
-        if let Some(way) = self.ways.first() {
+        if let Some(target) = self.targets.first() {
             for (key, patterns) in [
-                ("namespace", &way.namespace),
-                ("topic", &way.topic),
-                ("event_type", &way.event_type),
-                ("aggregate_type", &way.aggregate_type),
-                ("severity", &way.severity),
+                ("namespace", &target.namespace),
+                ("topic", &target.topic),
+                ("event_type", &target.event_type),
+                ("aggregate_type", &target.aggregate_type),
+                ("severity", &target.severity),
             ] {
                 put(key, patterns_as_written(patterns));
             }
-            if !way.tenant.is_empty() {
-                put("tenant", json!(way.tenant));
+            if !target.tenant.is_empty() {
+                put("tenant", json!(target.tenant));
             }
-            let own = &way.overrides;
+            let own = &target.overrides;
             let timeout = own
                 .timeout
                 .map(|time| humantime::format_duration(time).to_string());
@@ -118,7 +118,11 @@ impl Route {
                 put("max_attempts", attempts(retry.limit()));
             }
         }
-        let to: Vec<&str> = self.ways.iter().map(|way| way.destination.as_str()).collect();
+        let to: Vec<&str> = self
+            .targets
+            .iter()
+            .map(|target| target.destination.as_str())
+            .collect();
         put("to", json!(to));
         Value::Object(shown)
     }
@@ -135,7 +139,7 @@ fn on_dead(on_dead: OnDead) -> &'static str {
     }
 }
 
-/// Patterns as they are written; null for what says nothing.
+/// Patterns as they are written; null if there are none.
 fn patterns_as_written(patterns: &OneOf) -> Value {
     let shown: Vec<String> = patterns
         .0

@@ -1,17 +1,17 @@
 //! Environment variables that override the file: `PILLARBOX_<SECTION>_<KEY>`.
 //!
-//! One table says which keys there are, so that a variable that overrides nothing is noticed: a
-//! misspelt `PILLARBOX_DISPATCH_LEESE` would otherwise be silently without effect.
+//! One table lists the keys, so that an unknown variable is reported. Otherwise a misspelt `PILLARBOX_DISPATCH_LEESE` would
+//! silently have no effect.
 
 use toml::Spanned;
 use toml::de::{DeArray, DeValue};
 
 use super::explain::nearest;
 
-/// What a variable's text stands for.
+/// The type of a variable's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Taken as it is.
+    /// Text, unchanged.
     Text,
     /// A whole number, or a text such as "32MiB" or "unlimited".
     Number,
@@ -35,7 +35,7 @@ const KEYS: &[(&str, &str, Kind)] = &[
     ("dispatch", "grace", Kind::Text),
     ("dispatch", "sweep_interval", Kind::Text),
     ("dispatch", "heartbeat", Kind::Text),
-    ("dispatch", "lanes", Kind::Number),
+    ("dispatch", "lane_ranges", Kind::Number),
     ("dispatch", "unrouted", Kind::Text),
     ("dispatch", "namespaces", Kind::List),
     ("retry", "base", Kind::Text),
@@ -48,50 +48,50 @@ const KEYS: &[(&str, &str, Kind)] = &[
     ("http", "allow_remote", Kind::Truth),
 ];
 
-/// One value that applies instead of the file's.
+/// One value that overrides the file.
 #[derive(Debug, Clone)]
 pub(crate) struct Override {
-    /// Where it comes from, in words.
-    pub(crate) source: String,
+    /// Where it comes from, for errors.
+    pub(crate) origin: String,
     pub(crate) section: &'static str,
     pub(crate) key: &'static str,
     pub(crate) value: Value,
 }
 
-/// A value that was written outside of the file.
+/// A value from outside the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     /// A text.
     Text(String),
     /// Decimal digits.
     Number(String),
-    /// Yes or no.
+    /// True or false.
     Truth(bool),
     /// Texts.
     List(Vec<String>),
 }
 
-/// What the environment and the command line say.
+/// The values of the environment and the command line.
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
     /// The later one wins.
     pub(crate) known: Vec<Override>,
-    /// Variables that look like ours and override nothing, with a sentence each.
+    /// Unknown variables of our sections, each with a hint.
     pub(crate) unknown: Vec<(String, String)>,
-    /// Has the command line chosen a database already? Then what says which is not for a file with several.
+    /// Did the command line choose the database? Then the database variables do not apply to a file with several.
     pub(crate) database_is_chosen: bool,
 }
 
 /// Reads the variables of this process.
 pub(crate) fn from_process() -> Overrides {
-    // A value that is not UTF-8 cannot be a value of ours either.
+    // A value that is not UTF-8 is invalid for every key.
     overrides(
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
     )
 }
 
-/// Sorts variables into those that apply and those that only look so.
+/// Splits variables into overrides and unknown ones.
 pub(crate) fn overrides(variables: impl IntoIterator<Item = (String, String)>) -> Overrides {
     let mut found = Overrides::default();
     let mut variables: Vec<_> = variables.into_iter().collect();
@@ -102,7 +102,7 @@ pub(crate) fn overrides(variables: impl IntoIterator<Item = (String, String)>) -
             .find(|(section, key, _)| variable(section, key) == name)
         {
             Some(&(section, key, kind)) => found.known.push(Override {
-                source: format!("environment variable {name}"),
+                origin: format!("environment variable {name}"),
                 section,
                 key,
                 value: value(kind, &text),
@@ -118,11 +118,11 @@ pub(crate) fn overrides(variables: impl IntoIterator<Item = (String, String)>) -
 }
 
 impl Overrides {
-    /// Puts a flag of the command line above everything else.
+    /// Adds a command-line flag, which takes precedence over everything else.
     pub(crate) fn flag(&mut self, name: &str, section: &str, key: &str, text: &str) {
         if let Some(&(section, key, kind)) = KEYS.iter().find(|(s, k, _)| *s == section && *k == key) {
             self.known.push(Override {
-                source: name.to_owned(),
+                origin: name.to_owned(),
                 section,
                 key,
                 value: value(kind, text),
@@ -135,7 +135,7 @@ fn variable(section: &str, key: &str) -> String {
     format!("PILLARBOX_{}_{}", section.to_uppercase(), key.to_uppercase())
 }
 
-/// A sentence for a variable that names one of our sections and none of its keys.
+/// A hint for a variable of one of our sections with an unknown key.
 fn hint(name: &str) -> Option<String> {
     let section = KEYS
         .iter()
@@ -147,12 +147,12 @@ fn hint(name: &str) -> Option<String> {
         .map(|(s, key, _)| variable(s, key))
         .collect();
     Some(match nearest(name, names.iter().map(String::as_str)) {
-        Some(near) => format!("overrides nothing; did you mean {near}?"),
-        None => "overrides nothing; see docs/configuration.md for the variables".to_owned(),
+        Some(near) => format!("unknown variable (did you mean {near}?)"),
+        None => "unknown variable (docs/configuration.md lists them)".to_owned(),
     })
 }
 
-/// What is not of its kind stays text, and the type that reads it says what it expected.
+/// A value that does not parse stays text; the type that reads it reports what it expected.
 fn value(kind: Kind, text: &str) -> Value {
     match (kind, text) {
         (Kind::Number, digits) if is_number(digits) => Value::Number(digits.to_owned()),
@@ -171,7 +171,7 @@ fn is_number(text: &str) -> bool {
 }
 
 impl Value {
-    /// As the parser of the file would have read it.
+    /// As the TOML parser would read it.
     pub(crate) fn as_toml(&self) -> DeValue<'_> {
         let text = |text: &str| DeValue::String(text.to_owned().into());
         match self {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_read_as_the_kind_of_its_key() {
+    fn a_variable_is_read_as_the_type_of_its_key() {
         let read = |name, text| found(name, text).known[0].value.clone();
         let text = |value: &str| Value::Text(value.to_owned());
         assert_eq!(
@@ -215,16 +215,16 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_overrides_nothing_is_noticed() {
+    fn an_unknown_variable_is_reported() {
         let unknown = found("PILLARBOX_DISPATCH_LEESE", "1s").unknown;
         assert_eq!(
             unknown[0].1,
-            "overrides nothing; did you mean PILLARBOX_DISPATCH_LEASE?"
+            "unknown variable (did you mean PILLARBOX_DISPATCH_LEASE?)"
         );
     }
 
     #[test]
-    fn variables_of_other_things_are_left_alone() {
+    fn variables_of_other_programs_are_ignored() {
         for name in [
             "PILLARBOX_LOG",
             "PILLARBOX_TEST_POSTGRES_URL",

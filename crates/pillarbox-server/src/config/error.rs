@@ -1,31 +1,31 @@
-//! What is wrong with a configuration, and where.
+//! Errors and warnings of a configuration, with their locations.
 
 use std::fmt;
 
-/// Where something was written.
+/// Where a value was written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
-    /// Nowhere in particular: something is missing from the file.
+    /// In the file, without a line: something is missing.
     File,
     /// On this line, counted from 1.
     Line(usize),
-    /// Not in the file: in an environment variable or on the command line.
+    /// In an environment variable or on the command line.
     Outside(String),
 }
 
-/// One thing that is wrong, or that deserves a warning.
+/// One error or warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// Where.
     pub(crate) place: Place,
-    /// What, and what to do about it.
+    /// What is wrong, why, and what to do.
     pub(crate) message: String,
 }
 
-/// Everything that is wrong with one file, in the order of its lines.
+/// All errors of one file, sorted by line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConfigError {
-    /// The file's name, as the person gave it.
+    /// The file's name, as it was given.
     pub(crate) file: String,
     /// At least one.
     pub(crate) findings: Vec<Finding>,

@@ -1,15 +1,13 @@
-//! Turns a parser's complaint into a sentence for a person.
+//! Turns a parser's error into one that an operator understands.
 //!
-//! serde names an unknown key and the known ones; what a person wants to hear is the one that they
-//! meant.
+//! serde lists all known keys for an unknown one. This suggests the one that was probably meant.
 
 use pillarbox::text::distance;
 
-/// How far a typing error may be from what was meant, in edits.
-const FAR: usize = 3;
+/// The largest edit distance of a suggestion.
+const MAX_DISTANCE: usize = 3;
 
-/// The complaint, with the nearest known word where a word was not known. `also` are words that are
-/// known besides those in the message.
+/// The error, with a suggestion for an unknown word. `also` are known words beside those in the message.
 pub(crate) fn explain(message: &str, also: &[&str]) -> String {
     for (what, noun) in [("unknown field `", "key"), ("unknown variant `", "value")] {
         if let Some(rest) = message.strip_prefix(what) {
@@ -17,7 +15,7 @@ pub(crate) fn explain(message: &str, also: &[&str]) -> String {
         }
     }
     if let Some(name) = quoted_after(message, "missing field `") {
-        return format!("the key `{name}` is missing");
+        return format!("missing key `{name}`");
     }
     message
         .strip_prefix("invalid type: ")
@@ -34,12 +32,12 @@ pub(crate) fn unknown_key(message: &str) -> Option<&str> {
     quoted_after(message, "unknown field `")
 }
 
-/// The known word nearest to this one, if one is near.
+/// The most similar known word, if there is one.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(edits, candidate)| *edits <= FAR && *edits < candidate.len().max(word.len()))
+        .filter(|(edits, candidate)| *edits <= MAX_DISTANCE && *edits < candidate.len().max(word.len()))
         .min()
         .map(|(_, candidate)| candidate)
 }
@@ -54,9 +52,9 @@ fn unknown(rest: &str, noun: &str, also: &[&str]) -> String {
         .chain(also.iter().copied())
         .collect();
     let hint = match nearest(word, known.iter().copied()) {
-        Some(near) => format!("; did you mean `{near}`?"),
+        Some(near) => format!(" (did you mean `{near}`?)"),
         None if known.is_empty() => String::new(),
-        None => format!("; known are {}", list(&known)),
+        None => format!(" (known: {})", list(&known)),
     };
     format!("unknown {noun} `{word}`{hint}")
 }
@@ -80,25 +78,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_key_gets_the_nearest_known_one() {
+    fn an_unknown_key_suggests_the_nearest_known_one() {
         let message = "unknown field `leese`, expected one of `lease`, `timeout`";
         assert_eq!(
             explain(message, &[]),
-            "unknown key `leese`; did you mean `lease`?"
+            "unknown key `leese` (did you mean `lease`?)"
         );
         assert_eq!(unknown_key(message), Some("leese"));
     }
 
     #[test]
-    fn a_key_that_is_near_nothing_gets_the_whole_list() {
+    fn a_key_without_a_similar_one_lists_all_known_keys() {
         assert_eq!(
             explain("unknown field `colour`, expected `url` or `schema`", &["name"]),
-            "unknown key `colour`; known are `url`, `schema` and `name`"
+            "unknown key `colour` (known: `url`, `schema` and `name`)"
         );
     }
 
     #[test]
-    fn a_wrong_type_says_what_is_expected_first() {
+    fn a_wrong_type_names_the_expected_one_first() {
         assert_eq!(
             explain(
                 "invalid type: integer `5`, expected a duration such as \"20s\"",

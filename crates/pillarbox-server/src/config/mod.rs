@@ -1,16 +1,15 @@
-//! The configuration: what is written in TOML, overridden by the environment, and what it means.
+//! Reads the configuration: TOML, overridden by the environment and the command line.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `raw` | the keys as they are written |
-//! | `document`, `explain` | lines, and sentences for people |
+//! | `document`, `explain` | locations, and errors that suggest a fix |
 //! | `env` | `PILLARBOX_<SECTION>_<KEY>` |
-//! | `resolve` with `databases`, `destinations`, `routes`, `adopt`, `adopt_routes`, `retry` | the rules: from what was written to what is true |
+//! | `resolve` with `databases`, `destinations`, `routes`, `adopt`, `adopt_routes`, `retry` | the rules: from written keys to a valid configuration |
 //! | `units`, `rate` | `"20s"`, `"32MiB"`, `"100/s"` |
-//! | `effective` | what is in force, for people |
+//! | `effective` | the effective configuration as JSON |
 //!
-//! Nothing here connects to anything. A configuration that parses can be run; whether the database
-//! and the brokers are there is another question (`config check --connect`).
+//! Nothing here connects. `config check --connect` checks whether databases and brokers are reachable.
 
 mod adopt;
 mod adopt_routes;
@@ -33,7 +32,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use pillarbox::Limits;
-use pillarbox_dispatch::{Policy, Rate, Route as Way, Settings};
+use pillarbox_dispatch::{Policy, Rate, Route as EngineRoute, Settings};
 use pillarbox_sinks::{BuildError, SinkConfig, message};
 use pillarbox_store::stores::postgres::adopt::Table;
 
@@ -42,34 +41,34 @@ use self::error::Place;
 pub(crate) use self::error::{ConfigError, Finding};
 pub(crate) use self::explain::{list, nearest};
 pub(crate) use self::raw::POLL as ADOPTED_POLL;
-use crate::database::Target;
+use crate::database::DatabaseUrl;
 
-/// Where the API listens unless told otherwise.
+/// The default address of the API.
 pub(crate) const LISTEN: &str = "127.0.0.1:7700";
-/// What `init` writes.
+/// The file that `init` writes.
 pub(crate) const SAMPLE: &str = include_str!("sample.toml");
 
-/// A configuration that can be run.
+/// A valid configuration.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// At least one; each name once.
+    /// At least one, with unique names.
     pub(crate) databases: Vec<Database>,
     pub(crate) dispatch: Settings,
     pub(crate) limits: Limits,
     pub(crate) http: Http,
     pub(crate) destinations: Vec<Destination>,
-    /// In the order in which they are written.
+    /// In the order of the file.
     pub(crate) routes: Vec<Route>,
-    /// Tables of others.
+    /// The adopted tables.
     pub(crate) adopt: Vec<Adopt>,
 }
 
-/// Which database.
+/// One database.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
-    /// What routes and people call it.
+    /// The name that routes and `--database` use.
     pub(crate) name: String,
-    pub(crate) target: Target,
+    pub(crate) url: DatabaseUrl,
     pub(crate) schema: String,
     pub(crate) max_connections: u32,
 }
@@ -91,12 +90,12 @@ pub(crate) struct Destination {
     pub(crate) concurrency: usize,
     pub(crate) rate: Option<Rate>,
     pub(crate) fair_by_tenant: bool,
-    /// Where each of its keys is written.
+    /// The locations of its keys.
     places: BTreeMap<String, Place>,
 }
 
 impl Destination {
-    /// Something that only building the sink could find out, with its line.
+    /// An error of building the sink, with its line.
     pub(crate) fn finding(&self, error: &BuildError) -> Finding {
         let key = match error {
             BuildError::Config { error, .. } => error.key,
@@ -105,45 +104,45 @@ impl Destination {
         self.at(key, error.to_string())
     }
 
-    /// Something about one of its keys, with its line.
+    /// An error at one of its keys, with its line.
     pub(crate) fn at(&self, key: &str, message: String) -> Finding {
         let place = self.places.get(key).or_else(|| self.places.get("name"));
         Finding::new(place.cloned().unwrap_or(Place::File), message)
     }
 }
 
-/// One route as it is written: to each of its destinations.
+/// One route of the file, with all its destinations.
 #[derive(Debug)]
 pub(crate) struct Route {
-    /// For events of these databases; of all if there are none.
+    /// The databases that it applies to; empty for all.
     pub(crate) databases: Vec<String>,
     /// One for each destination, at least one.
-    pub(crate) ways: Vec<Way>,
-    /// Where each of its keys is written.
+    pub(crate) targets: Vec<EngineRoute>,
+    /// The locations of its keys.
     places: BTreeMap<String, Place>,
 }
 
 impl Route {
-    /// Does it hold for events of this database?
+    /// Does it apply to events of this database?
     pub(crate) fn is_for(&self, database: &str) -> bool {
         self.databases.is_empty() || self.databases.iter().any(|name| name == database)
     }
 
-    /// Something about one of its keys, with its line.
+    /// An error at one of its keys, with its line.
     pub(crate) fn at(&self, key: &str, message: String) -> Finding {
         Finding::new(self.places.get(key).cloned().unwrap_or(Place::File), message)
     }
 }
 
-/// A table of others that is worked on as it is.
+/// An adopted table.
 #[derive(Debug, Clone)]
 pub(crate) struct Adopt {
-    /// In which database.
+    /// Its database.
     pub(crate) database: String,
-    /// Which built-in layout it began with.
+    /// The built-in layout that it is based on.
     pub(crate) layout: Option<String>,
     pub(crate) table: Table,
-    /// Where each of its keys is written.
+    /// The locations of its keys.
     places: BTreeMap<String, Place>,
 }
 
@@ -155,37 +154,37 @@ impl Config {
     }
 
     /// The routes for events of one database.
-    pub(crate) fn routes_for(&self, database: &str) -> impl Iterator<Item = &Way> {
+    pub(crate) fn routes_for(&self, database: &str) -> impl Iterator<Item = &EngineRoute> {
         let routes = self.routes.iter().filter(move |route| route.is_for(database));
-        routes.flat_map(|route| &route.ways)
+        routes.flat_map(|route| &route.targets)
     }
 }
 
 impl Http {
-    /// Refuses to be seen by others without having been told to.
+    /// Rejects an address that other machines can reach, unless it is allowed.
     ///
     /// # Errors
-    /// When the address is not this machine's own and nobody allowed it.
+    /// When the address is not a loopback address and `allow_remote` is not set.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.listen.ip().is_loopback() || self.allow_remote {
             return Ok(());
         }
         Err(format!(
-            "{} can be reached from other machines, and the API has no authentication yet; listen on 127.0.0.1, \
-             or say `allow_remote = true` under [http] (or --allow-remote) if the network is yours",
+            "cannot listen on {}: other machines can reach it, and the API has no authentication (listen on 127.0.0.1, or \
+             set `allow_remote = true` under [http] or --allow-remote in a trusted network)",
             self.listen
         ))
     }
 }
 
-/// What the command line puts above file and environment.
+/// Values of the command line, which override file and environment.
 #[derive(Debug, Default)]
 pub(crate) struct Flags {
     pub(crate) database: Option<String>,
     pub(crate) schema: Option<String>,
     pub(crate) listen: Option<String>,
     pub(crate) allow_remote: bool,
-    /// Does the command choose its database by itself? Then what names one elsewhere is not for the file.
+    /// Did the command choose its database already? Then the database variables do not apply to the file.
     pub(crate) database_is_chosen: bool,
 }
 
@@ -206,17 +205,17 @@ impl Flags {
     }
 }
 
-/// Reads a file under the environment and the command line.
+/// Reads a file with the overrides of environment and command line.
 ///
 /// # Errors
-/// Everything that is wrong, each with its line.
+/// All errors, each with its line.
 pub(crate) fn load(path: &Path, flags: &Flags) -> Result<(Config, Vec<Finding>), ConfigError> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
         file: file.clone(),
         findings: vec![Finding::new(
             Place::File,
-            format!("cannot be read: {error}; `pillarbox init` writes one"),
+            format!("cannot read the file: {error} (`pillarbox init` writes one)"),
         )],
     })?;
     let mut overrides = env::from_process();
@@ -224,7 +223,7 @@ pub(crate) fn load(path: &Path, flags: &Flags) -> Result<(Config, Vec<Finding>),
     resolve::resolve(&text, &overrides).map_err(|findings| ConfigError { file, findings })
 }
 
-/// Reads a text, whatever the environment says.
+/// Reads a text without the environment.
 #[cfg(test)]
 pub(crate) fn read(text: &str) -> Result<Config, ConfigError> {
     let resolved = resolve::resolve(text, &env::Overrides::default());

@@ -1,4 +1,4 @@
-//! How many attempts may begin in a while, as people write it: `"100/s"`, `"30/m"`, or a table.
+//! The rate limit of a destination: `"100/s"`, `"30/m"`, or a table.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 
-/// What was written.
+/// A rate as it is written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rate {
-    /// How many in a second, on average.
+    /// Attempts in a second, on average.
     pub(crate) per_second: f64,
-    /// How many at once after a rest, if the table says so.
+    /// Attempts at once after a pause, if the table sets it.
     pub(crate) burst: Option<u32>,
 }
 
@@ -24,10 +24,10 @@ struct Table {
 }
 
 impl Rate {
-    /// The engine's own, with a second's worth of attempts (at least one) for a burst that nobody wrote.
+    /// The dispatcher's rate. The default burst is one second's worth of attempts, at least one.
     ///
     /// # Errors
-    /// What cannot be meant: the key, and what to do.
+    /// The key and the error of an invalid value.
     pub(crate) fn resolve(
         self,
         burst: Option<u32>,
@@ -35,12 +35,12 @@ impl Rate {
         if !self.per_second.is_finite() || self.per_second <= 0.0 {
             return Err((
                 "rate",
-                "`rate` must be more than nothing; to send nothing, pause the destination".to_owned(),
+                "`rate` must be more than 0 (to send nothing, pause the destination)".to_owned(),
             ));
         }
         let burst = match (self.burst, burst) {
             (Some(_), Some(_)) => {
-                return Err(("burst", "`burst` is said twice; remove one of them".to_owned()));
+                return Err(("burst", "`burst` is set twice (remove one)".to_owned()));
             }
             (Some(burst), None) | (None, Some(burst)) => burst,
             (None, None) => second_worth(self.per_second),
@@ -48,7 +48,7 @@ impl Rate {
         if burst == 0 {
             return Err((
                 "burst",
-                "`burst` must be at least 1: nothing could ever be sent".to_owned(),
+                "`burst` must be at least 1: with 0 nothing is sent".to_owned(),
             ));
         }
         Ok(pillarbox_dispatch::Rate {
@@ -115,10 +115,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> pillarbox_dispatch::Rate {
-        parse(text)
-            .expect("a rate")
-            .resolve(None)
-            .expect("it can be meant")
+        parse(text).expect("a rate").resolve(None).expect("a valid rate")
     }
 
     #[test]
@@ -136,18 +133,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_refused() {
+    fn an_invalid_rate_is_rejected() {
         for text in ["100", "fast/s", "100/d", "/s", ""] {
             assert_eq!(parse(text), None, "{text}");
         }
         for text in ["0/s", "-1/s", "inf/s", "NaN/m"] {
-            let refused = parse(text).expect("it looks like one").resolve(None);
+            let refused = parse(text).expect("a number and a unit").resolve(None);
             assert_eq!(refused.expect_err(text).0, "rate");
         }
     }
 
     #[test]
-    fn a_burst_is_said_once_and_is_at_least_one() {
+    fn a_burst_is_set_once_and_is_at_least_one() {
         let rate = |burst| Rate {
             per_second: 1.0,
             burst,

@@ -1,4 +1,4 @@
-//! The configuration as it is written. What it means is decided in [`resolve`](super::resolve).
+//! The keys of the file as they are written. [`resolve`](super::resolve) checks and interprets them.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) struct Dispatch {
     pub(crate) grace: Option<Span>,
     pub(crate) sweep_interval: Option<Span>,
     pub(crate) heartbeat: Option<Span>,
-    pub(crate) lanes: Option<u16>,
+    pub(crate) lane_ranges: Option<u16>,
     pub(crate) unrouted: Option<Unrouted>,
     #[serde(default)]
     pub(crate) namespaces: Vec<String>,
@@ -41,11 +41,11 @@ pub(crate) struct Dispatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Unrouted {
-    /// Kept until there is a route.
+    /// Kept until a route matches.
     Hold,
     /// Deleted.
     Delete,
-    /// Given up on, visibly.
+    /// Dead.
     Dead,
 }
 
@@ -64,9 +64,9 @@ pub(crate) struct Retry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Jitter {
-    /// Exactly the schedule.
+    /// Exactly as scheduled.
     None,
-    /// Between half of the wait and the whole of it.
+    /// Between half the wait and the whole wait.
     Equal,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Http {
     pub(crate) allow_remote: bool,
 }
 
-/// The keys that every `[[destination]]` has. The others are the sink's own.
+/// The keys that every `[[destination]]` has. The others belong to the sink.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Destination {
@@ -104,7 +104,7 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    /// What is taken out of the table before the sink reads the rest.
+    /// The keys that are removed before the sink reads the rest.
     pub(crate) const KEYS: [&'static str; 9] = [
         "name",
         "timeout",
@@ -122,9 +122,9 @@ impl Destination {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OnDead {
-    /// The others of the key wait.
+    /// The other events of the key wait.
     Block,
-    /// They go on.
+    /// The other events of the key continue.
     Continue,
 }
 
@@ -132,7 +132,7 @@ pub(crate) enum OnDead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum FairBy {
-    /// Every tenant gets its turn.
+    /// Tenants take turns.
     Tenant,
 }
 
@@ -162,16 +162,16 @@ pub(crate) struct Route {
     pub(crate) retry: Retry,
 }
 
-/// How often a table is looked at whose layout has no habits of its own, and how many rows are taken at once.
+/// The default poll interval and batch size of an adopted table.
 pub(crate) const POLL: Duration = Duration::from_secs(1);
 pub(crate) const BATCH: usize = 100;
 
-/// The keys of an `[[adopt]]` that are not the layout's.
+/// The keys of `[[adopt]]` that do not belong to the layout.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Adopt {
     pub(crate) name: Option<String>,
-    /// A built-in one.
+    /// A built-in layout.
     pub(crate) layout: Option<String>,
     pub(crate) database: Option<String>,
     #[serde(default)]
@@ -188,7 +188,7 @@ pub(crate) struct Adopt {
 }
 
 impl Adopt {
-    /// What is taken out of the table before the layout is read.
+    /// The keys that are removed before the layout is read.
     pub(crate) const KEYS: [&'static str; 11] = [
         "name",
         "layout",

@@ -1,7 +1,7 @@
-//! From what was written to what is true. An impossible combination cannot be built.
+//! Turns the written keys into a valid configuration. An invalid combination cannot be built.
 //!
-//! All that is wrong is found in one go, so that nobody mends a file one error at a time. What belongs to one
-//! section is beside this file: `databases`, `destinations`, `routes`, `adopt`.
+//! It reports all errors at once, so that the operator fixes the file in one go. The rules of a section are in their own files:
+//! `databases`, `destinations`, `routes`, `adopt`.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use pillarbox::Limits;
 use pillarbox_dispatch::{Settings, Unrouted};
 use pillarbox_store::Scope;
 
-use super::destinations::Written;
+use super::destinations::ParsedDestination;
 use super::document::Document;
 use super::env::Overrides;
 use super::error::{Finding, Place};
@@ -26,10 +26,10 @@ const SECTIONS: [&str; 8] = [
     "adopt",
 ];
 
-/// What a resolved file gives: the configuration and what deserves a warning, or all that is wrong.
+/// The configuration with its warnings, or all errors.
 pub(super) type Resolved = Result<(Config, Vec<Finding>), Vec<Finding>>;
 
-/// Reads a text under the environment's overrides.
+/// Reads a text with the overrides of environment and command line.
 pub(super) fn resolve(text: &str, overrides: &Overrides) -> Resolved {
     let mut document = Document::parse(text, overrides).map_err(|finding| vec![finding])?;
     let mut resolver = Resolver {
@@ -50,7 +50,7 @@ pub(super) fn resolve(text: &str, overrides: &Overrides) -> Resolved {
     }
 }
 
-/// What was found on the way.
+/// What was found on the target.
 pub(super) struct Resolver {
     pub(super) wrong: Vec<Finding>,
     pub(super) warnings: Vec<Finding>,
@@ -76,7 +76,7 @@ impl Resolver {
         if let Some(settings) = &settings {
             self.check_settings(settings, document);
         }
-        // What could not be read is wrong already; the rest is looked at as if it were the default.
+        // A section that could not be read is reported already; its defaults serve to check the rest.
         let general = general.unwrap_or_default();
         let used = settings.clone().unwrap_or_default();
         let mut written =
@@ -96,7 +96,7 @@ impl Resolver {
                 payload: raw.max_payload.map_or(Limits::default().payload, |size| size.0),
             })?,
             http: http?,
-            destinations: written.into_iter().map(Written::finish).collect(),
+            destinations: written.into_iter().map(ParsedDestination::finish).collect(),
             routes,
             adopt: adopted.into_iter().map(|adopting| adopting.adopt).collect(),
         })
@@ -126,7 +126,7 @@ impl Resolver {
         let place = document.place_of("http.listen");
         let address = listen.parse::<SocketAddr>().map_err(|_| {
             let message = format!(
-                "`{listen}` is no address; write an IP and a port, such as \"{}\"",
+                "invalid address `{listen}` (use an IP and a port, such as \"{}\")",
                 super::LISTEN
             );
             Finding::new(place.clone(), message)
@@ -141,7 +141,7 @@ impl Resolver {
         Some(http)
     }
 
-    /// Says what is wrong with a retry table by itself; a policy is made of the merged ones.
+    /// Checks one retry table. The policy is made from the merged ones.
     pub(super) fn valid_retry(
         &mut self,
         raw: raw::Retry,
@@ -161,16 +161,12 @@ impl Resolver {
 
     fn check_settings(&mut self, settings: &Settings, document: &Document<'_>) {
         if let Err(error) = settings.validate() {
-            let key = match error.field {
-                "lane_ranges" => "lanes",
-                field => field,
-            };
-            let path = format!("dispatch.{key}");
+            let path = format!("dispatch.{}", error.field);
             self.wrong(document.place_of(&path), format!("`{path}` {}", error.message));
         }
     }
 
-    /// A database that no route is for would either be served by a rule that nobody wrote, or by none.
+    /// Every database needs a route: otherwise all its events would be unrouted.
     fn check_coverage(&mut self, databases: &[Database], routes: &[Route], document: &Document<'_>) {
         if routes.is_empty() || !self.wrong.is_empty() {
             return;
@@ -180,7 +176,7 @@ impl Resolver {
                 continue;
             }
             let message = format!(
-                "no route is for the database `{}`: each names another; add one, or remove `database` from one",
+                "no route for database `{}`: every route names another (add one, or remove `database` from one)",
                 database.name
             );
             self.wrong(document.place_of(&format!("database.{index}")), message);
@@ -202,7 +198,7 @@ fn settings(raw: raw::Dispatch, general: Option<&raw::Retry>) -> Settings {
         sweep_interval: raw.sweep_interval.map_or(default.sweep_interval, |span| span.0),
         scope: Scope::of(raw.namespaces),
         max_attempts: max_attempts.unwrap_or(u32::MAX),
-        lane_ranges: raw.lanes.unwrap_or(default.lane_ranges),
+        lane_ranges: raw.lane_ranges.unwrap_or(default.lane_ranges),
         unrouted: match raw.unrouted {
             None => default.unrouted,
             Some(raw::Unrouted::Hold) => Unrouted::Hold,

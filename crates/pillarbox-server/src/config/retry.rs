@@ -1,4 +1,4 @@
-//! When to try again: from what was written to a policy.
+//! Reads `[retry]` into a policy.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use pillarbox::retry::{Jitter, Schedule};
 use super::raw;
 use super::units::{Attempts, Span};
 
-/// Below three attempts a crash of its worker alone can make an innocent event dead.
+/// With fewer attempts, crashes of a worker alone can make an event dead.
 const FEWEST_ATTEMPTS: u32 = 3;
 
-/// What cannot be meant in one table: the key, and what to do.
+/// The first contradiction in one table: the key and the error.
 pub(super) fn mistake(raw: &raw::Retry) -> Option<(&'static str, &'static str)> {
     if raw.steps.is_some() && (raw.base.is_some() || raw.max.is_some()) {
         return Some((
             "steps",
-            "`steps` says every wait; remove `base` and `max`, or remove `steps`",
+            "`steps` sets every wait (remove `base` and `max`, or remove `steps`)",
         ));
     }
     if raw.steps.as_ref().is_some_and(Vec::is_empty) {
         return Some((
             "steps",
-            "`steps` is empty; write at least one wait, such as [\"1s\", \"5s\"]",
+            "`steps` is empty (add at least one wait, such as [\"1s\", \"5s\"])",
         ));
     }
     match (raw.base, raw.max) {
@@ -31,18 +31,17 @@ pub(super) fn mistake(raw: &raw::Retry) -> Option<(&'static str, &'static str)> 
     }
 }
 
-/// What may harm, about `max_attempts`.
+/// A warning about a low `max_attempts`.
 pub(super) fn warning(raw: &raw::Retry) -> Option<String> {
     match raw.max_attempts {
         Some(Attempts::AtMost(attempts)) if attempts < FEWEST_ATTEMPTS => Some(format!(
-            "`max_attempts` is {attempts}: a crash may make an innocent event dead; {FEWEST_ATTEMPTS} or more keep the \
-             promise"
+            "`max_attempts` is {attempts}: crashes of a worker may make an event dead (use {FEWEST_ATTEMPTS} or more)"
         )),
         Some(Attempts::AtMost(_) | Attempts::Unlimited) | None => None,
     }
 }
 
-/// A destination's own keys win; its own kind of schedule drives out the other kind.
+/// A destination's keys take precedence. Its own type of schedule replaces the other type.
 pub(super) fn merge(general: &raw::Retry, own: raw::Retry) -> raw::Retry {
     let doubling = own.base.is_some() || own.max.is_some();
     raw::Retry {
@@ -57,7 +56,7 @@ pub(super) fn merge(general: &raw::Retry, own: raw::Retry) -> raw::Retry {
     }
 }
 
-/// A policy as it would be written.
+/// A policy as it would be written in the file.
 pub(super) fn of(policy: &RetryPolicy) -> raw::Retry {
     let mut raw = raw::Retry {
         max_attempts: Some(policy.limit().map_or(Attempts::Unlimited, Attempts::AtMost)),
@@ -77,7 +76,7 @@ pub(super) fn of(policy: &RetryPolicy) -> raw::Retry {
     raw
 }
 
-/// Pillarbox's own schedule, with what was written in its place.
+/// The default schedule with the written values.
 pub(super) fn policy(raw: &raw::Retry) -> RetryPolicy {
     let policy = match &raw.steps {
         Some(steps) => RetryPolicy::steps(steps.iter().map(|step| step.0).collect()),

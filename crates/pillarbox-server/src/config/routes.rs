@@ -1,9 +1,9 @@
-//! Which event goes where: `[[route]]`.
+//! Reads `[[route]]`.
 
-use pillarbox_dispatch::{OneOf, Overrides, Pattern, Route as Way};
+use pillarbox_dispatch::{OneOf, Overrides, Pattern, Route as EngineRoute};
 use uuid::Uuid;
 
-use super::destinations::{Written, on_dead};
+use super::destinations::{ParsedDestination, on_dead};
 use super::document::{Document, Section};
 use super::error::Finding;
 use super::explain::nearest;
@@ -15,11 +15,11 @@ impl Resolver {
     pub(super) fn routes(
         &mut self,
         sections: Vec<Section<'_>>,
-        written: &[Written],
+        written: &[ParsedDestination],
         databases: &[Database],
         document: &Document<'_>,
     ) -> Vec<Route> {
-        // Where a destination or a database could not be read, a route that names it is not wrong for that.
+        // If a destination or a database could not be read, a route that names it is not reported too.
         let all_read = self.wrong.is_empty();
         let mut routes = Vec::new();
         for section in sections {
@@ -38,7 +38,7 @@ impl Resolver {
         routes
     }
 
-    /// Complains about names that nothing has.
+    /// Reports unknown names.
     pub(super) fn known(
         &mut self,
         what: &str,
@@ -53,11 +53,8 @@ impl Resolver {
                 continue;
             }
             let hint = nearest(name, names.iter().copied())
-                .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-            self.wrong(
-                document.place_of(&path),
-                format!("there is no {what} `{name}`{hint}"),
-            );
+                .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+            self.wrong(document.place_of(&path), format!("unknown {what} `{name}`{hint}"));
         }
     }
 
@@ -65,25 +62,25 @@ impl Resolver {
         &mut self,
         raw: raw::Route,
         path: &str,
-        written: &[Written],
+        written: &[ParsedDestination],
         document: &Document<'_>,
     ) -> Option<Route> {
         let mut one_of = |key: &str, texts: &Texts| self.patterns(key, texts, path, document);
-        let conditions = Way {
+        let conditions = EngineRoute {
             namespace: one_of("namespace", &raw.namespace),
             topic: one_of("topic", &raw.topic),
             event_type: one_of("event_type", &raw.event_type),
             aggregate_type: one_of("aggregate_type", &raw.aggregate_type),
             severity: one_of("severity", &raw.severity),
             tenant: self.tenants(&raw.tenant, path, document),
-            ..Way::default()
+            ..EngineRoute::default()
         };
         let own = self.valid_retry(raw.retry.clone(), &format!("{path}.retry"), document)?;
-        let way = |name: &String| {
+        let target = |name: &String| {
             let to = written.iter().find(|to| to.destination.name == *name)?;
             let retry =
                 (own != raw::Retry::default()).then(|| retry::policy(&retry::merge(&to.retry, own.clone())));
-            Some(Way {
+            Some(EngineRoute {
                 destination: name.clone(),
                 overrides: Overrides {
                     retry,
@@ -96,7 +93,7 @@ impl Resolver {
         };
         Some(Route {
             databases: raw.database.as_slice().to_vec(),
-            ways: raw.to.as_slice().iter().filter_map(way).collect(),
+            targets: raw.to.as_slice().iter().filter_map(target).collect(),
             places: document.places_in(path),
         })
     }
@@ -121,7 +118,7 @@ impl Resolver {
         for (path, text) in texts.with_paths(&format!("{path}.tenant")) {
             let read = text.parse::<Uuid>().map_err(|_| {
                 let message =
-                    format!("`tenant`: `{text}` is no UUID; a route for all tenants has no `tenant`");
+                    format!("`tenant`: `{text}` is not a UUID (remove `tenant` to match all tenants)");
                 Finding::new(document.place_of(&path), message)
             });
             tenants.extend(self.keep(read));
@@ -130,13 +127,12 @@ impl Resolver {
     }
 }
 
-/// A star elsewhere would be taken for itself, and the route would match nothing.
+/// Rejects a star in other positions: it would match only itself, and the route would match nothing.
 fn pattern(key: &str, text: &str) -> Result<Pattern, String> {
     let pattern = Pattern::from(text);
     match &pattern {
         Pattern::Exact(exact) if exact.contains('*') || exact.is_empty() => Err(format!(
-            "`{key}`: `{text}` is no pattern; write `*` for anything, `orders.*` for what begins with \"orders.\", or \
-             the name itself"
+            "`{key}`: invalid pattern `{text}` (use `*` for anything, `orders.*` for a prefix, or an exact name)"
         )),
         Pattern::Any | Pattern::Prefix(_) | Pattern::Exact(_) => Ok(pattern),
     }

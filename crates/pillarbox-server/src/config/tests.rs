@@ -1,4 +1,4 @@
-//! What a configuration says, and what is said of a wrong one.
+//! Valid configurations, and the errors of invalid ones.
 
 mod adopt;
 
@@ -19,7 +19,7 @@ fn good(text: &str) -> Config {
         .0
 }
 
-/// All that is wrong, one line each, as a person sees it.
+/// All errors, one line each, as the operator sees them.
 fn wrong(text: &str) -> String {
     wrong_with(text, &[])
 }
@@ -78,12 +78,12 @@ fn the_sample_is_good_as_it_is_and_with_everything_uncommented() {
         }
     );
     assert_eq!(config.destinations[2].policy.retry.limit(), Some(10));
-    assert_eq!(config.routes[0].ways.len(), 1, "that of the adopted table");
-    assert_eq!(config.routes[1].ways.len(), 2);
+    assert_eq!(config.routes[0].targets.len(), 1, "that of the adopted table");
+    assert_eq!(config.routes[1].targets.len(), 2);
 }
 
 #[test]
-fn what_is_not_said_has_its_default() {
+fn missing_keys_have_their_defaults() {
     let config = good(&with(""));
     assert_eq!(config.dispatch, Settings::default());
     assert_eq!(config.limits, Limits::default());
@@ -101,15 +101,15 @@ fn what_is_not_said_has_its_default() {
 }
 
 #[test]
-fn every_mistake_is_said_with_its_line_and_what_to_do() {
+fn every_error_has_its_line_and_what_to_do() {
     for (text, expected) in [
         (
             "[dispatch]\nleese = \"1s\"",
-            "p.toml:3: unknown key `leese`; did you mean `lease`?",
+            "p.toml:3: unknown key `leese` (did you mean `lease`?)",
         ),
         (
             "[dispach]\nlease = \"1s\"",
-            "p.toml:2: unknown key `dispach`; did you mean `dispatch`?",
+            "p.toml:2: unknown key `dispach` (did you mean `dispatch`?)",
         ),
         (
             "[dispatch]\nlease = 60",
@@ -137,66 +137,57 @@ fn every_mistake_is_said_with_its_line_and_what_to_do() {
         ),
         (
             "[retry]\nmax_attempts = 0",
-            "p.toml:3: `retry.max_attempts`: expected a number of attempts from 1 on, or \"unlimited\", found integer `0`",
+            "p.toml:3: `retry.max_attempts`: expected a number of attempts of at least 1, or \"unlimited\", found integer `0`",
         ),
         (
             "[retry]\nbase = \"1s\"\nsteps = [\"1s\"]",
-            "p.toml:4: `steps` says every wait; remove `base` and `max`, or remove `steps`",
+            "p.toml:4: `steps` sets every wait (remove `base` and `max`, or remove `steps`)",
         ),
         (
             "[retry]\nsteps = []",
-            "p.toml:3: `steps` is empty; write at least one wait, such as [\"1s\", \"5s\"]",
+            "p.toml:3: `steps` is empty (add at least one wait, such as [\"1s\", \"5s\"])",
         ),
         (
             "[retry]\njitter = \"equl\"",
-            "p.toml:3: `retry.jitter`: unknown value `equl`; did you mean `equal`?",
+            "p.toml:3: `retry.jitter`: unknown value `equl` (did you mean `equal`?)",
         ),
         (
             "[http]\nlisten = \"localhost\"",
-            "p.toml:3: `localhost` is no address; write an IP and a port, such as \"127.0.0.1:7700\"",
+            "p.toml:3: invalid address `localhost` (use an IP and a port, such as \"127.0.0.1:7700\")",
         ),
         (
             "http = 5",
-            "p.toml:2: expected a table [http], found a value of the type integer",
+            "p.toml:2: expected a table [http], found a value of type integer",
         ),
         (
             "[[route]]\ntopic = \"o*\"\nto = \"log\"",
-            "p.toml:3: `topic`: `o*` is no pattern; write `*` for anything, `orders.*` for what begins with \"orders.\", or the name itself",
+            "p.toml:3: `topic`: invalid pattern `o*` (use `*` for anything, `orders.*` for a prefix, or an exact name)",
         ),
         (
             "[[route]]\nto = \"logg\"",
-            "p.toml:3: there is no destination `logg`; did you mean `log`?",
+            "p.toml:3: unknown destination `logg` (did you mean `log`?)",
         ),
-        (
-            "[[route]]\ntopic = \"orders\"",
-            "p.toml:2: the key `to` is missing",
-        ),
+        ("[[route]]\ntopic = \"orders\"", "p.toml:2: missing key `to`"),
         (
             "[[destination]]\nname = \"log\"\ntype = \"log\"",
-            "p.toml:6: there are two destinations named `log`; names are unique",
+            "p.toml:6: duplicate destination name `log` (choose another)",
         ),
         (
             "[[destination]]\nname = \"a\"\ntype = \"rabitmq\"",
-            "p.toml:4: `destination.type`: unknown value `rabitmq`; did you mean `rabbitmq`?",
+            "p.toml:4: `destination.type`: unknown value `rabitmq` (did you mean `rabbitmq`?)",
         ),
         (
             "[[destination]]\nname = \"a\"\ntype = \"log\"\ncolour = 1",
-            "p.toml:5: unknown key `colour`; known are `name`, `timeout`, `concurrency`, `rate`, `burst`, `on_dead`, \
+            "p.toml:5: unknown key `colour` (known: `name`, `timeout`, `concurrency`, `rate`, `burst`, `on_dead`, \
              `pipelined`, `fair_by`, `retry`, \
-             `format`, `source`, `compressed` and `max_decompressed`",
+             `format`, `source`, `compressed` and `max_decompressed`)",
         ),
         (
             "[[destination]]\nname = \"a\"\ntype = \"log\"\ntimeuot = \"1s\"",
-            "p.toml:5: unknown key `timeuot`; did you mean `timeout`?",
+            "p.toml:5: unknown key `timeuot` (did you mean `timeout`?)",
         ),
-        (
-            "[[destination]]\nname = \"a\"",
-            "p.toml:2: the key `type` is missing",
-        ),
-        (
-            "[[destination]]\ntype = \"log\"",
-            "p.toml:2: the key `name` is missing",
-        ),
+        ("[[destination]]\nname = \"a\"", "p.toml:2: missing key `type`"),
+        ("[[destination]]\ntype = \"log\"", "p.toml:2: missing key `name`"),
         (
             "[[destination]]\nname = \"a\"\ntype = \"log\"\nconcurrency = 0",
             "p.toml:5: `concurrency` must be at least 1",
@@ -207,15 +198,15 @@ fn every_mistake_is_said_with_its_line_and_what_to_do() {
         ),
         (
             "[[destination]]\nname = \"a\"\ntype = \"log\"\n[destination.retry]\nmax = \"1s\"\nbas = \"1s\"",
-            "p.toml:7: unknown key `bas`; did you mean `base`?",
+            "p.toml:7: unknown key `bas` (did you mean `base`?)",
         ),
         (
             "[dispatch]\nunrouted = \"forget\"",
-            "p.toml:3: `dispatch.unrouted`: unknown value `forget`; known are `hold`, `discard` and `dead`",
+            "p.toml:3: `dispatch.unrouted`: unknown value `forget` (known: `hold`, `delete` and `dead`)",
         ),
         (
-            "[dispatch]\nlanes = 0",
-            "p.toml:3: `dispatch.lanes` must be at least 1 and at most 4096",
+            "[dispatch]\nlane_ranges = 0",
+            "p.toml:3: `dispatch.lane_ranges` must be at least 1 and at most 4096",
         ),
         (
             "[dispatch]\nheartbeat = \"0s\"",
@@ -235,42 +226,36 @@ fn every_mistake_is_said_with_its_line_and_what_to_do() {
 }
 
 #[test]
-fn a_file_that_is_not_toml_says_where() {
+fn invalid_toml_is_reported_with_its_line() {
     let error = wrong("[database]\nurl = sqlite.db\n");
-    assert!(error.starts_with("p.toml:2: this is not TOML: "), "{error}");
+    assert!(error.starts_with("p.toml:2: invalid TOML: "), "{error}");
 }
 
 #[test]
-fn what_is_missing_is_said_with_an_example() {
+fn a_missing_section_is_reported_with_an_example() {
     let error = wrong("");
-    assert!(
-        error.contains("p.toml: no database is named; write `url = "),
-        "{error}"
-    );
-    assert!(
-        error.contains("p.toml: there is no destination; add one"),
-        "{error}"
-    );
+    assert!(error.contains("p.toml: no database (write `url = "), "{error}");
+    assert!(error.contains("p.toml: no destination (add one"), "{error}");
 }
 
 #[test]
-fn all_mistakes_are_said_at_once() {
+fn all_errors_are_reported_at_once() {
     let error = wrong(&with("[dispatch]\nleese = 1\n[http]\nlisten = \"x\""));
     assert_eq!(error.lines().count(), 2, "{error}");
 }
 
 #[test]
-fn a_database_of_another_kind_is_refused_without_its_password() {
+fn an_unsupported_database_is_rejected_without_its_password() {
     let error = wrong(&format!("database.url = \"mysql://u:hunter2@h/d\"\n{LOG}"));
     assert!(
-        error.starts_with("p.toml:1: `mysql://` is no database that Pillarbox knows"),
+        error.starts_with("p.toml:1: unsupported database `mysql://`"),
         "{error}"
     );
     assert!(!error.contains("hunter2"), "{error}");
 }
 
 #[test]
-fn a_database_from_a_missing_variable_says_which() {
+fn a_database_from_a_missing_variable_names_the_variable() {
     let error = wrong(&format!(
         "[database]\nurl = {{ env = \"PILLARBOX_NO_SUCH\" }}\n{LOG}"
     ));
@@ -281,10 +266,10 @@ fn a_database_from_a_missing_variable_says_which() {
 }
 
 #[test]
-fn an_address_that_others_can_reach_must_be_allowed() {
+fn a_remote_address_must_be_allowed() {
     let error = wrong(&with("[http]\nlisten = \"0.0.0.0:7700\""));
     assert!(
-        error.starts_with("p.toml:3: 0.0.0.0:7700 can be reached from other machines"),
+        error.starts_with("p.toml:3: cannot listen on 0.0.0.0:7700: other machines can reach it"),
         "{error}"
     );
     assert!(error.contains("no authentication"), "{error}");
@@ -304,7 +289,7 @@ fn the_environment_overrides_the_file() {
         ("PILLARBOX_DISPATCH_BATCH", "7"),
         ("PILLARBOX_DISPATCH_NAMESPACES", "a,b"),
         ("PILLARBOX_DISPATCH_UNROUTED", "delete"),
-        ("PILLARBOX_DISPATCH_LANES", "8"),
+        ("PILLARBOX_DISPATCH_LANE_RANGES", "8"),
         ("PILLARBOX_DISPATCH_HEARTBEAT", "2s"),
         ("PILLARBOX_DISPATCH_SWEEP_INTERVAL", "3s"),
         ("PILLARBOX_HTTP_LISTEN", "127.0.0.1:1"),
@@ -314,7 +299,7 @@ fn the_environment_overrides_the_file() {
     let overrides = environment(&variables);
     let (config, warnings) = resolve(&with("[dispatch]\nlease = \"61s\""), &overrides).expect("good");
     assert!(warnings.is_empty());
-    assert_eq!(config.databases[0].target.to_string(), "postgres://u:***@h/d");
+    assert_eq!(config.databases[0].url.to_string(), "postgres://u:***@h/d");
     assert_eq!(config.dispatch.lease, Duration::from_secs(120));
     assert_eq!(config.dispatch.batch, 7);
     assert_eq!(config.dispatch.max_attempts, u32::MAX);
@@ -334,7 +319,7 @@ fn the_environment_overrides_the_file() {
 }
 
 #[test]
-fn a_wrong_variable_is_named() {
+fn an_invalid_variable_is_named() {
     for (name, value, expected) in [
         (
             "PILLARBOX_DISPATCH_LEASE",
@@ -363,22 +348,22 @@ fn a_wrong_variable_is_named() {
 }
 
 #[test]
-fn what_may_harm_is_warned_about() {
+fn risky_settings_are_warned_about() {
     assert_eq!(
         warnings(
             &with("[retry]\nmax_attempts = 2"),
             &[("PILLARBOX_DISPATCH_LEESE", "1s")]
         ),
         [
-            "environment variable PILLARBOX_DISPATCH_LEESE: overrides nothing; did you mean PILLARBOX_DISPATCH_LEASE?",
-            "p.toml:3: `max_attempts` is 2: a crash may make an innocent event dead; 3 or more keep the promise",
+            "environment variable PILLARBOX_DISPATCH_LEESE: unknown variable (did you mean PILLARBOX_DISPATCH_LEASE?)",
+            "p.toml:3: `max_attempts` is 2: crashes of a worker may make an event dead (use 3 or more)",
         ]
     );
     assert!(warnings(&with("[retry]\nmax_attempts = 3"), &[]).is_empty());
 }
 
 #[test]
-fn a_destination_inherits_what_it_does_not_say() {
+fn a_destination_inherits_general_settings() {
     let retry = "[retry]\nbase = \"2s\"\nmax = \"4s\"\nmax_attempts = 7\njitter = \"none\"\n";
     let own = "[[destination]]\nname = \"own\"\ntype = \"log\"\n[destination.retry]\nsteps = [\"9s\"]\n";
     let config = good(&with(&format!("{retry}{own}")));
@@ -406,7 +391,7 @@ fn a_destinations_timeout_reaches_its_sink() {
 }
 
 #[test]
-fn what_a_message_looks_like_is_said_beside_the_keys_of_the_sink() {
+fn the_message_format_is_set_beside_the_keys_of_the_sink() {
     let keys = "format = \"cloudevents\"\nsource = \"/{topic}\"\nmax_decompressed = \"2MiB\"\n";
     let config = good(&with(&format!(
         "[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"http://h/\"\n{keys}"
@@ -426,7 +411,7 @@ fn what_a_message_looks_like_is_said_beside_the_keys_of_the_sink() {
 }
 
 #[test]
-fn what_is_in_force_is_shown_without_secrets() {
+fn the_effective_configuration_shows_no_secrets() {
     let hook = "[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"http://h/hunter2\"\nbearer = \"hunter2\"\n";
     let route = "[[route]]\ntopic = \"orders.*\"\nto = \"hook\"\n";
     let config = good(&format!(
@@ -445,7 +430,7 @@ fn what_is_in_force_is_shown_without_secrets() {
 }
 
 #[test]
-fn every_mistake_in_a_destination_is_said_with_its_line() {
+fn every_error_in_a_destination_has_its_line() {
     for (keys, expected) in [
         (
             "rate = \"fast\"",
@@ -454,31 +439,31 @@ fn every_mistake_in_a_destination_is_said_with_its_line() {
         ),
         (
             "rate = { per_second = 5, brust = 1 }",
-            "p.toml:5: unknown key `brust`; did you mean `burst`?",
+            "p.toml:5: unknown key `brust` (did you mean `burst`?)",
         ),
         (
             "rate = \"0/s\"",
-            "p.toml:5: `rate` must be more than nothing; to send nothing, pause the destination",
+            "p.toml:5: `rate` must be more than 0 (to send nothing, pause the destination)",
         ),
         (
             "burst = 5",
-            "p.toml:5: `burst` needs a `rate`, such as \"100/s\"; to limit how many are under way, set `concurrency`",
+            "p.toml:5: `burst` needs a `rate`, such as \"100/s\" (to limit attempts in flight, set `concurrency`)",
         ),
         (
             "rate = { per_second = 5, burst = 1 }\nburst = 5",
-            "p.toml:6: `burst` is said twice; remove one of them",
+            "p.toml:6: `burst` is set twice (remove one)",
         ),
         (
             "rate = \"5/s\"\nburst = 0",
-            "p.toml:6: `burst` must be at least 1: nothing could ever be sent",
+            "p.toml:6: `burst` must be at least 1: with 0 nothing is sent",
         ),
         (
             "on_dead = \"stop\"",
-            "p.toml:5: `destination.on_dead`: unknown value `stop`; known are `block` and `continue`",
+            "p.toml:5: `destination.on_dead`: unknown value `stop` (known: `block` and `continue`)",
         ),
         (
             "fair_by = \"tenent\"",
-            "p.toml:5: `destination.fair_by`: unknown value `tenent`; did you mean `tenant`?",
+            "p.toml:5: `destination.fair_by`: unknown value `tenent` (did you mean `tenant`?)",
         ),
         (
             "pipelined = \"yes\"",
@@ -486,7 +471,7 @@ fn every_mistake_in_a_destination_is_said_with_its_line() {
         ),
         (
             "format = \"cloudevent\"",
-            "p.toml:5: `destination.format`: unknown value `cloudevent`; did you mean `cloudevents`?",
+            "p.toml:5: `destination.format`: unknown value `cloudevent` (did you mean `cloudevents`?)",
         ),
         (
             "source = \"/{nmespace}\"",
@@ -501,7 +486,7 @@ fn every_mistake_in_a_destination_is_said_with_its_line() {
         ),
         (
             "compresed = true",
-            "p.toml:5: unknown key `compresed`; did you mean `compressed`?",
+            "p.toml:5: unknown key `compresed` (did you mean `compressed`?)",
         ),
     ] {
         let text = with(&format!("[[destination]]\nname = \"a\"\ntype = \"log\"\n{keys}"));
@@ -509,21 +494,20 @@ fn every_mistake_in_a_destination_is_said_with_its_line() {
     }
     assert_eq!(
         wrong(&with("[[destination]]\nname = \"unrouted\"\ntype = \"log\"")),
-        "p.toml:3: `unrouted` is where events wait that no route leads anywhere; choose another name"
+        "p.toml:3: `unrouted` is reserved for events that no route matches (choose another name)"
     );
 }
 
 #[test]
-fn every_mistake_in_a_route_is_said_with_its_line() {
+fn every_error_in_a_route_has_its_line() {
     for (keys, expected) in [
         (
             "topic = [\"orders.*\",\n\"o*\"]",
-            "p.toml:5: `topic`: `o*` is no pattern; write `*` for anything, `orders.*` for what begins with \"orders.\", or \
-             the name itself",
+            "p.toml:5: `topic`: invalid pattern `o*` (use `*` for anything, `orders.*` for a prefix, or an exact name)",
         ),
         (
             "topic = []",
-            "p.toml:4: `route.topic`: the list is empty; write what is meant, or remove the key",
+            "p.toml:4: `route.topic`: the list is empty (add a value, or remove the key)",
         ),
         (
             "severity = 5",
@@ -531,24 +515,21 @@ fn every_mistake_in_a_route_is_said_with_its_line() {
         ),
         (
             "tenant = \"*\"",
-            "p.toml:4: `tenant`: `*` is no UUID; a route for all tenants has no `tenant`",
+            "p.toml:4: `tenant`: `*` is not a UUID (remove `tenant` to match all tenants)",
         ),
         (
             "tenant = [\"0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55\",\n\"acme\"]",
-            "p.toml:5: `tenant`: `acme` is no UUID; a route for all tenants has no `tenant`",
+            "p.toml:5: `tenant`: `acme` is not a UUID (remove `tenant` to match all tenants)",
         ),
-        ("database = \"bling\"", "p.toml:4: there is no database `bling`"),
+        ("database = \"bling\"", "p.toml:4: unknown database `bling`"),
         (
             "timeout = \"40s\"",
             "p.toml:4: `dispatch.lease` (1m) must be at least twice its `timeout` (40s)",
         ),
-        (
-            "timeout = \"0s\"",
-            "p.toml:4: `timeout` must be longer than nothing",
-        ),
+        ("timeout = \"0s\"", "p.toml:4: `timeout` must be longer than 0"),
         (
             "on_dead = \"contine\"",
-            "p.toml:4: `route.on_dead`: unknown value `contine`; did you mean `continue`?",
+            "p.toml:4: `route.on_dead`: unknown value `contine` (did you mean `continue`?)",
         ),
         (
             "retry = { base = \"2s\", max = \"1s\" }",
@@ -556,7 +537,7 @@ fn every_mistake_in_a_route_is_said_with_its_line() {
         ),
         (
             "agregate_type = \"order\"",
-            "p.toml:4: unknown key `agregate_type`; did you mean `aggregate_type`?",
+            "p.toml:4: unknown key `agregate_type` (did you mean `aggregate_type`?)",
         ),
     ] {
         let text = with(&format!("[[route]]\nto = \"log\"\n{keys}"));
@@ -564,12 +545,12 @@ fn every_mistake_in_a_route_is_said_with_its_line() {
     }
     assert_eq!(
         wrong(&with("[[route]]\nto = [\"log\",\n\"lgo\"]")),
-        "p.toml:4: there is no destination `lgo`; did you mean `log`?"
+        "p.toml:4: unknown destination `lgo` (did you mean `log`?)"
     );
 }
 
 #[test]
-fn a_route_may_want_one_of_many_and_lead_to_several_places() {
+fn a_route_has_lists_of_conditions_and_several_destinations() {
     let tenant = "0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55";
     let config = good(&with(&format!(
         "[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"http://h/\"\ntimeout = \"3s\"\n\
@@ -577,18 +558,24 @@ fn a_route_may_want_one_of_many_and_lead_to_several_places() {
          [[route]]\ntopic = [\"orders.*\", \"carts\"]\nseverity = \"high\"\ntenant = \"{tenant}\"\n\
          to = [\"hook\", \"log\"]\ntimeout = \"7s\"\non_dead = \"continue\"\n[route.retry]\nsteps = [\"5s\"]\n"
     )));
-    let ways = &config.routes[0].ways;
-    let names: Vec<&str> = ways.iter().map(|way| way.destination.as_str()).collect();
+    let targets = &config.routes[0].targets;
+    let names: Vec<&str> = targets.iter().map(|target| target.destination.as_str()).collect();
     assert_eq!(names, ["hook", "log"]);
-    assert!(ways[0].topic.matches(Some("orders.new")) && ways[0].topic.matches(Some("carts")));
-    assert!(!ways[0].topic.matches(Some("bills")) && !ways[0].severity.matches(Some("low")));
-    assert_eq!(ways[0].tenant, [tenant.parse::<uuid::Uuid>().expect("a UUID")]);
-    assert_eq!(ways[0].overrides.on_dead, Some(OnDead::Continue));
-    assert_eq!(ways[0].overrides.timeout, Some(Duration::from_secs(7)));
-    // What the route's schedule does not say comes from the destination, and what that does not say from [retry].
-    let limit = |index: usize| ways[index].overrides.retry.as_ref().and_then(RetryPolicy::limit);
+    assert!(targets[0].topic.matches(Some("orders.new")) && targets[0].topic.matches(Some("carts")));
+    assert!(!targets[0].topic.matches(Some("bills")) && !targets[0].severity.matches(Some("low")));
+    assert_eq!(targets[0].tenant, [tenant.parse::<uuid::Uuid>().expect("a UUID")]);
+    assert_eq!(targets[0].overrides.on_dead, Some(OnDead::Continue));
+    assert_eq!(targets[0].overrides.timeout, Some(Duration::from_secs(7)));
+    // A route's schedule inherits from the destination, and that one from [retry].
+    let limit = |index: usize| {
+        targets[index]
+            .overrides
+            .retry
+            .as_ref()
+            .and_then(RetryPolicy::limit)
+    };
     assert_eq!((limit(0), limit(1)), (Some(9), Some(25)));
-    // The sink must not give up before the most patient route does.
+    // The sink's timeout is the longest one of its routes.
     let SinkConfig::Webhook(webhook) = &config.destinations[0].sink else {
         panic!("it is a webhook: {:?}", config.destinations[0].sink);
     };
@@ -597,21 +584,21 @@ fn a_route_may_want_one_of_many_and_lead_to_several_places() {
 }
 
 #[test]
-fn a_route_that_says_nothing_otherwise_changes_nothing() {
+fn a_route_without_overrides_changes_nothing() {
     let config = good(&with("[[route]]\nto = \"log\""));
     assert_eq!(
-        config.routes[0].ways[0].overrides,
+        config.routes[0].targets[0].overrides,
         pillarbox_dispatch::Overrides::default()
     );
 }
 
 #[test]
-fn what_a_destination_says_is_what_it_gets() {
+fn a_destinations_settings_are_applied() {
     let config = good(&with(
         "[[destination]]\nname = \"a\"\ntype = \"log\"\nrate = \"120/m\"\nburst = 5\non_dead = \"continue\"\n\
          pipelined = true\nfair_by = \"tenant\"\n\
          [[destination]]\nname = \"b\"\ntype = \"log\"\nrate = { per_second = 2.5 }\n\
-         [dispatch]\nunrouted = \"dead\"\nlanes = 8\nheartbeat = \"2s\"\nsweep_interval = \"3s\"\n",
+         [dispatch]\nunrouted = \"dead\"\nlane_ranges = 8\nheartbeat = \"2s\"\nsweep_interval = \"3s\"\n",
     ));
     let [a, b, _] = config.destinations.as_slice() else {
         panic!("three destinations: {config:?}");
@@ -640,42 +627,42 @@ fn several_databases_have_routes_of_their_own() {
          [[route]]\ndatabase = \"bank\"\nto = \"a\"\n[[route]]\nto = \"log\"",
     ));
     let routes = |name: &str| -> Vec<&str> {
-        let ways = config.routes_for(name);
-        ways.map(|way| way.destination.as_str()).collect()
+        let targets = config.routes_for(name);
+        targets.map(|target| target.destination.as_str()).collect()
     };
     assert_eq!(routes("shop"), ["log"]);
     assert_eq!(routes("bank"), ["a", "log"]);
 }
 
 #[test]
-fn every_mistake_about_several_databases_is_said_with_its_line() {
+fn every_error_about_several_databases_has_its_line() {
     let database = |keys: &str| with_two(&format!("[[database]]\n{keys}"));
     for (text, expected) in [
-        (database("url = \"c.db\""), "p.toml:7: the key `name` is missing"),
-        (database("name = \"c\""), "p.toml:7: the key `url` is missing"),
+        (database("url = \"c.db\""), "p.toml:7: missing key `name`"),
+        (database("name = \"c\""), "p.toml:7: missing key `url`"),
         (
             database("name = \"shop\"\nurl = \"c.db\""),
-            "p.toml:8: there are two databases named `shop`; names are unique",
+            "p.toml:8: duplicate database name `shop` (choose another)",
         ),
         (
             database("name = \"c\"\nurl = \"./bank.db\""),
-            "p.toml:9: the databases `bank` and `c` are the same outbox; remove one, or name another `schema`",
+            "p.toml:9: databases `bank` and `c` are the same outbox (remove one, or set another `schema`)",
         ),
         (
             database("name = \"a/b\"\nurl = \"c.db\""),
-            "p.toml:8: `name` must be letters, digits, `-` and `_`, such as \"billing\"",
+            "p.toml:8: `name` must consist of letters, digits, `-` and `_`, such as \"billing\"",
         ),
         (
             database("name = \"c\"\nurl = \"c.db\"\nmax_connections = 1"),
-            "p.toml:10: `max_connections` must be at least 2: one to claim, one to settle",
+            "p.toml:10: `max_connections` must be at least 2: one to claim and one to settle",
         ),
         (
             with_two("[[route]]\ndatabase = \"shpo\"\nto = \"log\""),
-            "p.toml:8: there is no database `shpo`; did you mean `shop`?",
+            "p.toml:8: unknown database `shpo` (did you mean `shop`?)",
         ),
         (
             with_two("[[route]]\ndatabase = \"bank\"\nto = \"log\""),
-            "p.toml:1: no route is for the database `shop`: each names another; add one, or remove `database` from one",
+            "p.toml:1: no route for database `shop`: every route names another (add one, or remove `database` from one)",
         ),
     ] {
         assert_eq!(wrong(&text), expected, "{text}");
@@ -696,18 +683,19 @@ fn two_schemas_of_one_database_are_two_outboxes() {
 }
 
 #[test]
-fn a_variable_for_one_database_is_refused_where_there_are_several() {
+fn a_variable_for_one_database_is_rejected_if_there_are_several() {
     let error = wrong_with(&with_two(""), &[("PILLARBOX_DATABASE_URL", "c.db")]);
     assert!(
         error.starts_with(
-            "environment variable PILLARBOX_DATABASE_URL: which of the databases should have this url?"
+            "environment variable PILLARBOX_DATABASE_URL: several databases are configured, and it is unclear which one \
+             this url is for"
         ),
         "{error}"
     );
 }
 
 #[test]
-fn a_template_with_an_unknown_name_is_refused_with_its_line() {
+fn a_template_with_an_unknown_name_is_rejected_with_its_line() {
     for (sink, keys) in [
         (
             "type = \"rabbitmq\"\nurl = \"amqp://h\"\nexchange = \"e\"",

@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them: `"20s"`, `"32MiB"`.
+//! The types of values: durations `"20s"`, attempts, lists of texts.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,12 +15,11 @@ pub(crate) struct Span(pub(crate) Duration);
 pub(crate) enum Attempts {
     /// At most this many, at least one.
     AtMost(u32),
-    /// For ever.
+    /// No limit.
     Unlimited,
 }
 
-/// One text or a list of texts. What is not written is no text at all; an empty list is refused, because nobody can
-/// tell whether it means everything or nothing.
+/// One text or a list of texts. An empty list is rejected, because it is unclear whether it means everything or nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Texts {
     /// Not written.
@@ -75,7 +74,7 @@ impl<'de> Deserialize<'de> for Texts {
                 }
                 if texts.is_empty() {
                     return Err(A::Error::custom(
-                        "the list is empty; write what is meant, or remove the key",
+                        "the list is empty (add a value, or remove the key)",
                     ));
                 }
                 Ok(Texts::Many(texts))
@@ -112,7 +111,7 @@ impl<'de> Deserialize<'de> for Attempts {
             type Value = Attempts;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of attempts from 1 on, or \"unlimited\"")
+                f.write_str("a number of attempts of at least 1, or \"unlimited\"")
             }
 
             fn visit_i64<E: Error>(self, attempts: i64) -> Result<Attempts, E> {

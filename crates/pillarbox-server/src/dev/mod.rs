@@ -1,22 +1,21 @@
-//! `pillarbox dev`: a shop that anybody can run, to see what an outbox does.
+//! `pillarbox dev`: a sample shop that shows what an outbox does.
 //!
-//! One process plays all the parts: a shop that commits orders together with their events, the
-//! dispatcher, a receiver that has its bad moments, and a narrator who says what is happening. Every
-//! part is the real thing; only the receiver's moods are made up:
+//! One process runs everything: a shop that commits orders with their events, the dispatcher, and a receiver that sometimes
+//! fails. Every attempt is printed. Only the receiver's failures are staged:
 //!
-//! | order ending in | what happens |
+//! | order ends in | what happens |
 //! |---|---|
-//! | 3 | the receiver is busy twice: retried, then delivered |
-//! | 4 | the card is declined: the order rolls back, and its event with it |
-//! | 5 | the receiver refuses the order for good: dead |
+//! | 3 | the receiver is busy twice: the event is retried, then delivered |
+//! | 4 | the card is declined: the order rolls back together with its event |
+//! | 5 | the receiver rejects the order: the event is dead |
 //! | anything else | delivered |
 //!
-//! **If we die here** the file stays where it is if it was named; a temporary one may be left behind.
+//! **If we die here** the file stays. A temporary file may be left behind.
 
-mod narrator;
 mod receiver;
+mod report;
+mod scenario;
 mod shop;
-mod stage;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,33 +29,33 @@ use pillarbox_store::Scope;
 use pillarbox_store::stores::sqlite::Sqlite;
 use tokio::sync::watch;
 
-use self::narrator::{Narrated, say};
 use self::receiver::Receiver;
+use self::report::{ReportingSink, print};
+use self::scenario::Scenario;
 use self::shop::Shop;
-use self::stage::Stage;
 use crate::config::Http;
 use crate::daemon;
 use crate::failure::Failure;
-use crate::http::{self, App, Phase, Running, Seat, Server};
+use crate::http::{self, App, DatabaseStatus, Phase, Running, Server};
 use crate::signals;
 
-/// Which topic goes where.
+/// Topics and their destinations.
 const ROUTES: [(&str, &str); 2] = [("orders", "receiver"), ("parcels", "log")];
 
-/// How to play.
+/// The options of `dev`.
 #[derive(Debug)]
 pub(crate) struct Options {
-    /// The shop's file; a temporary one if none.
+    /// The shop's file; None for a temporary one.
     pub(crate) file: Option<PathBuf>,
     /// Where the API listens.
     pub(crate) http: Http,
-    /// How many orders; no end if none.
+    /// The number of orders; None for no limit.
     pub(crate) orders: Option<u64>,
-    /// Exit after the last of them?
+    /// Exit after the last order?
     pub(crate) exit_when_done: bool,
 }
 
-/// Plays until a signal comes, or until the orders are done.
+/// Runs until a signal arrives or the orders are done.
 #[expect(clippy::disallowed_methods, reason = "the task of the dispatcher")]
 pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     let shutdown = signals::shutdown()?;
@@ -77,44 +76,44 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     };
     let (_phase, seen) = watch::channel(Phase::Running(running));
     let app = App {
-        seats: vec![Seat {
+        databases: vec![DatabaseStatus {
             database: "shop".to_owned(),
             phase: seen,
         }],
         shutdown: shutdown.clone(),
     };
     let server = Server::start(listener, app)?;
-    say(&format!("listening on http://{}", server.address()));
-    say(&format!(
+    print(&format!("listening on http://{}", server.address()));
+    print(&format!(
         "the shop and its outbox are in {}\n",
         file.path.display()
     ));
 
     let dispatching = tokio::spawn(dispatcher.run(shutdown.clone()));
-    let stage = Stage {
+    let scenario = Scenario {
         shop: Shop::open(&file.path.to_string_lossy(), wake).await?,
         operate: Arc::new(store),
         file: file.path.display().to_string(),
         address: server.address(),
     };
-    let played = stage
-        .play(options.orders, options.exit_when_done, &shutdown)
+    let played = scenario
+        .run(options.orders, options.exit_when_done, &shutdown)
         .await;
     shutdown.cancel();
     let done = dispatching
         .await
-        .map_err(|error| Failure::failed(format!("the dispatcher ended: {error}")))?;
+        .map_err(|error| Failure::failed(format!("dispatcher failed: {error}")))?;
     server.stop().await;
     receiver.stop().await;
     played?;
-    say(&format!(
+    print(&format!(
         "\nstopped: {} delivered, {} retried, {} dead",
         done.delivered, done.retried, done.dead
     ));
     Ok(())
 }
 
-/// The shop's file, and the folder that goes away with us if it was ours.
+/// The shop's file, and its temporary folder, which is removed at the end.
 struct File {
     path: PathBuf,
     _folder: Option<tempfile::TempDir>,
@@ -130,7 +129,7 @@ impl File {
             .tempdir()
             .map_err(|error| {
                 Failure::failed(format!(
-                    "no temporary folder can be made: {error}; give --file PATH"
+                    "cannot create a temporary folder: {error} (use --file PATH)"
                 ))
             })?;
         Ok(Self {
@@ -140,8 +139,7 @@ impl File {
     }
 }
 
-/// Orders go to the receiver, parcels to the log. Waits are exact, so that the narrator can
-/// foretell them.
+/// Orders go to the receiver, parcels to the log. Without jitter, so that the printed waits are exact.
 async fn dispatcher(store: &Sqlite, receiver: &Receiver, wake: Wake) -> Result<Dispatcher, Failure> {
     let retry = RetryPolicy::exponential(Duration::from_millis(600), Duration::from_secs(10))
         .jitter(Jitter::None)
@@ -158,7 +156,7 @@ async fn dispatcher(store: &Sqlite, receiver: &Receiver, wake: Wake) -> Result<D
             .map_err(|error| Failure::failed(error.to_string()))?;
         builder = builder.destination(Destination {
             name: name.to_owned(),
-            sink: Arc::new(Narrated::new(name, sink, retry.clone())),
+            sink: Arc::new(ReportingSink::new(name, sink, retry.clone())),
             policy: Policy {
                 retry: retry.clone(),
                 timeout: Settings::default().timeout,
@@ -176,5 +174,5 @@ async fn dispatcher(store: &Sqlite, receiver: &Receiver, wake: Wake) -> Result<D
             ..Route::to(destination)
         });
     }
-    builder.build().map_err(daemon::refused)
+    builder.build().map_err(daemon::invalid_settings)
 }

@@ -1,4 +1,4 @@
-//! Somebody else's service, with its bad moments. A plain HTTP server on a port of its own.
+//! The receiving service: a plain HTTP server on its own port that sometimes fails.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,10 +14,10 @@ use tokio::task::JoinHandle;
 
 use crate::failure::Failure;
 
-/// How often the receiver is too busy for an order that ends in 3.
+/// How often the receiver is busy for an order that ends in 3.
 const BUSY: u32 = 2;
 
-/// How often each order was brought.
+/// How often each order was received.
 type Seen = Arc<Mutex<HashMap<u64, u32>>>;
 
 #[derive(Debug, Deserialize)]
@@ -34,7 +34,7 @@ pub(super) struct Receiver {
 impl Receiver {
     #[expect(clippy::disallowed_methods, reason = "the task of the sample receiver")]
     pub(super) async fn start() -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| Failure::failed(format!("the receiver cannot listen: {error}"));
+        let failed = |error: std::io::Error| Failure::failed(format!("receiver cannot listen: {error}"));
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let router = Router::new()
@@ -48,7 +48,7 @@ impl Receiver {
         format!("http://{}/orders", self.address)
     }
 
-    /// Nothing is on its way to it any more; what it has seen goes with it.
+    /// Stops it. The dispatcher has stopped before, so no request is in flight.
     pub(super) async fn stop(self) {
         self.task.abort();
         self.task.await.ok();

@@ -1,5 +1,5 @@
-//! The shop: an application as any other. It commits an order and its events in one transaction, and that
-//! is all it does about delivery.
+//! The shop: a plain application. It commits an order and its events in one transaction and leaves the delivery to the
+//! dispatcher.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ use pillarbox_store::stores::sqlite;
 use serde_json::json;
 use sqlx::SqlitePool;
 
-use super::narrator::say;
+use super::report::print;
 use crate::database::producer;
 use crate::failure::Failure;
 
@@ -21,7 +21,7 @@ const ITEMS: [(&str, u32); 4] = [
     ("a grinder", 8900),
 ];
 
-/// The shop: its connections to its own database, and its counter.
+/// The shop's database and its order counter.
 pub(super) struct Shop {
     orders: SqlitePool,
     outbox: Outbox,
@@ -30,7 +30,7 @@ pub(super) struct Shop {
 }
 
 impl Shop {
-    /// Opens the shop, and goes on counting where it stopped.
+    /// Opens the shop and continues with the next order number.
     pub(super) async fn open(path: &str, wake: Wake) -> Result<Self, Failure> {
         let orders = producer(path, &sqlite::Options::default())?;
         let mut transaction = sqlite::begin(&orders).await?;
@@ -51,7 +51,7 @@ impl Shop {
         })
     }
 
-    /// Takes one order: the business change and what is to be told of it, both or neither.
+    /// Takes one order: commits the order and its events, or neither.
     pub(super) async fn take_order(&self) -> Result<(), Failure> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (item, cents) = ITEMS[number as usize % ITEMS.len()];
@@ -67,19 +67,19 @@ impl Shop {
         self.outbox.enqueue_all(&mut transaction, &events).await?;
         if number % 10 == 4 {
             transaction.rollback().await.map_err(failed)?;
-            say(&format!(
-                "order {number} rolled back: the card was declined; its event is gone with it"
+            print(&format!(
+                "order {number} rolled back: card declined; its event was rolled back too"
             ));
             return Ok(());
         }
         transaction.commit().await.map_err(failed)?;
-        say(&format!("order {number} committed: {item}"));
-        self.wake.ring(); // after the commit: before it there is nothing to see
+        print(&format!("order {number} committed: {item}"));
+        self.wake.ring(); // after the commit, when the events are visible
         Ok(())
     }
 }
 
-/// Every order is told to the receiver, every third one also to the log.
+/// Every order has an event for the receiver, every third one also for the log.
 fn events(number: u32, item: &str, cents: u32) -> Result<Vec<Event>, Failure> {
     let about = |topic: &str, kind: &str| {
         Event::new("shop", topic)

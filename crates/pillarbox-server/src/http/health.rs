@@ -1,6 +1,6 @@
-//! Is the process alive (`/healthz`), and should anybody count on it (`/readyz`)?
+//! Liveness (`/healthz`) and readiness (`/readyz`).
 //!
-//! A daemon that waits for its database is alive and not ready: restarting it would help nobody.
+//! A daemon that waits for its database is alive but not ready: a restart would not help.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::problem::Problem;
-use super::{App, Seat};
+use super::{App, DatabaseStatus};
 
-/// An answer that takes longer is no answer to whoever decides about restarts.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the database may take to answer a readiness probe.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) fn router() -> Router<App> {
     Router::new()
@@ -31,26 +31,26 @@ async fn ready(State(app): State<App>) -> Result<Json<Value>, Problem> {
     if app.shutdown.is_cancelled() {
         return Err(Problem::unavailable("shutting down"));
     }
-    let answers = join_all(app.seats.iter().map(is_ready)).await;
+    let answers = join_all(app.databases.iter().map(is_ready)).await;
     let mut workers = serde_json::Map::new();
-    for (seat, answer) in app.seats.iter().zip(answers) {
-        let worker = answer.map_err(|problem| match app.seats.len() {
+    for (status, answer) in app.databases.iter().zip(answers) {
+        let worker = answer.map_err(|problem| match app.databases.len() {
             1 => problem,
-            _ => problem.about(&seat.database),
+            _ => problem.for_database(&status.database),
         })?;
-        workers.insert(seat.database.clone(), json!(worker));
+        workers.insert(status.database.clone(), json!(worker));
     }
     Ok(Json(json!({ "status": "ready", "workers": workers })))
 }
 
-/// The worker that serves this database, if it does and the database answers.
-async fn is_ready(seat: &Seat) -> Result<Uuid, Problem> {
-    let running = seat.running()?;
-    match tokio::time::timeout(PATIENCE, running.store.check()).await {
+/// The worker of this database, if it runs and the database answers.
+async fn is_ready(status: &DatabaseStatus) -> Result<Uuid, Problem> {
+    let running = status.running()?;
+    match tokio::time::timeout(CHECK_TIMEOUT, running.store.check()).await {
         Ok(answer) => answer?,
         Err(_) => {
             return Err(Problem::unavailable(format!(
-                "the database did not answer within {PATIENCE:?}"
+                "database unavailable: no answer within {CHECK_TIMEOUT:?}"
             )));
         }
     }

@@ -1,8 +1,8 @@
-//! The HTTP side: is the process alive, is it ready, how many events are where. One file per resource.
+//! The HTTP API: liveness, readiness, statistics. One file per resource.
 //!
-//! There is no authentication yet, so it listens on this machine only unless told otherwise.
+//! It has no authentication yet, so by default it listens on the loopback address only.
 //!
-//! **If we die here** deliveries are not concerned: nothing is changed through HTTP.
+//! **If we die here** deliveries are not affected: HTTP changes nothing.
 
 mod health;
 mod problem;
@@ -26,63 +26,67 @@ use self::problem::Problem;
 use crate::config::{Http, list};
 use crate::failure::Failure;
 
-/// How long a request may still take when everything else has stopped.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// How long open requests may take after everything else has stopped.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the handlers look at.
+/// The state of the handlers.
 #[derive(Clone)]
 pub(crate) struct App {
-    /// One for each database, at least one.
-    pub(crate) seats: Vec<Seat>,
-    /// Cancelled when the daemon is to stop.
+    /// One for each served database, at least one.
+    pub(crate) databases: Vec<DatabaseStatus>,
+    /// Cancelled when the daemon stops.
     pub(crate) shutdown: CancellationToken,
 }
 
-/// One database, and how far its dispatcher is.
+/// The status of one served database.
 #[derive(Clone)]
-pub(crate) struct Seat {
+pub(crate) struct DatabaseStatus {
     pub(crate) database: String,
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
-/// How far a dispatcher is.
+/// The phase of a dispatcher.
 #[derive(Clone)]
 pub(crate) enum Phase {
-    /// Not there yet, and why.
+    /// Not running yet, and why.
     Starting(String),
-    /// Serving.
+    /// Running.
     Running(Running),
 }
 
-/// What there is to ask once the dispatcher runs.
+/// A running dispatcher.
 #[derive(Clone)]
 pub(crate) struct Running {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) operate: Arc<dyn Operate>,
     pub(crate) scope: Scope,
-    /// The names of those that are configured.
+    /// The names of the configured destinations.
     pub(crate) destinations: Vec<String>,
     pub(crate) worker: Uuid,
     pub(crate) counters: Arc<Counters>,
 }
 
 impl App {
-    /// The database that is asked for, or the only one; `None` for all of several.
-    fn seat(&self, name: Option<&str>) -> Result<Option<&Seat>, Problem> {
+    /// The named database, or the only one; `None` if there are several and none is named.
+    fn database(&self, name: Option<&str>) -> Result<Option<&DatabaseStatus>, Problem> {
         let Some(name) = name else {
-            return Ok(self.seats.first().filter(|_| self.seats.len() == 1));
+            return Ok(self.databases.first().filter(|_| self.databases.len() == 1));
         };
-        let found = self.seats.iter().find(|seat| seat.database == name);
+        let found = self.databases.iter().find(|status| status.database == name);
         found.map(Some).ok_or_else(|| {
-            let names: Vec<&str> = self.seats.iter().map(|seat| seat.database.as_str()).collect();
-            let detail = format!("there is no database `{name}`; there is {}", list(&names));
+            let names: Vec<&str> = self
+                .databases
+                .iter()
+                .map(|status| status.database.as_str())
+                .collect();
+            let detail = format!("unknown database `{name}` (served: {})", list(&names));
             Problem::new(StatusCode::NOT_FOUND, detail)
         })
     }
 }
 
-impl Seat {
-    /// What runs, or why nothing does yet.
+impl DatabaseStatus {
+    /// The running dispatcher, or why it does not run yet.
     fn running(&self) -> Result<Running, Problem> {
         match &*self.phase.borrow() {
             Phase::Running(running) => Ok(running.clone()),
@@ -91,7 +95,7 @@ impl Seat {
     }
 }
 
-/// All resources. Whatever is not there is told so as problem+json too.
+/// All resources. Unknown paths are answered with problem+json too.
 fn router(app: App) -> Router {
     Router::new()
         .merge(health::router())
@@ -101,22 +105,22 @@ fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// The listening socket, before anything is served.
+/// Opens the listening socket.
 pub(crate) async fn bind(http: &Http) -> Result<TcpListener, Failure> {
     http.check().map_err(Failure::usage)?;
     TcpListener::bind(http.listen).await.map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::AddrInUse => {
-                "; something else listens there: choose another port with --listen"
+                " (another process listens there: choose another port with --listen)"
             }
-            std::io::ErrorKind::PermissionDenied => "; choose a port above 1023 with --listen",
+            std::io::ErrorKind::PermissionDenied => " (choose a port above 1023 with --listen)",
             _ => "",
         };
         Failure::failed(format!("cannot listen on {}: {error}{hint}", http.listen))
     })
 }
 
-/// The server, and the task that it runs in.
+/// The server and its task.
 pub(crate) struct Server {
     task: JoinHandle<std::io::Result<()>>,
     stop: CancellationToken,
@@ -124,12 +128,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts to serve.
+    /// Starts serving.
     #[expect(clippy::disallowed_methods, reason = "the task of the HTTP server")]
     pub(crate) fn start(listener: TcpListener, app: App) -> Result<Self, Failure> {
-        let address = listener
-            .local_addr()
-            .map_err(|error| Failure::failed(format!("the listening socket has no address: {error}")))?;
+        let address = listener.local_addr().map_err(|error| {
+            Failure::failed(format!(
+                "cannot read the address of the listening socket: {error}"
+            ))
+        })?;
         let stop = CancellationToken::new();
         let server =
             axum::serve(listener, router(app)).with_graceful_shutdown(stop.clone().cancelled_owned());
@@ -137,18 +143,18 @@ impl Server {
         Ok(Self { task, stop, address })
     }
 
-    /// Where it listens; the port that was chosen, if none was asked for.
+    /// Where it listens, with the actual port if port 0 was configured.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops. A connection that somebody keeps open does not hold the exit up.
+    /// Stops. Open connections do not delay the exit.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
-        match tokio::time::timeout(GOODBYE, &mut self.task).await {
+        match tokio::time::timeout(CLOSE_TIMEOUT, &mut self.task).await {
             Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) => tracing::warn!(%error, "the HTTP server ended with an error"),
-            Ok(Err(error)) => tracing::warn!(%error, "the HTTP server panicked"),
+            Ok(Ok(Err(error))) => tracing::warn!(%error, "HTTP server failed"),
+            Ok(Err(error)) => tracing::warn!(%error, "HTTP server panicked"),
             Err(_) => self.task.abort(),
         }
     }

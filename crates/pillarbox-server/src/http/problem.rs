@@ -1,4 +1,4 @@
-//! Errors as RFC 9457 has them: `application/problem+json`.
+//! Errors in the format of RFC 9457: `application/problem+json`.
 
 use axum::Json;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use pillarbox::StoreError;
 use serde_json::json;
 
-/// What a caller is told when it does not get what it asked for.
+/// An error answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
     status: StatusCode,
@@ -25,12 +25,12 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
-    /// The same, with the name of the database that it is about.
-    pub(super) fn about(self, database: &str) -> Self {
+    /// The same with the name of the database.
+    pub(super) fn for_database(self, database: &str) -> Self {
         Self::new(self.status, format!("database `{database}`: {}", self.detail))
     }
 
-    /// What is wrong.
+    /// The error text.
     pub(super) fn detail(&self) -> &str {
         &self.detail
     }
@@ -59,7 +59,7 @@ impl IntoResponse for Problem {
 
 pub(super) async fn not_found(uri: Uri) -> Problem {
     let detail = format!(
-        "there is nothing at {}; try /healthz, /readyz or /api/v1/stats",
+        "not found: {} (try /healthz, /readyz or /api/v1/stats)",
         uri.path()
     );
     Problem::new(StatusCode::NOT_FOUND, detail)
@@ -68,6 +68,6 @@ pub(super) async fn not_found(uri: Uri) -> Problem {
 pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        format!("{} does not answer to {method}", uri.path()),
+        format!("method {method} is not allowed for {}", uri.path()),
     )
 }

@@ -1,6 +1,6 @@
-//! How many events are where (`/api/v1/stats`), who works on them, and what this worker has done.
+//! Statistics (`/api/v1/stats`): events by status, workers, destinations, and this worker's counters.
 //!
-//! With several databases the answer is a list with one entry each; `?database=NAME` asks for one of them.
+//! With several databases the answer lists each of them; `?database=NAME` selects one.
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -15,29 +15,29 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::problem::Problem;
-use super::{App, Seat};
+use super::{App, DatabaseStatus};
 use crate::destinations::{self, Listed};
 
 pub(super) fn router() -> Router<App> {
     Router::new().route("/api/v1/stats", get(stats))
 }
 
-/// What may be asked for.
+/// The query parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct Parameters {
     database: Option<String>,
 }
 
-/// The table's counts, its destinations, and the workers.
+/// The statistics of one database.
 #[derive(Debug, Serialize)]
 struct Answer {
     database: String,
     #[serde(flatten)]
     stats: Stats,
-    /// This process's own.
+    /// The worker of this process.
     worker: Worker,
-    /// All that were heard of in the last day.
+    /// All workers with a heartbeat in the last day.
     workers: Vec<WorkerRecord>,
     destinations: Vec<Listed>,
     /// The adopted tables.
@@ -54,30 +54,31 @@ struct Worker {
 
 async fn stats(
     State(app): State<App>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    parameters: Result<Query<Parameters>, QueryRejection>,
 ) -> Result<Json<Value>, Problem> {
-    let Query(asked) = asked.map_err(|refused| Problem::new(StatusCode::BAD_REQUEST, refused.body_text()))?;
-    if let Some(seat) = app.seat(asked.database.as_deref())? {
-        return Ok(Json(json!(of_one(seat).await?)));
+    let Query(parameters) =
+        parameters.map_err(|rejected| Problem::new(StatusCode::BAD_REQUEST, rejected.body_text()))?;
+    if let Some(status) = app.database(parameters.database.as_deref())? {
+        return Ok(Json(json!(of_one(status).await?)));
     }
-    let answers = join_all(app.seats.iter().map(of_one)).await;
+    let answers = join_all(app.databases.iter().map(of_one)).await;
     let databases: Vec<Value> = app
-        .seats
+        .databases
         .iter()
         .zip(answers)
-        .map(|(seat, answer)| match answer {
+        .map(|(status, answer)| match answer {
             Ok(answer) => json!(answer),
-            Err(problem) => json!({ "database": seat.database, "unavailable": problem.detail() }),
+            Err(problem) => json!({ "database": status.database, "unavailable": problem.detail() }),
         })
         .collect();
     Ok(Json(json!({ "databases": databases })))
 }
 
-async fn of_one(seat: &Seat) -> Result<Answer, Problem> {
-    let running = seat.running()?;
+async fn of_one(status: &DatabaseStatus) -> Result<Answer, Problem> {
+    let running = status.running()?;
     let operate = &running.operate;
     Ok(Answer {
-        database: seat.database.clone(),
+        database: status.database.clone(),
         stats: operate.stats(&running.scope).await?,
         worker: Worker {
             id: running.worker,

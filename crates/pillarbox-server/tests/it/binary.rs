@@ -133,9 +133,10 @@ impl Daemon {
 
     /// Where it listens, as it says itself.
     pub(crate) fn address(&self) -> String {
-        self.wait_for("listening on http://");
+        self.wait_for("listening");
         let said = self.said();
-        let rest = said.split("listening on http://").nth(1).expect("just seen");
+        let (_, rest) = said.split_once("listening").expect("just seen");
+        let (_, rest) = rest.split_once("http://").expect("an address");
         rest.chars()
             .take_while(|c| c.is_ascii_digit() || ".:".contains(*c))
             .collect()

@@ -1,5 +1,8 @@
 //! Help, version, init, migrate --print: what needs no database.
 
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
 use crate::binary::run;
 
 #[test]
@@ -54,6 +57,34 @@ fn wrong_usage_exits_with_2() {
 }
 
 #[test]
+fn an_unreachable_database_is_reported_with_its_cause_within_seconds() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nothing listens on port 1.
+    let started = Instant::now();
+    let url = "postgres://u:hunter2@127.0.0.1:1/d";
+    let error = run(folder.path(), &["stats", "--database", url]).failed(1);
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "2 s, and a slow machine"
+    );
+    assert!(error.contains("connection refused (127.0.0.1:1)"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let url = format!("postgres://u:hunter2@{address}/d");
+    let error = run(folder.path(), &["stats", "--database", &url]).failed(1);
+    assert!(
+        error.contains(&format!("no answer within 10s ({address})")),
+        "{error}"
+    );
+
+    let url = "postgres://u:hunter2@no-such-host.invalid/d";
+    let error = run(folder.path(), &["stats", "--database", url]).failed(1);
+    assert!(error.contains("(no-such-host.invalid:5432)"), "{error}");
+}
+
+#[test]
 fn a_command_without_a_database_says_how_to_name_one() {
     let folder = tempfile::tempdir().unwrap();
     let error = run(folder.path(), &["stats"]).failed(2);
@@ -72,13 +103,13 @@ fn init_writes_a_configuration_that_is_good_and_overwrites_nothing() {
             .contains("wrote pillarbox.toml")
     );
     let checked = run(folder.path(), &["config", "check"]).good();
-    assert_eq!(checked, "pillarbox.toml: good; 1 destination, 0 routes\n");
+    assert_eq!(checked, "pillarbox.toml: ok; 1 destination, 0 routes\n");
 
     let file = folder.path().join("pillarbox.toml");
     std::fs::write(&file, "# mine").unwrap();
     let error = run(folder.path(), &["init"]).failed(1);
     assert!(
-        error.contains("pillarbox.toml exists") && error.contains("--force"),
+        error.contains("cannot write pillarbox.toml: it exists") && error.contains("--force"),
         "{error}"
     );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "# mine");

@@ -68,7 +68,7 @@ fn a_pause_of_nothing_is_refused(new: fn(&str) -> Place) {
     place.run(&["migrate"]).good();
     let error = place.run(&["destinations", "pause", "partnr"]).failed(1);
     assert!(
-        error.contains("there is no destination `partnr`; did you mean `partner`?"),
+        error.contains("unknown destination `partnr` (did you mean `partner`?)"),
         "{error}"
     );
     place.run(&["destinations", "pause", "unrouted"]).failed(2);
@@ -81,7 +81,7 @@ fn a_pause_of_nothing_is_refused(new: fn(&str) -> Place) {
         (&true.into(), &serde_json::Value::Null)
     );
     let paused = place.json(&["destinations", "pause", "partner"]);
-    assert_eq!(paused[0]["reason"], "paused by a person");
+    assert_eq!(paused[0]["reason"], "paused by an operator");
     assert_eq!(
         place.json(&["destinations", "resume", "partner"])[0]["resumed"],
         "partner"

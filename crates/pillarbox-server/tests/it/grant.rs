@@ -18,7 +18,7 @@ fn a_role_that_was_created_may_enqueue_at_once() {
     let role = role();
     let said = place.run(&["grant", "producer", &role, "--create"]).good();
     assert!(
-        said.contains(&format!("{role}: created, and may do what a producer does")),
+        said.contains(&format!("{role}: created, granted the duty producer")),
         "{said}"
     );
     place.sql(&format!(

@@ -172,3 +172,16 @@ fn a_migration_that_has_to_wait_says_so_and_goes_on() {
         migration.printed()
     );
 }
+
+#[test]
+fn a_missing_database_is_named() {
+    let place = Place::postgres(LOG);
+    let url = url();
+    let (server, _) = url.rsplit_once('/').expect("a URL with a database");
+    let url = format!("{server}/no_such_database");
+    let error = place.run(&["stats", "--database", &url]).failed(1);
+    assert!(
+        error.contains("database \"no_such_database\" does not exist (3D000)"),
+        "{error}"
+    );
+}

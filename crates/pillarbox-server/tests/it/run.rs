@@ -70,7 +70,7 @@ fn a_daemon_without_its_database_is_alive_and_not_ready() {
     let config = format!("database.url = \"postgres://u:hunter2@127.0.0.1:1/d\"\n{LOG}");
     let daemon = daemon(folder.path(), &config, &[]);
     assert_eq!(daemon.get("/healthz").status, 200);
-    daemon.wait_for("waiting for the database");
+    daemon.wait_for("database unavailable; retrying");
     eventually("it says why", || {
         let answer = daemon.get("/readyz");
         let problem: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
@@ -83,7 +83,7 @@ fn a_daemon_without_its_database_is_alive_and_not_ready() {
             "{answer:?}"
         );
         let detail = problem["detail"].as_str().unwrap().to_owned();
-        if detail.starts_with("the database is unavailable") {
+        if detail == "database unavailable: connection refused (127.0.0.1:1)" {
             Ok(())
         } else {
             Err(detail)
@@ -92,9 +92,13 @@ fn a_daemon_without_its_database_is_alive_and_not_ready() {
     assert_eq!(daemon.get("/api/v1/stats").status, 503);
     let said = daemon.stop();
     assert_eq!(
-        said.matches("waiting for the database").count(),
+        said.matches("database unavailable; retrying").count(),
         1,
         "said once: {said}"
+    );
+    assert!(
+        said.contains("connection refused (127.0.0.1:1)"),
+        "the root cause: {said}"
     );
     assert!(!said.contains("hunter2"), "{said}");
 }
@@ -139,7 +143,7 @@ fn a_second_signal_exits_at_once() {
         _ => Ok(()),
     });
     daemon.signal("INT");
-    daemon.wait_for("stopping: finishing what is in flight");
+    daemon.wait_for("shutting down, finishing events in flight");
     assert_eq!(
         daemon.get("/readyz").status,
         503,

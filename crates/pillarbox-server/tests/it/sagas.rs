@@ -131,7 +131,7 @@ fn sagas_are_listed_by_status_and_name_page_by_page(new: fn(&str) -> Place) {
         "{table}"
     );
     assert!(
-        table.contains(&format!("(there may be more: --before {last})")),
+        table.contains(&format!("(there may be more: use --before {last})")),
         "{table}"
     );
     assert_eq!(ids(&place.json(&["sagas", "ls", "--before", &last])), ["1"]);
@@ -158,7 +158,7 @@ fn a_saga_is_shown_with_what_it_knows_and_its_log(new: fn(&str) -> Place) {
         (&7.into(), &"sent".into())
     );
     let error = place.run(&["sagas", "show", "2"]).failed(1);
-    assert!(error.contains("there is no saga with the id `2`"), "{error}");
+    assert!(error.contains("no saga has the id `2`"), "{error}");
 }
 
 fn a_saga_is_asked_by_a_message_to_itself_and_does_it(new: fn(&str) -> Place) {
@@ -166,7 +166,7 @@ fn a_saga_is_asked_by_a_message_to_itself_and_does_it(new: fn(&str) -> Place) {
     start(&place, "order", "1");
     let said = place.run(&["sagas", "resume", "1"]).good();
     assert!(
-        said.starts_with("order 1: asked to resume by the event "),
+        said.starts_with("order 1: requested to resume by event "),
         "{said}"
     );
     assert_eq!(
@@ -188,7 +188,7 @@ fn a_saga_is_asked_by_a_message_to_itself_and_does_it(new: fn(&str) -> Place) {
         Handled::Moved(Status::Compensating)
     );
     let shown = place.run(&["sagas", "show", "1"]).good();
-    assert!(shown.contains("to be undone    payment"), "{shown}");
+    assert!(shown.contains("to undo         payment"), "{shown}");
     assert_eq!(
         consume(&place, "Refund", Some(Answer::Done)),
         Handled::Moved(Status::Compensated)
@@ -200,15 +200,12 @@ fn an_id_that_two_kinds_have_needs_a_name(new: fn(&str) -> Place) {
     start(&place, "order", "1");
     start(&place, "refund", "1");
     let error = place.run(&["sagas", "compensate", "1"]).failed(2);
-    assert!(error.contains("give --name: refund, order"), "{error}");
+    assert!(error.contains("choose one with --name: refund, order"), "{error}");
     place
         .run(&["sagas", "compensate", "1", "--name", "refund"])
         .good();
     let error = place.run(&["sagas", "show", "1", "--name", "return"]).failed(1);
-    assert!(
-        error.contains("there is no saga of the name `return` with the id `1`"),
-        "{error}"
-    );
+    assert!(error.contains("no saga `return` has the id `1`"), "{error}");
 }
 
 fn what_cannot_be_asked_says_why(new: fn(&str) -> Place) {
@@ -222,5 +219,5 @@ fn what_cannot_be_asked_says_why(new: fn(&str) -> Place) {
         Handled::Moved(Status::Compensated)
     );
     let error = place.run(&["sagas", "resume", "1"]).failed(1);
-    assert!(error.contains("the saga order 1 is compensated"), "{error}");
+    assert!(error.contains("saga order 1 is compensated"), "{error}");
 }

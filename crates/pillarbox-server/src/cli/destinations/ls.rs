@@ -4,7 +4,7 @@ use clap::Args;
 use pillarbox_store::Scope;
 use time::format_description::well_known::Rfc3339;
 
-use super::super::target::{self, Target};
+use super::super::database_args::{self, DatabaseArgs};
 use crate::destinations::{self, Listed};
 use crate::failure::Failure;
 use crate::output;
@@ -18,7 +18,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Ls {
-    /// Count only this namespace; may be given again
+    /// Count only this namespace (repeatable)
     #[arg(long, value_name = "NAME")]
     namespace: Vec<String>,
 
@@ -27,13 +27,13 @@ pub(crate) struct Ls {
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
 impl Ls {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let found = self.target.find()?;
-        let database = target::open(&found.database).await?;
+        let found = self.database.find()?;
+        let database = database_args::open(&found.database).await?;
         let records = database
             .operate()
             .destinations(&Scope::of(self.namespace))

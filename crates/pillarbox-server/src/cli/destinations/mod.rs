@@ -1,4 +1,4 @@
-//! `pillarbox destinations`: who gets anything at all. One file per verb.
+//! `pillarbox destinations`. One file per verb.
 
 mod ls;
 mod pause;
@@ -8,14 +8,14 @@ use clap::Subcommand;
 
 use crate::failure::Failure;
 
-/// Looks at destinations, pauses and resumes them.
+/// Lists, pauses and resumes destinations.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Destinations {
-    /// List destinations: those that are configured, paused, or that events wait for
+    /// List destinations that are configured, paused or have events
     Ls(ls::Ls),
-    /// Send nothing to a destination until it is resumed; holds for all workers and survives restarts
+    /// Pause a destination for all workers until it is resumed
     Pause(pause::Pause),
-    /// Send again
+    /// Resume a paused or disabled destination
     Resume(resume::Resume),
 }
 

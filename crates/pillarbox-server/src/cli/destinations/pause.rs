@@ -4,16 +4,17 @@ use clap::Args;
 use pillarbox_store::store::UNROUTED;
 use pillarbox_store::{Operate, Scope};
 
-use super::super::target::{self, Target};
+use super::super::database_args::{self, DatabaseArgs};
 use crate::config;
 use crate::failure::Failure;
 use crate::output;
 
-/// Why, if nobody says.
-const REASON: &str = "paused by a person";
+/// The default reason.
+const REASON: &str = "paused by an operator";
 
 const EXAMPLES: &str = "\
-What is under way is finished; nothing more is claimed. Events wait without using up attempts.
+Attempts in flight finish, and no more events are claimed. Waiting events use no attempts.
+The pause survives restarts.
 
 Examples:
   pillarbox destinations pause partner --reason 'they migrate until noon'
@@ -23,30 +24,30 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Pause {
-    /// The destination's name
+    /// Name the destination
     name: String,
 
-    /// Why, for whoever looks
+    /// Record a reason, which `destinations ls` shows
     #[arg(long, default_value = REASON)]
     reason: String,
 
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
 impl Pause {
     pub(super) async fn run(self) -> Result<(), Failure> {
         if self.name == UNROUTED {
             return Err(Failure::usage(format!(
-                "`{UNROUTED}` is no destination: what waits there is sent nowhere anyway"
+                "cannot pause `{UNROUTED}`: it is not a destination, and its events are not sent"
             )));
         }
-        let found = self.target.find()?;
-        let database = target::open(&found.database).await?;
+        let found = self.database.find()?;
+        let database = database_args::open(&found.database).await?;
         let operate = database.operate();
         if let Some(configured) = &found.destinations {
             self.check_name(configured, operate.as_ref()).await?;
@@ -58,7 +59,7 @@ impl Pause {
         output::line(&output::escape(&format!("{} paused: {}", self.name, self.reason)))
     }
 
-    /// A misspelt name would pause nothing, and nobody would notice.
+    /// Rejects an unknown name: a misspelt one would pause nothing.
     async fn check_name(&self, configured: &[String], operate: &dyn Operate) -> Result<(), Failure> {
         if configured.contains(&self.name) {
             return Ok(());
@@ -73,7 +74,7 @@ impl Pause {
             None => "`destinations ls` lists them".to_owned(),
         };
         Err(Failure::failed(format!(
-            "there is no destination `{}`; {hint}",
+            "unknown destination `{}` ({hint})",
             self.name
         )))
     }

@@ -2,30 +2,30 @@
 
 use clap::Args;
 
-use super::super::target::Target;
+use super::super::database_args::DatabaseArgs;
 use crate::failure::Failure;
 use crate::output;
 
-/// Ends a pause, whoever began it: a person, or a destination that asked not to be called again.
+/// Resumes a destination that an operator paused or that was disabled by its own answer.
 #[derive(Debug, Args)]
 pub(crate) struct Resume {
-    /// The destination's name
+    /// Name the destination
     name: String,
 
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
 impl Resume {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let database = self.target.open().await?;
+        let database = self.database.open().await?;
         if !database.operate().resume(&self.name).await? {
             return Err(Failure::failed(format!(
-                "`{}` is not paused; `destinations ls` lists what is",
+                "destination `{}` is not paused (`destinations ls` shows paused ones)",
                 self.name
             )));
         }

@@ -5,12 +5,12 @@ use std::io::{IsTerminal, Write};
 use clap::Args;
 use uuid::Uuid;
 
-use super::super::target::Target;
+use super::super::database_args::DatabaseArgs;
 use super::report;
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
-What is deleted is never delivered, and nobody can bring it back.
+A deleted event is never delivered and cannot be restored.
 
 Examples:
   pillarbox events delete 0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55 --yes";
@@ -19,20 +19,20 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Delete {
-    /// The events' ids
+    /// Name the events' ids
     #[arg(required = true)]
     ids: Vec<Uuid>,
 
-    /// Do not ask
+    /// Delete without asking
     #[arg(long)]
     yes: bool,
 
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
 impl Delete {
@@ -40,23 +40,23 @@ impl Delete {
         if !self.yes {
             confirm(self.ids.len())?;
         }
-        let database = self.target.open().await?;
+        let database = self.database.open().await?;
         let changed = database.operate().delete(&self.ids).await?;
         report(
             "deleted",
             &self.ids,
             &changed,
-            "not there, or in a worker's hands",
+            "not found, or in flight",
             self.json,
         )
     }
 }
 
-/// Asks the person at the terminal. Where there is none, nobody can have meant it.
+/// Asks for confirmation. Without a terminal, --yes is required.
 fn confirm(count: usize) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::usage(
-            "nothing was deleted: say --yes where nobody can be asked",
+            "nothing deleted: no terminal to confirm on (use --yes)",
         ));
     }
     eprint!(
@@ -69,6 +69,6 @@ fn confirm(count: usize) -> Result<(), Failure> {
         .and_then(|()| std::io::stdin().read_line(&mut answer));
     match (read, answer.trim()) {
         (Ok(_), "y" | "Y" | "yes") => Ok(()),
-        (Ok(_) | Err(_), _) => Err(Failure::failed("nothing was deleted")),
+        (Ok(_) | Err(_), _) => Err(Failure::failed("nothing deleted: not confirmed")),
     }
 }

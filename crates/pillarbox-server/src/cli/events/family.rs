@@ -1,8 +1,8 @@
-//! The rows of one event that goes to several destinations, as one thing.
+//! The family of an event: its rows for all destinations.
 
 use pillarbox_store::operate::Record;
 
-/// How the whole stands, in one word: the first of these that fits.
+/// The status of the family: the first of these that applies.
 pub(super) fn status(rows: &[Record]) -> &'static str {
     let any = |status: &str| rows.iter().any(|row| row.status == status);
     let failed = |row: &Record| row.status == "pending" && row.attempts > 0;
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_attention_first_is_said_of_the_whole() {
+    fn the_status_that_needs_attention_first_is_that_of_the_family() {
         let (processing, failed, fresh) = (("processing", 1), ("pending", 2), ("pending", 0));
         let (dead, delivered, foreign) = (("dead", 3), ("delivered", 1), ("NEW", 0));
         for (rows, expected) in [

@@ -6,7 +6,7 @@ use pillarbox_store::operate::{Filter, Record};
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
-use super::super::target::Target;
+use super::super::database_args::DatabaseArgs;
 use super::Which;
 use crate::failure::Failure;
 use crate::output;
@@ -15,9 +15,9 @@ const EXAMPLES: &str = "\
 Examples:
   pillarbox events ls --database outbox.db
   pillarbox events ls --status dead --topic orders
-  pillarbox events ls --destination unrouted         what no route leads anywhere
+  pillarbox events ls --destination unrouted         events that no route matches
   pillarbox events ls --event 0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55   one row per destination
-  pillarbox events ls --limit 100 --before 4711      the next page: rows before this SEQ
+  pillarbox events ls --limit 100 --before 4711      the next page
   pillarbox events ls --json | jq .id                one JSON object per line";
 
 /// Lists events.
@@ -27,19 +27,19 @@ pub(crate) struct Ls {
     #[command(flatten)]
     which: Which,
 
-    /// Only events in this state
+    /// Select only this status
     #[arg(long)]
     status: Option<State>,
 
-    /// Only the rows of this event: one for each destination
+    /// Select only the rows of this event, one for each destination
     #[arg(long, value_name = "ID")]
     event: Option<Uuid>,
 
-    /// How many at the most
+    /// List at most this many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 
-    /// Only rows before this SEQ: the next page
+    /// List only rows before this SEQ (the next page)
     #[arg(long, value_name = "SEQ")]
     before: Option<i64>,
 
@@ -48,17 +48,17 @@ pub(crate) struct Ls {
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
-/// A state that can be asked for.
+/// A status to filter by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum State {
     Pending,
     Processing,
     Delivered,
     Dead,
-    /// A status that somebody else wrote
+    /// A status that Pillarbox does not know
     Unknown,
 }
 
@@ -76,7 +76,7 @@ impl From<State> for Status {
 
 impl Ls {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let database = self.target.open().await?;
+        let database = self.database.open().await?;
         let filter = Filter {
             event: self.event,
             before: self.before,
@@ -108,7 +108,7 @@ impl Ls {
         )?;
         match records.last() {
             Some(last) if records.len() == filter.limit => {
-                output::line(&format!("(there may be more: --before {})", last.seq))
+                output::line(&format!("(there may be more: use --before {})", last.seq))
             }
             Some(_) | None => Ok(()),
         }

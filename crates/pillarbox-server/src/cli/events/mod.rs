@@ -1,4 +1,4 @@
-//! `pillarbox events`: what a person does with events. One file per verb.
+//! `pillarbox events`. One file per verb.
 
 mod delete;
 mod family;
@@ -15,18 +15,18 @@ use uuid::Uuid;
 use crate::failure::Failure;
 use crate::output;
 
-/// Looks at events, retries, skips or deletes them.
+/// Lists, shows, retries, skips and deletes events.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Events {
     /// List events, newest first
     Ls(ls::Ls),
-    /// Show one event with its payload, its last error and where else it goes
+    /// Show an event with payload, last error and other destinations
     Show(show::Show),
-    /// Make dead or waiting events due now, with all their attempts
+    /// Retry dead or waiting events now, with all attempts
     Retry(retry::Retry),
-    /// Let the other events of their keys go past these
+    /// Skip events, so that the others of their keys continue
     Skip(skip::Skip),
-    /// Delete events that nobody is working on
+    /// Delete events that are not in flight
     Delete(delete::Delete),
 }
 
@@ -42,18 +42,18 @@ impl Events {
     }
 }
 
-/// Which events.
+/// The filter.
 #[derive(Debug, Args)]
 struct Which {
-    /// Only this namespace; may be given again
+    /// Select only this namespace (repeatable)
     #[arg(long, value_name = "NAME")]
     namespace: Vec<String>,
 
-    /// Only this topic
+    /// Select only this topic
     #[arg(long, value_name = "NAME")]
     topic: Option<String>,
 
-    /// Only events on their way to this destination; `unrouted` for those that lead nowhere
+    /// Select only this destination, or `unrouted`
     #[arg(long, value_name = "NAME")]
     destination: Option<String>,
 }
@@ -70,11 +70,17 @@ impl Which {
     }
 }
 
-/// Says which of the ids were changed. Some that were not are a failure, and each is named.
-fn report(verb: &str, asked: &[Uuid], changed: &[Uuid], why_not: &str, json: bool) -> Result<(), Failure> {
-    let left: Vec<&Uuid> = asked.iter().filter(|id| !changed.contains(id)).collect();
+/// Prints which events were changed. Fails with the ids of the others.
+fn report(
+    verb: &str,
+    requested: &[Uuid],
+    changed: &[Uuid],
+    why_not: &str,
+    json: bool,
+) -> Result<(), Failure> {
+    let left: Vec<&Uuid> = requested.iter().filter(|id| !changed.contains(id)).collect();
     if json {
-        output::json(&serde_json::json!({ verb: changed, "left_alone": left }))?;
+        output::json(&serde_json::json!({ verb: changed, "unchanged": left }))?;
     } else {
         for id in changed {
             output::line(&format!("{id} {verb}"))?;
@@ -85,7 +91,7 @@ fn report(verb: &str, asked: &[Uuid], changed: &[Uuid], why_not: &str, json: boo
     }
     let left: Vec<String> = left.iter().map(|id| id.to_string()).collect();
     Err(Failure::failed(format!(
-        "left alone: {} ({why_not})",
+        "not {verb}: {} ({why_not})",
         left.join(", ")
     )))
 }

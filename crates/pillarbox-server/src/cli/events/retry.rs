@@ -5,13 +5,13 @@ use pillarbox_store::Status;
 use pillarbox_store::operate::Filter;
 use uuid::Uuid;
 
-use super::super::target::Target;
+use super::super::database_args::DatabaseArgs;
 use super::{Which, report};
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::output;
 
-/// How many rows are revived in one statement.
+/// The number of rows in one statement.
 const BATCH: usize = 500;
 
 const EXAMPLES: &str = "\
@@ -19,41 +19,41 @@ Examples:
   pillarbox events retry 0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55
   pillarbox events retry --dead --topic orders        every dead event of a topic";
 
-/// Makes events due now.
+/// Retries events.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Retry {
-    /// The events' ids
+    /// Name the events' ids
     #[arg(required_unless_present = "dead", conflicts_with = "dead")]
     ids: Vec<Uuid>,
 
-    /// Every dead event, within --namespace, --topic and --destination
+    /// Retry every dead event that the filters select
     #[arg(long)]
     dead: bool,
 
     #[command(flatten)]
     which: Which,
 
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
 impl Retry {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let database = self.target.open().await?;
+        let database = self.database.open().await?;
         if self.dead {
             return self.all_dead(&database).await;
         }
         let changed = database.operate().retry(&self.ids).await?;
-        let why_not = "not there, delivered, or in a worker's hands";
+        let why_not = "not found, delivered, or in flight";
         report("retried", &self.ids, &changed, why_not, self.json)
     }
 
-    /// Page by page from the newest to the oldest, so that an event that dies again is not met twice.
+    /// Goes from the newest to the oldest, so that an event that dies again is not retried twice.
     async fn all_dead(&self, database: &Database) -> Result<(), Failure> {
         let mut filter = Filter {
             limit: BATCH,

@@ -8,34 +8,34 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
-use super::super::target::Target;
+use super::super::database_args::DatabaseArgs;
 use super::family;
 use crate::failure::Failure;
 use crate::output;
 
-/// How many rows of an event are shown. There is one per destination.
+/// The maximum number of rows shown. There is one for each destination.
 const MOST_ROWS: usize = 1000;
 
 /// Shows one event.
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// The event's or the row's id, from `events ls`
+    /// Name the event's id, or a row's id from `events ls`
     id: Uuid,
 
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
 impl Show {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let database = self.target.open().await?;
+        let database = self.database.open().await?;
         let Some(record) = database.operate().show(self.id).await? else {
             return Err(Failure::failed(format!(
-                "there is no event {}; `events ls` lists them",
+                "no event has the id {} (`events ls` lists them)",
                 self.id
             )));
         };
@@ -65,7 +65,7 @@ impl Show {
     }
 }
 
-/// A row, and the others of its event.
+/// A row and the other rows of its event.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
@@ -95,9 +95,9 @@ fn print_family(family: &[Record]) -> Result<(), Failure> {
     output::table(&["DESTINATION", "STATUS", "TRIES", "ID", "ERROR"], &rows)
 }
 
-/// What there is to say, in the order in which people ask.
+/// The fields, the most interesting first.
 fn fields(record: &Record) -> Vec<(String, String)> {
-    let time = |moment: OffsetDateTime| moment.format(&Rfc3339).unwrap_or_default();
+    let time = |at: OffsetDateTime| at.format(&Rfc3339).unwrap_or_default();
     let attempts = match record.max_attempts {
         Some(i32::MAX) => format!("{} (unlimited)", record.attempts),
         Some(most) => format!("{} of {most}", record.attempts),
@@ -127,7 +127,7 @@ fn fields(record: &Record) -> Vec<(String, String)> {
             "order",
             record
                 .unordered
-                .then(|| "given up: waits for nobody and holds up nobody".to_owned()),
+                .then(|| "skipped: it neither waits for its key nor blocks it".to_owned()),
         ),
         ("destination", record.destination.clone()),
         ("created", Some(time(record.created_at))),

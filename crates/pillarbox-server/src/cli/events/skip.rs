@@ -3,38 +3,39 @@
 use clap::Args;
 use uuid::Uuid;
 
-use super::super::target::Target;
+use super::super::database_args::DatabaseArgs;
 use super::report;
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
-A skipped event is dead (a pending one with the reason \"skipped by an operator\") and holds up nobody;
-`events retry` can still send it, out of its order. `keys skip` finds the event by its key.
+A skipped event is dead and no longer blocks its key. A pending event gets the reason
+\"skipped by an operator\". `events retry` can still send it, out of order. `keys skip` finds the
+event by its key.
 
 Examples:
   pillarbox events skip 0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55";
 
-/// Lets the others of their keys go past events.
+/// Skips events.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Skip {
-    /// The rows' ids, from `events ls` or `keys ls`
+    /// Name the rows' ids, as `events ls` or `keys ls` shows them
     #[arg(required = true)]
     ids: Vec<Uuid>,
 
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
 impl Skip {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let database = self.target.open().await?;
+        let database = self.database.open().await?;
         let changed = database.operate().skip(&self.ids).await?;
-        let why_not = "not there, without a key that waits for it, delivered, or in a worker's hands";
+        let why_not = "not found, blocks no key, delivered, or in flight";
         report("skipped", &self.ids, &changed, why_not, self.json)
     }
 }

@@ -4,13 +4,13 @@ use clap::Args;
 use pillarbox_store::Scope;
 use pillarbox_store::operate::{BlockedKey, MOST_BEHIND};
 
-use super::super::target::Target;
+use super::super::database_args::DatabaseArgs;
 use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
 A key is blocked by its first unfinished event: one that failed and waits for its next attempt,
-or a dead one where `on_dead = \"block\"`. BEHIND counts the events that wait for it, up to 1000.
+or a dead one if `on_dead = \"block\"`. BEHIND counts the events behind it, up to 1000.
 
 Examples:
   pillarbox keys ls
@@ -21,11 +21,11 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Ls {
-    /// Only this namespace; may be given again
+    /// List only this namespace (repeatable)
     #[arg(long, value_name = "NAME")]
     namespace: Vec<String>,
 
-    /// How many at the most
+    /// List at most this many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 
@@ -34,12 +34,12 @@ pub(crate) struct Ls {
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
 impl Ls {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let database = self.target.open().await?;
+        let database = self.database.open().await?;
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let keys = database
             .operate()

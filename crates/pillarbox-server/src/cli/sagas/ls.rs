@@ -5,36 +5,36 @@ use pillarbox::saga::{SagaFilter, SagaRecord, Status};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::super::target::Target;
+use super::super::database_args::DatabaseArgs;
 use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
-WAITS UNTIL is when the current attempt times out; a time that is long past means that nobody gets
-the saga's own messages: does a route lead its address to the application that runs it?
+WAITS UNTIL is when the current attempt times out. If that time is long past, the application does
+not receive the saga's messages: check that a route matches the saga's address.
 
 Examples:
   pillarbox sagas ls --status compensating
-  pillarbox sagas ls --name order --limit 100 --before 4711   the next page: those before this SEQ
+  pillarbox sagas ls --name order --limit 100 --before 4711   the next page
   pillarbox sagas ls --json | jq .id                          one JSON object per line";
 
 /// Lists sagas.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Ls {
-    /// Only sagas in this state
+    /// List only sagas with this status
     #[arg(long)]
     status: Option<State>,
 
-    /// Only sagas of this name
+    /// List only sagas with this name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// How many at the most
+    /// List at most this many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 
-    /// Only sagas before this SEQ: the next page
+    /// List only sagas before this SEQ (the next page)
     #[arg(long, value_name = "SEQ")]
     before: Option<i64>,
 
@@ -43,10 +43,10 @@ pub(crate) struct Ls {
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
-/// A state that can be asked for.
+/// A status to filter by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum State {
     Running,
@@ -68,7 +68,7 @@ impl From<State> for Status {
 
 impl Ls {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let database = self.target.open().await?;
+        let database = self.database.open().await?;
         let filter = SagaFilter {
             status: self.status.map(Status::from),
             name: self.name,
@@ -97,7 +97,7 @@ impl Ls {
         output::table(&headings, &sagas.iter().map(row).collect::<Vec<_>>())?;
         match sagas.last() {
             Some(last) if sagas.len() == filter.limit => {
-                output::line(&format!("(there may be more: --before {})", last.seq))
+                output::line(&format!("(there may be more: use --before {})", last.seq))
             }
             Some(_) | None => Ok(()),
         }

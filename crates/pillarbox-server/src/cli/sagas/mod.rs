@@ -1,7 +1,7 @@
-//! `pillarbox sagas`: what a person does with sagas. One file per verb.
+//! `pillarbox sagas`. One file per verb.
 
-mod ask;
 mod ls;
+mod request;
 mod show;
 
 use clap::{Args, Subcommand};
@@ -11,17 +11,17 @@ use pillarbox_store::Operate;
 use crate::failure::Failure;
 use crate::output;
 
-/// Looks at sagas, and asks something of those that are stuck.
+/// Lists and shows sagas, and requests their resumption or compensation.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Sagas {
-    /// List sagas, the latest started first
+    /// List sagas, newest first
     Ls(ls::Ls),
-    /// Show one saga with what it knows and what happened to it
+    /// Show one saga with its data and its log
     Show(show::Show),
-    /// Ask a saga to send its current command again now, with all its attempts
-    Resume(ask::Asking),
-    /// Ask a saga to give up and to undo what was done
-    Compensate(ask::Asking),
+    /// Send a saga's current command again now, with all attempts
+    Resume(request::Request),
+    /// Compensate a saga: undo its completed steps
+    Compensate(request::Request),
 }
 
 impl Sagas {
@@ -29,25 +29,25 @@ impl Sagas {
         match self {
             Self::Ls(ls) => ls.run().await,
             Self::Show(show) => show.run().await,
-            Self::Resume(asking) => asking.run(Ask::Resume).await,
-            Self::Compensate(asking) => asking.run(Ask::Compensate).await,
+            Self::Resume(request) => request.run(Ask::Resume).await,
+            Self::Compensate(request) => request.run(Ask::Compensate).await,
         }
     }
 }
 
-/// Which saga.
+/// The saga.
 #[derive(Debug, Args)]
 struct Which {
-    /// The saga's id, from `sagas ls`
+    /// Name the saga's id, as `sagas ls` shows it
     id: String,
 
-    /// The saga's name, where several kinds have one of that id
+    /// Choose the saga's name, if several have this id
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }
 
 impl Which {
-    /// The one that is meant. An error if there is none, or if it is not clear which.
+    /// The one saga. An error if there is none, or if there are several.
     async fn find(&self, operate: &dyn Operate) -> Result<SagaRecord, Failure> {
         let filter = SagaFilter {
             id: Some(self.id.clone()),
@@ -62,7 +62,7 @@ impl Which {
                 let all = rest.iter().chain(&last);
                 let names: Vec<&str> = all.map(|saga| saga.name.as_str()).collect();
                 Err(Failure::usage(format!(
-                    "several kinds of sagas have the id `{}`; give --name: {}",
+                    "several sagas have the id `{}` (choose one with --name: {})",
                     self.id,
                     names.join(", ")
                 )))
@@ -72,17 +72,17 @@ impl Which {
 
     fn not_found(&self) -> Failure {
         let kind = match &self.name {
-            Some(name) => format!(" of the name `{name}`"),
+            Some(name) => format!(" `{name}`"),
             None => String::new(),
         };
         Failure::failed(format!(
-            "there is no saga{kind} with the id `{}`; `sagas ls` lists them",
+            "no saga{kind} has the id `{}` (`sagas ls` lists them)",
             self.id
         ))
     }
 }
 
-/// What a saga is called when it is spoken of.
-fn called(saga: &SagaRecord) -> String {
+/// A saga's name and id, for messages.
+fn title(saga: &SagaRecord) -> String {
     output::escape(&format!("{} {}", saga.name, saga.id))
 }

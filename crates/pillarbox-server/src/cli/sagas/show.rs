@@ -6,7 +6,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::super::target::Target;
+use super::super::database_args::DatabaseArgs;
 use super::Which;
 use crate::failure::Failure;
 use crate::output;
@@ -17,15 +17,15 @@ pub(crate) struct Show {
     #[command(flatten)]
     which: Which,
 
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
-/// A saga, and what happened to it.
+/// A saga with its log.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
@@ -35,7 +35,7 @@ struct Shown<'a> {
 
 impl Show {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let database = self.target.open().await?;
+        let database = self.database.open().await?;
         let operate = database.operate();
         let found = self.which.find(operate.as_ref()).await?;
         let saga = operate.saga(&found.name, &found.id).await?;
@@ -59,7 +59,7 @@ impl Show {
     }
 }
 
-/// What there is to say, in the order in which people ask.
+/// The fields, the most interesting first.
 fn fields(saga: &SagaRecord) -> Vec<(&'static str, String)> {
     let all = [
         ("name", Some(saga.name.clone())),
@@ -68,7 +68,7 @@ fn fields(saga: &SagaRecord) -> Vec<(&'static str, String)> {
         ("status", Some(saga.status.clone())),
         ("step", saga.step.clone()),
         ("attempt", saga.step.as_ref().map(|_| saga.attempt.to_string())),
-        ("to be undone", to_be_undone(saga)),
+        ("to undo", to_undo(saga)),
         ("waits until", saga.timeout_at.map(time)),
         ("last error", saga.last_error.clone()),
         ("address", Some(format!("{} / {}", saga.namespace, saga.topic))),
@@ -80,8 +80,8 @@ fn fields(saga: &SagaRecord) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// What is left, from the last to the first.
-fn to_be_undone(saga: &SagaRecord) -> Option<String> {
+/// The steps that are left to undo, the last one first.
+fn to_undo(saga: &SagaRecord) -> Option<String> {
     let left: Vec<&str> = saga.path.iter().rev().map(String::as_str).collect();
     (saga.status == "compensating").then(|| left.join(", "))
 }
@@ -109,6 +109,6 @@ fn row(line: &SagaLine) -> Vec<String> {
     ]
 }
 
-fn time(moment: OffsetDateTime) -> String {
-    moment.format(&Rfc3339).unwrap_or_default()
+fn time(at: OffsetDateTime) -> String {
+    at.format(&Rfc3339).unwrap_or_default()
 }

@@ -15,7 +15,7 @@ fn with(more: &str) -> String {
 const HOOK: &str = "[[destination]]\nname = \"hook\"\ntype = \"log\"\n";
 
 fn namespaces(config: &Config, route: usize) -> Vec<Pattern> {
-    config.routes[route].ways[0].namespace.0.clone()
+    config.routes[route].targets[0].namespace.0.clone()
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_system_keeps_its_habits() {
         .collect();
     assert_eq!(seen, [(30, 100), (5, 10), (5, 100)]);
     let retry = |route: usize| {
-        config.routes[route].ways[0]
+        config.routes[route].targets[0]
             .overrides
             .retry
             .clone()
@@ -78,7 +78,7 @@ fn what_is_written_beside_a_layout_holds_instead() {
     assert_eq!(table.layout.max_attempts, Some(5), "table and engine agree");
     assert_eq!((table.poll.as_secs(), table.batch), (2, 7));
     assert_eq!(table.prune, Some(Duration::from_secs(30 * 86_400)));
-    let retry = config.routes[0].ways[0]
+    let retry = config.routes[0].targets[0]
         .overrides
         .retry
         .as_ref()
@@ -103,7 +103,7 @@ fn a_table_can_be_described_in_full() {
     assert_eq!(layout.counts, Counts::Claims);
     assert!(matches!(&layout.status, Status::Code { pending, dead: None, .. } if pending == "N"));
     assert_eq!(
-        config.routes[0].ways[0].overrides.retry, None,
+        config.routes[0].targets[0].overrides.retry, None,
         "as the destination says"
     );
 }
@@ -118,7 +118,7 @@ fn rows_of_the_table_follow_its_to_and_other_events_their_routes() {
     )));
     let to: Vec<&str> = config
         .routes_for("default")
-        .map(|way| way.destination.as_str())
+        .map(|target| target.destination.as_str())
         .collect();
     assert_eq!(to, ["log", "hook", "log"]);
 }
@@ -150,15 +150,15 @@ fn every_mistake_in_an_adopted_table_has_its_line() {
         ),
         (
             adopt("layout = \"arap\"\nevnt_type = \"T\""),
-            "p.toml:4: unknown key `evnt_type`; did you mean `event_type`?",
+            "p.toml:4: unknown key `evnt_type` (did you mean `event_type`?)",
         ),
         (
             adopt("layout = \"arap\"\npol = \"1s\""),
-            "p.toml:4: unknown key `pol`; did you mean `poll`?",
+            "p.toml:4: unknown key `pol` (did you mean `poll`?)",
         ),
         (
             adopt("table = \"t\"\nid = \"id\""),
-            "p.toml:2: the key `payload` is missing",
+            "p.toml:2: missing key `payload`",
         ),
         (
             adopt("table = \"t\"\nid = \"id\"\npayload = \"p\""),
@@ -182,11 +182,11 @@ fn every_mistake_in_an_adopted_table_has_its_line() {
         ),
         (
             adopt("layout = \"arap\"\nto = \"lok\""),
-            "p.toml:4: there is no destination `lok`; did you mean `log`?",
+            "p.toml:4: unknown destination `lok` (did you mean `log`?)",
         ),
         (
             adopt("layout = \"arap\"\ndatabase = \"defolt\""),
-            "p.toml:4: there is no database `defolt`; did you mean `default`?",
+            "p.toml:4: unknown database `defolt` (did you mean `default`?)",
         ),
         (
             adopt("layout = \"arap\"\nnamespaces = \"x\""),
@@ -260,7 +260,7 @@ fn with_several_databases_a_table_names_its_database() {
     let to_arap = |name: &str| {
         config
             .routes_for(name)
-            .filter(|way| !way.namespace.0.is_empty())
+            .filter(|target| !target.namespace.0.is_empty())
             .count()
     };
     assert_eq!((to_arap("shop"), to_arap("bank")), (0, 1));

@@ -1,4 +1,4 @@
-//! Which database a command works on: `--database`, the environment, or the configuration file.
+//! Chooses a command's database: `--database`, the environment, or the configuration file.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,17 @@ use clap::Args;
 use pillarbox::Limits;
 
 use crate::config::{self, Config, Flags};
-use crate::database::{Database, Missing};
+use crate::database::{Database, IfMissing};
 use crate::failure::Failure;
 
-/// The file that is looked at where none is named.
+/// The default configuration file.
 pub(super) const CONFIG: &str = "pillarbox.toml";
 
-/// Names a database.
+/// The options that choose a database.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Database")]
-pub(super) struct Target {
-    /// postgres://user@host/database, sqlite://path, a path, or the name of one of several in the configuration
+pub(super) struct DatabaseArgs {
+    /// Use this database: a URL, a path, or a name in the configuration
     #[arg(
         long,
         env = "PILLARBOX_DATABASE_URL",
@@ -25,29 +25,29 @@ pub(super) struct Target {
     )]
     pub(super) database: Option<String>,
 
-    /// The schema that holds the outbox (PostgreSQL) [default: pillarbox]
+    /// Use this schema (PostgreSQL) [default: pillarbox]
     #[arg(long, env = "PILLARBOX_DATABASE_SCHEMA", value_name = "NAME")]
     pub(super) schema: Option<String>,
 
-    /// Take the database from this file where --database is not given [default: pillarbox.toml, if it is there]
+    /// Read the database from this file [default: pillarbox.toml]
     #[arg(long, env = "PILLARBOX_CONFIG", value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
 }
 
-/// A database, and what the configuration says beside it.
+/// A chosen database, with what the configuration says about it.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct ChosenDatabase {
     pub(super) database: config::Database,
     pub(super) limits: Limits,
-    /// The names of the configured destinations, where a configuration was read.
+    /// The names of the configured destinations; None if no configuration was read.
     pub(super) destinations: Option<Vec<String>>,
-    /// The tables to adopt in it, as far as a configuration says so.
+    /// The tables to adopt in it.
     pub(super) adopt: Vec<config::Adopt>,
 }
 
-impl Target {
-    /// The one that is named, wherever it is named.
-    pub(super) fn find(&self) -> Result<Found, Failure> {
+impl DatabaseArgs {
+    /// The one chosen database.
+    pub(super) fn find(&self) -> Result<ChosenDatabase, Failure> {
         let mut all = self.find_all()?;
         match (all.pop(), all.as_slice()) {
             (Some(found), []) => Ok(found),
@@ -55,15 +55,15 @@ impl Target {
                 let all = rest.iter().chain(&last);
                 let names: Vec<&str> = all.map(|found| found.database.name.as_str()).collect();
                 Err(Failure::usage(format!(
-                    "which database? Give --database NAME: there is {}",
+                    "several databases are configured (choose one with --database: {})",
                     config::list(&names)
                 )))
             }
         }
     }
 
-    /// All of them, where several are configured and none is chosen. At least one.
-    pub(super) fn find_all(&self) -> Result<Vec<Found>, Failure> {
+    /// The chosen database, or all configured ones. At least one.
+    pub(super) fn find_all(&self) -> Result<Vec<ChosenDatabase>, Failure> {
         let mut all = self.chosen()?;
         for found in &mut all {
             if let Some(schema) = &self.schema {
@@ -73,23 +73,21 @@ impl Target {
         Ok(all)
     }
 
-    fn chosen(&self) -> Result<Vec<Found>, Failure> {
+    fn chosen(&self) -> Result<Vec<ChosenDatabase>, Failure> {
         let Some(text) = &self.database else {
             let config = self.config()?.ok_or_else(|| {
-                Failure::usage(
-                    "no database is named; give --database URL, set PILLARBOX_DATABASE_URL, or give --config FILE",
-                )
+                Failure::usage("no database (use --database URL, PILLARBOX_DATABASE_URL, or --config FILE)")
             })?;
             return Ok(config.databases.iter().map(|it| found(it, &config)).collect());
         };
-        // What can only be a URL or a path needs no file, except for what else a file that was named says.
+        // A URL or a path needs no file. A file that is given still sets limits and destinations.
         let config = if is_name(text) || self.config.is_some() {
             self.config()?
         } else {
             None
         };
         let Some(config) = config else {
-            return Ok(vec![Found {
+            return Ok(vec![ChosenDatabase {
                 database: at(text)?,
                 limits: Limits::default(),
                 destinations: None,
@@ -105,7 +103,7 @@ impl Target {
         Ok(vec![found(&at(text)?, &config)])
     }
 
-    /// What the configuration says, if there is one.
+    /// The configuration, if there is one.
     fn config(&self) -> Result<Option<Config>, Failure> {
         let file = match &self.config {
             Some(file) => file,
@@ -119,20 +117,20 @@ impl Target {
         Ok(Some(config::load(file, &flags)?.0))
     }
 
-    /// Opens the one that is named.
+    /// Opens the chosen database.
     pub(super) async fn open(&self) -> Result<Database, Failure> {
         open(&self.find()?.database).await
     }
 }
 
-/// Opens a database and makes sure that there is an outbox in it.
+/// Opens a database and checks that it has an outbox.
 pub(super) async fn open(database: &config::Database) -> Result<Database, Failure> {
-    let database = Database::open(database, Missing::Refuse).await?;
+    let database = Database::open(database, IfMissing::Fail).await?;
     database.store().check().await?;
     Ok(database)
 }
 
-/// Could it be a name? A URL or a path says so itself.
+/// Is it a name, and not a URL or a path?
 fn is_name(text: &str) -> bool {
     !text.contains(['/', '.', ':', '\\'])
 }
@@ -142,15 +140,15 @@ fn unknown(name: &str, config: &Config) -> Failure {
     let hint = match config::nearest(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!(
-            "there is {}; a file's path has a `/` or a `.` in it",
+            "configured: {}; a path needs a `/` or a `.`",
             config::list(&names)
         ),
     };
-    Failure::usage(format!("--database: there is no database `{name}`; {hint}"))
+    Failure::usage(format!("--database: unknown database `{name}` ({hint})"))
 }
 
-fn found(database: &config::Database, config: &Config) -> Found {
-    Found {
+fn found(database: &config::Database, config: &Config) -> ChosenDatabase {
+    ChosenDatabase {
         database: database.clone(),
         limits: config.limits,
         destinations: Some(config.destinations.iter().map(|to| to.name.clone()).collect()),
@@ -161,10 +159,10 @@ fn found(database: &config::Database, config: &Config) -> Found {
 fn at(url: &str) -> Result<config::Database, Failure> {
     Ok(config::Database {
         name: "default".to_owned(),
-        target: url
+        url: url
             .parse()
             .map_err(|message| Failure::usage(format!("--database: {message}")))?,
         schema: "pillarbox".to_owned(),
-        max_connections: 2, // a tool does one thing at a time
+        max_connections: 2, // a command runs one statement at a time
     })
 }

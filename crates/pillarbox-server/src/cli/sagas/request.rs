@@ -1,46 +1,46 @@
-//! `pillarbox sagas resume` and `pillarbox sagas compensate`: a message to the saga.
+//! `pillarbox sagas resume` and `pillarbox sagas compensate`: send a request to a saga.
 //!
-//! What a saga's next command is, only the application knows that runs it. So it is asked, by an event to the saga's own
-//! address, and does it when it gets that.
+//! Only the application that runs a saga knows its next command. So the command enqueues an event to the saga's own address,
+//! and the application acts when it receives the event.
 
 use clap::Args;
 use pillarbox::saga::{Ask, Asked, SagaRecord, Status};
 
-use super::super::target::Target;
-use super::{Which, called};
+use super::super::database_args::DatabaseArgs;
+use super::{Which, title};
 use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
-The application that runs the saga does it, when it gets the message that this enqueues.
+The command enqueues a message. The application that runs the saga acts when it receives it.
 
 Examples:
   pillarbox sagas resume 42                     send the current command again now
-  pillarbox sagas compensate 42 --name order    give up, and undo what was done";
+  pillarbox sagas compensate 42 --name order    undo the completed steps";
 
-/// Which saga.
+/// A request to a saga.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Asking {
+pub(crate) struct Request {
     #[command(flatten)]
     which: Which,
 
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
-impl Asking {
+impl Request {
     pub(super) async fn run(self, ask: Ask) -> Result<(), Failure> {
-        let database = self.target.open().await?;
+        let database = self.database.open().await?;
         let operate = database.operate();
         let saga = self.which.find(operate.as_ref()).await?;
         let event = match operate.ask_saga(&saga.name, &saga.id, ask).await? {
             Asked::Enqueued(event) => event,
-            Asked::Pointless(status) => return Err(pointless(&saga, status)),
+            Asked::Pointless(status) => return Err(no_effect(&saga, status)),
             Asked::Unknown => return Err(self.which.not_found()), // deleted meanwhile
         };
         if self.json {
@@ -49,22 +49,22 @@ impl Asking {
             }));
         }
         output::line(&format!(
-            "{}: asked to {} by the event {event} ({})",
-            called(&saga),
+            "{}: requested to {} by event {event} ({})",
+            title(&saga),
             ask.as_str(),
             output::escape(&format!("{} / {}", saga.namespace, saga.topic))
         ))
     }
 }
 
-fn pointless(saga: &SagaRecord, status: Status) -> Failure {
+fn no_effect(saga: &SagaRecord, status: Status) -> Failure {
     let why = match status {
         Status::Running => "is running",
         Status::Compensating => {
-            "is being compensated already; `sagas resume` sends its current compensation again"
+            "is being compensated already (`sagas resume` sends its current compensation again)"
         }
-        Status::Completed => "is completed, and what is completed stays so",
-        Status::Compensated => "is compensated, and there is nothing left to do",
+        Status::Completed => "is completed",
+        Status::Compensated => "is compensated",
     };
-    Failure::failed(format!("the saga {} {why}", called(saga)))
+    Failure::failed(format!("saga {} {why}", title(saga)))
 }

@@ -1,16 +1,16 @@
-//! A moment as people write it: `2027-01-31T12:00:00Z`, or `+10m` from now.
+//! A time on the command line: `2027-01-31T12:00:00Z`, or `+10m` from now.
 
 use pillarbox::{Clock, SystemClock};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Reads it, by this machine's clock.
+/// Parses it, relative to this machine's clock.
 pub(super) fn parse(text: &str) -> Result<OffsetDateTime, String> {
     after(text, SystemClock.wall())
 }
 
 fn after(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
-    let wrong = || "write a time such as 2027-01-31T12:00:00Z, or +10m, +1h 30m, +2d from now".to_owned();
+    let wrong = || "use a time such as 2027-01-31T12:00:00Z, or +10m, +1h 30m, +2d from now".to_owned();
     match text.strip_prefix('+') {
         Some(wait) => {
             let wait = humantime::parse_duration(wait).map_err(|_| wrong())?;
@@ -28,7 +28,7 @@ mod tests {
     use super::after;
 
     #[test]
-    fn a_moment_is_a_time_or_a_wait_from_now() {
+    fn a_time_is_absolute_or_relative_to_now() {
         let now = datetime!(2026-02-01 12:00:00 UTC);
         for (text, expected) in [
             ("2026-02-01T13:00:00+01:00", now),

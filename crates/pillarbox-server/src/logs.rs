@@ -1,4 +1,4 @@
-//! Logs, on standard error: for people on a terminal, as JSON for machines.
+//! Logs on standard error, as text or as JSON.
 
 use std::io::IsTerminal;
 
@@ -7,10 +7,10 @@ use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
 
-/// What every command understands about logs.
+/// The log options of every command.
 #[derive(Debug, Args)]
-pub(crate) struct Telemetry {
-    /// What to log: error, warn, info, debug, trace, or per module as in `info,pillarbox_dispatch=debug`
+pub(crate) struct LogArgs {
+    /// Set the log level, or a filter like `info,pillarbox_dispatch=debug`
     #[arg(
         long,
         global = true,
@@ -20,7 +20,7 @@ pub(crate) struct Telemetry {
     )]
     log: Option<String>,
 
-    /// How to log
+    /// Set the log format
     #[arg(
         long,
         global = true,
@@ -32,32 +32,31 @@ pub(crate) struct Telemetry {
     log_format: Format,
 }
 
-/// How a log line looks.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// Lines for people, in colour on a terminal
+    /// Text, in colour on a terminal
     Human,
     /// One JSON object per line
     Json,
 }
 
-/// The AMQP client logs the whole of every message that comes back, as a warning; the NATS client calls it an error that
-/// the sink does not let it reconnect. Payloads are not for logs, and the sinks say what happened. Whoever names `lapin`
-/// or `async_nats` in a filter gets it all the same.
+/// The AMQP client logs every returned message with its payload. The NATS client logs an error because the sink disables its
+/// reconnects. The sinks log these facts without payloads. A filter that names `lapin` or `async_nats` overrides this.
 const QUIET: &str = "lapin=error,async_nats=off";
 
-/// Starts logging. `default` holds where nobody said otherwise.
-pub(crate) fn start(telemetry: &Telemetry, default: &str) -> Result<(), Failure> {
-    let text = telemetry.log.as_deref().unwrap_or(default);
+/// Starts logging. `default` is the filter if none is given.
+pub(crate) fn start(args: &LogArgs, default: &str) -> Result<(), Failure> {
+    let text = args.log.as_deref().unwrap_or(default);
     let filter = EnvFilter::try_new(format!("{QUIET},{text}")).map_err(|error| {
         Failure::usage(format!(
-            "--log `{text}` is no filter: {error}; write for example `info` or `debug`"
+            "--log: invalid filter `{text}`: {error} (use for example `info` or `debug`)"
         ))
     })?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
-    match telemetry.log_format {
+    match args.log_format {
         Format::Human => lines
             .with_ansi(std::io::stderr().is_terminal())
             .with_target(false)

@@ -1,14 +1,14 @@
-//! `pillarbox keys skip` and `pillarbox keys retry`: find what blocks a key, and do something about it.
+//! `pillarbox keys skip` and `pillarbox keys retry`: unblock a key by its first event.
 
 use clap::Args;
 use pillarbox_store::operate::BlockedKey;
 use pillarbox_store::{Operate, Scope};
 
-use super::super::target::Target;
+use super::super::database_args::DatabaseArgs;
 use crate::failure::Failure;
 use crate::output;
 
-/// How many blocked keys of a namespace are looked through.
+/// How many blocked keys of a namespace are searched.
 const MOST: usize = 10_000;
 
 const EXAMPLES: &str = "\
@@ -16,34 +16,34 @@ Examples:
   pillarbox keys skip shop order-42
   pillarbox keys retry shop order-42 --destination partner";
 
-/// Which key.
+/// The key to unblock.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Mend {
-    /// The key's namespace
+pub(crate) struct Unblock {
+    /// Name the key's namespace
     namespace: String,
 
-    /// The ordering key, from `keys ls`
+    /// Name the ordering key, as `keys ls` shows it
     key: String,
 
-    /// Where it is blocked, if that is at several destinations
+    /// Choose the destination, if the key is blocked at several
     #[arg(long, value_name = "NAME")]
     destination: Option<String>,
 
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    target: Target,
+    database: DatabaseArgs,
 }
 
-/// What to do.
+/// What to do with the first event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// Let the others go past the head.
+    /// The others of the key continue without it.
     Skip,
-    /// Try the head again.
+    /// It is due now.
     Retry,
 }
 
@@ -56,9 +56,9 @@ impl Verb {
     }
 }
 
-impl Mend {
+impl Unblock {
     pub(super) async fn run(self, verb: Verb) -> Result<(), Failure> {
-        let database = self.target.open().await?;
+        let database = self.database.open().await?;
         let operate = database.operate();
         let blocked = self.find(operate.as_ref()).await?;
         let changed = match verb {
@@ -67,7 +67,7 @@ impl Mend {
         };
         if changed.is_empty() {
             return Err(Failure::failed(format!(
-                "the event {} no longer blocks the key: it was taken meanwhile; look again with `keys ls`",
+                "event {} no longer blocks the key: a worker claimed it meanwhile (see `keys ls`)",
                 blocked.head
             )));
         }
@@ -76,7 +76,7 @@ impl Mend {
         }
         let to = blocked.destination.as_deref().unwrap_or("no destination yet");
         output::line(&output::escape(&format!(
-            "{} {}: it blocked the key {} of {} ({to}) with {} behind it",
+            "{} {}: it blocked the key {} of {} ({to}), {} behind it",
             blocked.head,
             verb.done(),
             blocked.ordering_key,
@@ -85,16 +85,16 @@ impl Mend {
         )))
     }
 
-    /// What blocks the key. An error if nothing does, or if it is not clear what is meant.
+    /// The event that blocks the key. An error if there is none, or if there are several.
     async fn find(&self, operate: &dyn Operate) -> Result<BlockedKey, Failure> {
         let scope = Scope::of([self.namespace.clone()]);
         let all = operate.blocked(&scope, MOST).await?;
         let cut_off = all.len() == MOST;
-        let asked = |blocked: &BlockedKey| {
+        let matches = |blocked: &BlockedKey| {
             let wanted = |name: &String| blocked.destination.as_ref() == Some(name);
             blocked.ordering_key == self.key && self.destination.as_ref().is_none_or(wanted)
         };
-        let mut found: Vec<BlockedKey> = all.into_iter().filter(asked).collect();
+        let mut found: Vec<BlockedKey> = all.into_iter().filter(matches).collect();
         match (found.pop(), found.as_slice()) {
             (Some(blocked), []) => Ok(blocked),
             (None, _) => Err(self.not_blocked(cut_off)),
@@ -102,7 +102,7 @@ impl Mend {
                 let all = rest.iter().chain(&last);
                 let names: Vec<&str> = all.filter_map(|it| it.destination.as_deref()).collect();
                 Err(Failure::usage(format!(
-                    "the key `{}` is blocked at several destinations; give --destination: {}",
+                    "key `{}` is blocked at several destinations (choose one with --destination: {})",
                     self.key,
                     names.join(", ")
                 )))
@@ -116,14 +116,12 @@ impl Mend {
             None => String::new(),
         };
         let hint = if cut_off {
-            format!(
-                "not among the {MOST} keys of the namespace that were blocked first; use `events skip ID`"
-            )
+            format!("only the {MOST} oldest blocked keys are searched; use `events skip ID`")
         } else {
-            "`keys ls` lists those that are".to_owned()
+            "`keys ls` lists blocked keys".to_owned()
         };
         Failure::failed(format!(
-            "the key `{}` of `{}` is not blocked{at}; {hint}",
+            "key `{}` of `{}` is not blocked{at} ({hint})",
             self.key, self.namespace
         ))
     }

@@ -1,4 +1,4 @@
-//! The play: orders quickly at first, so that a newcomer sees everything within seconds, then slowly.
+//! Takes orders: ten quickly, which show everything within seconds, then slowly.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,30 +8,30 @@ use pillarbox_store::operate::Stats;
 use pillarbox_store::{Operate, Scope};
 use tokio_util::sync::CancellationToken;
 
-use super::narrator::say;
+use super::report::print;
 use super::shop::Shop;
 use crate::failure::Failure;
 
-/// How many orders come quickly: one of each kind.
+/// The orders that come quickly: one of each kind.
 const RUSH: u64 = 10;
 const RUSH_PACE: Duration = Duration::from_millis(250);
 const PACE: Duration = Duration::from_secs(3);
-/// How often the counts are looked at while waiting for the last event to be settled.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often the counts are read while events are in flight.
+const POLL: Duration = Duration::from_millis(50);
 
-/// Where the play takes place.
-pub(super) struct Stage {
+/// What the scenario needs.
+pub(super) struct Scenario {
     pub(super) shop: Shop,
     pub(super) operate: Arc<dyn Operate>,
-    /// The shop's file, for the commands that we suggest.
+    /// The shop's file, for the suggested commands.
     pub(super) file: String,
     /// Where the API listens.
     pub(super) address: SocketAddr,
 }
 
-impl Stage {
-    /// Takes orders until there are enough or somebody stops us.
-    pub(super) async fn play(
+impl Scenario {
+    /// Takes orders until all are taken or the shutdown begins.
+    pub(super) async fn run(
         &self,
         orders: Option<u64>,
         exit_when_done: bool,
@@ -62,14 +62,14 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until every event is delivered or dead; false when told to stop before.
+    /// Waits until every event is delivered or dead. False if the shutdown begins before.
     async fn settled(&self, shutdown: &CancellationToken) -> Result<bool, Failure> {
         loop {
             let stats = self.stats().await?;
             if stats.pending + stats.processing == 0 {
                 return Ok(true);
             }
-            if !rest(LOOK, shutdown).await {
+            if !rest(POLL, shutdown).await {
                 return Ok(false);
             }
         }
@@ -82,10 +82,10 @@ impl Stage {
     async fn summary(&self) -> Result<(), Failure> {
         let stats = self.stats().await?;
         let Self { file, address, .. } = self;
-        // As it was called: a newcomer who typed `cargo run` has no `pillarbox` on the path.
+        // The command as it was started: after `cargo run` there is no `pillarbox` on the path.
         let pillarbox = std::env::args().next().unwrap_or_else(|| "pillarbox".to_owned());
-        say(&format!(
-            "\nSo far: {} events delivered, {} dead, and nothing of orders that were rolled back.\n\
+        print(&format!(
+            "\nSo far: {} events delivered, {} dead, none of orders that rolled back.\n\
              Try in another terminal:\n  \
              curl http://{address}/api/v1/stats\n  \
              {pillarbox} events ls --database {file}\n  \
@@ -99,7 +99,7 @@ impl Stage {
     }
 }
 
-/// Waits; false when told to stop meanwhile.
+/// Waits. False if the shutdown begins meanwhile.
 #[expect(clippy::disallowed_methods, reason = "the pauses of the sample shop")]
 async fn rest(time: Duration, shutdown: &CancellationToken) -> bool {
     tokio::select! {

@@ -1,5 +1,4 @@
-//! Says what becomes of each attempt, in lines for people. On standard error: standard output belongs to
-//! the `log` destination.
+//! Prints what happens to each attempt. On standard error, because standard output belongs to the `log` destination.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,20 +11,20 @@ use pillarbox_store::verdict::decide;
 
 use crate::output;
 
-/// Says one line. If nobody listens any more, there is nobody to tell that.
-pub(super) fn say(line: &str) {
+/// Prints one line. A closed standard error is ignored.
+pub(super) fn print(line: &str) {
     writeln!(std::io::stderr().lock(), "{line}").ok();
 }
 
-/// A sink that talks about what it does.
-pub(super) struct Narrated {
+/// A sink that prints the outcome of every delivery.
+pub(super) struct ReportingSink {
     name: String,
     inner: Arc<dyn Sink>,
     retry: RetryPolicy,
 }
 
-impl Narrated {
-    /// `retry` is the destination's own policy, without chance in it.
+impl ReportingSink {
+    /// `retry` is the destination's policy, without jitter.
     pub(super) fn new(name: &str, inner: Arc<dyn Sink>, retry: RetryPolicy) -> Self {
         Self {
             name: name.to_owned(),
@@ -36,10 +35,10 @@ impl Narrated {
 }
 
 #[async_trait]
-impl Sink for Narrated {
+impl Sink for ReportingSink {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
         let outcome = self.inner.deliver(delivery).await;
-        say(&describe(&self.name, delivery, &outcome, &self.retry));
+        print(&describe(&self.name, delivery, &outcome, &self.retry));
         outcome
     }
 
@@ -56,7 +55,7 @@ impl Sink for Narrated {
     }
 }
 
-/// The same decision as the dispatcher's, put into words.
+/// Makes the dispatcher's decision and describes it.
 fn describe(to: &str, delivery: &Delivery, outcome: &Outcome, retry: &RetryPolicy) -> String {
     let event = &delivery.event;
     let what = format!(
@@ -64,24 +63,21 @@ fn describe(to: &str, delivery: &Delivery, outcome: &Outcome, retry: &RetryPolic
         output::escape(event.event_type.as_deref().unwrap_or("event")),
         output::escape(event.aggregate_id.as_deref().unwrap_or("?"))
     );
-    let tries = delivery.attempts;
+    let attempt = delivery.attempts;
     let why = |reason: &str| output::cut(&output::escape(reason), 100);
-    match decide(outcome.clone(), tries, retry, Duration::ZERO, 0.0) {
-        Verdict::Delivered if tries > 1 => format!("  → {what} delivered to {to}, on attempt {tries}"),
+    match decide(outcome.clone(), attempt, retry, Duration::ZERO, 0.0) {
+        Verdict::Delivered if attempt > 1 => format!("  → {what} delivered to {to}, on attempt {attempt}"),
         Verdict::Delivered => format!("  → {what} delivered to {to}"),
         Verdict::Retry { after, reason } => {
             let after = after.as_secs_f64();
             format!(
-                "  ✗ {what}: attempt {tries} failed: {}; retrying in {after:.1} s",
+                "  ✗ {what}: attempt {attempt} failed: {}; retrying in {after:.1} s",
                 why(&reason)
             )
         }
-        Verdict::Dead { reason } => format!("  ☠ {what} is dead after attempt {tries}: {}", why(&reason)),
+        Verdict::Dead { reason } => format!("  ☠ {what} is dead after attempt {attempt}: {}", why(&reason)),
         Verdict::Release { .. } | Verdict::Suspect { .. } | Verdict::Delete => {
-            format!(
-                "  … {what}: {to} cannot be reached ({}); trying again later",
-                outcome.name()
-            )
+            format!("  … {what}: {to} is unavailable ({}); will retry", outcome.name())
         }
     }
 }

@@ -1,0 +1,130 @@
+//! Prepares a database for its dispatcher: waits until it is available, migrates, checks the schema, adopts tables.
+//!
+//! An unavailable database is logged at once, then once a minute while it lasts, and when it is back.
+//!
+//! **If we die here** nothing is claimed yet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::StoreError;
+use pillarbox_store::Store;
+use pillarbox_store::stores::postgres::adopt::AdoptError;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::config;
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::http::Phase;
+
+/// The first and the longest wait for an unavailable database.
+const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// How often an unavailable database is logged again.
+const REPEAT: Duration = Duration::from_secs(60);
+
+/// Why the database cannot be served.
+enum NotReady {
+    /// It may become available.
+    Unavailable(String),
+    /// Waiting does not help.
+    Fatal(Failure),
+}
+
+impl From<StoreError> for NotReady {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(reason) => Self::Unavailable(reason),
+            other => Self::Fatal(other.into()),
+        }
+    }
+}
+
+/// Prepares one database.
+pub(crate) struct Startup<'a> {
+    pub(crate) database: &'a Database,
+    pub(crate) config: &'a config::Database,
+    /// Migrate the schema first?
+    pub(crate) migrate: bool,
+    /// Does a destination use `fair_by`?
+    pub(crate) fair: bool,
+    /// The tables to adopt.
+    pub(crate) adopt: &'a [config::Adopt],
+    /// The name of the configuration file.
+    pub(crate) file: &'a str,
+    pub(crate) phase: &'a watch::Sender<Phase>,
+}
+
+impl Startup<'_> {
+    /// Returns true when the database is ready, and false when the daemon stops before.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the wait between two connection attempts"
+    )]
+    pub(crate) async fn wait_until_ready(&self, shutdown: &CancellationToken) -> Result<bool, Failure> {
+        let store = self.database.store();
+        let database = self.config.name.as_str();
+        let (mut wait, longest) = WAITS;
+        let mut warned: Option<Instant> = None;
+        loop {
+            // A cancelled preparation still runs to its end in the store; nothing stays half done.
+            let prepared = tokio::select! {
+                prepared = self.prepare(&store) => prepared,
+                () = shutdown.cancelled() => return Ok(false),
+            };
+            match prepared {
+                Ok(()) => {
+                    if warned.is_some() {
+                        tracing::info!(database, "database available again");
+                    }
+                    return Ok(true);
+                }
+                Err(NotReady::Unavailable(error)) => {
+                    if warned.is_none_or(|at| at.elapsed() >= REPEAT) {
+                        let address = self.config.url.address();
+                        tracing::warn!(database, address, error, "database unavailable; retrying");
+                        warned = Some(Instant::now());
+                    }
+                    let reason = format!("database unavailable: {error}");
+                    self.phase.send_replace(Phase::Starting(reason));
+                }
+                Err(NotReady::Fatal(failure)) => return Err(failure),
+            }
+            // Jitter, so that many daemons do not return at the same moment.
+            let pause = wait.mul_f64(0.5 + fastrand::f64() / 2.0);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => wait = (wait * 2).min(longest),
+                () = shutdown.cancelled() => return Ok(false),
+            }
+        }
+    }
+
+    async fn prepare(&self, store: &Arc<dyn Store>) -> Result<(), NotReady> {
+        if self.migrate {
+            let done = self.database.migrate().await?;
+            if done.from != done.to {
+                tracing::info!(
+                    database = self.config.name,
+                    from = done.from,
+                    to = done.to,
+                    "schema migrated"
+                );
+            }
+        }
+        store.check().await?;
+        if self.fair {
+            self.database.ensure_fair_index().await?;
+        }
+        let adopted = self.database.adopt(self.adopt).await;
+        adopted.map_err(|error| match config::adopt_finding(self.adopt, &error) {
+            Some(finding) => NotReady::Fatal(Failure::usage(finding.line(self.file))),
+            None => match error {
+                AdoptError::Store(error) => error.into(),
+                AdoptError::Layout { .. } | AdoptError::Twice => {
+                    NotReady::Fatal(Failure::failed(error.to_string()))
+                }
+            },
+        })
+    }
+}
