@@ -305,7 +305,7 @@ impl State {
 }
 
 /// The error of a row that a sweep ended, if it has none of its own.
-pub const SWEPT: &str = "attempts used up: the last worker that took it did not come back";
+pub const SWEPT: &str = "attempts used up: the lease of the last worker expired";
 
 #[cfg(test)]
 mod tests;

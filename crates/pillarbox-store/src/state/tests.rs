@@ -39,7 +39,7 @@ fn settle(state: State, n: u128, verdict: Verdict) -> Result<State, Refused> {
 }
 
 #[test]
-fn a_claim_counts_and_a_release_gives_back() {
+fn a_claim_counts_an_attempt_and_a_release_gives_it_back() {
     let row = claim(State::new(NOW), 1);
     assert_eq!((row.status.clone(), row.attempts), (Status::Processing, 1));
     let row = settle(
@@ -55,7 +55,7 @@ fn a_claim_counts_and_a_release_gives_back() {
 }
 
 #[test]
-fn a_lost_claim_can_settle_nothing() {
+fn a_lost_claim_cannot_settle() {
     let row = claim(State::new(NOW), 1);
     let later = NOW + Duration::from_secs(31);
     let row = row
@@ -72,7 +72,7 @@ fn a_lost_claim_can_settle_nothing() {
 }
 
 #[test]
-fn a_late_settle_of_an_untouched_row_is_good() {
+fn a_late_settle_of_an_unclaimed_row_is_valid() {
     let row = claim(State::new(NOW), 1);
     let late = NOW + Duration::from_secs(9_999);
     let change = Change::Settle {
@@ -84,7 +84,7 @@ fn a_late_settle_of_an_untouched_row_is_good() {
 }
 
 #[test]
-fn a_suspect_row_comes_back_when_its_wait_is_over_and_nobody_holds_it() {
+fn a_suspect_is_claimable_after_its_wait_and_cannot_be_settled() {
     let row = claim(State::new(NOW), 1);
     let wait = Duration::from_secs(5);
     let row = settle(
@@ -122,7 +122,7 @@ fn an_exhausted_row_is_swept_a_grace_after_its_lease() {
 }
 
 #[test]
-fn a_person_can_revive_the_dead_but_not_the_delivered() {
+fn an_operator_can_retry_dead_rows_but_not_delivered_ones() {
     let row = settle(
         claim(State::new(NOW), 1),
         1,

@@ -1,4 +1,4 @@
-//! What people ask of the outbox.
+//! What operators do with the outbox.
 
 use std::collections::BTreeMap;
 
@@ -102,11 +102,11 @@ impl Operate for Memory {
         let mut deleted = Vec::new();
         table.rows.retain(|_, row| {
             let held = row.state.status == Status::Processing && !row.state.is_expired(now);
-            let goes = ids.contains(&row.id) && !held;
-            if goes {
+            let is_deleted = ids.contains(&row.id) && !held;
+            if is_deleted {
                 deleted.push(row.id);
             }
-            !goes
+            !is_deleted
         });
         Ok(deleted)
     }

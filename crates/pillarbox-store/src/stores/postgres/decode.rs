@@ -1,4 +1,4 @@
-//! Rows into deliveries. On the hot path: by position, and JSON stays text.
+//! Decodes rows into deliveries. This is the hot path: columns are read by position, and JSON stays text.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ pub(super) fn stub(cells: &mut Cells<'_>) -> Result<Stub, sqlx::Error> {
     let body: Option<Vec<u8>> = cells.next()?;
     event.payload = body.map_or(Payload::Json(json.0), |body| Payload::Bytes(body.into()));
     event.destination = cells.next()?;
-    // When it is due is the row's to know.
+    // The due time belongs to the row, not to the event.
     Ok(Stub { id, seq, event })
 }
 

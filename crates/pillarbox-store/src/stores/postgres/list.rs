@@ -1,4 +1,4 @@
-//! Lists rows for people. Bounded: nothing here reads the whole of a large table if it can be helped.
+//! Lists rows for operators, without reading the whole of a large table where an index serves.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::operate::{Filter, Record};
 use crate::state::Status;
 use crate::store::StoreError;
 
-/// Up to so many pending rows are looked up by what is still to be done; with more of them the newest rows are likely
-/// to be pending, and are asked one after another.
+/// Up to this many pending rows are looked up by their partial indexes. With more of them, the newest rows are likely to be
+/// pending, and are read one after another.
 const FEW: i64 = 10_000;
 
 pub(super) async fn list(inner: Arc<Inner>, filter: Filter) -> Result<Vec<Record>, StoreError> {
@@ -20,7 +20,7 @@ pub(super) async fn list(inner: Arc<Inner>, filter: Filter) -> Result<Vec<Record
     let named = named(&inner, &mut transaction, &filter).await?;
     let order = match filter.status {
         _ if named.is_some() => "seq desc",
-        // Without a partial index the primary key gives the newest first, since ids grow with time.
+        // Without a partial index, the primary key returns the newest rows first, because ids grow with time.
         None | Some(Status::Delivered | Status::Pending) => "id desc",
         Some(Status::Processing | Status::Dead | Status::Unknown(_)) => "seq desc",
     };
@@ -56,7 +56,7 @@ pub(super) async fn list(inner: Arc<Inner>, filter: Filter) -> Result<Vec<Record
     Ok(records)
 }
 
-/// Written into the statement, because only then does the partial index of the status serve.
+/// The status is a literal. A partial index does not serve a bound value.
 fn is_status(status: &Status) -> &'static str {
     match status {
         Status::Pending => "status = 'pending'",
@@ -67,7 +67,7 @@ fn is_status(status: &Status) -> &'static str {
     }
 }
 
-/// The rows among which to look, if they can be named: a family, or what is pending if it is not much.
+/// The ids to search, if there are few: a family, or the pending rows.
 async fn named(
     inner: &Inner,
     transaction: &mut Transaction,

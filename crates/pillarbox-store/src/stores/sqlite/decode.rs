@@ -1,6 +1,6 @@
-//! Rows into deliveries and records.
+//! Decodes rows into deliveries and records.
 //!
-//! Lenient where somebody else wrote: one row that cannot be read would stand in the way of every claim.
+//! It accepts invalid values where it can, because one row that cannot be decoded would fail every claim.
 
 use serde_json::Value;
 use sqlx::Row;

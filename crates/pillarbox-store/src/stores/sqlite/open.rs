@@ -119,7 +119,7 @@ impl Sqlite {
             return Ok(());
         }
         Err(StoreError::Unavailable(format!(
-            "{} stays in journal mode {mode}; stop whoever else uses the file and try again",
+            "switching {} to WAL failed: it stays in journal mode {mode} (stop other programs that use the file)",
             self.path
         )))
     }
@@ -145,8 +145,8 @@ async fn settle_journal(writer: &SqlitePool, path: &str) -> Result<(), sqlx::Err
         tracing::warn!(
             path,
             journal_mode = mode,
-            "this file does not use the WAL journal: readers and writers stop each other; it is left as it is. \
-             `pillarbox migrate --wal`, or PRAGMA journal_mode = WAL, changes it for everyone who opens it"
+            "the file is not in WAL mode, so readers and writers block each other (run `pillarbox migrate --wal`, or PRAGMA \
+             journal_mode = WAL, to switch it for all programs)"
         );
     }
     Ok(())

@@ -250,7 +250,7 @@ mod tests {
             let limit = built_in(name).expect("a layout").max_attempts;
             assert!(limit.is_none() || limit == habits.retry.limit(), "{name}");
         }
-        assert_eq!((habits("nobody"), built_in("nobody")), (None, None));
+        assert_eq!((habits("unknown"), built_in("unknown")), (None, None));
     }
 
     #[test]

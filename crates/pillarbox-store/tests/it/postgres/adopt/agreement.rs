@@ -99,7 +99,7 @@ pub(super) async fn assert_agree(adopted: &Adopted, limit: Option<u32>) {
         .fetch_one(&adopted.outbox.pool)
         .await
         .expect("counts");
-    assert_eq!(strays, 0, "nothing is on its way that nobody wrote");
+    assert_eq!(strays, 0, "every unfinished native row has a mapping row");
     let sql = EVENTS
         .replace("{place}", &adopted.place())
         .replace("{key}", adopted.seed.id);

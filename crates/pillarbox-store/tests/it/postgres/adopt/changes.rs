@@ -91,7 +91,7 @@ async fn a_late_settle_leaves_the_table_alone() {
     let id = adopted.produce().await;
     let delivery = adopted.take().await;
     adopted.settle(&delivery, Verdict::Delivered).await;
-    // A person wants it sent again, and nobody has looked yet.
+    // The row is reset, and no import has run yet.
     adopted.change(id, "status = 0, processed_at = null").await;
     let before = adopted.row(id).await;
     for verdict in [Verdict::Delivered, retry(0), dead()] {
@@ -146,7 +146,7 @@ async fn a_locked_row_stalls_no_other_and_is_written_back_later() {
     let (held, free) = (adopted.produce().await, adopted.produce().await);
     adopted.import().await;
     let claimed = adopted.claim().await;
-    let somebody = adopted.hold(held).await;
+    let session = adopted.hold(held).await;
     let settled = async {
         for delivery in &claimed {
             adopted.settle(delivery, Verdict::Delivered).await;
@@ -154,11 +154,11 @@ async fn a_locked_row_stalls_no_other_and_is_written_back_later() {
     };
     tokio::time::timeout(PATIENCE, settled)
         .await
-        .expect("nobody waits");
+        .expect("the settle does not wait");
     assert_eq!(adopted.row(free).await["status"], "SENT");
     assert_eq!(adopted.row(held).await["status"], "NEW");
     assert_eq!(adopted.import().await.rows, 0, "it is not taken again");
-    somebody.rollback().await.expect("lets go");
+    session.rollback().await.expect("rolls back");
     adopted.import().await;
     assert_eq!(adopted.row(held).await["status"], "SENT");
     adopted.clean_up().await;

@@ -55,7 +55,7 @@ enum Step {
     Retry(usize),
     Skip(usize),
     /// An operator deletes the event. The row stays in its table.
-    Forget(usize),
+    DeleteEvent(usize),
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -76,7 +76,7 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => Just(Step::Sweep),
         2 => row().prop_map(Step::Retry),
         1 => row().prop_map(Step::Skip),
-        1 => row().prop_map(Step::Forget),
+        1 => row().prop_map(Step::DeleteEvent),
     ]
 }
 
@@ -218,7 +218,7 @@ impl World {
                     self.adopted.outbox.store.skip(&[id]).await.expect("skips");
                 }
             }
-            Step::Forget(number) => {
+            Step::DeleteEvent(number) => {
                 if let Some(id) = self.free(number) {
                     self.adopted.outbox.store.delete(&[id]).await.expect("deletes");
                 }
@@ -434,17 +434,17 @@ fn run(seed: Seed, reset: &'static str, limit: Option<u32>) {
     }
 }
 
-const BEGIN_ANEW: &str = "status = 0, retry_count = 0, processed_at = null";
+const RESET: &str = "status = 0, retry_count = 0, processed_at = null";
 
 #[test]
 fn every_row_of_a_table_with_codes_ends_as_its_table_shows() {
-    run(FAMILY_HUB, BEGIN_ANEW, None);
+    run(FAMILY_HUB, RESET, None);
 }
 
 /// A regression: an event that was reset in flight and ended dead was found as not written back, in every round that prunes.
 #[tokio::test]
 async fn a_row_that_is_reset_before_it_ends_dead_starts_again() {
-    let world = World::of(FAMILY_HUB, BEGIN_ANEW, None).await;
+    let world = World::of(FAMILY_HUB, RESET, None).await;
     let steps = vec![
         Step::Settle(0, retry(0)),
         Step::Settle(0, Verdict::Delivered),

@@ -334,7 +334,7 @@ async fn a_row_in_progress_from_another_table_waits() {
     assert_eq!(
         adopted.import().await.rows,
         1,
-        "nobody imports from that any more: it was this one's earlier name"
+        "no worker imports under that name: it was an earlier name of this table"
     );
     let delivery = adopted.take().await;
     assert_eq!(delivery.event.id, id);

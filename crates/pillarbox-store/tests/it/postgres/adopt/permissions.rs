@@ -115,7 +115,7 @@ async fn the_documented_permissions_are_enough() {
     assert_eq!(said(ids[1]).await, "NEW");
     assert_eq!(said(ids[2]).await, "FAILED");
     assert_eq!(said(ids[3]).await, "SENT");
-    // One row grew old, one vanished on its way, one was reset by a person.
+    // One row is old, one was deleted in progress, one was reset.
     adopted
         .change(ids[0], "sent_at = sent_at - interval '2 days'")
         .await;
