@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use pillarbox::{Delivery, Outcome, RetryPolicy, Sink};
-use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings, Snapshot};
+use pillarbox::{Delivery, Outcome, Sink};
+use pillarbox_dispatch::{Destination, Dispatcher, Policy, Route, Settings, Snapshot};
 use pillarbox_store::Store;
 use pillarbox_store::stores::postgres::adopt::Table;
 use pillarbox_store::stores::postgres::{Options, Postgres};
@@ -86,19 +86,10 @@ impl<'a> Ours<'a> {
         let mut builder = Dispatcher::builder(Arc::new(store.clone())).settings(settings);
         for (name, sink) in destinations {
             sink.check().await.map_err(Failure::Said)?;
-            builder = builder.route(Route::to(name.clone())).destination(Destination {
-                name,
-                sink,
-                policy: Policy {
-                    retry: RetryPolicy::default(),
-                    timeout,
-                    on_dead: OnDead::Block,
-                    pipelined: false,
-                },
-                concurrency,
-                rate: None,
-                fair_by_tenant: false,
-            });
+            let destination = Destination::shared(name.clone(), sink)
+                .policy(Policy::default().timeout(timeout))
+                .concurrency(concurrency);
+            builder = builder.route(Route::to(name)).destination(destination);
         }
         let dispatcher = builder.build()?;
         let shutdown = CancellationToken::new();

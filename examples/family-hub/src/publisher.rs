@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::{RetryPolicy, Wake};
-use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, SettingsError};
+use pillarbox_dispatch::{Destination, Dispatcher, Policy, SettingsError};
 use pillarbox_sinks::Callback;
 use pillarbox_store::stores::sqlite::Sqlite;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -31,21 +31,12 @@ pub(crate) fn publisher(
             Ok(())
         }
     });
+    let policy = Policy::default()
+        .retry(RetryPolicy::steps(WAITS.map(Duration::from_secs).to_vec()))
+        .timeout(Duration::from_secs(10));
     let dispatcher = Dispatcher::builder(Arc::new(store))
         .wake(wake)
-        .destination(Destination {
-            name: "family-hub.events".to_owned(),
-            sink: Arc::new(exchange),
-            policy: Policy {
-                retry: RetryPolicy::steps(WAITS.map(Duration::from_secs).to_vec()),
-                timeout: Duration::from_secs(10),
-                on_dead: OnDead::Block,
-                pipelined: false,
-            },
-            concurrency: 16,
-            rate: None,
-            fair_by_tenant: false,
-        })
+        .destination(Destination::new("family-hub.events", exchange).policy(policy))
         .build()?;
     Ok((dispatcher, lines))
 }

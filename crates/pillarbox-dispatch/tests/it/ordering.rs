@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pillarbox::{Event, Outcome};
-use pillarbox_dispatch::{Destination, OnDead};
+use pillarbox_dispatch::OnDead;
 use pillarbox_store::{Operate, Scope};
 use pillarbox_testkit::fakes::{FakeSink, Fault};
 use uuid::Uuid;
@@ -334,10 +334,7 @@ async fn four_workers_keep_the_order_of_every_key() {
         }
     });
     // Enough attempts that none of two thousand rows uses them up by chance.
-    let there = || Destination {
-        policy: policy(25),
-        ..destination("there", &sink)
-    };
+    let there = || destination("there", &sink).policy(policy(25));
     let workers: Vec<_> = (0..4)
         .map(|_| fixture.start_with(vec![there()], vec![]))
         .collect();

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use pillarbox::retry::Jitter;
 use pillarbox::{RetryPolicy, Wake};
-use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings};
+use pillarbox_dispatch::{Destination, Dispatcher, Policy, Route};
 use pillarbox_sinks::{SinkConfig, log, message, webhook};
 use pillarbox_store::Scope;
 use pillarbox_store::stores::sqlite::Sqlite;
@@ -154,19 +154,10 @@ async fn dispatcher(store: &Sqlite, receiver: &Receiver, wake: Wake) -> Result<D
             .build(name, &message::Config::default())
             .await
             .map_err(|error| Failure::failed(error.to_string()))?;
-        builder = builder.destination(Destination {
-            name: name.to_owned(),
-            sink: Arc::new(ReportingSink::new(name, sink, retry.clone())),
-            policy: Policy {
-                retry: retry.clone(),
-                timeout: Settings::default().timeout,
-                on_dead: OnDead::Block,
-                pipelined: false,
-            },
-            concurrency: config.default_concurrency(),
-            rate: None,
-            fair_by_tenant: false,
-        });
+        let destination = Destination::new(name, ReportingSink::new(name, sink, retry.clone()))
+            .policy(Policy::default().retry(retry.clone()))
+            .concurrency(config.default_concurrency());
+        builder = builder.destination(destination);
     }
     for (topic, destination) in ROUTES {
         builder = builder.route(Route {

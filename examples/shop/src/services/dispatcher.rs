@@ -25,20 +25,13 @@ pub(super) async fn run(places: &Places, shutdown: CancellationToken) -> Result<
         pool: places.pool()?,
     };
     let lease = places.lease();
-    let destination = Destination {
-        name: "rabbitmq".to_owned(),
-        sink: Arc::new(sink),
-        policy: Policy {
-            // A queue that is not declared yet is a retry: soon, and for as long as it takes.
-            retry: RetryPolicy::exponential(Duration::from_millis(200), Duration::from_secs(5)),
-            timeout: lease / 2,
-            on_dead: OnDead::Continue,
-            pipelined: false,
-        },
-        concurrency: 32,
-        rate: None,
-        fair_by_tenant: false,
-    };
+    // A queue that is not declared yet is a retry: soon, and without a limit.
+    let retry = RetryPolicy::exponential(Duration::from_millis(200), Duration::from_secs(5));
+    let policy = Policy::default()
+        .retry(retry)
+        .timeout(lease / 2)
+        .on_dead(OnDead::Continue);
+    let destination = Destination::new("rabbitmq", sink).policy(policy).concurrency(32);
     let settings = Settings {
         lease,
         timeout: lease / 2,
