@@ -7,20 +7,19 @@ use pillarbox::Clock;
 use time::OffsetDateTime;
 use time::macros::datetime;
 
-/// Stands still unless it is moved, but for one microsecond per look: two things that happen one after
-/// the other never happen at the same time, as with a real clock.
+/// Moves by one microsecond with each reading, and when a test advances it. So two readings are never equal, as with a real clock.
 #[derive(Debug)]
-pub struct ManualClock(Mutex<Hands>);
+pub struct ManualClock(Mutex<Readings>);
 
 #[derive(Debug)]
-struct Hands {
+struct Readings {
     wall: OffsetDateTime,
     boot: Duration,
 }
 
 impl Default for ManualClock {
     fn default() -> Self {
-        Self(Mutex::new(Hands {
+        Self(Mutex::new(Readings {
             wall: datetime!(2026-01-01 00:00 UTC),
             boot: Duration::from_secs(1_000),
         }))
@@ -30,29 +29,29 @@ impl Default for ManualClock {
 impl ManualClock {
     /// Moves the wall clock, also backwards. The boot clock follows only forwards.
     pub fn advance(&self, by: time::Duration) {
-        self.with(|hands| {
-            hands.wall += by;
-            hands.boot += Duration::try_from(by).unwrap_or_default();
+        self.with(|readings| {
+            readings.wall += by;
+            readings.boot += Duration::try_from(by).unwrap_or_default();
         });
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut Hands) -> T) -> T {
-        look(&mut self.0.lock().expect("nobody panics while holding the hands"))
+    fn with<T>(&self, read: impl FnOnce(&mut Readings) -> T) -> T {
+        read(&mut self.0.lock().expect("no panic while the lock is held"))
     }
 }
 
 impl Clock for ManualClock {
     fn wall(&self) -> OffsetDateTime {
-        self.with(|hands| {
-            hands.wall += Duration::from_micros(1);
-            hands.wall
+        self.with(|readings| {
+            readings.wall += Duration::from_micros(1);
+            readings.wall
         })
     }
 
     fn boot(&self) -> Duration {
-        self.with(|hands| {
-            hands.boot += Duration::from_micros(1);
-            hands.boot
+        self.with(|readings| {
+            readings.boot += Duration::from_micros(1);
+            readings.boot
         })
     }
 }

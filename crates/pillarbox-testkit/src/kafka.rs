@@ -73,7 +73,7 @@ impl Topic {
     /// Everything that is in it.
     ///
     /// # Panics
-    /// When the broker says that there is more and does not give it.
+    /// If the broker has more records and does not deliver them.
     pub async fn read(&self) -> Vec<Record> {
         let consumer: StreamConsumer = self
             .client()

@@ -1,19 +1,36 @@
-//! What proves that a store is a store and a sink a sink: the suites that every one of them runs, and
-//! the fakes for faults: a clock, a store and a network that can be disturbed.
+//! The suites that every store and every sink runs, and what tests of all crates share.
 //!
-//! The case lists live here, so that no backend can forget a case.
+//! | module | for |
+//! |---|---|
+//! | [`store_suite`], [`sink_suite`] | the cases that every store, producer and sink has to pass |
+//! | [`fakes`], [`clock`] | faults on purpose: a sink, a store and clocks that a test controls |
+//! | [`proxy`] | a network that a test disturbs |
+//! | [`services`] | a server that a test may kill |
+//! | [`process`] | child processes that a test stops, freezes and kills |
+//! | [`wait`] | waiting for a fact, and taking turns on the machine |
+//! | [`environment`] | addresses of the shared services, unique names |
+//! | [`fixture`] | a database for one test (feature `postgres`) |
+//! | [`ledger`] | compares what was received with what was committed |
+//!
+//! The case lists live here, so that no backend can miss a case.
 
 #![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
 
 mod cases;
 pub mod clock;
+pub mod environment;
 pub mod fakes;
+#[cfg(feature = "postgres")]
+pub mod fixture;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+pub mod ledger;
+pub mod process;
 pub mod proxy;
 pub mod services;
 pub mod sink_suite;
 pub mod store_suite;
+pub mod wait;
 
 pub use cases::cases;
 pub use clock::ManualClock;

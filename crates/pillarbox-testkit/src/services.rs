@@ -1,11 +1,11 @@
-//! A server that a test may kill: one of its own, by `scripts/services`.
+//! A server that a test may kill: a private one, started with `scripts/services`.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
 
-/// One service of the test's own. Stopped and removed when it is dropped.
+/// A service for one test. Stopped and removed when it is dropped.
 #[derive(Debug)]
 pub struct Private {
     name: &'static str,
@@ -32,10 +32,10 @@ impl Private {
         private
     }
 
-    /// The address that it exports under this name.
+    /// The address in this variable.
     ///
     /// # Panics
-    /// When it exports none.
+    /// If the service exports no such variable.
     pub fn url(&self, variable: &str) -> String {
         let prefix = format!("export {variable}=");
         let line = self.exports.lines().find_map(|line| line.strip_prefix(&prefix));
@@ -48,12 +48,12 @@ impl Private {
         self.run(&["kill", self.name]);
     }
 
-    /// The same again, on the same port with the same data.
+    /// Starts it again, on the same port with the same data.
     pub fn start_again(&self) {
         self.run(&["start", self.name]);
     }
 
-    /// What another command of `scripts/services` prints, for instance `rabbitmqctl`.
+    /// The output of another command of `scripts/services`, for instance `rabbitmqctl`.
     pub fn ask(&self, arguments: &[&str]) -> String {
         self.run(arguments)
     }

@@ -1,11 +1,11 @@
-//! An application's own way to its database, beside an outbox that is there already.
+//! An application with its own pool, on a database with an outbox.
 
 use pillarbox::Outbox;
 use pillarbox::outbox::Transaction;
 use pillarbox_store::stores::postgres::{Options, Postgres};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 
-use crate::postgres::service;
+use pillarbox_testkit::environment::variable;
 
 /// What every application needs of a database, each with its own types.
 pub(crate) trait Application {
@@ -23,7 +23,7 @@ pub(crate) struct OnPostgres {
 impl OnPostgres {
     /// What is in this schema already.
     pub(crate) fn existing(schema: &str) -> Self {
-        let url = service("PILLARBOX_TEST_POSTGRES_URL");
+        let url = variable("PILLARBOX_TEST_POSTGRES_URL");
         let options = Options {
             schema: schema.to_owned(),
             ..Options::default()

@@ -19,7 +19,7 @@ async fn handled(store: &Memory, id: Uuid) -> Handled<()> {
 }
 
 #[tokio::test]
-async fn what_a_handler_enqueues_is_enqueued_once() {
+async fn a_handler_enqueues_its_events_once() {
     let (store, outbox, id) = (Memory::default(), Outbox::default(), Uuid::now_v7());
     for expected in [Handled::Now(7), Handled::Before, Handled::Before] {
         let mut transaction = store.begin();

@@ -1,4 +1,4 @@
-//! The stores, each held to the same suite, and what an application sees of the crate.
+//! The stores, which all run the same suite, and the libraries of an application on them.
 
 #![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
 
@@ -8,8 +8,6 @@ mod application;
 mod domain;
 mod inbox;
 mod memory;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod patience;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]

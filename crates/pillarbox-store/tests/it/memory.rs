@@ -1,4 +1,4 @@
-//! The reference is held to what it is the reference for.
+//! The reference passes the suite too.
 
 mod suite {
     pillarbox_testkit::store_suite!(pillarbox_testkit::MemoryHarness::fresh);

@@ -1,4 +1,4 @@
-//! The README's examples run as they stand there.
+//! The examples of the README run unchanged.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use pillarbox_store::Store;
 use pillarbox_store::stores::postgres::{Options, Postgres};
 use sqlx::AssertSqlSafe;
 
-use crate::postgres::{OwnDatabase, request};
+use crate::postgres::request;
+use pillarbox_testkit::fixture::Database;
 
 const README: &str = include_str!("../../../../README.md");
 const THIS: &str = include_str!("readme.rs");
@@ -59,17 +60,17 @@ fn every_block_of_sql(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// A database of its own, with an outbox in the schema of the examples and orders beside it.
+/// A database with an outbox in the schema of the examples, and a table of orders.
 struct Shop {
-    database: OwnDatabase,
+    database: Database,
     store: Postgres,
 }
 
 impl Shop {
     async fn open() -> Self {
-        let database = OwnDatabase::create("readme").await;
+        let database = Database::create("readme").await;
         let options = Options {
-            // A machine that stands still for a while proves nothing.
+            // A stall of the machine proves nothing.
             timeout: Duration::from_secs(120),
             ..Options::default()
         };
@@ -86,7 +87,7 @@ impl Shop {
 
     async fn close(self) {
         self.store.close().await;
-        self.database.remove().await;
+        self.database.drop().await;
     }
 }
 
@@ -103,11 +104,11 @@ async fn both_examples_enqueue_what_they_say() {
         .expect("places the order");
     execute(&shop.store.pool(), block("sql")).await;
     let claimed = shop.store.claim(&request(10)).await.expect("claims");
-    let told: Vec<_> = claimed
+    let enqueued: Vec<_> = claimed
         .iter()
         .map(|delivery| delivery.event.aggregate_id.as_deref())
         .collect();
-    assert_eq!(told, [Some("42"), Some("43")]);
+    assert_eq!(enqueued, [Some("42"), Some("43")]);
     assert_eq!(shop.orders().await, [42, 43]);
     shop.close().await;
 }
@@ -121,17 +122,17 @@ async fn the_sql_of_the_page_for_producers_runs() {
     }
     // The dedupe key of the last block is that of the first.
     let claimed = shop.store.claim(&request(10)).await.expect("claims");
-    let told: Vec<_> = claimed
+    let enqueued: Vec<_> = claimed
         .iter()
         .map(|delivery| delivery.event.event_type.as_deref().unwrap_or_default())
         .collect();
-    assert_eq!(told, ["StockReserved", "StockReserved", "OrderCreated"]);
+    assert_eq!(enqueued, ["StockReserved", "StockReserved", "OrderCreated"]);
     assert_eq!(shop.orders().await, [42]);
     shop.close().await;
 }
 
 #[tokio::test]
-async fn the_page_for_producers_lists_every_argument_in_its_place() {
+async fn the_page_for_producers_lists_every_argument_in_order() {
     let page = include_str!("../../../../docs/producers/README.md");
     let (_, table) = page.split_once("| argument | type |").expect("the table begins");
     let (table, _) = table.split_once("\n\n").expect("the table ends");

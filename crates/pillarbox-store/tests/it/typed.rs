@@ -1,4 +1,4 @@
-//! What `#[derive(Event)]` makes of a type. What it refuses is tested in its own crate.
+//! What `#[derive(Event)]` makes of a type. Its errors are tested in its own crate.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ fn payload(event: &Event) -> Value {
 struct Ping;
 
 #[test]
-fn what_is_not_said_has_its_default() {
+fn an_omitted_argument_has_its_default() {
     let event = event(&Ping);
     let expected = Event::new("pillarbox", "pings")
         .event_type("Ping")

@@ -1,4 +1,4 @@
-//! On the memory store, with commits that fail in every way.
+//! Units of work on the memory store, with commits that fail in every way.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ const NOTHING: [Uuid; 0] = [];
 enum Fate {
     Committed,
     Refused,
-    /// It happened, and nobody was told.
+    /// It happened, and the answer was lost.
     AnswerLost,
 }
 
@@ -115,7 +115,7 @@ fn ids(store: &Memory) -> Vec<Uuid> {
 }
 
 #[tokio::test]
-async fn what_was_recorded_is_enqueued_and_cleared() {
+async fn recorded_events_are_enqueued_and_cleared() {
     let (store, mut member) = (Memory::default(), Member::default());
     let said = [member.say("Invited"), member.say("Joined")];
     let enqueued = commit(&store, Fate::Committed, &mut [&mut member]).await.unwrap();
@@ -156,7 +156,7 @@ async fn a_commit_whose_answer_was_lost_is_not_repeated() {
     let said = [member.say("Invited"), member.say("Joined")];
     let lost = commit(&store, Fate::AnswerLost, &mut [&mut member]).await;
     assert!(matches!(lost, Err(CommitError::Commit(_))), "{lost:?}");
-    assert_eq!(member.recorded.len(), 2, "nobody knows yet");
+    assert_eq!(member.recorded.len(), 2, "not committed yet");
     let later = member.say("Renamed");
     let enqueued = commit(&store, Fate::Committed, &mut [&mut member]).await.unwrap();
     assert_eq!(
@@ -188,7 +188,7 @@ async fn it_can_be_asked_whether_a_lost_commit_happened() {
 }
 
 #[tokio::test]
-async fn what_was_recorded_after_a_lost_commit_was_not_committed_by_it() {
+async fn events_recorded_after_a_lost_commit_were_not_committed_by_it() {
     let (store, outbox, mut member) = (Memory::default(), Outbox::default(), Member::default());
     member.say("Invited");
     commit(&store, Fate::AnswerLost, &mut [&mut member])
@@ -270,13 +270,13 @@ async fn nothing_recorded_is_a_plain_commit() {
 #[tokio::test]
 async fn repositories_see_the_transaction() {
     let (store, outbox, mut member) = (Memory::default(), Outbox::default(), Member::default());
-    let aside = Event::new("family", "audit");
+    let audit = Event::new("family", "audit");
     let said = member.say("Invited");
     let mut work = UnitOfWork::new(&outbox, store.begin());
-    outbox.enqueue(&mut *work, &aside).await.unwrap();
+    outbox.enqueue(&mut *work, &audit).await.unwrap();
     assert_eq!(outbox.enqueued(&mut *work).await.unwrap().len(), 1);
     work.commit(&mut [&mut member]).await.unwrap();
-    assert_eq!(ids(&store), [aside.id, said]);
+    assert_eq!(ids(&store), [audit.id, said]);
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Stand-ins that do what a test tells them, and write down what they saw.
+//! Fakes that a test controls, with a record of their calls.
 //!
 //! | fake | for |
 //! |---|---|
-//! | [`FakeSink`] | a destination that says what a test wants, with a ledger of what it was given |
-//! | [`FlakyStore`] | a store in front of another, which fails before or after the fact, or is slow |
+//! | [`FakeSink`] | a destination whose outcomes a test sets, with a ledger of its attempts |
+//! | [`FlakyStore`] | a store that passes calls on, and fails before or after the call, or is slow |
 //! | [`JumpingClock`] | a machine that was suspended |
 
 mod clock;

@@ -1,4 +1,4 @@
-//! A destination that says what a test wants.
+//! A destination whose outcomes a test sets.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ pub struct Entry {
     pub event: Uuid,
     /// Its ordering key.
     pub key: Option<String>,
-    /// Its place in the order.
+    /// Its sequence number.
     pub seq: i64,
     /// Which attempt.
     pub attempts: u32,
@@ -30,7 +30,7 @@ pub struct Entry {
 
 type Script = dyn Fn(Delivery) -> BoxFuture<'static, Outcome> + Send + Sync;
 
-/// A sink that follows a script and keeps a ledger. Clones are the same sink.
+/// A sink that runs a script and keeps a ledger. Clones are the same sink.
 #[derive(Clone)]
 pub struct FakeSink {
     script: Arc<Script>,
@@ -42,7 +42,7 @@ pub struct FakeSink {
 }
 
 impl FakeSink {
-    /// Does what the script says.
+    /// Runs the script for each attempt.
     pub fn scripted<F>(script: impl Fn(Delivery) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Outcome> + Send + 'static,
@@ -72,12 +72,12 @@ impl FakeSink {
         Self::scripted(|_| std::future::pending())
     }
 
-    /// Decides what `check()` says from now on.
+    /// Makes `check()` fail, or succeed again.
     pub fn set_away(&self, away: bool) {
         self.is_away.store(away, Ordering::SeqCst);
     }
 
-    /// Is nobody there, as `check()` says it?
+    /// Does `check()` fail?
     pub fn is_away(&self) -> bool {
         self.is_away.load(Ordering::SeqCst)
     }
@@ -107,7 +107,7 @@ impl FakeSink {
         self.checks.load(Ordering::SeqCst)
     }
 
-    /// Was goodbye said?
+    /// Was it closed?
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! A store in front of another, which fails when a test wants it to.
+//! A store that passes calls on to another, with faults that a test plans.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ pub enum Fault {
     None,
     /// The call fails and changes nothing.
     Before,
-    /// The call fails, and what it was to change is changed: the answer was lost.
+    /// The call fails after its change was made: the answer was lost.
     After,
     /// The call takes this long.
     Slow(Duration),
@@ -70,11 +70,12 @@ impl FlakyStore {
         call: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
         *self.counts().entry(method).or_default() += 1;
-        let gone = |when: &str| StoreError::Unavailable(format!("a test wanted {method} to fail {when}"));
+        let failed =
+            |when: &str| StoreError::Unavailable(format!("the test made {method} fail {when} the call"));
         match (self.plan)(method) {
             Fault::None => call.await,
-            Fault::Before => Err(gone("before the fact")),
-            Fault::After => call.await.and_then(|_| Err(gone("after the fact"))),
+            Fault::Before => Err(failed("before")),
+            Fault::After => call.await.and_then(|_| Err(failed("after"))),
             Fault::Slow(wait) => {
                 tokio::time::sleep(wait).await;
                 call.await

@@ -10,7 +10,7 @@ use pillarbox::{Event, Outcome};
 use super::bench::{Bench, delivery, order, reason};
 use crate::store_suite::{Ran, Skipped};
 
-pub async fn what_is_delivered_arrives_unchanged(bench: Bench) -> Ran {
+pub async fn a_delivered_event_arrives_unchanged(bench: Bench) -> Ran {
     let sink = bench.harness.sink().await;
     let sent = order(1);
     assert_eq!(sink.deliver(&sent).await, Outcome::Delivered);
@@ -72,9 +72,9 @@ pub async fn configured_headers_are_made_from_the_event(bench: Bench) -> Ran {
         ("X-Note", "{event_type} {{{header.region}}}"),
     ];
     let sink = bench.harness.with_headers(&configured).await?;
-    let mut nobodys = order(1);
-    nobodys.event = nobodys.event.header("region", "Köln");
-    let outcome = sink.deliver(&nobodys).await;
+    let mut invalid = order(1);
+    invalid.event = invalid.event.header("region", "Köln");
+    let outcome = sink.deliver(&invalid).await;
     assert_eq!(outcome.name(), "reject", "it has no tenant: {outcome:?}");
     assert!(reason(&outcome).contains("`tenant_id`"), "{outcome:?}");
     let tenant = uuid::Uuid::now_v7();
@@ -161,7 +161,7 @@ pub async fn a_thousand_concurrent_events_all_arrive(bench: Bench) -> Ran {
 }
 
 /// What `pipelined` rests on: the calls are made one after another, and none waits for the one before.
-pub async fn where_order_is_kept_it_is_kept_without_waiting(bench: Bench) -> Ran {
+pub async fn an_ordered_sink_keeps_the_order_without_waiting(bench: Bench) -> Ran {
     let sink = bench.harness.sink().await;
     if !sink.keeps_order() {
         return Err(Skipped("it does not say that it keeps order"));

@@ -17,15 +17,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long to wait before looking again.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// One place and what the cases do with it.
+/// A destination and what the cases do with it.
 #[derive(Clone)]
 pub struct Bench {
-    /// The place.
+    /// The destination.
     pub harness: Arc<dyn Harness>,
 }
 
 impl Bench {
-    /// A bench for this place.
+    /// A bench for this destination.
     pub fn new(harness: Arc<dyn Harness>) -> Self {
         Self { harness }
     }
@@ -50,7 +50,7 @@ impl Bench {
         }
     }
 
-    /// How many of two deliveries of one row the place keeps.
+    /// How many messages two deliveries of one row leave at the destination.
     pub fn copies_of_two(&self) -> usize {
         if self.harness.drops_duplicates() { 1 } else { 2 }
     }

@@ -1,4 +1,4 @@
-//! When the place is away, silent or cut off.
+//! A destination that is unavailable, silent or cut off.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub async fn check_says_yes_when_there(bench: Bench) -> Ran {
 pub async fn check_says_no_when_gone(bench: Bench) -> Ran {
     bench.harness.go_away().await?;
     let sink = bench.harness.sink().await;
-    let said = sink.check().await.expect_err("nobody is there");
+    let said = sink.check().await.expect_err("it is unavailable");
     assert!(!said.trim().is_empty());
     bench.harness.come_back().await;
     assert_eq!(sink.check().await, Ok(()));
@@ -141,7 +141,7 @@ pub async fn a_dropped_delivery_leaves_the_sink_usable(bench: Bench) -> Ran {
     }
 }
 
-pub async fn a_closed_sink_can_be_made_again(bench: Bench) -> Ran {
+pub async fn a_closed_sink_can_be_built_again(bench: Bench) -> Ran {
     let sink = bench.harness.sink().await;
     assert_eq!(sink.deliver(&order(1)).await, Outcome::Delivered);
     sink.close().await;

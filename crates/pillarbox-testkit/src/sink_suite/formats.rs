@@ -84,7 +84,7 @@ pub async fn a_cloudevent_arrives_in_one_piece(bench: Bench) -> Ran {
     let keys = "format = \"cloudevents-structured\"\nsource = \"https://shop.example/{topic}\"";
     let sink = bench.harness.with_keys(keys).await?;
     let mut sent = full();
-    // Digits that no number of JavaScript has: nobody may have parsed and rewritten them.
+    // More digits than a number of JavaScript has: the payload must not be parsed and rewritten.
     sent.event = sent.event.json_text("{\"total\": 12345678901234567890.10}");
     assert_eq!(sink.deliver(&sent).await, Outcome::Delivered);
     let arrived = &bench.arrived(1).await[0];
@@ -136,7 +136,7 @@ fn large() -> Event {
     event.expect("a map with text keys has a JSON form")
 }
 
-pub async fn what_is_stored_compressed_arrives_as_it_was(bench: Bench) -> Ran {
+pub async fn a_compressed_payload_arrives_uncompressed(bench: Bench) -> Ran {
     let sink = bench.harness.with_keys("").await?;
     let event = large();
     assert_eq!(sink.deliver(&stored(&event)).await, Outcome::Delivered);
@@ -146,7 +146,7 @@ pub async fn what_is_stored_compressed_arrives_as_it_was(bench: Bench) -> Ran {
     Ok(())
 }
 
-pub async fn what_is_stored_compressed_arrives_compressed_where_that_is_asked_for(bench: Bench) -> Ran {
+pub async fn a_compressed_payload_arrives_compressed_if_configured(bench: Bench) -> Ran {
     let sink = bench.harness.with_keys("compressed = true").await?;
     let event = large();
     let sent = stored(&event);
@@ -160,7 +160,7 @@ pub async fn what_is_stored_compressed_arrives_compressed_where_that_is_asked_fo
     Ok(())
 }
 
-pub async fn what_gets_too_large_or_is_no_zstd_is_rejected_and_harms_no_neighbour(bench: Bench) -> Ran {
+pub async fn a_payload_too_large_or_not_zstd_is_rejected_alone(bench: Bench) -> Ran {
     let sink = bench.harness.with_keys("max_decompressed = \"64KiB\"").await?;
     let mut broken = Event::new("shop", "orders").bytes(&b"no zstd"[..], "text/plain");
     broken.content_encoding = Some("zstd".to_owned());
@@ -177,7 +177,7 @@ pub async fn what_gets_too_large_or_is_no_zstd_is_rejected_and_harms_no_neighbou
     Ok(())
 }
 
-/// As [`where_order_is_kept_it_is_kept_without_waiting`](super::arriving), with events that take their time.
+/// As [`an_ordered_sink_keeps_the_order_without_waiting`](super::arriving), with events that take their time.
 pub async fn a_compressed_event_is_not_overtaken_where_order_is_kept(bench: Bench) -> Ran {
     let sink = bench.harness.with_keys("").await?;
     if !sink.keeps_order() {

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::store_suite::Skipped;
 
-/// Something that arrived, as the place shows it to those who read there.
+/// A message that arrived, as its readers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrived {
     /// The event's id, from where the sink's page says that it is.
@@ -26,7 +26,7 @@ pub struct Arrived {
     pub content_encoding: Option<String>,
 }
 
-/// How a place carries the attributes of a CloudEvent in headers.
+/// How a destination encodes the attributes of a CloudEvent in headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Attributes {
     /// What their names begin with, in lower case.
@@ -76,7 +76,7 @@ pub fn event_id(headers: &BTreeMap<String, String>, payload: &[u8]) -> Uuid {
     id.parse().expect("the id is a UUID")
 }
 
-/// One place that nobody else uses.
+/// A destination that no other test uses.
 #[async_trait]
 pub trait Harness: Send + Sync + 'static {
     /// A new sink that delivers there.
@@ -85,18 +85,18 @@ pub trait Harness: Send + Sync + 'static {
     /// All that arrived so far, in the order of its arrival. Does not wait.
     async fn arrived(&self) -> Vec<Arrived>;
 
-    /// Does the place drop what it has had already, by the row's id?
+    /// Does the destination drop duplicates, by the id of the row?
     fn drops_duplicates(&self) -> bool {
         false
     }
 
-    /// What [`Outcome`](pillarbox::Outcome) an event has if nobody is there, by its name.
+    /// The name of the [`Outcome`](pillarbox::Outcome) when the destination is unavailable.
     fn when_gone(&self) -> &'static str;
 
-    /// Nobody is there from now on, at least not for sinks that are made afterwards.
+    /// Makes the destination unavailable, at least for sinks that are made afterwards.
     ///
     /// # Errors
-    /// When this place cannot go away.
+    /// If this destination cannot be unavailable.
     async fn go_away(&self) -> Result<(), Skipped>;
 
     /// Undoes [`go_away`](Self::go_away) and [`fall_silent`](Self::fall_silent).
@@ -105,7 +105,7 @@ pub trait Harness: Send + Sync + 'static {
     /// What is sent arrives, but no answer comes back.
     ///
     /// # Errors
-    /// When this place always answers.
+    /// If this destination always answers.
     async fn fall_silent(&self) -> Result<(), Skipped>;
 
     /// Closes the connections that are open.

@@ -1,7 +1,7 @@
 //! The suite that every sink runs.
 //!
 //! A backend implements [`Harness`] in its integration tests and calls [`sink_suite!`](crate::sink_suite!)
-//! once, in a module of its own, with an async function that makes a fresh place:
+//! once, in a module of its own, with an async function that makes a fresh destination:
 //!
 //! ```ignore
 //! mod suite {
@@ -28,12 +28,12 @@ pub use harness::{Arrived, Attributes, Harness, event_id};
 
 use crate::store_suite::{Ran, Skipped};
 
-/// Runs one case on a fresh place. What the backend cannot do is said aloud.
+/// Runs one case on a fresh destination. A skipped case is printed.
 pub async fn run<H: Harness>(name: &str, harness: H, case: impl AsyncFnOnce(Bench) -> Ran) {
     let bench = Bench::new(Arc::new(harness));
     match case(bench.clone()).await {
         Ok(()) => {}
-        // Straight to the stream: the test harness would swallow what `eprintln!` says.
+        // Directly to the stream, because the test harness captures `eprintln!`.
         Err(Skipped(reason)) => writeln!(std::io::stderr(), "skipped: {name}: {reason}")
             .expect("standard error can be written to"),
     }
@@ -45,7 +45,7 @@ pub async fn run<H: Harness>(name: &str, harness: H, case: impl AsyncFnOnce(Benc
 macro_rules! sink_suite {
     ($fresh:path) => {
         $crate::sink_suite! { @cases $fresh;
-            arriving::what_is_delivered_arrives_unchanged
+            arriving::a_delivered_event_arrives_unchanged
             arriving::the_event_id_travels
             arriving::headers_travel
             arriving::configured_headers_are_made_from_the_event
@@ -54,13 +54,13 @@ macro_rules! sink_suite {
             arriving::a_large_payload_arrives
             arriving::the_same_event_may_be_delivered_twice_with_the_same_id
             arriving::a_thousand_concurrent_events_all_arrive
-            arriving::where_order_is_kept_it_is_kept_without_waiting
+            arriving::an_ordered_sink_keeps_the_order_without_waiting
             formats::a_cloudevent_arrives_with_its_attributes_in_headers
             formats::a_cloudevent_arrives_in_one_piece
             formats::bytes_arrive_in_a_cloudevent_as_they_were
-            formats::what_is_stored_compressed_arrives_as_it_was
-            formats::what_is_stored_compressed_arrives_compressed_where_that_is_asked_for
-            formats::what_gets_too_large_or_is_no_zstd_is_rejected_and_harms_no_neighbour
+            formats::a_compressed_payload_arrives_uncompressed
+            formats::a_compressed_payload_arrives_compressed_if_configured
+            formats::a_payload_too_large_or_not_zstd_is_rejected_alone
             formats::a_compressed_event_is_not_overtaken_where_order_is_kept
             formats::the_trace_that_an_event_was_enqueued_within_arrives
             failing::check_says_yes_when_there
@@ -71,9 +71,9 @@ macro_rules! sink_suite {
             failing::an_unanswered_event_is_not_delivered_even_if_it_arrived
             failing::a_connection_cut_mid_flight_is_never_reported_as_delivered_unless_it_arrived
             failing::a_dropped_delivery_leaves_the_sink_usable
-            failing::a_closed_sink_can_be_made_again
-            refusing::what_can_never_be_accepted_is_rejected
-            refusing::what_is_rejected_harms_no_neighbour
+            failing::a_closed_sink_can_be_built_again
+            refusing::an_event_that_can_never_be_accepted_is_rejected
+            refusing::a_rejected_event_harms_no_other
             refusing::wrong_credentials_say_so_and_do_not_print_the_password
             refusing::tls_with_a_private_ca_works
             refusing::an_unknown_ca_is_refused

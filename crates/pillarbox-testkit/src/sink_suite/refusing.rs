@@ -5,7 +5,7 @@ use pillarbox::Outcome;
 use super::bench::{Bench, delivery, order, reason};
 use crate::store_suite::Ran;
 
-pub async fn what_can_never_be_accepted_is_rejected(bench: Bench) -> Ran {
+pub async fn an_event_that_can_never_be_accepted_is_rejected(bench: Bench) -> Ran {
     let sink = bench.harness.sink().await;
     let poison = bench.harness.poison()?;
     let outcome = sink.deliver(&delivery(poison)).await;
@@ -14,7 +14,7 @@ pub async fn what_can_never_be_accepted_is_rejected(bench: Bench) -> Ran {
     Ok(())
 }
 
-pub async fn what_is_rejected_harms_no_neighbour(bench: Bench) -> Ran {
+pub async fn a_rejected_event_harms_no_other(bench: Bench) -> Ran {
     let sink = bench.harness.sink().await;
     let poison = delivery(bench.harness.poison()?);
     let mut sent: Vec<_> = (0..20).map(order).collect();

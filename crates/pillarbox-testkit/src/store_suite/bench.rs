@@ -1,4 +1,4 @@
-//! What the cases say often, in few words.
+//! Short forms of what the cases do often.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub(super) const LEASE: Duration = Duration::from_secs(60);
 /// How many attempts a row has in the cases.
 pub(super) const LIMIT: u32 = 5;
 
-/// No row at all.
-pub(super) const NOBODY: [Uuid; 0] = [];
+/// No rows.
+pub(super) const NO_ROWS: [Uuid; 0] = [];
 
 /// One case's outbox and the worker that works on it.
 ///
@@ -49,7 +49,7 @@ impl Bench {
         self.harness.operate()
     }
 
-    /// The same outbox in another worker's hands.
+    /// Another worker on the same outbox.
     pub(super) fn rival(&self) -> Self {
         Self {
             worker: Uuid::new_v4(),
@@ -96,8 +96,8 @@ impl Bench {
         self.store().claim(&request).await.expect("a claim")
     }
 
-    /// Rows without a lane, as a dispatcher takes them: looks, takes from each backlog that it sees, and then
-    /// as many whose first lease ran out.
+    /// Rows without a lane, as a dispatcher takes them: searches, claims from each backlog that it finds, and then as many
+    /// suspects.
     pub(super) async fn claim(&self, limit: usize) -> Vec<Delivery> {
         self.claim_changed(limit, |request| request).await
     }
@@ -123,7 +123,7 @@ impl Bench {
     ) -> Vec<Delivery> {
         let mut claimed = Vec::new();
         let scope = change(self.request(Take::LoneSuspect)).scope;
-        for due in self.look_in(&scope).await.due {
+        for due in self.find_in(&scope).await.due {
             let share = share(due.backlog, limit - claimed.len());
             let request = change(self.request(Take::Free(vec![share])));
             claimed.extend(self.claim_as(request).await);
@@ -145,7 +145,7 @@ impl Bench {
         self.claim_as(self.request(Take::LoneSuspect)).await
     }
 
-    /// Says that this worker is alive.
+    /// Sends a heartbeat of this worker.
     pub(super) async fn heartbeat(&self) {
         let heartbeat = Heartbeat {
             worker: self.worker,
@@ -174,7 +174,7 @@ impl Bench {
     }
 
     /// Asks for lanes.
-    pub(super) async fn share_lanes_as(&self, request: LaneRequest) -> Vec<Range> {
+    pub(super) async fn lease_lanes_as(&self, request: LaneRequest) -> Vec<Range> {
         self.store().lease_lanes(&request).await.expect("lanes")
     }
 
@@ -182,7 +182,7 @@ impl Bench {
         &self,
         namespaces: impl IntoIterator<Item = S>,
     ) -> Vec<Range> {
-        self.share_lanes_as(self.lane_request(namespaces)).await
+        self.lease_lanes_as(self.lane_request(namespaces)).await
     }
 
     /// The one row that can be claimed.
@@ -200,7 +200,7 @@ impl Bench {
         delivery
     }
 
-    /// Settles all of these, and says which rows were lost.
+    /// Settles all of these, and returns the lost rows.
     pub(super) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Uuid> {
         self.store()
             .settle(self.worker, settlements)
@@ -208,7 +208,7 @@ impl Bench {
             .expect("a settle")
     }
 
-    /// Renews, and says which rows were lost.
+    /// Renews, and returns the lost rows.
     pub(super) async fn renew(&self, held: &[(Uuid, Uuid)], lease: Duration) -> Vec<Uuid> {
         self.store()
             .renew(self.worker, held, lease)
@@ -216,7 +216,7 @@ impl Bench {
             .expect("a renewal")
     }
 
-    /// Settles, and says which rows were lost.
+    /// Settles, and returns the lost rows.
     pub(super) async fn try_settle(&self, delivery: &Delivery, verdict: Verdict) -> Vec<Uuid> {
         self.settle_all(&[settlement(delivery, verdict)]).await
     }
@@ -225,7 +225,7 @@ impl Bench {
     pub(super) async fn settle(&self, delivery: &Delivery, verdict: Verdict) {
         assert_eq!(
             self.try_settle(delivery, verdict).await,
-            NOBODY,
+            NO_ROWS,
             "the row is ours"
         );
     }
@@ -248,15 +248,15 @@ impl Bench {
         self.sweep_as(self.sweep_request()).await
     }
 
-    pub(super) async fn look_in(&self, scope: &Scope) -> Found {
-        self.store().find(scope, None, 1_000).await.expect("a look")
+    pub(super) async fn find_in(&self, scope: &Scope) -> Found {
+        self.store().find(scope, None, 1_000).await.expect("a search")
     }
 
     pub(super) async fn find(&self) -> Found {
-        self.look_in(&Scope::All).await
+        self.find_in(&Scope::All).await
     }
 
-    /// Is anything to be seen by a look?
+    /// Does a search find anything?
     pub(super) async fn is_due(&self) -> bool {
         self.find().await.due.iter().any(has_work)
     }
@@ -265,7 +265,7 @@ impl Bench {
         self.operate()
             .show(id)
             .await
-            .expect("a look")
+            .expect("a search")
             .expect("the row is there")
     }
 
@@ -297,12 +297,12 @@ impl Bench {
     }
 }
 
-/// May something be taken from it?
+/// Does it have rows that a claim may take?
 pub(super) fn has_work(due: &Due) -> bool {
     due.lowest.is_some() || due.waited || due.keyed
 }
 
-/// What goes to a destination, or to none yet.
+/// The backlog of a destination, or of rows without one.
 pub(super) fn backlog(destination: Option<&str>) -> Backlog {
     Backlog {
         destination: destination.map(str::to_owned),
@@ -373,7 +373,7 @@ pub(super) fn release(seconds: u64) -> Verdict {
 pub(super) fn suspect(seconds: u64) -> Verdict {
     Verdict::Suspect {
         after: Duration::from_secs(seconds),
-        reason: "closed under us".into(),
+        reason: "connection lost".into(),
     }
 }
 

@@ -7,7 +7,7 @@ use pillarbox_store::store::{ClaimRequest, Settlement, SweepRequest, Take};
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, LIMIT, NOBODY, backlog, dead, event, free_from, ids, retry, settlement};
+use super::bench::{Bench, LIMIT, NO_ROWS, backlog, dead, event, free_from, ids, retry, settlement};
 use super::harness::Field;
 
 /// Counted when it is taken, so that a crash counts.
@@ -107,7 +107,7 @@ pub async fn retried_rows_cannot_starve_fresh_ones_and_vice_versa(bench: Bench) 
         .iter()
         .map(|delivery| settlement(delivery, retry(30)))
         .collect();
-    assert_eq!(bench.settle_all(&failed).await, NOBODY);
+    assert_eq!(bench.settle_all(&failed).await, NO_ROWS);
     bench.put_many(20).await;
     bench.age(100).await;
 
@@ -117,7 +117,7 @@ pub async fn retried_rows_cannot_starve_fresh_ones_and_vice_versa(bench: Bench) 
     Ok(())
 }
 
-/// Only a person brings it back.
+/// Only a manual retry makes it due again.
 pub async fn a_dead_row_is_not_claimed(bench: Bench) -> Ran {
     let delivery = bench.put_and_claim().await;
     bench.settle(&delivery, dead()).await;
@@ -147,7 +147,7 @@ pub async fn a_delivered_row_is_final(bench: Bench) -> Ran {
     bench.age(100_000).await;
     assert_eq!(bench.claim(10).await, []);
     assert_eq!(bench.claim_alone().await, []);
-    assert_eq!(bench.sweep().await.dead, NOBODY);
+    assert_eq!(bench.sweep().await.dead, NO_ROWS);
     assert!(!bench.is_due().await);
     assert_eq!(bench.try_settle(&delivery, retry(0)).await, [delivery.id]);
     assert_eq!(bench.show(delivery.id).await.status, "delivered");
@@ -172,7 +172,7 @@ pub async fn a_row_knows_its_own_max_attempts(bench: Bench) -> Ran {
             max_attempts: Some(if delivery.id == few { 1 } else { LIMIT + 2 }),
             ..settlement(&delivery, retry(0))
         };
-        assert_eq!(bench.settle_all(&[settlement]).await, NOBODY);
+        assert_eq!(bench.settle_all(&[settlement]).await, NO_ROWS);
     }
     for attempt in 2..=LIMIT + 2 {
         let delivery = bench.claim_one().await;
@@ -191,7 +191,7 @@ pub async fn unlimited_attempts_have_no_end(bench: Bench) -> Ran {
         max_attempts: Some(u32::MAX),
         ..settlement(&delivery, retry(0))
     };
-    assert_eq!(bench.settle_all(&[settlement]).await, NOBODY);
+    assert_eq!(bench.settle_all(&[settlement]).await, NO_ROWS);
     assert_eq!(bench.show(delivery.id).await.max_attempts, Some(i32::MAX));
     for _ in 0..LIMIT + 3 {
         let delivery = bench
@@ -206,7 +206,7 @@ pub async fn unlimited_attempts_have_no_end(bench: Bench) -> Ran {
         max_attempts: u32::MAX,
         ..bench.sweep_request()
     };
-    assert_eq!(bench.sweep_as(sweep).await.dead, NOBODY);
+    assert_eq!(bench.sweep_as(sweep).await.dead, NO_ROWS);
     Ok(())
 }
 

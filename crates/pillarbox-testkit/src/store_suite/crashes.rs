@@ -7,7 +7,7 @@ use super::Ran;
 use super::bench::{Bench, ids, suspect};
 
 /// What may have killed a worker comes back with few others.
-pub async fn a_second_attempt_after_a_crash_comes_in_a_small_group(bench: Bench) -> Ran {
+pub async fn a_second_attempt_after_a_crash_is_claimed_in_a_small_group(bench: Bench) -> Ran {
     let put = bench.put_many(10).await;
     assert_eq!(bench.claim(10).await.len(), 10);
     bench.age(100).await;
@@ -26,8 +26,8 @@ pub async fn a_second_attempt_after_a_crash_comes_in_a_small_group(bench: Bench)
     Ok(())
 }
 
-/// From the third on there is nobody beside it.
-pub async fn a_third_attempt_after_a_crash_comes_alone(bench: Bench) -> Ran {
+/// From the third attempt on, the claim has no other row.
+pub async fn a_third_attempt_after_a_crash_is_claimed_alone(bench: Bench) -> Ran {
     let put = bench.put_many(3).await;
     for _ in 0..2 {
         assert_eq!(bench.claim(10).await.len(), 3);
@@ -47,7 +47,7 @@ pub async fn a_third_attempt_after_a_crash_comes_alone(bench: Bench) -> Ran {
 }
 
 /// Once, in a small group; twice, alone.
-pub async fn a_suspect_row_comes_back_like_one_whose_lease_ran_out(bench: Bench) -> Ran {
+pub async fn a_suspect_row_is_claimed_like_one_whose_lease_expired(bench: Bench) -> Ran {
     let first = bench.put_and_claim().await;
     bench.settle(&first, suspect(200)).await;
     let row = bench.show(first.id).await;
@@ -67,8 +67,8 @@ pub async fn a_suspect_row_comes_back_like_one_whose_lease_ran_out(bench: Bench)
     Ok(())
 }
 
-/// The claim that suspected it has no say any more, and neither has the nil one.
-pub async fn a_suspect_row_belongs_to_nobody(bench: Bench) -> Ran {
+/// The claim that made it suspect cannot settle it, and neither can the nil claim.
+pub async fn a_suspect_row_has_no_worker(bench: Bench) -> Ran {
     let delivery = bench.put_and_claim().await;
     bench.settle(&delivery, suspect(200)).await;
     let row = bench.show(delivery.id).await;

@@ -11,7 +11,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, NOBODY, event, ids};
+use super::bench::{Bench, NO_ROWS, event, ids};
 use super::harness::{Capability, Field};
 
 /// What rolled back is never sent.
@@ -19,7 +19,7 @@ pub async fn rolled_back_events_are_never_claimed(bench: Bench) -> Ran {
     let mut tx = bench.harness.begin().await;
     tx.enqueue(&[event(), event()]).await.expect("accepted");
     tx.rollback().await;
-    assert_eq!(ids(&bench.claim(10).await), NOBODY);
+    assert_eq!(ids(&bench.claim(10).await), NO_ROWS);
     assert_eq!(bench.rows().await, []);
 
     let kept = bench.put(event()).await;
@@ -35,7 +35,7 @@ pub async fn late_commits_with_lower_seq_are_not_skipped(bench: Bench) -> Ran {
 
     let first = bench.put_and_claim().await;
     bench.settle(&first, Verdict::Delivered).await;
-    assert_eq!(ids(&bench.claim(10).await), NOBODY);
+    assert_eq!(ids(&bench.claim(10).await), NO_ROWS);
 
     early.commit().await;
     assert!(bench.is_due().await);
@@ -47,8 +47,8 @@ pub async fn late_commits_with_lower_seq_are_not_skipped(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Nobody sees an event before its commit.
-pub async fn what_is_not_committed_is_not_seen(bench: Bench) -> Ran {
+/// No claim sees an event before its commit.
+pub async fn uncommitted_events_are_not_seen(bench: Bench) -> Ran {
     let mut tx = bench.harness.begin().await;
     let id = tx.enqueue(&[event()]).await.expect("accepted")[0].id();
     // A store with one writer would wait for it, so this asks only what reads.
@@ -81,7 +81,7 @@ pub async fn an_empty_batch_does_nothing(bench: Bench) -> Ran {
 }
 
 /// All or none.
-pub async fn an_invalid_event_refuses_the_whole_batch(bench: Bench) -> Ran {
+pub async fn an_invalid_event_rejects_the_whole_batch(bench: Bench) -> Ran {
     bench.harness.can(Capability::Checks)?;
     let mut tx = bench.harness.begin().await;
     let bad = event().json_text("{");
@@ -96,7 +96,7 @@ pub async fn an_invalid_event_refuses_the_whole_batch(bench: Bench) -> Ran {
 }
 
 /// The caller decides what becomes of the rest of its transaction.
-pub async fn a_refused_event_leaves_the_transaction_usable(bench: Bench) -> Ran {
+pub async fn a_rejected_event_leaves_the_transaction_usable(bench: Bench) -> Ran {
     bench.harness.can(Capability::Checks)?;
     let mut tx = bench.harness.begin().await;
     let before = tx.enqueue(&[event()]).await.expect("accepted")[0].id();
@@ -131,7 +131,7 @@ pub async fn a_tenant_and_a_dedupe_key_must_agree(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// A second event with the key of a first is not an error, and the caller can tell.
+/// A second event with the key of a first is not an error, and the caller learns about it.
 pub async fn a_dedupe_conflict_is_already_enqueued(bench: Bench) -> Ran {
     bench.needs(&[Field::DedupeKey])?;
     let first = event().dedupe_key("order-1");
@@ -240,7 +240,7 @@ pub async fn a_dedupe_key_of_a_rolled_back_event_is_free(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Whoever comes first, one row is written.
+/// One row is written, whichever transaction is first.
 pub async fn racing_transactions_with_one_dedupe_key_write_one_row(bench: Bench) -> Ran {
     bench.needs(&[Field::DedupeKey])?;
     let mut first = bench.harness.begin().await;
@@ -320,7 +320,7 @@ pub async fn callers_with_crossing_keys_do_not_deadlock(bench: Bench) -> Ran {
 }
 
 /// An id is an event's own.
-pub async fn an_id_that_is_taken_is_refused(bench: Bench) -> Ran {
+pub async fn an_id_that_exists_is_rejected(bench: Bench) -> Ran {
     bench.harness.can(Capability::Checks)?;
     let first = event();
     bench.put(first.clone()).await;
@@ -357,7 +357,7 @@ pub async fn payload_bytes_come_back_as_they_were(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// The text may change; what it says does not.
+/// The text may change, its value does not.
 pub async fn json_payloads_come_back_equal_as_json(bench: Bench) -> Ran {
     bench.needs(&[Field::Json])?;
     let values = [
@@ -384,7 +384,7 @@ pub async fn json_payloads_come_back_equal_as_json(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Whatever the application said arrives at the sink and is shown to people.
+/// Every field of an event reaches the sink and is shown to operators.
 pub async fn all_columns_survive_the_round_trip(bench: Bench) -> Ran {
     bench.needs(&[
         Field::Namespace,
@@ -462,8 +462,8 @@ pub async fn a_savepoint_that_rolls_back_takes_its_events_with_it(bench: Bench) 
     Ok(())
 }
 
-/// The row says how to read it, and holds what was said.
-pub async fn a_large_payload_is_compressed_and_says_so(bench: Bench) -> Ran {
+/// The row has the encoding, and its payload decompresses to the original.
+pub async fn a_large_payload_is_compressed_and_marked_so(bench: Bench) -> Ran {
     bench.harness.can(Capability::Outbox)?;
     let large = json!({"pad": "abcdefgh".repeat(256 * 1024), "last": 1});
     let events = [event().json(&large).expect("JSON"), event()];
@@ -485,8 +485,8 @@ pub async fn a_large_payload_is_compressed_and_says_so(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// The trace of the caller travels in the headers, unless the event has one of its own.
-pub async fn an_event_knows_the_trace_that_it_was_enqueued_in(bench: Bench) -> Ran {
+/// The trace of the caller is in the headers, unless the event has its own.
+pub async fn an_event_has_the_trace_of_its_transaction(bench: Bench) -> Ran {
     const OURS: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     const THEIRS: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     bench.harness.can(Capability::Outbox)?;

@@ -1,4 +1,4 @@
-//! What a look sees, and what a claim takes of it.
+//! What a search finds, and what a claim takes of it.
 
 use pillarbox::Event;
 use pillarbox_store::Scope;
@@ -6,11 +6,11 @@ use pillarbox_store::store::{Backlog, Due, Share, Take};
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, NOBODY, backlog, event, free_from, ids, retry, share};
+use super::bench::{Bench, NO_ROWS, backlog, event, free_from, ids, retry, share};
 use super::harness::{Capability, Field};
 
 /// Each with its lowest fresh row, whether something has waited, and whether something has a key.
-pub async fn a_look_names_what_is_due_source_by_source(bench: Bench) -> Ran {
+pub async fn a_search_names_the_backlogs_with_due_rows(bench: Bench) -> Ran {
     bench.needs(&[Field::Destination, Field::OrderingKey, Field::Namespace])?;
     bench.put(event().destination("chat")).await;
     let tried = bench.claim_one().await;
@@ -46,7 +46,7 @@ pub async fn a_look_names_what_is_due_source_by_source(bench: Bench) -> Ran {
 }
 
 /// There may be forty thousand of them.
-pub async fn a_look_goes_on_where_the_last_one_ended(bench: Bench) -> Ran {
+pub async fn a_search_continues_where_the_last_one_ended(bench: Bench) -> Ran {
     bench.needs(&[Field::Destination])?;
     let events: Vec<Event> = (0..7).map(|n| event().destination(format!("d{n}"))).collect();
     bench.put_all(&events).await;
@@ -57,7 +57,7 @@ pub async fn a_look_goes_on_where_the_last_one_ended(bench: Bench) -> Ran {
             .store()
             .find(&Scope::All, after.as_ref(), 3)
             .await
-            .expect("a look");
+            .expect("a search");
         assert_eq!((look.due.len(), look.more), (expected, expected == 3));
         seen.extend(look.due.iter().map(|due| due.backlog.destination.clone()));
         after = look.due.last().map(|due| due.backlog.clone());
@@ -67,8 +67,8 @@ pub async fn a_look_goes_on_where_the_last_one_ended(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Above it a claim takes nothing that is below, and a look still names it.
-pub async fn what_is_below_the_floor_is_named_by_a_look(bench: Bench) -> Ran {
+/// A claim takes no row below its floor, and a search still names it.
+pub async fn a_search_names_rows_below_the_floor(bench: Bench) -> Ran {
     bench.harness.can(Capability::OwnTable)?;
     bench.harness.can(Capability::ConcurrentTransactions)?;
     let mut early = bench.harness.begin().await;
@@ -83,15 +83,15 @@ pub async fn what_is_below_the_floor_is_named_by_a_look(bench: Bench) -> Ran {
         };
         ids(&bench.claim_as(bench.request(Take::Free(vec![above]))).await)
     };
-    assert_eq!(claim(first.seq).await, NOBODY);
+    assert_eq!(claim(first.seq).await, NO_ROWS);
     let lowest = bench.find().await.due[0].lowest.expect("it is seen");
     assert!(lowest < first.seq);
     assert_eq!(claim(lowest).await, [late]);
     Ok(())
 }
 
-/// Each backlog has its own limit, and those that are not asked for keep their rows.
-pub async fn a_claim_takes_from_the_sources_that_it_names(bench: Bench) -> Ran {
+/// Each backlog has its own limit, and other backlogs keep their rows.
+pub async fn a_claim_takes_from_the_backlogs_that_it_names(bench: Bench) -> Ran {
     bench.needs(&[Field::Destination])?;
     let to = |name: &str| event().destination(name);
     let put = bench
@@ -129,8 +129,8 @@ pub async fn every_tenant_gets_its_turn(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Until a person resumes it, and whoever paused it first said why.
-pub async fn a_pause_is_seen_by_every_look(bench: Bench) -> Ran {
+/// Until an operator resumes it. The first pause keeps its reason.
+pub async fn every_search_sees_a_pause(bench: Bench) -> Ran {
     bench.needs(&[Field::Destination])?;
     bench.put(event().destination("chat")).await;
     let paused = async || bench.find().await.paused;
@@ -175,7 +175,7 @@ pub async fn an_event_is_delivered_at_its_time(bench: Bench) -> Ran {
     let row = bench.show(overdue).await;
     assert!(
         row.next_attempt_at >= row.created_at,
-        "the past is now: it is in nobody's way"
+        "a time in the past is now: it blocks no row"
     );
     bench.age(300).await;
     assert!(!bench.is_due().await);

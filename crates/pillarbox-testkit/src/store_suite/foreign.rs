@@ -1,11 +1,11 @@
-//! What somebody else wrote into the table.
+//! Values that other programs wrote into the table.
 
 use pillarbox_store::operate::Filter;
 use pillarbox_store::store::SweepRequest;
 use pillarbox_store::{Status, Verdict};
 
 use super::Ran;
-use super::bench::{Bench, LIMIT, NOBODY, event, ids};
+use super::bench::{Bench, LIMIT, NO_ROWS, event, ids};
 use super::harness::{Capability, Corruption};
 
 /// It is not ours to touch, and not ours to hide.
@@ -27,11 +27,11 @@ pub async fn an_unknown_status_is_left_alone_counted_and_shown(bench: Bench) -> 
         max_attempts: 0,
         ..bench.sweep_request()
     };
-    assert_eq!(bench.sweep_as(sweep).await.dead, NOBODY);
+    assert_eq!(bench.sweep_as(sweep).await.dead, NO_ROWS);
     assert_eq!(bench.try_settle(&held, Verdict::Delivered).await, [held.id]);
     assert_eq!(
         bench.operate().retry(&[id, held.id]).await.expect("a retry"),
-        NOBODY
+        NO_ROWS
     );
     assert_eq!(bench.rows().await, before);
 
@@ -54,7 +54,7 @@ pub async fn an_unknown_status_is_left_alone_counted_and_shown(bench: Bench) -> 
     assert_eq!(
         bench.operate().delete(&[id]).await.expect("a delete"),
         [id],
-        "a person may delete it"
+        "an operator may delete it"
     );
     Ok(())
 }
@@ -66,7 +66,7 @@ pub async fn negative_attempts_count_as_none(bench: Bench) -> Ran {
         .can(Capability::Corrupt(Corruption::NegativeAttempts))?;
     let id = bench.put(event()).await;
     bench.harness.corrupt(id, Corruption::NegativeAttempts).await;
-    assert_eq!(bench.sweep().await.dead, NOBODY);
+    assert_eq!(bench.sweep().await.dead, NO_ROWS);
     for attempt in 1..=LIMIT {
         let delivery = bench.claim_one().await;
         assert_eq!((delivery.id, delivery.attempts), (id, attempt));
@@ -81,8 +81,8 @@ pub async fn negative_attempts_count_as_none(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// A row that says it is claimed, by nobody and for no time, is not lost.
-pub async fn a_lease_without_an_end_has_ended(bench: Bench) -> Ran {
+/// A row in processing without a worker and a lease is not lost.
+pub async fn a_lease_without_an_end_has_expired(bench: Bench) -> Ran {
     bench.harness.can(Capability::OpenLimit)?;
     bench
         .harness

@@ -1,5 +1,4 @@
-//! What a backend brings to the suite: an outbox of its own for every case, and hands that reach
-//! where the ports do not.
+//! What a backend provides for the suite: a fresh outbox for every case, and access that the ports do not give.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +9,13 @@ use pillarbox::{EnqueueError, Enqueued, Event, Recorded, StoreError};
 use pillarbox_store::{Operate, Store};
 use uuid::Uuid;
 
-/// One outbox that nobody else uses.
+/// An outbox that no other test uses.
 #[async_trait]
 pub trait Harness: Send + Sync + 'static {
     /// The outbox as the dispatcher sees it.
     fn store(&self) -> Arc<dyn Store>;
 
-    /// The outbox as people see it.
+    /// The outbox as an operator sees it.
     fn operate(&self) -> Arc<dyn Operate>;
 
     /// Begins a transaction of an application.
@@ -30,19 +29,19 @@ pub trait Harness: Send + Sync + 'static {
     /// Can the backend do this, and if not, why not? What it cannot is printed as skipped.
     ///
     /// # Errors
-    /// The reason, for people.
+    /// The reason.
     fn can(&self, what: Capability) -> Result<(), Skipped>;
 
-    /// Writes into a row what no Pillarbox would. Called only for what [`can`](Self::can) allows.
+    /// Writes a value into a row that Pillarbox never writes. Called only if [`can`](Self::can) allows it.
     async fn corrupt(&self, id: Uuid, corruption: Corruption);
 
-    /// Called after a case that passed; what a failed one leaves is there to be looked at.
+    /// Called after a case that passed. The outbox of a failed case stays, so that it can be examined.
     async fn clean_up(&self) {}
 
     /// Enqueues in a transaction that commits.
     ///
     /// # Errors
-    /// What `enqueue` says; the transaction is then rolled back.
+    /// The error of `enqueue`. The transaction is rolled back.
     async fn enqueue(&self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         let mut tx = self.begin().await;
         match tx.enqueue(events).await {
@@ -64,58 +63,58 @@ pub trait Tx: Send {
     /// Enqueues all of these in one call.
     ///
     /// # Errors
-    /// What `enqueue` says.
+    /// The error of `enqueue`.
     async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError>;
 
     /// What [`Outbox::enqueued`](pillarbox::Outbox::enqueued) sees. Called only where [`Capability::Outbox`] is there.
     async fn enqueued(&mut self) -> Vec<Event> {
-        unreachable!("`can` says that this is no `Outbox`");
+        unreachable!("excluded by `can`");
     }
 
     /// [`Outbox::enqueue_recorded`](pillarbox::Outbox::enqueue_recorded). Called only where [`Capability::Outbox`] is
     /// there.
     ///
     /// # Errors
-    /// What `enqueue_recorded` says.
+    /// The error of `enqueue_recorded`.
     async fn enqueue_recorded(&mut self, _recorded: &mut Recorded) -> Result<Vec<Enqueued>, EnqueueError> {
-        unreachable!("`can` says that this is no `Outbox`");
+        unreachable!("excluded by `can`");
     }
 
     /// [`Inbox::mark_all`](pillarbox::Inbox::mark_all). Called, as what follows, only where [`Capability::Outbox`] is
     /// there.
     ///
     /// # Errors
-    /// What `mark_all` says.
+    /// The error of `mark_all`.
     async fn mark(&mut self, _consumer: &str, _keys: &[Key]) -> Result<Vec<bool>, StoreError> {
-        unreachable!("`can` says that this is no `Outbox`");
+        unreachable!("excluded by `can`");
     }
 
     /// [`Inbox::unmark`](pillarbox::Inbox::unmark).
     ///
     /// # Errors
-    /// What `unmark` says.
+    /// The error of `unmark`.
     async fn unmark(&mut self, _consumer: &str, _keys: &[Key]) -> Result<(), StoreError> {
-        unreachable!("`can` says that this is no `Outbox`");
+        unreachable!("excluded by `can`");
     }
 
     /// [`Inbox::prune`](pillarbox::Inbox::prune) of what is older than `keep`.
     ///
     /// # Errors
-    /// What `prune` says.
+    /// The error of `prune`.
     async fn prune(&mut self, _consumer: &str, _keep: Duration) -> Result<u64, StoreError> {
-        unreachable!("`can` says that this is no `Outbox`");
+        unreachable!("excluded by `can`");
     }
 
-    /// Sets a mark to which the transaction can go back. Called only where [`Harness::can`] allows it.
+    /// Sets a savepoint. Called only if [`Harness::can`] allows it.
     async fn savepoint(&mut self);
 
-    /// Goes back to the mark: what came after it never was.
+    /// Rolls back to the savepoint.
     async fn rollback_to_savepoint(&mut self);
 
-    /// Makes it so.
+    /// Commits.
     async fn commit(self: Box<Self>);
 
-    /// Makes it never have been.
+    /// Rolls back.
     async fn rollback(self: Box<Self>);
 }
 
@@ -124,8 +123,7 @@ pub trait Tx: Send {
 pub enum Capability {
     /// Two transactions can have written at the same time.
     ConcurrentTransactions,
-    /// An enqueue waits for another transaction with the same dedupe key to end, and so knows its own
-    /// fate; where it does not, the commit decides.
+    /// An enqueue waits until another transaction with the same dedupe key ends. Otherwise the commit decides.
     EnqueueWaitsForRivals,
     /// A transaction can go back to a mark within it.
     Savepoints,
@@ -137,16 +135,18 @@ pub enum Capability {
     Corrupt(Corruption),
     /// An event can have this.
     Field(Field),
-    /// Whoever enqueues is told what cannot be stored or sent, and is kept from deadlocks.
+    /// An enqueue rejects what cannot be stored or sent, and does not deadlock.
     Checks,
     /// Events are written into the very table that is worked on: a row has its `seq` at once, and when it is deleted,
     /// nothing of it is left.
     OwnTable,
     /// A row need not know how many attempts it has.
     OpenLimit,
+    /// A search finds a backlog with keys only if a claim can take one of its rows.
+    ExactFind,
 }
 
-/// What an event may say of itself; a table that somebody else designed may have no column for it.
+/// A field of an event. An adopted table may have no column for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Field {
     /// One of several namespaces.
@@ -171,7 +171,7 @@ pub enum Field {
     DeliverAt,
 }
 
-/// What another client of the database might write.
+/// What another program might write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Corruption {
     /// `status` becomes this.

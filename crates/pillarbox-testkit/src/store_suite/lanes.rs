@@ -7,7 +7,7 @@ use pillarbox_store::Scope;
 use pillarbox_store::store::{Heartbeat, LANES, LaneRequest, Range};
 
 use super::Ran;
-use super::bench::{Bench, LEASE, NOBODY, backlog, event, ids, keyed_from};
+use super::bench::{Bench, LEASE, NO_ROWS, backlog, event, ids, keyed_from};
 use super::harness::{Capability, Field};
 
 /// Every worker asks in turn, and gives up what it is to leave, until nothing changes any more.
@@ -23,7 +23,7 @@ async fn settle_down(workers: &[Bench]) -> Vec<Vec<Range>> {
                 release,
                 ..worker.lane_request(["shop"])
             };
-            now.push(worker.share_lanes_as(request).await);
+            now.push(worker.lease_lanes_as(request).await);
         }
         if now == before {
             return now;
@@ -48,7 +48,7 @@ fn keyed(count: usize) -> Vec<Event> {
         .collect()
 }
 
-/// None twice, none left over, and nobody has two more than another.
+/// Each range has one owner, and no worker has two more than another.
 pub async fn lanes_are_shared_evenly(bench: Bench) -> Ran {
     bench.harness.can(Capability::ManyRanges)?;
     let mut workers = vec![bench.clone()];
@@ -68,13 +68,13 @@ pub async fn lanes_are_shared_evenly(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Each takes its own keys and no others.
+/// Each worker claims the keys of its own lanes only.
 pub async fn a_worker_claims_from_its_own_lanes(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey])?;
     bench.harness.can(Capability::ManyRanges)?;
     let put: BTreeSet<_> = bench.put_all(&keyed(40)).await.into_iter().collect();
     let workers = [bench.clone(), bench.rival(), bench.rival()];
-    assert_eq!(claim_keyed(&bench).await, NOBODY, "it has no lanes");
+    assert_eq!(claim_keyed(&bench).await, NO_ROWS, "it has no lanes");
     settle_down(&workers).await;
     let mut all = Vec::new();
     for worker in &workers {
@@ -90,7 +90,7 @@ pub async fn a_worker_claims_from_its_own_lanes(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Nothing new is taken from what is to be left, and it changes hands only when it is given up.
+/// A range that is leaving is not claimed from, and it moves only when its owner gives it up.
 pub async fn lanes_follow_a_new_worker(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey])?;
     bench.harness.can(Capability::ManyRanges)?;
@@ -122,7 +122,7 @@ pub async fn lanes_follow_a_new_worker(bench: Bench) -> Ran {
         release: leaving.clone(),
         ..bench.lane_request(["shop"])
     };
-    assert_eq!(bench.share_lanes_as(release).await, staying);
+    assert_eq!(bench.lease_lanes_as(release).await, staying);
     let theirs = newcomer.lease_lanes(["shop"]).await;
     assert_eq!(lanes(&theirs), lanes(&leaving));
     assert_eq!(claim_keyed(&newcomer).await.len(), 40 - taken);
@@ -130,7 +130,7 @@ pub async fn lanes_follow_a_new_worker(bench: Bench) -> Ran {
 }
 
 /// It has to ask again, and finds that others were there.
-pub async fn a_worker_that_slept_through_its_lease_cannot_claim(bench: Bench) -> Ran {
+pub async fn a_worker_whose_lane_lease_expired_cannot_claim(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey])?;
     bench.heartbeat().await;
     assert_eq!(
@@ -139,7 +139,7 @@ pub async fn a_worker_that_slept_through_its_lease_cannot_claim(bench: Bench) ->
     );
     bench.age(100).await;
     let put = bench.put_all(&keyed(3)).await;
-    assert_eq!(claim_keyed(&bench).await, NOBODY);
+    assert_eq!(claim_keyed(&bench).await, NO_ROWS);
 
     let rival = bench.rival();
     rival.heartbeat().await;
@@ -147,7 +147,7 @@ pub async fn a_worker_that_slept_through_its_lease_cannot_claim(bench: Bench) ->
         lanes(&rival.lease_lanes(["shop"]).await).len(),
         usize::from(LANES)
     );
-    assert_eq!(claim_keyed(&bench).await, NOBODY);
+    assert_eq!(claim_keyed(&bench).await, NO_ROWS);
     assert_eq!(bench.lease_lanes(["shop"]).await, []);
     let mut claimed = claim_keyed(&rival).await;
     claimed.sort();
@@ -157,8 +157,8 @@ pub async fn a_worker_that_slept_through_its_lease_cannot_claim(bench: Bench) ->
     Ok(())
 }
 
-/// A lease later if it died, at once if it said so.
-pub async fn lanes_are_free_when_their_owner_is_no_more(bench: Bench) -> Ran {
+/// After a lease if the owner died, at once if it deregistered.
+pub async fn lanes_are_free_when_their_owner_has_died_or_deregistered(bench: Bench) -> Ran {
     let heir = bench.rival();
     bench.lease_lanes(["shop"]).await;
     assert_eq!(heir.lease_lanes(["shop"]).await, []);
@@ -173,7 +173,7 @@ pub async fn lanes_are_free_when_their_owner_is_no_more(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Until then nobody takes a lane by the old numbers or by the new.
+/// Until then no worker leases a lane by the old number of ranges or by the new.
 pub async fn a_new_number_of_ranges_starts_when_all_are_free(bench: Bench) -> Ran {
     bench.harness.can(Capability::ManyRanges)?;
     let other = bench.rival();
@@ -182,7 +182,7 @@ pub async fn a_new_number_of_ranges_starts_when_all_are_free(bench: Bench) -> Ra
         ranges: Some(4),
         ..bench.lane_request(["shop"])
     };
-    let held = bench.share_lanes_as(four).await;
+    let held = bench.lease_lanes_as(four).await;
     assert_eq!(held.len(), 16);
     assert!(held.iter().all(|range| range.leaving));
     let release = |worker: &Bench, release: Vec<Range>| LaneRequest {
@@ -190,13 +190,13 @@ pub async fn a_new_number_of_ranges_starts_when_all_are_free(bench: Bench) -> Ra
         ..worker.lane_request(["shop"])
     };
     assert_eq!(
-        bench.share_lanes_as(release(&bench, held)).await,
+        bench.lease_lanes_as(release(&bench, held)).await,
         [],
         "the other's still hold"
     );
     let held = other.lease_lanes(["shop"]).await;
     assert!(held.iter().all(|range| range.leaving));
-    let new = other.share_lanes_as(release(&other, held)).await;
+    let new = other.lease_lanes_as(release(&other, held)).await;
     let widths: Vec<u16> = new.iter().map(|range| range.last - range.first + 1).collect();
     assert_eq!(widths, [LANES / 4; 2], "half of four");
     assert_eq!(settle_down(&[bench, other]).await.concat().len(), 4);
@@ -204,7 +204,7 @@ pub async fn a_new_number_of_ranges_starts_when_all_are_free(bench: Bench) -> Ra
 }
 
 /// Who works for others has no part, and lanes of one namespace are not those of another.
-pub async fn a_namespace_is_for_those_who_take_care_of_it(bench: Bench) -> Ran {
+pub async fn only_workers_of_a_namespace_lease_its_lanes(bench: Bench) -> Ran {
     bench.heartbeat().await;
     let stranger = bench.rival();
     let heartbeat = Heartbeat {
@@ -231,7 +231,7 @@ pub async fn a_namespace_is_for_those_who_take_care_of_it(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// What they said, whether they are alive, and how many lanes are theirs.
+/// Their heartbeat, whether they are alive, and how many lanes they have.
 pub async fn workers_are_listed(bench: Bench) -> Ran {
     bench.heartbeat().await;
     bench.lease_lanes(["shop", "till"]).await;

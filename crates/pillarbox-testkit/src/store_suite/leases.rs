@@ -4,7 +4,7 @@ use pillarbox_store::Verdict;
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, LEASE, NOBODY, ids};
+use super::bench::{Bench, LEASE, NO_ROWS, ids};
 
 /// A stale worker can settle nothing.
 pub async fn a_lost_lease_cannot_settle(bench: Bench) -> Ran {
@@ -35,14 +35,14 @@ pub async fn an_expired_lease_is_claimed_again(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Neither by others nor by its own worker.
+/// Neither by other workers nor by its own.
 pub async fn a_lease_that_holds_is_not_claimed(bench: Bench) -> Ran {
     let held = bench.put_and_claim().await;
     for worker in [bench.clone(), bench.rival()] {
         assert_eq!(worker.claim(10).await, []);
         assert_eq!(worker.claim_alone().await, []);
     }
-    assert_eq!(bench.sweep().await.dead, NOBODY);
+    assert_eq!(bench.sweep().await.dead, NO_ROWS);
     assert_eq!(bench.show(held.id).await.attempts, 1);
     Ok(())
 }
@@ -56,7 +56,7 @@ pub async fn renew_extends_the_lease(bench: Bench) -> Ran {
         .iter()
         .map(|delivery| (delivery.id, delivery.claim))
         .collect();
-    assert_eq!(bench.renew(&pairs[..1], LEASE * 10).await, NOBODY);
+    assert_eq!(bench.renew(&pairs[..1], LEASE * 10).await, NO_ROWS);
     let row = bench.show(held[0].id).await;
     assert_eq!(
         (row.locked_until.expect("leased") - row.updated_at).whole_seconds(),

@@ -34,7 +34,7 @@ pub async fn an_event_is_new_once_for_each_consumer(bench: Bench) -> Ran {
 }
 
 /// The mark and what it stands for are there together, or neither.
-pub async fn a_mark_that_rolls_back_never_was(bench: Bench) -> Ran {
+pub async fn a_mark_that_is_rolled_back_is_not_there(bench: Bench) -> Ran {
     bench.harness.can(Capability::Outbox)?;
     let event = keys(1);
     let mut tx = bench.harness.begin().await;
@@ -46,7 +46,7 @@ pub async fn a_mark_that_rolls_back_never_was(bench: Bench) -> Ran {
 }
 
 /// Handled again on purpose.
-pub async fn a_mark_that_is_taken_back_is_new_again(bench: Bench) -> Ran {
+pub async fn an_event_that_is_unmarked_is_new_again(bench: Bench) -> Ran {
     bench.harness.can(Capability::Outbox)?;
     let events = keys(2);
     marked(bench.clone(), CONSUMER, events.clone()).await;
@@ -122,7 +122,7 @@ pub async fn consumers_with_crossing_events_do_not_deadlock(bench: Bench) -> Ran
 }
 
 /// By age, of one consumer.
-pub async fn what_is_old_is_forgotten_and_nothing_else(bench: Bench) -> Ran {
+pub async fn only_old_marks_are_pruned(bench: Bench) -> Ran {
     bench.harness.can(Capability::Outbox)?;
     const KEEP: Duration = Duration::from_secs(3600);
     let (old, young) = (keys(3), keys(2));

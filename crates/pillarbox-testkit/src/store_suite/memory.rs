@@ -57,6 +57,7 @@ impl Harness for MemoryHarness {
             | Capability::Checks
             | Capability::OwnTable
             | Capability::OpenLimit
+            | Capability::ExactFind
             | Capability::Corrupt(Corruption::Status(_) | Corruption::LeaseWithoutEnd) => Ok(()),
             Capability::Savepoints => Err(Skipped("memory has none")),
             Capability::EnqueueWaitsForRivals => {
@@ -72,7 +73,7 @@ impl Harness for MemoryHarness {
             Corruption::Status(text) => state.status = Status::from(text),
             Corruption::LeaseWithoutEnd => state.lease = None,
             Corruption::NegativeAttempts | Corruption::ForeignHeaders => {
-                unreachable!("`can` says that memory cannot hold this")
+                unreachable!("excluded by `can`")
             }
         });
     }
@@ -109,11 +110,11 @@ impl Tx for MemoryTx {
     }
 
     async fn savepoint(&mut self) {
-        unreachable!("`can` says that memory has none");
+        unreachable!("excluded by `can`");
     }
 
     async fn rollback_to_savepoint(&mut self) {
-        unreachable!("`can` says that memory has none");
+        unreachable!("excluded by `can`");
     }
 
     async fn commit(self: Box<Self>) {

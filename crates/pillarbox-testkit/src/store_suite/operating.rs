@@ -1,4 +1,4 @@
-//! What a person sees and may do.
+//! What an operator sees and does.
 
 use pillarbox::Event;
 use pillarbox_store::operate::Filter;
@@ -8,7 +8,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, NOBODY, dead, event, ids, retry};
+use super::bench::{Bench, NO_ROWS, dead, event, ids, retry};
 use super::harness::Field;
 
 /// And how long the oldest due row has waited.
@@ -91,8 +91,8 @@ pub async fn list_filters(bench: Bench) -> Ran {
     };
     assert_eq!(list(of_status(Status::Dead)).await, [put[0]]);
     assert_eq!(list(of_status(Status::Pending)).await, [put[2], put[1]]);
-    assert_eq!(list(of_status(Status::Delivered)).await, NOBODY);
-    assert_eq!(list(of_status(Status::Unknown(String::new()))).await, NOBODY);
+    assert_eq!(list(of_status(Status::Delivered)).await, NO_ROWS);
+    assert_eq!(list(of_status(Status::Unknown(String::new()))).await, NO_ROWS);
     let topic = Some("orders".to_owned());
     let orders = Filter { topic, ..all() };
     assert_eq!(list(orders.clone()).await, [put[2], put[0]]);
@@ -113,7 +113,7 @@ pub async fn list_filters(bench: Bench) -> Ran {
             ..orders
         })
         .await,
-        NOBODY
+        NO_ROWS
     );
     Ok(())
 }
@@ -127,21 +127,21 @@ pub async fn show_gives_the_payload(bench: Bench) -> Ran {
     let (json, bytes) = (bench.show(json).await, bench.show(bytes).await);
     assert_eq!((json.payload, json.body_bytes), (Some(value), None));
     assert_eq!((bytes.payload, bytes.body_bytes), (Some(json!(null)), Some(2)));
-    assert_eq!(bench.operate().show(Uuid::new_v4()).await.expect("a look"), None);
+    assert_eq!(bench.operate().show(Uuid::new_v4()).await.expect("a query"), None);
     Ok(())
 }
 
 /// Due now, with all attempts; the last error stays to be read.
-pub async fn retry_revives_dead_and_pending(bench: Bench) -> Ran {
+pub async fn a_manual_retry_makes_dead_and_pending_rows_due(bench: Bench) -> Ran {
     bench.put_many(2).await;
     let claimed = bench.claim(2).await;
     bench.settle(&claimed[0], dead()).await;
     bench.settle(&claimed[1], retry(100_000)).await;
-    let mut revived = bench.operate().retry(&ids(&claimed)).await.expect("a retry");
+    let mut retried = bench.operate().retry(&ids(&claimed)).await.expect("a retry");
     let mut expected = ids(&claimed);
-    revived.sort();
+    retried.sort();
     expected.sort();
-    assert_eq!(revived, expected);
+    assert_eq!(retried, expected);
     let row = bench.show(claimed[0].id).await;
     assert_eq!((row.status.as_str(), row.attempts), ("pending", 0));
     assert_eq!(row.last_error.as_deref(), Some("refused"));
@@ -152,20 +152,20 @@ pub async fn retry_revives_dead_and_pending(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Delivered is final, and what somebody is working on is not disturbed.
-pub async fn retry_leaves_delivered_and_leased_rows_alone(bench: Bench) -> Ran {
+/// Delivered is final, and rows in flight are not changed.
+pub async fn a_manual_retry_leaves_delivered_and_leased_rows_alone(bench: Bench) -> Ran {
     bench.put_many(2).await;
     let claimed = bench.claim(2).await;
     bench.settle(&claimed[0], Verdict::Delivered).await;
     let asked = [claimed[0].id, claimed[1].id, Uuid::new_v4()];
-    assert_eq!(bench.operate().retry(&asked).await.expect("a retry"), NOBODY);
-    assert_eq!(bench.operate().retry(&[]).await.expect("a retry"), NOBODY);
+    assert_eq!(bench.operate().retry(&asked).await.expect("a retry"), NO_ROWS);
+    assert_eq!(bench.operate().retry(&[]).await.expect("a retry"), NO_ROWS);
     assert_eq!(bench.show(claimed[0].id).await.status, "delivered");
     bench.settle(&claimed[1], Verdict::Delivered).await;
     Ok(())
 }
 
-/// The attempt that a person gave up on comes back too late.
+/// The attempt that the operator gave up on is settled too late.
 pub async fn the_old_claim_of_a_retried_row_cannot_settle(bench: Bench) -> Ran {
     let old = bench.put_and_claim().await;
     bench.settle(&old, dead()).await;
@@ -270,12 +270,12 @@ pub async fn a_blocked_key_is_listed_and_can_be_skipped(bench: Bench) -> Ran {
         bench.show(put[1]).await.last_error.as_deref(),
         Some("connection reset")
     );
-    assert_eq!(bench.operate().skip(&put).await.expect("a skip"), NOBODY);
+    assert_eq!(bench.operate().skip(&put).await.expect("a skip"), NO_ROWS);
     Ok(())
 }
 
-/// They are still dead, and in nobody's way.
-pub async fn dead_rows_that_block_are_listed_and_let_go(bench: Bench) -> Ran {
+/// They stay dead and block no other row.
+pub async fn dead_rows_that_block_are_listed_and_unparked(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey])?;
     let of = || event().ordering_key("a");
     let put = bench.put_all(&[of(), of()]).await;
@@ -287,7 +287,7 @@ pub async fn dead_rows_that_block_are_listed_and_let_go(bench: Bench) -> Ran {
             .store()
             .parked(Parked::Blocking, &Scope::All, None, 10)
             .await
-            .expect("a look")
+            .expect("a query")
     };
     assert_eq!(
         blocking().await.iter().map(|stub| stub.id).collect::<Vec<_>>(),
@@ -298,7 +298,7 @@ pub async fn dead_rows_that_block_are_listed_and_let_go(bench: Bench) -> Ran {
             .store()
             .unpark(Parked::Blocking, &put)
             .await
-            .expect("lets go"),
+            .expect("unparks"),
         [put[0]]
     );
     assert_eq!(blocking().await, []);
@@ -308,7 +308,7 @@ pub async fn dead_rows_that_block_are_listed_and_let_go(bench: Bench) -> Ran {
 }
 
 /// What was made for this program is good enough for it.
-pub async fn check_is_content_with_a_fresh_outbox(bench: Bench) -> Ran {
+pub async fn check_accepts_a_fresh_outbox(bench: Bench) -> Ran {
     bench.store().check().await.expect("content");
     Ok(())
 }

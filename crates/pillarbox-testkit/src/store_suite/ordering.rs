@@ -5,7 +5,7 @@ use pillarbox_store::Verdict;
 use pillarbox_store::store::{ClaimRequest, Settlement, SweepRequest, Take};
 
 use super::Ran;
-use super::bench::{Bench, NOBODY, backlog, dead, event, ids, keyed_from, release, retry, settlement};
+use super::bench::{Bench, NO_ROWS, backlog, dead, event, ids, keyed_from, release, retry, settlement};
 use super::harness::Field;
 
 fn of(key: &str) -> Event {
@@ -46,7 +46,7 @@ pub async fn a_blocked_head_holds_its_key_and_no_other(bench: Bench) -> Ran {
 }
 
 /// The next run begins when the last one is done with.
-pub async fn a_key_in_somebodys_hands_is_not_claimed(bench: Bench) -> Ran {
+pub async fn a_key_in_flight_is_not_claimed(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey])?;
     let put = bench.put_all(&[of("a"), of("a"), of("a")]).await;
     let first = bench.claim_keyed(2).await;
@@ -96,7 +96,7 @@ pub async fn a_cut_by_bytes_leaves_a_beginning(bench: Bench) -> Ran {
 }
 
 /// Where it will go is not known, so it may be the same place.
-pub async fn a_row_without_a_destination_holds_up_later_ones_of_its_key(bench: Bench) -> Ran {
+pub async fn a_row_without_a_destination_blocks_later_ones_of_its_key(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey, Field::Destination])?;
     let to = |key: &str| of(key).destination("broker");
     let put = bench.put_all(&[to("a"), of("a"), to("a"), to("b")]).await;
@@ -109,12 +109,12 @@ pub async fn a_row_without_a_destination_holds_up_later_ones_of_its_key(bench: B
     assert_eq!(
         ids(&unrouted),
         [put[1]],
-        "what goes elsewhere holds up nobody who does not know"
+        "a row of another destination does not block one without a destination"
     );
     Ok(())
 }
 
-/// A dead row that is out of its lane lets the others go, and a pending one is anybody's.
+/// A dead row that is unordered does not block others, and any worker claims a pending one.
 pub async fn an_unordered_row_neither_waits_nor_blocks(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey])?;
     let put = bench.put_all(&[of("a"), of("a"), of("a")]).await;
@@ -128,7 +128,7 @@ pub async fn an_unordered_row_neither_waits_nor_blocks(bench: Bench) -> Ran {
         settlement(&claimed[1], retry(500)),
         unordered(&claimed[2], release(0)),
     ];
-    assert_eq!(bench.settle_all(&batch).await, NOBODY);
+    assert_eq!(bench.settle_all(&batch).await, NO_ROWS);
     let free = bench.claim_one().await;
     assert_eq!((free.id, free.lane), (put[2], None), "it does not wait");
     let row = bench.show(put[0]).await;
@@ -143,16 +143,16 @@ pub async fn an_unordered_row_neither_waits_nor_blocks(bench: Bench) -> Ran {
 }
 
 /// By the lane's owner, from the beginning of the key, and as few as are asked for.
-pub async fn rows_of_a_key_whose_lease_ran_out_come_back_in_order(bench: Bench) -> Ran {
+pub async fn rows_of_a_key_whose_lease_expired_are_claimed_in_order(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey])?;
     let put = bench.put_all(&[of("a"), of("a"), of("a")]).await;
     assert_eq!(bench.claim_keyed(100).await.len(), 3);
     bench.age(100).await;
-    assert!(!bench.sweep().await.suspects, "nobody takes care of the lane now");
+    assert!(!bench.sweep().await.suspects, "no worker has the lane now");
     assert_eq!(bench.claim_as(bench.request(Take::Suspects(2))).await, []);
     assert!(
         bench.find().await.due.iter().any(|due| due.keyed),
-        "but somebody should"
+        "but a worker should lease it"
     );
 
     bench.lease_lanes(["shop"]).await;
@@ -171,7 +171,7 @@ pub async fn rows_of_a_key_whose_lease_ran_out_come_back_in_order(bench: Bench) 
 }
 
 /// A row that came back twice goes alone, and holds up what is behind it.
-pub async fn a_suspected_head_of_a_key_comes_alone(bench: Bench) -> Ran {
+pub async fn a_suspect_head_of_a_key_is_claimed_alone(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey])?;
     let put = bench.put_all(&[of("a"), of("a")]).await;
     bench.claim_keyed(100).await;
@@ -188,8 +188,8 @@ pub async fn a_suspected_head_of_a_key_comes_alone(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// A destination that takes nothing now keeps its rows, also those that came back.
-pub async fn rows_of_a_closed_destination_do_not_come_back(bench: Bench) -> Ran {
+/// Rows of an excluded destination stay, also those whose lease expired.
+pub async fn rows_of_an_excluded_destination_are_not_claimed_again(bench: Bench) -> Ran {
     bench.needs(&[Field::Destination])?;
     let row = bench.put(event().destination("broker")).await;
     assert_eq!(bench.claim(10).await.len(), 1);

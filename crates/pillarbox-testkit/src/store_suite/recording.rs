@@ -7,7 +7,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, NOBODY, event};
+use super::bench::{Bench, NO_ROWS, event};
 use super::harness::Capability;
 
 /// An event with something in every column.
@@ -27,7 +27,7 @@ fn full(tenant: Uuid) -> Event {
 }
 
 /// In the order in which they were enqueued; and nothing of it is left when the transaction rolls back.
-pub async fn a_transaction_sees_what_is_in_the_outbox_and_what_it_enqueued(bench: Bench) -> Ran {
+pub async fn a_transaction_sees_the_outbox_and_its_own_events(bench: Bench) -> Ran {
     bench.harness.can(Capability::Outbox)?;
     let committed = full(Uuid::new_v4());
     bench.put(committed.clone()).await;
@@ -53,8 +53,8 @@ pub async fn a_transaction_sees_what_is_in_the_outbox_and_what_it_enqueued(bench
     Ok(())
 }
 
-/// An application's tests compare what it said, not how it is stored.
-pub async fn what_was_compressed_is_seen_as_it_was(bench: Bench) -> Ran {
+/// The tests of an application compare its payload, not the stored form.
+pub async fn a_compressed_payload_is_seen_uncompressed(bench: Bench) -> Ran {
     bench.harness.can(Capability::Outbox)?;
     let large = "outbox ".repeat(300_000);
     let json = event().json(&json!({ "text": large })).expect("JSON");
@@ -89,7 +89,7 @@ pub async fn a_family_is_seen_as_one_event(bench: Bench) -> Ran {
         .route(bench.worker, &[routing])
         .await
         .expect("routes");
-    assert_eq!(routed.lost, NOBODY);
+    assert_eq!(routed.lost, NO_ROWS);
     assert_eq!(bench.rows().await.len(), 2);
 
     let mut tx = bench.harness.begin().await;
@@ -99,8 +99,8 @@ pub async fn a_family_is_seen_as_one_event(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Whoever commits clears it.
-pub async fn what_was_recorded_is_enqueued_in_its_order_and_stays_recorded(bench: Bench) -> Ran {
+/// The caller clears it after the commit.
+pub async fn recorded_events_are_enqueued_in_order_and_stay_recorded(bench: Bench) -> Ran {
     bench.harness.can(Capability::Outbox)?;
     let (mut recorded, ids) = recorded();
     let mut tx = bench.harness.begin().await;
@@ -114,7 +114,7 @@ pub async fn what_was_recorded_is_enqueued_in_its_order_and_stays_recorded(bench
 }
 
 /// What never was is not there when it is looked up.
-pub async fn what_was_recorded_and_rolled_back_is_enqueued_again(bench: Bench) -> Ran {
+pub async fn recorded_events_that_were_rolled_back_are_enqueued_again(bench: Bench) -> Ran {
     bench.harness.can(Capability::Outbox)?;
     let (mut recorded, ids) = recorded();
     for _ in 0..2 {
@@ -130,8 +130,8 @@ pub async fn what_was_recorded_and_rolled_back_is_enqueued_again(bench: Bench) -
     Ok(())
 }
 
-/// Nobody cleared it: the answer to the commit was lost.
-pub async fn what_was_recorded_and_committed_is_not_enqueued_again(bench: Bench) -> Ran {
+/// The caller did not clear it, because the answer to the commit was lost.
+pub async fn recorded_events_that_were_committed_are_not_enqueued_again(bench: Bench) -> Ran {
     bench.harness.can(Capability::Outbox)?;
     let (mut recorded, ids) = recorded();
     let mut tx = bench.harness.begin().await;

@@ -7,7 +7,7 @@ use pillarbox_store::{Scope, Verdict};
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, NOBODY, backlog, event, ids, keyed_from, release, retry, settlement};
+use super::bench::{Bench, NO_ROWS, backlog, event, ids, keyed_from, release, retry, settlement};
 use super::harness::Field;
 
 /// To these destinations, the row itself first.
@@ -42,7 +42,7 @@ pub async fn a_row_with_one_destination_stays_as_it_is(bench: Bench) -> Ran {
         max_attempts: Some(7),
         ..settlement(&delivery, Verdict::Delivered)
     };
-    assert_eq!(bench.settle_all(&[known]).await, NOBODY);
+    assert_eq!(bench.settle_all(&[known]).await, NO_ROWS);
     assert_eq!(
         bench.show(delivery.id).await.destination.as_deref(),
         Some("broker")
@@ -50,8 +50,8 @@ pub async fn a_row_with_one_destination_stays_as_it_is(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Its members have the row's content, claim, lease and attempt, and each has its own end.
-pub async fn a_family_is_born_in_the_claim(bench: Bench) -> Ran {
+/// Its members have the content, claim, lease and attempt of the row. Each ends by itself.
+pub async fn a_family_is_written_under_the_claim(bench: Bench) -> Ran {
     bench.needs(&[Field::DedupeKey, Field::Headers, Field::Bytes])?;
     let parent = bench
         .put(
@@ -98,7 +98,7 @@ pub async fn a_family_is_born_in_the_claim(bench: Bench) -> Ran {
         ..settlement(&delivery, verdict)
     };
     let ends = [end(0, Verdict::Delivered), end(1, retry(0)), end(2, retry(500))];
-    assert_eq!(bench.settle_all(&ends).await, NOBODY);
+    assert_eq!(bench.settle_all(&ends).await, NO_ROWS);
     let again = bench.claim_one().await;
     assert_eq!(again.id, routing.members[1].id);
     assert_eq!(again.event.id, parent, "its event's id");
@@ -177,7 +177,7 @@ pub async fn a_member_waits_behind_an_earlier_row_at_its_destination(bench: Benc
 }
 
 /// Also if it is the only one.
-pub async fn a_row_that_would_overtake_is_put_back(bench: Bench) -> Ran {
+pub async fn a_row_that_would_overtake_is_released(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey, Field::Destination])?;
     let of = || event().ordering_key("a");
     bench.put(of().destination("chat")).await;
@@ -196,8 +196,8 @@ pub async fn a_row_that_would_overtake_is_put_back(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// They lead nowhere, so nobody looks at them, until they are let go.
-pub async fn what_leads_nowhere_is_held_and_let_go(bench: Bench) -> Ran {
+/// No route matches, so no search finds them until they are unparked.
+pub async fn unrouted_rows_are_held_and_unparked(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey, Field::DedupeKey, Field::Headers])?;
     let held = bench
         .put(event().ordering_key("a").dedupe_key("k").header("h", "v"))
@@ -208,7 +208,7 @@ pub async fn what_leads_nowhere_is_held_and_let_go(bench: Bench) -> Ran {
         unordered: true,
         ..settlement(&delivery, release(0))
     };
-    assert_eq!(bench.settle_all(&[hold]).await, NOBODY);
+    assert_eq!(bench.settle_all(&[hold]).await, NO_ROWS);
     assert!(!bench.is_due().await);
     let stats = bench.operate().stats(&Scope::All).await.expect("stats");
     assert_eq!((stats.pending, stats.unrouted), (1, 1));
@@ -218,7 +218,7 @@ pub async fn what_leads_nowhere_is_held_and_let_go(bench: Bench) -> Ran {
             .store()
             .parked(Parked::Unrouted, &Scope::All, after, 10)
             .await;
-        look.expect("a look")
+        look.expect("a list")
     };
     let stubs = parked(None).await;
     let mut expected = Event::new("shop", "orders")
@@ -232,17 +232,17 @@ pub async fn what_leads_nowhere_is_held_and_let_go(bench: Bench) -> Ran {
         .store()
         .parked(Parked::Unrouted, &Scope::of(["till"]), None, 10)
         .await;
-    assert_eq!(other.expect("a look"), []);
+    assert_eq!(other.expect("a list"), []);
 
     let unpark = async || {
         bench
             .store()
             .unpark(Parked::Unrouted, &[held])
             .await
-            .expect("lets go")
+            .expect("unparks")
     };
     assert_eq!(unpark().await, [held]);
-    assert_eq!(unpark().await, NOBODY);
+    assert_eq!(unpark().await, NO_ROWS);
     let again = bench.claim_one().await;
     assert_eq!(
         (again.id, again.attempts, &again.event.destination),
@@ -252,7 +252,7 @@ pub async fn what_leads_nowhere_is_held_and_let_go(bench: Bench) -> Ran {
 }
 
 /// As if it had never been there, if it is still ours.
-pub async fn a_discarded_row_is_gone(bench: Bench) -> Ran {
+pub async fn a_row_with_verdict_delete_is_deleted(bench: Bench) -> Ran {
     let delivery = bench.put_and_claim().await;
     assert_eq!(
         bench.rival().try_settle(&delivery, Verdict::Delete).await,

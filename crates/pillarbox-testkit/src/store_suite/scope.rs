@@ -64,11 +64,11 @@ pub async fn a_row_outside_the_scope_is_not_swept(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// Nobody is woken for somebody else's rows.
+/// Rows outside of the scope wake no worker.
 pub async fn a_row_outside_the_scope_is_not_due(bench: Bench) -> Ran {
     bench.needs(&[Field::Namespace])?;
     bench.put(Event::new("till", "orders")).await;
-    let due = async |scope: Scope| bench.look_in(&scope).await.due.iter().any(has_work);
+    let due = async |scope: Scope| bench.find_in(&scope).await.due.iter().any(has_work);
     assert!(!due(Scope::of(["shop"])).await);
     assert!(due(Scope::of(["till"])).await);
     assert!(due(Scope::All).await);

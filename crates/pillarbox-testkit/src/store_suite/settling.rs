@@ -8,7 +8,7 @@ use pillarbox_store::store::Settlement;
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, LEASE, NOBODY, dead, release, retry, settlement, suspect};
+use super::bench::{Bench, LEASE, NO_ROWS, dead, release, retry, settlement, suspect};
 
 /// The second time reports a loss and changes nothing.
 pub async fn settle_is_idempotent(bench: Bench) -> Ran {
@@ -53,7 +53,7 @@ pub async fn a_settle_under_another_claim_changes_nothing(bench: Bench) -> Ran {
 }
 
 /// After an outage of the database nothing is thrown away.
-pub async fn a_settle_after_the_lease_is_good_if_nobody_touched_the_row(bench: Bench) -> Ran {
+pub async fn a_settle_after_the_lease_is_good_if_no_other_worker_has_the_row(bench: Bench) -> Ran {
     let delivery = bench.put_and_claim().await;
     bench.age(100_000).await;
     bench.settle(&delivery, Verdict::Delivered).await;
@@ -61,8 +61,8 @@ pub async fn a_settle_after_the_lease_is_good_if_nobody_touched_the_row(bench: B
     Ok(())
 }
 
-/// What was never sent does not count, and the last error stays unless there is something to say.
-pub async fn release_gives_the_attempt_back(bench: Bench) -> Ran {
+/// An event that was not sent costs no attempt. The last error stays, unless the release has a reason.
+pub async fn a_release_gives_the_attempt_back(bench: Bench) -> Ran {
     let delivery = bench.put_and_claim().await;
     bench.settle(&delivery, retry(0)).await;
     let delivery = bench.claim_one().await;
@@ -115,7 +115,7 @@ pub async fn a_batch_settles_each_row_as_it_should(bench: Bench) -> Ran {
         .zip(verdicts)
         .map(|(delivery, verdict)| settlement(delivery, verdict))
         .collect();
-    assert_eq!(bench.settle_all(&batch).await, NOBODY);
+    assert_eq!(bench.settle_all(&batch).await, NO_ROWS);
     let mut seen = Vec::new();
     for delivery in &claimed {
         let row = bench.show(delivery.id).await;
@@ -163,7 +163,7 @@ pub async fn a_loss_in_a_batch_does_not_harm_the_others(bench: Bench) -> Ran {
     Ok(())
 }
 
-/// What routing found out stays on the row; nothing said leaves it as it was.
+/// The result of routing stays on the row. A settle without one leaves it unchanged.
 pub async fn settling_writes_the_destination_and_its_limit(bench: Bench) -> Ran {
     let delivery = bench.put_and_claim().await;
     let routed = Settlement {
@@ -171,7 +171,7 @@ pub async fn settling_writes_the_destination_and_its_limit(bench: Bench) -> Ran 
         max_attempts: Some(9),
         ..settlement(&delivery, retry(0))
     };
-    assert_eq!(bench.settle_all(&[routed]).await, NOBODY);
+    assert_eq!(bench.settle_all(&[routed]).await, NO_ROWS);
     let delivery = bench.claim_one().await;
     assert_eq!(delivery.event.destination.as_deref(), Some("broker"));
     assert_eq!(delivery.max_attempts, Some(9));
@@ -185,7 +185,7 @@ pub async fn settling_writes_the_destination_and_its_limit(bench: Bench) -> Ran 
 }
 
 /// A row whose error cannot be written could never be failed.
-pub async fn any_error_text_is_kept_in_a_form_that_fits(bench: Bench) -> Ran {
+pub async fn every_error_text_is_cleaned_and_cut_to_fit(bench: Bench) -> Ran {
     let texts = [
         "a\0b".to_owned(),
         "é".repeat(50_000),
@@ -221,7 +221,7 @@ pub async fn an_unknown_id_is_reported_as_lost(bench: Bench) -> Ran {
     assert_eq!(lost, [nobody.id]);
     assert_eq!(
         bench.store().settle(bench.worker, &[]).await.expect("a settle"),
-        NOBODY
+        NO_ROWS
     );
     Ok(())
 }
@@ -230,7 +230,7 @@ pub async fn an_unknown_id_is_reported_as_lost(bench: Bench) -> Ran {
 pub async fn updated_at_moves_with_each_transition(bench: Bench) -> Ran {
     let id = bench.put(super::bench::event()).await;
     let mut delivery = None;
-    for step in ["claim", "renew", "retry", "revive", "claim", "dead"] {
+    for step in ["claim", "renew", "retry", "manual retry", "claim", "dead"] {
         bench.age(30).await;
         let before = bench.show(id).await.updated_at;
         let held = || delivery.clone().expect("claimed");
@@ -238,10 +238,10 @@ pub async fn updated_at_moves_with_each_transition(bench: Bench) -> Ran {
             "claim" => delivery = Some(bench.claim_one().await),
             "renew" => {
                 let held = (id, held().claim);
-                assert_eq!(bench.renew(&[held], LEASE).await, NOBODY);
+                assert_eq!(bench.renew(&[held], LEASE).await, NO_ROWS);
             }
             "retry" => bench.settle(&held(), retry(0)).await,
-            "revive" => assert_eq!(bench.operate().retry(&[id]).await.expect("a retry"), [id]),
+            "manual retry" => assert_eq!(bench.operate().retry(&[id]).await.expect("a retry"), [id]),
             _ => bench.settle(&held(), dead()).await,
         }
         let after = bench.show(id).await;

@@ -6,7 +6,7 @@ use pillarbox_store::state::SWEPT;
 use pillarbox_store::store::Settlement;
 
 use super::Ran;
-use super::bench::{Bench, LIMIT, NOBODY, event, retry, settlement};
+use super::bench::{Bench, LIMIT, NO_ROWS, event, retry, settlement};
 
 /// A row in its last attempt.
 async fn put_and_claim_last(bench: &Bench) -> Delivery {
@@ -17,11 +17,11 @@ async fn put_and_claim_last(bench: &Bench) -> Delivery {
 }
 
 /// And not before: until then a late settle is good.
-pub async fn an_exhausted_row_is_swept_a_lease_after_its_own_ended(bench: Bench) -> Ran {
+pub async fn an_exhausted_row_is_swept_one_lease_after_its_own_expired(bench: Bench) -> Ran {
     let last = put_and_claim_last(&bench).await;
-    assert_eq!(bench.sweep().await.dead, NOBODY, "its lease holds");
+    assert_eq!(bench.sweep().await.dead, NO_ROWS, "its lease holds");
     bench.age(90).await; // a lease is 60 seconds, and so is the grace
-    assert_eq!(bench.sweep().await.dead, NOBODY, "it ended just now");
+    assert_eq!(bench.sweep().await.dead, NO_ROWS, "it ended just now");
     assert_eq!(bench.claim(10).await, []);
     assert_eq!(bench.claim_alone().await, []);
     bench.age(60).await;
@@ -29,7 +29,7 @@ pub async fn an_exhausted_row_is_swept_a_lease_after_its_own_ended(bench: Bench)
     let row = bench.show(last.id).await;
     assert_eq!(row.status, "dead");
     assert_eq!((row.locked_by, row.locked_until), (None, None));
-    assert_eq!(bench.sweep().await.dead, NOBODY);
+    assert_eq!(bench.sweep().await.dead, NO_ROWS);
     Ok(())
 }
 
@@ -44,7 +44,7 @@ pub async fn a_pending_row_at_its_limit_is_swept(bench: Bench) -> Ran {
 }
 
 /// In both directions.
-pub async fn a_sweep_respects_the_rows_own_limit(bench: Bench) -> Ran {
+pub async fn a_sweep_uses_the_limit_of_the_row(bench: Bench) -> Ran {
     let few = bench.put(event()).await;
     let many = bench.put(event()).await;
     let batch: Vec<Settlement> = bench
@@ -56,7 +56,7 @@ pub async fn a_sweep_respects_the_rows_own_limit(bench: Bench) -> Ran {
             ..settlement(delivery, retry(0))
         })
         .collect();
-    assert_eq!(bench.settle_all(&batch).await, NOBODY);
+    assert_eq!(bench.settle_all(&batch).await, NO_ROWS);
     for _ in 0..LIMIT {
         let delivery = bench.claim_one().await;
         assert_eq!(delivery.id, many);
@@ -68,7 +68,7 @@ pub async fn a_sweep_respects_the_rows_own_limit(bench: Bench) -> Ran {
 }
 
 /// A reason is never lost, and one is made up where there was none.
-pub async fn a_sweep_keeps_the_error_that_was_there(bench: Bench) -> Ran {
+pub async fn a_sweep_keeps_an_earlier_error(bench: Bench) -> Ran {
     let told = bench.put_tried(LIMIT).await;
     let silent = bench.put(event()).await;
     let crashed = bench.claim_one().await;
@@ -76,7 +76,7 @@ pub async fn a_sweep_keeps_the_error_that_was_there(bench: Bench) -> Ran {
         max_attempts: Some(1),
         ..settlement(&crashed, super::bench::release(0))
     };
-    assert_eq!(bench.settle_all(&[limited]).await, NOBODY);
+    assert_eq!(bench.settle_all(&[limited]).await, NO_ROWS);
     assert_eq!(bench.claim_one().await.id, silent);
     bench.age(300).await;
 
@@ -104,7 +104,7 @@ pub async fn a_swept_row_cannot_be_settled(bench: Bench) -> Ran {
 }
 
 /// Only for a row that has attempts left and was tried twice.
-pub async fn a_sweep_says_when_a_row_wants_to_be_alone(bench: Bench) -> Ran {
+pub async fn a_sweep_reports_suspects(bench: Bench) -> Ran {
     let row = bench.put_and_claim().await;
     bench.age(100).await;
     assert!(

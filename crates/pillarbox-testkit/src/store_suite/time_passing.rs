@@ -3,10 +3,10 @@
 use pillarbox_store::Verdict;
 
 use super::Ran;
-use super::bench::{Bench, NOBODY, event, retry};
+use super::bench::{Bench, NO_ROWS, event, retry};
 
 /// Not a moment before its time.
-pub async fn due_times_hold(bench: Bench) -> Ran {
+pub async fn a_row_is_not_claimed_before_it_is_due(bench: Bench) -> Ran {
     let delivery = bench.put_and_claim().await;
     bench.settle(&delivery, retry(300)).await;
     for _ in 0..2 {
@@ -21,7 +21,7 @@ pub async fn due_times_hold(bench: Bench) -> Ran {
 }
 
 /// Nothing is taken twice, nothing is lost, and work goes on.
-pub async fn the_clock_going_backwards_harms_nothing(bench: Bench) -> Ran {
+pub async fn a_clock_that_goes_backwards_does_no_harm(bench: Bench) -> Ran {
     let held = bench.put_and_claim().await;
     let waiting = bench.put(event()).await;
     bench.age(-3_600).await;
@@ -36,7 +36,7 @@ pub async fn the_clock_going_backwards_harms_nothing(bench: Bench) -> Ran {
         "a lease holds"
     );
     assert_eq!(rival.claim_alone().await, []);
-    assert_eq!(bench.sweep().await.dead, NOBODY);
+    assert_eq!(bench.sweep().await.dead, NO_ROWS);
     bench.settle(&held, Verdict::Delivered).await;
     let fresh = bench.put(event()).await;
     let mut seen: Vec<_> = bench

@@ -40,6 +40,7 @@ fn document() -> PathBuf {
             "--locked",
         ])
         .current_dir(workspace())
+        .env_remove("RUSTC_BOOTSTRAP") // scripts/testing/runner sets it; build scripts would see it
         .env("CARGO_TARGET_DIR", &target)
         .env("RUSTDOC", workspace().join("scripts/rustdoc-json"))
         .env(

@@ -1,64 +1,54 @@
-//! The process is killed at every point of a unit of work, and the commands are handled again.
+//! The process dies at every failpoint of a unit of work, and the commands are handled again.
 
-use std::process::Command;
+use pillarbox_testkit::process::{Process, ignored_test};
 
 use super::*;
 
 const DATABASE: &str = "PILLARBOX_TEST_DATABASE";
 
-fn everybody() -> Vec<String> {
+fn members() -> Vec<String> {
     (1..=5).map(|n| format!("member-{n}@example.com")).collect()
 }
 
-async fn invite_everybody(database: &impl Database) {
-    for email in everybody() {
+async fn invite_members(database: &impl Database) {
+    for email in members() {
         database.invite(&email).await.expect("commits");
     }
 }
 
-/// Not a test of its own: the application, which those below run and kill.
+/// Not a test: the application that the tests below kill.
 #[tokio::test]
 #[ignore = "run by the tests of this file"]
 async fn application() {
-    let place = std::env::var(DATABASE).expect("said by the test that runs this");
-    match place.split_once(':').expect("kind:place") {
-        ("postgres", schema) => invite_everybody(&OnPostgres::existing(schema)).await,
+    let address = std::env::var(DATABASE).expect("the parent process sets it");
+    match address.split_once(':').expect("kind:address") {
+        ("postgres", schema) => invite_members(&OnPostgres::existing(schema)).await,
         ("sqlite", path) => {
             let pool = pool(path.as_ref()).await;
-            invite_everybody(&OnSqlite { pool, prefix: "" }).await;
+            invite_members(&OnSqlite { pool, prefix: "" }).await;
         }
         (other, _) => panic!("{other} is no database"),
     }
 }
 
-/// Kills the application at its third command, and handles all commands again.
-async fn killed_at(failpoint: &str, committed: usize, database: &impl Database, place: String) {
-    let output = Command::new(std::env::current_exe().expect("this test"))
-        .args([
-            "--exact",
-            "domain::killed::application",
-            "--ignored",
-            "--nocapture",
-        ])
-        .env(DATABASE, place)
-        .env("PILLARBOX_ABORT_AT", format!("{failpoint}:3"))
-        .output()
-        .expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains(&format!("failpoint {failpoint}: ")), "{said}");
-    assert!(!output.status.success());
+/// The application dies at its third command, and then all commands are handled again.
+async fn killed_at(failpoint: &str, committed: usize, database: &impl Database, address: String) {
+    let mut command = ignored_test("domain::killed::application");
+    let at = format!("{failpoint}:3");
+    command.env(DATABASE, address).env("PILLARBOX_ABORT_AT", &at);
+    Process::start(command).aborts_at(&at).await;
 
     let invited = database.invited().await;
-    assert_eq!(invited, everybody()[..committed]);
+    assert_eq!(invited, members()[..committed]);
     assert_eq!(
-        database.told().await,
+        database.announced().await,
         invited,
-        "what is saved is told, and nothing else"
+        "every saved change has its event"
     );
 
-    invite_everybody(database).await;
-    assert_eq!(database.invited().await, everybody());
-    assert_eq!(database.told().await, everybody(), "once each");
+    invite_members(database).await;
+    assert_eq!(database.invited().await, members());
+    assert_eq!(database.announced().await, members(), "one event each");
 }
 
 macro_rules! points {
@@ -66,11 +56,11 @@ macro_rules! points {
         mod on_postgres {
             $(
                 #[tokio::test]
-                #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
+                #[cfg_attr(not(feature = "failpoints"), ignore = "needs the feature `failpoints`")]
                 async fn $name() {
                     let (harness, database) = super::on_postgres().await;
-                    let place = format!("postgres:{}", harness.store.schema());
-                    super::killed_at($failpoint, $committed, &database, place).await;
+                    let address = format!("postgres:{}", harness.store.schema());
+                    super::killed_at($failpoint, $committed, &database, address).await;
                     pillarbox_testkit::store_suite::Harness::clean_up(&harness).await;
                 }
             )+
@@ -79,11 +69,11 @@ macro_rules! points {
         mod on_sqlite {
             $(
                 #[tokio::test]
-                #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
+                #[cfg_attr(not(feature = "failpoints"), ignore = "needs the feature `failpoints`")]
                 async fn $name() {
                     let (harness, database) = super::on_sqlite().await;
-                    let place = format!("sqlite:{}", harness.path().display());
-                    super::killed_at($failpoint, $committed, &database, place).await;
+                    let address = format!("sqlite:{}", harness.path().display());
+                    super::killed_at($failpoint, $committed, &database, address).await;
                 }
             )+
         }

@@ -1,12 +1,12 @@
-//! Commits whose answer is lost on the way: by a network that breaks while PostgreSQL commits.
+//! Commits whose answer is lost: the network fails while PostgreSQL commits.
 
 use pillarbox::StoreError;
 use pillarbox_testkit::proxy::Proxy;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::*;
-use crate::patience::eventually;
-use crate::postgres::address;
+use pillarbox_testkit::environment::authority;
+use pillarbox_testkit::wait::until_some;
 
 const EMAIL: &str = "ada@example.com";
 
@@ -23,9 +23,9 @@ struct Far {
 impl Far {
     async fn new() -> Self {
         let (harness, near) = on_postgres().await;
-        let url = service("PILLARBOX_TEST_POSTGRES_URL");
-        let network = Proxy::start(address(&url)).await;
-        let far = near.through(&url.replace(address(&url), &network.address().to_string()));
+        let url = variable("PILLARBOX_TEST_POSTGRES_URL");
+        let network = Proxy::start(authority(&url)).await;
+        let far = near.through(&network.url(&url));
         let lock = i32::from_ne_bytes(*uuid::Uuid::new_v4().as_bytes().first_chunk().expect("16 bytes"));
         near.run(&format!(
             "create function pillarbox.wait() returns trigger language plpgsql
@@ -57,7 +57,7 @@ impl Far {
         let select =
             "select pid from pg_locks where locktype = 'advisory' and not granted and objid = $1::int8::oid";
         let lock = i64::from(self.lock.cast_unsigned());
-        eventually("a commit has begun", async || {
+        until_some("a commit has begun", async || {
             let pid = sqlx::query_scalar(select)
                 .bind(lock)
                 .fetch_optional(&self.near.pool);
@@ -68,7 +68,7 @@ impl Far {
 
     /// Is the invitation there?
     async fn committed(&self) {
-        eventually("the commit happened", async || {
+        until_some("the commit happened", async || {
             (!self.near.invited().await.is_empty()).then_some(())
         })
         .await;
@@ -95,7 +95,7 @@ impl Far {
             matches!(lost, Err(CommitError::Commit(StoreError::Unavailable(_)))),
             "{lost:?}"
         );
-        assert_eq!(invitation.recorded.len(), 1, "nobody knows");
+        assert_eq!(invitation.recorded.len(), 1, "not enqueued yet");
     }
 }
 
@@ -128,7 +128,7 @@ async fn a_commit_that_was_cut_off_before_it_happened_is_made_good() {
     let mut invitation = Invitation::create(EMAIL);
     let id = invitation.recorded.events().next().expect("an event").id;
     far.lose(&mut invitation, false).await;
-    assert_eq!(far.near.told().await, [""; 0]);
+    assert_eq!(far.near.announced().await, [""; 0]);
 
     let enqueued = far.far.commit(&mut invitation).await.expect("commits");
     assert_eq!(enqueued, [Enqueued::New(id)]);
@@ -137,7 +137,7 @@ async fn a_commit_that_was_cut_off_before_it_happened_is_made_good() {
 }
 
 #[tokio::test]
-async fn whoever_asks_first_need_not_save_again() {
+async fn a_caller_that_reads_first_need_not_save_again() {
     for happens in [true, false] {
         let mut far = Far::new().await;
         let mut invitation = Invitation::create(EMAIL);
@@ -153,7 +153,7 @@ async fn whoever_asks_first_need_not_save_again() {
 }
 
 #[tokio::test]
-async fn a_commit_that_is_still_under_way_is_waited_for() {
+async fn a_commit_in_progress_is_waited_for() {
     let mut far = Far::new().await;
     let mut invitation = Invitation::create(EMAIL);
     let id = invitation.recorded.events().next().expect("an event").id;
@@ -169,7 +169,7 @@ async fn a_commit_that_is_still_under_way_is_waited_for() {
             "select 1 from pg_stat_activity where wait_event = 'transactionid' and query like '%pillarbox.invitations%'",
         );
         let waiting = waiting.0;
-        eventually("the second try waits for the first", async || {
+        until_some("the second try waits for the first", async || {
             let rows = sqlx::query(AssertSqlSafe(waiting.clone())).fetch_optional(&far.near.pool);
             rows.await.expect("it reads")
         })
@@ -212,7 +212,7 @@ async fn on_sqlite_a_commit_that_happened_unheard_is_not_repeated() {
         .enqueue_recorded(&mut transaction, &mut [&mut invitation])
         .await;
     assert_eq!(enqueued.expect("accepted"), [Enqueued::New(id)]);
-    transaction.commit().await.expect("commits"); // and nothing is cleared: nobody heard of it
+    transaction.commit().await.expect("commits"); // and nothing is cleared: the answer is lost
 
     let mut work = UnitOfWork::new(&outbox, database.begin().await);
     let mut asked = Invitation {

@@ -10,8 +10,9 @@ use serde::Serialize;
 use sqlx::PgPool;
 
 use crate::application::{Application, OnPostgres, OnSqlite};
-use crate::postgres::{PostgresHarness, service};
+use crate::postgres::PostgresHarness;
 use crate::sqlite::{SqliteHarness, pool};
+use pillarbox_testkit::environment::variable;
 
 #[derive(Serialize, Event)]
 #[event(namespace = "family", topic = "members", type = "MemberInvited", version = 3)]
@@ -69,15 +70,15 @@ trait Database: Application {
         events.expect("it reads")
     }
 
-    /// Whom the outbox tells of.
-    async fn told(&self) -> Vec<String> {
+    /// The members with an event in the outbox.
+    async fn announced(&self) -> Vec<String> {
         let events = self.events().await;
-        let mut told: Vec<String> = events
+        let mut members: Vec<String> = events
             .into_iter()
             .filter_map(|event| event.aggregate_id.clone())
             .collect();
-        told.sort();
-        told
+        members.sort();
+        members
     }
 
     /// Saves an invitation and commits it with what it recorded.
@@ -88,7 +89,7 @@ trait Database: Application {
         work.commit(&mut [invitation]).await
     }
 
-    /// The command handler: invites somebody who was not invited before.
+    /// The command handler: invites a member that was not invited before.
     async fn invite(&self, email: &str) -> Result<(), CommitError> {
         let outbox = self.outbox();
         let mut work = UnitOfWork::new(&outbox, self.begin().await);

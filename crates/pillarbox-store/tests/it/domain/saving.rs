@@ -1,4 +1,4 @@
-//! Saves and commits that fail, and are tried again.
+//! Saves and commits that fail and are retried.
 
 use super::*;
 
@@ -53,7 +53,7 @@ async fn saved_at_the_second_try(database: &impl Database, trap: &str, no_trap: 
     database.save(&mut work, EMAIL).await.expect_err("not today");
     drop(work); // rolls back
     assert_eq!(invitation.recorded.len(), 1);
-    assert_eq!(database.told().await, [""; 0]);
+    assert_eq!(database.announced().await, [""; 0]);
 
     database.run(no_trap).await;
     database.commit(&mut invitation).await.expect("commits");
@@ -61,7 +61,7 @@ async fn saved_at_the_second_try(database: &impl Database, trap: &str, no_trap: 
 }
 
 #[tokio::test]
-async fn a_failed_save_that_nobody_noticed_does_not_become_an_event_on_postgres() {
+async fn a_failed_save_that_is_ignored_does_not_become_an_event_on_postgres() {
     let (harness, database) = on_postgres().await;
     let outbox = database.outbox();
     let mut invitation = Invitation::create(EMAIL);
@@ -98,7 +98,7 @@ async fn committed_at_the_third_try(database: &impl Database) {
         assert!(matches!(refused, Err(CommitError::Commit(_))), "{refused:?}");
         assert_eq!(invitation.recorded.len(), 1);
         assert_eq!(database.invited().await, [""; 0]);
-        assert_eq!(database.told().await, [""; 0]);
+        assert_eq!(database.announced().await, [""; 0]);
     }
     database.run("insert into pillarbox.families values (1)").await;
     let enqueued = database.commit(&mut invitation).await.expect("commits");
@@ -130,11 +130,11 @@ async fn shared(database: &impl Database) {
     database.save(&mut work, "bob").await.expect("saves");
     work.commit(&mut [&mut bob, &mut ada]).await.expect("commits");
     let events = database.events().await;
-    let told: Vec<_> = events
+    let enqueued: Vec<_> = events
         .iter()
         .filter_map(|event| event.aggregate_id.as_deref())
         .collect();
-    assert_eq!(told, ["ada", "bob", "ada again"]);
+    assert_eq!(enqueued, ["ada", "bob", "ada again"]);
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn one_namespace(database: &impl Database) {
     let mut transaction = database.begin().await;
     let other = Event::new("shop", "orders");
     outbox.enqueue(&mut transaction, &other).await.expect("accepted");
-    for (namespace, seen) in [("family", 1), ("shop", 1), ("nobody", 0)] {
+    for (namespace, seen) in [("family", 1), ("shop", 1), ("other", 0)] {
         let events = outbox
             .enqueued_by(&mut transaction, namespace)
             .await

@@ -1,4 +1,4 @@
-//! A schema of its own for every test.
+//! A schema for every test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use pillarbox::outbox::Connection;
 use pillarbox::{EnqueueError, Enqueued, Event, Inbox, Outbox, Recorded, StoreError};
 use pillarbox_store::stores::postgres::{Options, Postgres};
 use pillarbox_store::{Operate, Store};
+use pillarbox_testkit::environment::variable;
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use sqlx::{AssertSqlSafe, PgPool};
 use uuid::Uuid;
@@ -19,33 +20,19 @@ pub(crate) struct PostgresHarness {
     pub(crate) pool: PgPool,
 }
 
-/// A variable that `scripts/test` sets.
-pub(crate) fn service(variable: &str) -> String {
-    std::env::var(variable).unwrap_or_else(|_| {
-        panic!("{variable} is not set; run the tests by scripts/test, or eval \"$(scripts/services env)\"")
-    })
-}
-
-/// Host and port of a URL.
-pub(crate) fn address(url: &str) -> &str {
-    let (_, rest) = url.split_once('@').expect("a URL with a user");
-    let (address, _) = rest.split_once('/').expect("a URL with a database");
-    address
-}
-
 impl PostgresHarness {
     pub(crate) async fn direct() -> Self {
-        Self::at(&service("PILLARBOX_TEST_POSTGRES_URL")).await
+        Self::at(&variable("PILLARBOX_TEST_POSTGRES_URL")).await
     }
 
     pub(super) async fn behind_pgbouncer() -> Self {
-        Self::at(&service("PILLARBOX_TEST_PGBOUNCER_URL")).await
+        Self::at(&variable("PILLARBOX_TEST_PGBOUNCER_URL")).await
     }
 
     pub(super) async fn at(url: &str) -> Self {
         let store = unmigrated(url);
         store.migrate().await.expect("migrates");
-        let options = service("PILLARBOX_TEST_POSTGRES_URL").parse().expect("a URL");
+        let options = variable("PILLARBOX_TEST_POSTGRES_URL").parse().expect("a URL");
         let pool = sqlx::postgres::PgPoolOptions::new()
             .max_connections(6)
             .connect_lazy_with(options);
@@ -68,7 +55,7 @@ impl PostgresHarness {
     }
 }
 
-/// A store on a schema that nobody has, with nothing in it.
+/// A store on a schema that does not exist.
 pub(super) fn unmigrated(url: &str) -> Postgres {
     let schema = format!("t_{}", Uuid::new_v4().simple());
     Postgres::new(
@@ -132,6 +119,9 @@ impl Harness for PostgresHarness {
             | Capability::OwnTable
             | Capability::OpenLimit
             | Capability::Corrupt(_) => Ok(()),
+            Capability::ExactFind => Err(Skipped(
+                "PostgreSQL also finds keys whose lane another worker holds",
+            )),
         }
     }
 

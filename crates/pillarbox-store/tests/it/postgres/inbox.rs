@@ -1,4 +1,4 @@
-//! The inbox on tables of our own and of others, beside what a handler does.
+//! The inbox in its own schema and in others, beside the changes of a handler.
 
 use pillarbox::inbox::{Handled, Inbox, Key, OnceError, Table};
 use pillarbox_testkit::store_suite::Harness;

@@ -1,4 +1,4 @@
-//! The same outbox through the transactions of every library: the suite of a producer for each.
+//! The producer suite in the transactions of every library.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use pillarbox_store::{Operate, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};
 use uuid::Uuid;
 
-use super::harness::{Open, PostgresHarness, Session, service};
+use super::harness::{Open, PostgresHarness, Session};
+use pillarbox_testkit::environment::variable;
 
 /// An outbox whose producers use this library.
 struct Through<L> {
@@ -21,7 +22,7 @@ impl<L: Library> Through<L> {
     async fn fresh() -> Self {
         Self {
             outbox: PostgresHarness::direct().await,
-            library: L::new(service("PILLARBOX_TEST_POSTGRES_URL")).await,
+            library: L::new(variable("PILLARBOX_TEST_POSTGRES_URL")).await,
         }
     }
 
@@ -166,7 +167,7 @@ mod tokio_postgres {
     async fn behind_pgbouncer_no_statement_stays_behind() {
         let harness = PostgresHarness::direct().await;
         let outbox = harness.outbox();
-        let url = service("PILLARBOX_TEST_PGBOUNCER_URL");
+        let url = variable("PILLARBOX_TEST_PGBOUNCER_URL");
         let producers = (0..4).map(|_| {
             let (url, outbox) = (url.clone(), outbox.clone());
             tokio::spawn(async move {
@@ -335,7 +336,7 @@ mod diesel {
     struct Diesel(String);
 
     /// Off the runtime's threads, since it blocks.
-    async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         #[expect(clippy::disallowed_methods, reason = "the library under test blocks")]
         let done = tokio::task::spawn_blocking(work).await;
         done.expect("no panic")
@@ -349,7 +350,7 @@ mod diesel {
 
         async fn begin(&self, outbox: Outbox) -> Box<dyn Tx> {
             let url = self.0.clone();
-            let connection = aside(move || {
+            let connection = on_blocking_thread(move || {
                 let mut connection = PgConnection::establish(&url).expect("connects");
                 connection.batch_execute("begin").expect("begins");
                 connection
@@ -373,7 +374,7 @@ mod diesel {
             work: impl FnOnce(&mut PgConnection) -> T + Send + 'static,
         ) -> T {
             let mut connection = self.connection.take().expect("one call at a time");
-            let (connection, done) = aside(move || {
+            let (connection, done) = on_blocking_thread(move || {
                 let done = work(&mut connection);
                 (connection, done)
             })
@@ -398,7 +399,7 @@ mod diesel {
             let (outbox, events) = (self.outbox.clone(), events.to_vec());
             let trace = pillarbox::trace::current();
             self.with(move |connection| match trace {
-                // What a task knows, its thread aside does not.
+                // Values of a task are not known on its blocking thread.
                 Some(trace) => {
                     pillarbox::trace::within_blocking(trace, || outbox.enqueue_blocking(connection, &events))
                 }
@@ -469,7 +470,7 @@ mod diesel {
         let (outbox, url) = (harness.outbox.outbox(), harness.library.0.clone());
         let kept = Event::new("shop", "orders");
         let id = kept.id;
-        aside(move || {
+        on_blocking_thread(move || {
             let mut connection = PgConnection::establish(&url).expect("connects");
             let done = connection.transaction(|connection| {
                 let done = outbox.enqueue_blocking(connection, std::slice::from_ref(&kept))?;

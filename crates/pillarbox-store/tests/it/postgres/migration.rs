@@ -1,4 +1,4 @@
-//! Migrations: twice, at once, by hand, and what is older or newer.
+//! Migrations: repeated, concurrent, by hand, and of older and newer schemas.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,9 +11,10 @@ use pillarbox_testkit::proxy::Proxy;
 use pillarbox_testkit::store_suite::Harness;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use super::database::OwnDatabase;
-use super::harness::{PostgresHarness, service, unmigrated};
-use crate::patience::eventually;
+use super::harness::{PostgresHarness, unmigrated};
+use pillarbox_testkit::environment::variable;
+use pillarbox_testkit::fixture::Database;
+use pillarbox_testkit::wait::until;
 
 fn newest() -> i32 {
     migrations().last().expect("there is one").version
@@ -21,7 +22,7 @@ fn newest() -> i32 {
 
 #[tokio::test]
 async fn migrating_twice_does_nothing_the_second_time() {
-    let store = unmigrated(&service("PILLARBOX_TEST_POSTGRES_URL"));
+    let store = unmigrated(&variable("PILLARBOX_TEST_POSTGRES_URL"));
     assert!(matches!(store.check().await, Err(StoreError::Missing(_))));
     assert_eq!(
         store.migrate().await.expect("migrates"),
@@ -42,7 +43,7 @@ async fn migrating_twice_does_nothing_the_second_time() {
 
 #[tokio::test]
 async fn eight_that_migrate_at_once_do_it_once() {
-    let store = unmigrated(&service("PILLARBOX_TEST_POSTGRES_URL"));
+    let store = unmigrated(&variable("PILLARBOX_TEST_POSTGRES_URL"));
     let runs = (0..8).map(|_| {
         let store = store.clone();
         tokio::spawn(async move { store.migrate().await.expect("migrates") })
@@ -54,10 +55,10 @@ async fn eight_that_migrate_at_once_do_it_once() {
     assert_eq!(first, 1);
 }
 
-/// Whoever migrates waits for an index, or for somebody's locks; and one whose network is gone lets the next one go on.
+/// A migration waits for an index or for a lock. One whose network is lost does not block the next one.
 #[tokio::test]
 async fn a_migration_takes_as_long_as_the_database_answers() {
-    let database = OwnDatabase::create("migration").await;
+    let database = Database::create("migration").await;
     let network = Proxy::start(database.address()).await;
     let store = |url: &str| {
         let options = Options {
@@ -67,25 +68,22 @@ async fn a_migration_takes_as_long_as_the_database_answers() {
         Postgres::new(url, options).expect("a URL")
     };
     let near = store(&database.url);
-    let far = store(
-        &database
-            .url
-            .replace(database.address(), &network.address().to_string()),
-    );
+    let far = store(&network.url(&database.url));
     near.migrate().await.expect("migrates");
     let mut holder = PgConnection::connect(&database.url).await.expect("connects");
     let lock = "begin; lock table pillarbox.migrations in access exclusive mode";
     sqlx::raw_sql(lock).execute(&mut holder).await.expect("locks");
+    let admin = sqlx::PgPool::connect_lazy(&database.server).expect("a URL");
     let waiting = async |number| {
         let count = "select count(*) from pg_stat_activity
              where datname = $1 and application_name = 'pillarbox' and wait_event_type = 'Lock'";
-        eventually("they wait", async || {
+        until("the migrations wait", async || {
             let waiting: i64 = sqlx::query_scalar(count)
                 .bind(&database.name)
-                .fetch_one(&database.admin)
+                .fetch_one(&admin)
                 .await
                 .expect("looks");
-            (waiting == number).then_some(())
+            waiting == number
         })
         .await;
     };
@@ -95,7 +93,7 @@ async fn a_migration_takes_as_long_as_the_database_answers() {
     waiting(2).await;
     // Longer than an answer may take: what is waited for is that nothing happens.
     tokio::time::sleep(Duration::from_secs(8)).await;
-    assert!(!far.is_finished() && !near.is_finished(), "they are patient");
+    assert!(!far.is_finished() && !near.is_finished(), "they wait");
 
     network.black_hole();
     let far = far.await.expect("does not panic");
@@ -103,11 +101,11 @@ async fn a_migration_takes_as_long_as_the_database_answers() {
     sqlx::raw_sql("rollback")
         .execute(&mut holder)
         .await
-        .expect("lets go");
+        .expect("rolls back");
     let near = near.await.expect("does not panic").expect("goes on");
     assert_eq!(near.from, newest());
     drop(holder);
-    database.remove().await;
+    database.drop().await;
 }
 
 #[tokio::test]
@@ -136,7 +134,7 @@ async fn a_newer_and_an_older_schema_say_what_to_do() {
 #[tokio::test]
 async fn the_printed_script_makes_the_same_schema() {
     let harness = PostgresHarness::direct().await;
-    let by_hand = unmigrated(&service("PILLARBOX_TEST_POSTGRES_URL"));
+    let by_hand = unmigrated(&variable("PILLARBOX_TEST_POSTGRES_URL"));
     let sql = script(by_hand.schema()).expect("a sound name");
     sqlx::raw_sql(AssertSqlSafe(sql))
         .execute(&harness.pool)
@@ -173,7 +171,7 @@ fn dump(store: &Postgres) -> String {
             "--schema",
             store.schema(),
         ])
-        .arg(service("PILLARBOX_TEST_POSTGRES_URL"))
+        .arg(variable("PILLARBOX_TEST_POSTGRES_URL"))
         .output()
         .expect("pg_dump is installed");
     assert!(

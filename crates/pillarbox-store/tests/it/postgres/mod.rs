@@ -1,7 +1,6 @@
-//! The PostgreSQL store: the suite straight and through PgBouncer, and what only PostgreSQL has.
+//! The PostgreSQL store: the suite directly and with PgBouncer, and cases of PostgreSQL alone.
 
 mod adopt;
-mod database;
 mod functions;
 mod harness;
 mod inbox;
@@ -13,8 +12,7 @@ mod producer;
 mod rights;
 mod trouble;
 
-pub(crate) use database::OwnDatabase;
-pub(crate) use harness::{PostgresHarness, address, service};
+pub(crate) use harness::PostgresHarness;
 pub(crate) use producer::request;
 
 mod direct {

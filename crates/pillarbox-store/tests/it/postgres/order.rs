@@ -1,4 +1,4 @@
-//! Order where transactions really overlap: locks on rows, on lanes and on keys.
+//! Order when transactions overlap: locks on rows, lanes and keys.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::harness::PostgresHarness;
 use super::producer::{request, share};
 use super::rights::as_role;
-use crate::patience::eventually;
+use pillarbox_testkit::wait::until;
 
 const ME: Uuid = Uuid::from_u128(1);
 
@@ -49,9 +49,9 @@ async fn holding(harness: &PostgresHarness, lock: &str) -> sqlx::Transaction<'st
     holder
 }
 
-/// Waits until somebody waits for a lock in such a statement.
+/// Waits until a session waits for a lock in such a statement.
 pub(super) async fn until_waiting(harness: &PostgresHarness, statement: &str) {
-    eventually("somebody waits", async || {
+    until("a session waits", async || {
         let waiting: i64 = sqlx::query_scalar(
             "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like $1",
         )
@@ -59,13 +59,13 @@ pub(super) async fn until_waiting(harness: &PostgresHarness, statement: &str) {
         .fetch_one(&harness.pool)
         .await
         .expect("looks");
-        (waiting > 0).then_some(())
+        waiting > 0
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_holds_locked_ends_the_run_of_its_key_and_no_other() {
+async fn a_locked_row_ends_the_run_of_its_key_and_no_other() {
     let harness = PostgresHarness::direct().await;
     let events = [keyed("a"), keyed("a"), keyed("a"), keyed("b")];
     harness.enqueue(&events).await.expect("enqueues");
@@ -76,7 +76,7 @@ async fn a_row_that_somebody_holds_locked_ends_the_run_of_its_key_and_no_other()
     );
     let holder = holding(&harness, &lock).await;
     assert_eq!(claim(&harness).await, [events[0].id, events[3].id]);
-    holder.rollback().await.expect("lets go");
+    holder.rollback().await.expect("rolls back");
     harness.clean_up().await;
 }
 
@@ -112,7 +112,7 @@ async fn lanes_that_are_being_taken_over_are_not_claimed_from() {
     lease_lanes(&harness, ME).await;
     let holder = holding(&harness, "select from pillarbox.lane_ranges for update").await;
     assert!(claim(&harness).await.is_empty(), "and not waited for");
-    holder.rollback().await.expect("lets go");
+    holder.rollback().await.expect("rolls back");
     assert_eq!(claim(&harness).await, [event.id]);
     harness.clean_up().await;
 }
@@ -201,7 +201,7 @@ async fn serialised_writers_with_their_keys_in_opposite_order_do_not_deadlock() 
 }
 
 #[tokio::test]
-async fn who_asks_for_fair_shares_gets_an_index_or_the_statement_to_run() {
+async fn fair_shares_create_an_index_or_print_its_statement() {
     let harness = PostgresHarness::direct().await;
     let usage = format!("grant usage on schema {} to ROLE", harness.store.schema());
     let (role, store) = as_role(&harness, &usage).await;

@@ -1,5 +1,5 @@
-//! The plans of what runs often: by index, and what they read is bounded however much there is. Counted in rows, not in
-//! time, with statistics and without.
+//! The plans of frequent statements: they use an index, and read a bounded number of rows in a table of any size. Counted
+//! in rows, not in time, with statistics and without.
 
 use pillarbox_testkit::store_suite::Harness;
 use serde_json::Value;
@@ -300,18 +300,18 @@ async fn check_everything(delivered: u32) {
 }
 
 #[tokio::test]
-async fn what_is_read_is_bounded_beside_ten_thousand_delivered_rows() {
+async fn reads_are_bounded_beside_ten_thousand_delivered_rows() {
     check_everything(10_000).await;
 }
 
 #[tokio::test]
-async fn what_is_read_is_bounded_beside_a_million_delivered_rows() {
+async fn reads_are_bounded_beside_a_million_delivered_rows() {
     check_everything(1_000_000).await;
 }
 
 #[tokio::test]
 #[ignore = "takes minutes: docs/testing.md says how to run it"]
-async fn what_is_read_is_bounded_beside_five_million_delivered_rows() {
+async fn reads_are_bounded_beside_five_million_delivered_rows() {
     check_everything(5_000_000).await;
 }
 

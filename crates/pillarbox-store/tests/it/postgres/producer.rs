@@ -5,6 +5,7 @@ use std::time::Duration;
 use pillarbox::{EnqueueError, Event, Payload};
 use pillarbox_store::store::{Backlog, ClaimRequest, Share, Take};
 use pillarbox_store::{Scope, Store};
+use pillarbox_testkit::environment::variable;
 use pillarbox_testkit::store_suite::Harness;
 use uuid::Uuid;
 
@@ -171,7 +172,7 @@ async fn a_payload_that_shrinks_in_the_table_still_counts_at_its_full_size() {
 #[tokio::test]
 async fn producers_behind_pgbouncer_need_no_setting() {
     let harness = PostgresHarness::direct().await;
-    let pool = sqlx::PgPool::connect_lazy(&super::service("PILLARBOX_TEST_PGBOUNCER_URL")).expect("a URL");
+    let pool = sqlx::PgPool::connect_lazy(&variable("PILLARBOX_TEST_PGBOUNCER_URL")).expect("a URL");
     let producers = (0..8).map(|producer| {
         let (pool, outbox) = (pool.clone(), harness.outbox());
         tokio::spawn(async move {

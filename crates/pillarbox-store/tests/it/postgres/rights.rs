@@ -1,4 +1,4 @@
-//! What a dispatcher and a producer need to be allowed, TLS and passwords.
+//! The privileges that each duty needs, TLS and passwords.
 
 use pillarbox::saga::{Saga, SagaError, Step};
 use pillarbox::{EnqueueError, Event, Inbox, Outbox, Recorded, StoreError};
@@ -10,8 +10,9 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use std::time::Duration;
 use uuid::Uuid;
 
-use super::harness::{PostgresHarness, service};
+use super::harness::PostgresHarness;
 use super::producer::request;
+use pillarbox_testkit::environment::variable;
 
 /// A role of its own with these rights, and the store as that role sees it.
 pub(super) async fn as_role(harness: &PostgresHarness, grants: &str) -> (String, Postgres) {
@@ -22,7 +23,7 @@ pub(super) async fn as_role(harness: &PostgresHarness, grants: &str) -> (String,
             grants.replace("ROLE", &role)
         ))
         .await;
-    let url = service("PILLARBOX_TEST_POSTGRES_URL").replace("pillarbox@", &format!("{role}@"));
+    let url = variable("PILLARBOX_TEST_POSTGRES_URL").replace("pillarbox@", &format!("{role}@"));
     let options = Options {
         schema: harness.store.schema().to_owned(),
         ..Options::default()
@@ -300,12 +301,9 @@ async fn a_dispatcher_is_no_producer_and_only_the_owner_gives_rights() {
         .await
         .expect_err("may not grant");
     assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
-    let nobody = harness
-        .store
-        .grant(Duty::Producer, "nobody_of_this_name", false)
-        .await;
+    let unknown = harness.store.grant(Duty::Producer, "no_such_role", false).await;
     assert!(
-        nobody
+        unknown
             .expect_err("is not there")
             .to_string()
             .contains("does not exist")
@@ -381,7 +379,7 @@ async fn a_consumer_needs_what_the_manual_says_and_sees_no_event() {
         .unmark(&mut connection, "c", &[id.into()])
         .await
         .expect("may take it back");
-    assert_eq!(inbox.prune(&mut connection, "c").await.expect("may forget"), 0);
+    assert_eq!(inbox.prune(&mut connection, "c").await.expect("may prune"), 0);
     assert_cannot_enqueue(&harness.outbox(), &mut connection).await;
     drop(connection);
     clean_up(harness, &role, store).await;
@@ -398,8 +396,8 @@ async fn a_role_without_rights_is_told_so() {
 
 #[tokio::test]
 async fn tls_and_a_password_work_and_an_unknown_authority_is_refused() {
-    let url = service("PILLARBOX_TEST_POSTGRES_SCRAM_URL");
-    let ca = service("PILLARBOX_TEST_CA_FILE");
+    let url = variable("PILLARBOX_TEST_POSTGRES_SCRAM_URL");
+    let ca = variable("PILLARBOX_TEST_CA_FILE");
     let asked = |url: String| async move {
         let store = Postgres::new(&url, Options::default()).expect("a URL");
         let answer =
@@ -413,7 +411,7 @@ async fn tls_and_a_password_work_and_an_unknown_authority_is_refused() {
     assert!(trusted.expect("connects"), "the connection is encrypted");
     assert!(
         asked(format!("{url}?sslmode=verify-full")).await.is_err(),
-        "nobody knows that authority"
+        "the authority is unknown"
     );
     let wrong = url.replace("secret", "wrong");
     let refused = Postgres::new(&wrong, Options::default())

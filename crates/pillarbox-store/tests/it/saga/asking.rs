@@ -1,24 +1,24 @@
-//! What people see of sagas, and what they ask of them.
+//! What operators see of sagas, and what they request.
 
 use std::sync::Arc;
 
 use pillarbox::saga::message::ASK_TYPE;
 use pillarbox::saga::{Action, Answer, Ask, Asked, Handled, SagaFilter, Status, Why};
 
-use super::places::{Place, in_every_place};
+use super::backends::{Backend, on_every_backend};
 use super::{Shop, assert_about, attempt, order};
 
-in_every_place!(
-    what_is_asked_for_is_a_message_to_the_saga_and_a_line_in_its_log,
+on_every_backend!(
+    a_request_is_a_message_to_the_saga_and_a_line_in_its_log,
     resuming_sends_the_command_again_once,
-    compensating_undoes_also_what_nobody_knows_the_end_of,
-    what_makes_no_sense_is_not_asked,
+    compensating_also_undoes_ambiguous_steps,
+    an_impossible_request_is_rejected,
     sagas_are_listed_by_status_name_and_id_the_latest_first,
 );
 
-impl<P: Place> Shop<'_, P> {
+impl<P: Backend> Shop<'_, P> {
     async fn ask(&self, ask: Ask) -> Asked {
-        self.place
+        self.backend
             .operate()
             .ask_saga("order", "42", ask)
             .await
@@ -26,8 +26,8 @@ impl<P: Place> Shop<'_, P> {
     }
 }
 
-async fn what_is_asked_for_is_a_message_to_the_saga_and_a_line_in_its_log<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn a_request_is_a_message_to_the_saga_and_a_line_in_its_log<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     let before = shop.record().await;
     let asked = shop.ask(Ask::Resume).await;
     let message = shop.latest(ASK_TYPE).await;
@@ -49,8 +49,8 @@ async fn what_is_asked_for_is_a_message_to_the_saga_and_a_line_in_its_log<P: Pla
     );
 }
 
-async fn resuming_sends_the_command_again_once<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn resuming_sends_the_command_again_once<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     shop.ask(Ask::Resume).await;
     let message = shop.latest(ASK_TYPE).await;
     assert_eq!(shop.handle(&message).await, Handled::Moved(Status::Running));
@@ -60,15 +60,15 @@ async fn resuming_sends_the_command_again_once<P: Place>(place: Arc<P>) {
         Handled::Ignored(Why::NotCurrent),
         "it comes twice"
     );
-    assert_eq!(shop.told().await, ["Charge 1", "Charge 2"]);
+    assert_eq!(shop.commands().await, ["Charge 1", "Charge 2"]);
     assert_eq!(
         shop.answer("Charge", Answer::Done).await,
         Handled::Moved(Status::Running)
     );
 }
 
-async fn compensating_undoes_also_what_nobody_knows_the_end_of<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn compensating_also_undoes_ambiguous_steps<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     shop.answer("Charge", Answer::Done).await;
     shop.ask(Ask::Compensate).await;
     let message = shop.latest(ASK_TYPE).await;
@@ -93,8 +93,8 @@ async fn compensating_undoes_also_what_nobody_knows_the_end_of<P: Place>(place: 
     assert_eq!(shop.handle(&message).await, Handled::Ignored(Why::Ended));
 }
 
-async fn what_makes_no_sense_is_not_asked<P: Place>(place: Arc<P>) {
-    let shop = Shop::new(&*place);
+async fn an_impossible_request_is_rejected<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::new(&*backend);
     assert_eq!(shop.ask(Ask::Resume).await, Asked::Unknown);
     shop.start().await;
     shop.answer("Charge", Answer::Refused).await;
@@ -105,18 +105,18 @@ async fn what_makes_no_sense_is_not_asked<P: Place>(place: Arc<P>) {
     assert_eq!((shop.log().await, shop.events().await.len()), (log, events));
 }
 
-async fn sagas_are_listed_by_status_name_and_id_the_latest_first<P: Place>(place: Arc<P>) {
-    let shop = Shop::new(&*place);
+async fn sagas_are_listed_by_status_name_and_id_the_latest_first<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::new(&*backend);
     let refund = pillarbox::Saga::define("refund").step(super::payment());
-    let refund = refund.build(&place.outbox()).expect("sound");
-    let mut tx = place.begin().await;
+    let refund = refund.build(&backend.outbox()).expect("sound");
+    let mut tx = backend.begin().await;
     for id in [41, 42, 43] {
         shop.saga.start(&mut tx, id, &order()).await.expect("starts");
     }
     refund.start(&mut tx, 42, &order()).await.expect("starts");
     shop.saga.compensate(&mut tx, 41).await.expect("gives up");
-    place.commit(tx).await;
-    let operate = place.operate();
+    backend.commit(tx).await;
+    let operate = backend.operate();
     let list = async |filter: SagaFilter| -> Vec<String> {
         let sagas = operate.sagas(&filter).await.expect("lists");
         sagas

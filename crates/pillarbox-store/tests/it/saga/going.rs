@@ -1,4 +1,4 @@
-//! How a saga goes on, and what its transactions hold.
+//! How a saga continues, and what its transactions contain.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use pillarbox::saga::message::{OUTCOME, TIMEOUT_TYPE};
 use pillarbox::saga::{Action, Answer, Handled, Started, Status, Why};
 use pillarbox::{Event, Payload};
 
-use super::places::{Place, in_every_place};
+use super::backends::{Backend, on_every_backend};
 use super::{Shop, assert_about, attempt, order};
 
-in_every_place!(
+on_every_backend!(
     a_saga_begins_with_its_row_its_log_its_command_and_its_timeout,
     starting_twice_does_nothing_the_second_time,
-    what_rolls_back_never_was,
+    a_rolled_back_event_does_not_exist,
     replies_lead_it_to_its_end_and_what_they_say_is_known_to_the_next_command,
     a_refused_step_undoes_what_was_done_in_reverse,
     a_message_that_comes_twice_changes_nothing,
@@ -22,8 +22,8 @@ in_every_place!(
     a_reply_without_headers_is_taken_too,
 );
 
-async fn a_saga_begins_with_its_row_its_log_its_command_and_its_timeout<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn a_saga_begins_with_its_row_its_log_its_command_and_its_timeout<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     let events = shop.events().await;
     assert_eq!(events.len(), 2, "{events:?}");
     let (command, timeout) = (&events[0], &events[1]);
@@ -60,31 +60,34 @@ async fn a_saga_begins_with_its_row_its_log_its_command_and_its_timeout<P: Place
     assert_eq!(shop.story().await, ["started", "sent payment"]);
 }
 
-async fn starting_twice_does_nothing_the_second_time<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn starting_twice_does_nothing_the_second_time<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     assert_eq!(shop.start().await, Started::Already);
     shop.answer("Charge", Answer::Done).await;
     assert_eq!(shop.start().await, Started::Already);
-    assert_eq!(shop.told().await, ["Charge 1", "Reserve 1"]);
+    assert_eq!(shop.commands().await, ["Charge 1", "Reserve 1"]);
     assert_eq!(shop.record().await.step.as_deref(), Some("stock"));
 }
 
-async fn what_rolls_back_never_was<P: Place>(place: Arc<P>) {
-    let shop = Shop::new(&*place);
-    let mut tx = place.begin().await;
+async fn a_rolled_back_event_does_not_exist<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::new(&*backend);
+    let mut tx = backend.begin().await;
     shop.saga.start(&mut tx, 42, &order()).await.expect("starts");
-    place.rollback(tx).await;
-    assert_eq!(place.operate().saga("order", "42").await.expect("it reads"), None);
+    backend.rollback(tx).await;
+    assert_eq!(
+        backend.operate().saga("order", "42").await.expect("it reads"),
+        None
+    );
     assert_eq!(shop.events().await, Vec::<Event>::new());
 
     assert_eq!(shop.start().await, Started::New);
     let reply = shop.reply("Charge", Answer::Done).await;
-    let mut tx = place.begin().await;
+    let mut tx = backend.begin().await;
     let handled = shop.saga.handle(&mut tx, &(&reply).into()).await.expect("taken");
     assert_eq!(handled, Handled::Moved(Status::Running));
-    place.rollback(tx).await;
+    backend.rollback(tx).await;
     assert_eq!(shop.record().await.step.as_deref(), Some("payment"));
-    assert_eq!(shop.told().await, ["Charge 1"]);
+    assert_eq!(shop.commands().await, ["Charge 1"]);
     assert_eq!(
         shop.handle(&reply).await,
         Handled::Moved(Status::Running),
@@ -92,8 +95,10 @@ async fn what_rolls_back_never_was<P: Place>(place: Arc<P>) {
     );
 }
 
-async fn replies_lead_it_to_its_end_and_what_they_say_is_known_to_the_next_command<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn replies_lead_it_to_its_end_and_what_they_say_is_known_to_the_next_command<P: Backend>(
+    backend: Arc<P>,
+) {
+    let shop = Shop::open(&*backend).await;
     for (command, ends_in) in [
         ("Charge", Status::Running),
         ("Reserve", Status::Running),
@@ -128,8 +133,8 @@ async fn replies_lead_it_to_its_end_and_what_they_say_is_known_to_the_next_comma
     );
 }
 
-async fn a_refused_step_undoes_what_was_done_in_reverse<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn a_refused_step_undoes_what_was_done_in_reverse<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     shop.answer("Charge", Answer::Done).await;
     shop.answer("Reserve", Answer::Done).await;
     let refused = shop
@@ -149,7 +154,7 @@ async fn a_refused_step_undoes_what_was_done_in_reverse<P: Place>(place: Arc<P>)
         Handled::Moved(Status::Compensated)
     );
     assert_eq!(
-        shop.told().await,
+        shop.commands().await,
         ["Charge 1", "Reserve 1", "Ship 1", "Release 1", "Refund 1"]
     );
     let story = shop.story().await;
@@ -165,8 +170,8 @@ async fn a_refused_step_undoes_what_was_done_in_reverse<P: Place>(place: Arc<P>)
     assert_eq!(story[story.len() - end.len()..], end);
 }
 
-async fn a_message_that_comes_twice_changes_nothing<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn a_message_that_comes_twice_changes_nothing<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     let mut said = Vec::new();
     for (command, answer) in [
         ("Charge", Answer::Done),
@@ -193,8 +198,8 @@ async fn a_message_that_comes_twice_changes_nothing<P: Place>(place: Arc<P>) {
     assert_eq!(ignored.count(), 1 + 2 + 3 + 4, "each is in the log");
 }
 
-async fn a_timeout_sends_the_command_again_later_and_then_gives_up<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn a_timeout_sends_the_command_again_later_and_then_gives_up<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     shop.answer("Charge", Answer::Done).await;
     let timeout = shop.latest(TIMEOUT_TYPE).await;
     assert_eq!(shop.handle(&timeout).await, Handled::Moved(Status::Running));
@@ -238,8 +243,8 @@ async fn a_timeout_sends_the_command_again_later_and_then_gives_up<P: Place>(pla
     );
 }
 
-async fn a_timeout_of_a_step_that_is_over_changes_nothing<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn a_timeout_of_a_step_that_is_over_changes_nothing<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     let timeout = shop.latest(TIMEOUT_TYPE).await;
     shop.answer("Charge", Answer::Done).await;
     let (record, log) = (shop.record().await, shop.log().await);
@@ -251,32 +256,32 @@ async fn a_timeout_of_a_step_that_is_over_changes_nothing<P: Place>(place: Arc<P
     );
 }
 
-async fn two_replies_at_once_are_taken_one_after_the_other<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn two_replies_at_once_are_taken_one_after_the_other<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     let reply = shop.reply("Charge", Answer::Done).await;
-    let mut first = place.begin().await;
+    let mut first = backend.begin().await;
     let handled = shop
         .saga
         .handle(&mut first, &(&reply).into())
         .await
         .expect("taken");
     assert_eq!(handled, Handled::Moved(Status::Running));
-    let (saga, its_place, same) = (shop.saga.clone(), place.clone(), reply.clone());
+    let (saga, same_backend, same) = (shop.saga.clone(), backend.clone(), reply.clone());
     let rival = tokio::spawn(async move {
-        let mut second = its_place.begin().await;
+        let mut second = same_backend.begin().await;
         let handled = saga.handle(&mut second, &(&same).into()).await.expect("taken");
-        its_place.commit(second).await;
+        same_backend.commit(second).await;
         handled
     });
     tokio::task::yield_now().await;
-    place.commit(first).await;
+    backend.commit(first).await;
     assert_eq!(rival.await.expect("no panic"), Handled::Ignored(Why::NotCurrent));
-    assert_eq!(shop.told().await, ["Charge 1", "Reserve 1"]);
+    assert_eq!(shop.commands().await, ["Charge 1", "Reserve 1"]);
 }
 
-async fn a_reply_without_headers_is_taken_too<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
-    let mut tx = place.begin().await;
+async fn a_reply_without_headers_is_taken_too<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
+    let mut tx = backend.begin().await;
     let reply = pillarbox::saga::Reply {
         to: attempt("payment", Action::Command, 1),
         answer: Answer::Done,
@@ -290,9 +295,9 @@ async fn a_reply_without_headers_is_taken_too<P: Place>(place: Arc<P>) {
     assert_eq!(handled, Handled::Moved(Status::Running));
     let handled = shop.saga.compensate(&mut tx, 42).await.expect("taken");
     assert_eq!(handled, Handled::Moved(Status::Compensating));
-    place.commit(tx).await;
+    backend.commit(tx).await;
     assert_eq!(
-        shop.told().await,
+        shop.commands().await,
         ["Charge 1", "Reserve 1", "Reserve 2", "Release 1"]
     );
 }

@@ -1,16 +1,17 @@
-//! The process is killed at every step of a saga and around every commit, what it had not acknowledged is delivered again,
-//! and the saga ends completed or compensated, never between.
+//! The process dies at every step of a saga and around every commit. Messages that it had not acknowledged are delivered
+//! again, and the saga ends completed or compensated.
 //!
-//! Everything runs in one process, which is killed: the orchestrator, three services, and a broker that is the outbox's own
-//! rows and a table of those that were acknowledged. Acknowledged is after the commit, in a transaction apart. Time passes
-//! when there is nothing else to do: what is scheduled is delivered then.
+//! One process runs the orchestrator, three services and a broker. The broker is the rows of the outbox and a table of the
+//! acknowledged ones. A message is acknowledged after the commit, in another transaction. A scheduled message is delivered
+//! when no other one is left.
 
 use std::collections::BTreeSet;
-use std::process::{Command as Process, Output};
+use std::process::Output;
 use std::time::Duration;
 
 use pillarbox::saga::{Action, Answer, Command, Handled, Message, Saga, Step};
 use pillarbox::{Event, Outbox, RetryPolicy, UnitOfWork};
+use pillarbox_testkit::process::{assert_aborted_at, ignored_test};
 use uuid::Uuid;
 
 use crate::application::{Application, OnPostgres, OnSqlite};
@@ -25,7 +26,7 @@ const PREFIX: &str = "pillarbox_";
 
 const STEPS: [&str; 3] = ["payment", "stock", "shipping"];
 
-/// Where a saga can be killed: in its own code, and around the commits of everybody.
+/// Where a process can die: in the code of sagas, and around every commit.
 const FAILPOINTS: [&str; 5] = [
     "saga_locked",
     "saga_saved",
@@ -34,13 +35,13 @@ const FAILPOINTS: [&str; 5] = [
     "after_commit",
 ];
 
-/// What the services have done, and what the broker need not deliver again.
+/// What the services have done, and which messages are acknowledged.
 const TABLES: &str = "create table pillarbox.effects (
       saga text not null, step text not null, effect text not null, primary key (saga, step, effect)
     );
     create table pillarbox.acknowledged (event text primary key);";
 
-/// What goes wrong, by the saga's id: `refuses:stock:17` is one whose stock refuses.
+/// The fault of a saga, by its id: in `refuses:stock:17` the stock rejects.
 fn fault<'a>(saga: &'a str, step: &str) -> Option<&'a str> {
     let mut parts = saga.split(':');
     let (fault, at) = (parts.next()?, parts.next()?);
@@ -64,8 +65,8 @@ fn saga(outbox: &Outbox, id: &str) -> Saga<u32> {
     whole.build(outbox).expect("sound")
 }
 
-/// What both databases do for the world, each with its own types.
-trait World: Application {
+/// What both databases do, each with its own types.
+trait SagaApplication: Application {
     /// What a service has done for a step of a saga: `did`, `undid`.
     async fn effects(&self, transaction: &mut Self::Transaction, saga: &str, step: &str) -> Vec<String>;
     async fn have_effect(&self, transaction: &mut Self::Transaction, saga: &str, step: &str, effect: &str);
@@ -101,7 +102,7 @@ trait World: Application {
         }
     }
 
-    /// Gives a message to whom it is for.
+    /// Delivers a message to its service or to the saga.
     async fn deliver(&self, saga: &Saga<u32>, message: &Event) {
         let outbox = self.outbox();
         let mut work = UnitOfWork::new(&outbox, self.begin().await);
@@ -138,7 +139,7 @@ trait World: Application {
                     self.have_effect(transaction, id, step, "did").await;
                 }
                 if fault == Some("silent") {
-                    return; // does it, and tells nobody
+                    return; // does it without a reply
                 }
                 Answer::Done
             }
@@ -148,7 +149,7 @@ trait World: Application {
         enqueued.expect("accepted");
     }
 
-    /// Is everything done, or everything that was done undone? Says which.
+    /// Is everything done, or is everything that was done undone?
     async fn assert_ended(&self, id: &str, expected: &str) {
         assert_eq!(self.status(id).await, expected, "{id}");
         let mut transaction = self.begin().await;
@@ -162,7 +163,7 @@ trait World: Application {
         }
     }
 
-    /// Every message once more, the latest first: nothing comes of it.
+    /// Every message once more, the latest first: nothing changes.
     async fn assert_settled(&self, id: &str, expected: &str) {
         let saga = saga(&self.outbox(), id);
         let messages = self.messages(id).await;
@@ -180,9 +181,9 @@ trait World: Application {
     }
 }
 
-macro_rules! world {
+macro_rules! saga_application {
     ($type:ty) => {
-        impl World for $type {
+        impl SagaApplication for $type {
             async fn effects(
                 &self,
                 transaction: &mut Self::Transaction,
@@ -233,56 +234,56 @@ macro_rules! world {
     };
 }
 
-world!(OnPostgres);
-world!(OnSqlite);
+saga_application!(OnPostgres);
+saga_application!(OnSqlite);
 
-/// Not a test of its own: the world, which those below run and kill.
+/// Not a test: the process that the tests below kill.
 #[tokio::test]
 #[ignore = "run by the tests of this file"]
-async fn application() {
-    let said = |variable| std::env::var(variable).expect("said by the test that runs this");
-    let (place, saga) = (said(DATABASE), said(SAGA));
-    match place.split_once(':').expect("kind:place") {
+async fn application_process() {
+    let value = |variable| std::env::var(variable).expect("the parent process sets it");
+    let (address, saga) = (value(DATABASE), value(SAGA));
+    match address.split_once(':').expect("kind:address") {
         ("postgres", schema) => OnPostgres::existing(schema).run(&saga).await,
         ("sqlite", path) => {
             let pool = pool(path.as_ref()).await;
-            let world = OnSqlite { pool, prefix: PREFIX };
-            world.run(&saga).await;
+            let application = OnSqlite { pool, prefix: PREFIX };
+            application.run(&saga).await;
         }
         (other, _) => panic!("{other} is no database"),
     }
 }
 
-fn run_to_be_killed(place: &str, saga: &str, failpoint: &str) -> Output {
-    Process::new(std::env::current_exe().expect("this test"))
-        .args(["--exact", "saga::killed::application", "--ignored", "--nocapture"])
-        .env(DATABASE, place)
+fn run_to_be_killed(address: &str, saga: &str, failpoint: &str) -> Output {
+    ignored_test("saga::killed::application_process")
+        .env(DATABASE, address)
         .env(SAGA, saga)
         .env("PILLARBOX_ABORT_AT", failpoint)
         .output()
         .expect("it runs")
 }
 
-/// Was it killed there? It may also have come to its end before; nothing else is good.
+/// Did it die there? Otherwise it has ended well before.
 fn was_killed(output: &Output, failpoint: &str) -> bool {
-    let said = String::from_utf8_lossy(&output.stderr);
-    let killed = said.contains(&format!("failpoint {failpoint}: "));
-    assert!(killed != output.status.success(), "{failpoint}: {said}");
+    let killed = !output.status.success();
+    if killed {
+        assert_aborted_at(failpoint, output.status, &String::from_utf8_lossy(&output.stderr));
+    }
     killed
 }
 
-/// Kills the world at every hit of every failpoint, each with a saga of its own, and lets another one take over.
-async fn killed_everywhere(fault: &str, expected: &str, world: &impl World, place: &str) {
+/// Kills the application at every hit of every failpoint, each with a saga of its own, and lets another one take over.
+async fn killed_everywhere(fault: &str, expected: &str, application: &impl SagaApplication, address: &str) {
     for failpoint in FAILPOINTS {
         let mut kills = 0;
         loop {
             let id = format!("{fault}:{failpoint}-{kills}");
-            let output = run_to_be_killed(place, &id, &format!("{failpoint}:{}", kills + 1));
+            let output = run_to_be_killed(address, &id, &format!("{failpoint}:{}", kills + 1));
             let killed = was_killed(&output, failpoint);
-            world.run(&id).await;
-            world.assert_ended(&id, expected).await;
+            application.run(&id).await;
+            application.assert_ended(&id, expected).await;
             if !killed {
-                world.assert_settled(&id, expected).await;
+                application.assert_settled(&id, expected).await;
                 break;
             }
             kills += 1;
@@ -294,29 +295,34 @@ async fn killed_everywhere(fault: &str, expected: &str, world: &impl World, plac
     }
 }
 
-/// Kills the world after a few commits, again and again, until there is nothing left to commit.
-async fn killed_again_and_again(fault: &str, expected: &str, world: &impl World, place: &str) {
+/// Kills the application after a few commits, again and again, until there is nothing left to commit.
+async fn killed_again_and_again(
+    fault: &str,
+    expected: &str,
+    application: &impl SagaApplication,
+    address: &str,
+) {
     let id = format!("{fault}:again");
     let mut kills = 0;
     // Of three commits the first finds the saga started, the second does what was not acknowledged, the third gets on.
-    while was_killed(&run_to_be_killed(place, &id, "after_commit:3"), "after_commit") {
+    while was_killed(&run_to_be_killed(address, &id, "after_commit:3"), "after_commit") {
         kills += 1;
         assert!(kills < 100, "it gets nowhere");
     }
     assert!(kills > 4, "{kills}");
-    world.assert_ended(&id, expected).await;
-    world.assert_settled(&id, expected).await;
+    application.assert_ended(&id, expected).await;
+    application.assert_settled(&id, expected).await;
 }
 
 macro_rules! faults {
-    ($($name:ident: $fault:literal ends $expected:literal by $how:ident on $($place:ident)+,)+) => {
+    ($($name:ident: $fault:literal ends $expected:literal by $how:ident on $($database:ident)+,)+) => {
         $(mod $name {
             $(
                 #[tokio::test]
-                #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
-                async fn $place() {
-                    let (harness, world, place) = super::$place().await;
-                    super::$how($fault, $expected, &world, &place).await;
+                #[cfg_attr(not(feature = "failpoints"), ignore = "needs the feature `failpoints`")]
+                async fn $database() {
+                    let (harness, application, address) = super::$database().await;
+                    super::$how($fault, $expected, &application, &address).await;
                     pillarbox_testkit::store_suite::Harness::clean_up(&harness).await;
                 }
             )+
@@ -328,47 +334,49 @@ async fn on_postgres() -> (PostgresHarness, OnPostgres, String) {
     let harness = PostgresHarness::direct().await;
     harness.execute(TABLES).await;
     let schema = harness.store.schema();
-    let (world, place) = (OnPostgres::existing(schema), format!("postgres:{schema}"));
-    (harness, world, place)
+    let (application, address) = (OnPostgres::existing(schema), format!("postgres:{schema}"));
+    (harness, application, address)
 }
 
 async fn on_sqlite() -> (SqliteHarness, OnSqlite, String) {
     let harness = SqliteHarness::fresh().await;
-    let world = OnSqlite {
+    let application = OnSqlite {
         pool: pool(&harness.path()).await,
         prefix: PREFIX,
     };
-    let made = sqlx::raw_sql(world.sql(TABLES)).execute(&world.pool).await;
+    let made = sqlx::raw_sql(application.sql(TABLES))
+        .execute(&application.pool)
+        .await;
     made.expect("the tables are made");
-    let place = format!("sqlite:{}", harness.path().display());
-    (harness, world, place)
+    let address = format!("sqlite:{}", harness.path().display());
+    (harness, application, address)
 }
 
 // What differs between the databases is how a transaction ends, so that a few faults are enough for the second.
 faults! {
-    everybody_answers: "well:none" ends "completed" by killed_everywhere on on_postgres on_sqlite,
+    all_steps_succeed: "well:none" ends "completed" by killed_everywhere on on_postgres on_sqlite,
     a_step_fails_once: "fails:payment" ends "completed" by killed_everywhere on on_postgres,
-    the_first_step_refuses: "refuses:payment" ends "compensated" by killed_everywhere on on_postgres,
-    the_second_step_refuses: "refuses:stock" ends "compensated" by killed_everywhere on on_postgres on_sqlite,
-    the_last_step_refuses: "refuses:shipping" ends "compensated" by killed_everywhere on on_postgres,
-    a_step_is_done_and_tells_nobody: "silent:stock" ends "compensated" by killed_everywhere on on_postgres,
-    everybody_answers_and_nobody_lives_for_long:
+    the_first_step_rejects: "refuses:payment" ends "compensated" by killed_everywhere on on_postgres,
+    the_second_step_rejects: "refuses:stock" ends "compensated" by killed_everywhere on on_postgres on_sqlite,
+    the_last_step_rejects: "refuses:shipping" ends "compensated" by killed_everywhere on on_postgres,
+    a_step_is_done_without_a_reply: "silent:stock" ends "compensated" by killed_everywhere on on_postgres,
+    all_steps_succeed_and_no_process_lives_long:
         "well:none" ends "completed" by killed_again_and_again on on_postgres on_sqlite,
-    the_last_step_refuses_and_nobody_lives_for_long:
+    the_last_step_rejects_and_no_process_lives_long:
         "refuses:shipping" ends "compensated" by killed_again_and_again on on_postgres on_sqlite,
 }
 
 #[tokio::test]
 async fn without_being_killed_every_fault_ends_as_it_should() {
-    let (_harness, world, _) = on_sqlite().await;
+    let (_harness, application, _) = on_sqlite().await;
     for (fault, expected) in [
         ("well:none", "completed"),
         ("fails:shipping", "completed"),
         ("refuses:payment", "compensated"),
         ("silent:payment", "compensated"),
     ] {
-        world.run(fault).await;
-        world.assert_ended(fault, expected).await;
-        world.assert_settled(fault, expected).await;
+        application.run(fault).await;
+        application.assert_ended(fault, expected).await;
+        application.assert_settled(fault, expected).await;
     }
 }

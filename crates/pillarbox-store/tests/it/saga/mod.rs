@@ -1,20 +1,20 @@
-//! Sagas on real databases, through the transactions of every library: an order that is paid, packed and shipped.
+//! Sagas on real databases, in the transactions of every library: an order that is paid, packed and shipped.
 
 mod asking;
+mod backends;
 mod going;
 mod killed;
-mod places;
 mod staying;
 
 use std::time::Duration;
 
+use backends::Backend;
 use pillarbox::saga::message::{ACTION, ATTEMPT, STEP};
 use pillarbox::saga::{
     Action, Answer, Attempt, Command, Definition, Handled, Message, Saga, SagaError, SagaLine, SagaRecord,
     Started, Step,
 };
 use pillarbox::{Event, RetryPolicy};
-use places::Place;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -84,45 +84,45 @@ fn attempt(step: &str, action: Action, number: u32) -> Attempt {
     }
 }
 
-/// A saga in a place of its own, and the services that it talks to.
+/// A saga in a backend of its own, and the services that it talks to.
 struct Shop<'a, P> {
-    place: &'a P,
+    backend: &'a P,
     saga: Saga<Order>,
 }
 
-impl<'a, P: Place> Shop<'a, P> {
-    fn new(place: &'a P) -> Self {
-        Self::with(place, whole())
+impl<'a, P: Backend> Shop<'a, P> {
+    fn new(backend: &'a P) -> Self {
+        Self::with(backend, whole())
     }
 
-    fn with(place: &'a P, definition: Definition<Order>) -> Self {
-        let saga = definition.build(&place.outbox()).expect("sound");
-        Self { place, saga }
+    fn with(backend: &'a P, definition: Definition<Order>) -> Self {
+        let saga = definition.build(&backend.outbox()).expect("sound");
+        Self { backend, saga }
     }
 
     /// One whose order 42 was started.
-    async fn open(place: &'a P) -> Self {
-        let shop = Self::new(place);
+    async fn open(backend: &'a P) -> Self {
+        let shop = Self::new(backend);
         assert_eq!(shop.start().await, Started::New);
         shop
     }
 
     async fn start(&self) -> Started {
-        let mut tx = self.place.begin().await;
+        let mut tx = self.backend.begin().await;
         let started = self.saga.start(&mut tx, 42, &order()).await.expect("starts");
-        self.place.commit(tx).await;
+        self.backend.commit(tx).await;
         started
     }
 
     async fn events(&self) -> Vec<Event> {
-        let mut tx = self.place.begin().await;
-        let events = self.place.outbox().enqueued(&mut tx).await.expect("it reads");
-        self.place.rollback(tx).await;
+        let mut tx = self.backend.begin().await;
+        let events = self.backend.outbox().enqueued(&mut tx).await.expect("it reads");
+        self.backend.rollback(tx).await;
         events
     }
 
-    /// What the services were told, in order: type and attempt.
-    async fn told(&self) -> Vec<String> {
+    /// The commands to the services, in order: type and attempt.
+    async fn commands(&self) -> Vec<String> {
         let events = self.events().await.into_iter();
         let commands = events.filter(|event| Command::read(&Message::from(event)).is_some());
         let said = |event: Event| {
@@ -144,18 +144,18 @@ impl<'a, P: Place> Shop<'a, P> {
 
     /// The reply that a service gives to the latest command of this type.
     async fn reply(&self, event_type: &str, answer: Answer) -> Event {
-        let told = self.latest(event_type).await;
-        let command = Command::read(&Message::from(&told)).expect("a command");
+        let event = self.latest(event_type).await;
+        let command = Command::read(&Message::from(&event)).expect("a command");
         let reply = Event::new("services", "replies").json(&json!({"payment": 7}));
         command.reply(answer, reply.expect("JSON"))
     }
 
     async fn try_handle(&self, message: &Event) -> Result<Handled, SagaError> {
-        let mut tx = self.place.begin().await;
+        let mut tx = self.backend.begin().await;
         let handled = self.saga.handle(&mut tx, &Message::from(message)).await;
         match handled {
-            Ok(_) => self.place.commit(tx).await,
-            Err(_) => self.place.rollback(tx).await,
+            Ok(_) => self.backend.commit(tx).await,
+            Err(_) => self.backend.rollback(tx).await,
         }
         handled
     }
@@ -170,12 +170,12 @@ impl<'a, P: Place> Shop<'a, P> {
     }
 
     async fn record(&self) -> SagaRecord {
-        let record = self.place.operate().saga("order", "42").await;
+        let record = self.backend.operate().saga("order", "42").await;
         record.expect("it reads").expect("it is there")
     }
 
     async fn log(&self) -> Vec<SagaLine> {
-        self.place
+        self.backend
             .operate()
             .saga_log("order", "42")
             .await
@@ -201,7 +201,7 @@ fn assert_about(event: &Event, about: &Attempt) {
 }
 
 #[test]
-fn what_a_consumer_awaits_can_move_between_threads() {
+fn the_futures_of_a_saga_can_move_between_threads() {
     fn is_send<T: Send>(_: T) {}
     let saga = whole().build(&pillarbox::Outbox::default()).expect("sound");
     let shown = |saga: Saga<Order>, mut tx: sqlx::PgTransaction<'static>| {

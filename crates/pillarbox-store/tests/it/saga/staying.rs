@@ -1,16 +1,16 @@
-//! What a saga does not do: go on where it does not know how, or lose anything because of it.
+//! Messages that a saga does not handle: it changes nothing and loses nothing.
 
 use std::sync::Arc;
 
 use pillarbox::saga::{Answer, Handled, SagaError, Status};
 use pillarbox::{Event, Outbox};
 
-use super::places::{Place, in_every_place};
+use super::backends::{Backend, on_every_backend};
 use super::{Shop, defined, order, payment, shipping, stock, whole};
 
-in_every_place!(
+on_every_backend!(
     a_saga_that_is_not_there_is_unknown,
-    what_is_for_somebody_else_is_said_to_be,
+    a_message_for_another_saga_is_reported_as_such,
     a_message_that_cannot_be_read_is_refused_for_good,
     a_reply_that_cannot_be_taken_changes_nothing,
     data_of_another_version_is_an_error_that_loses_nothing,
@@ -18,21 +18,21 @@ in_every_place!(
     an_id_that_cannot_be_a_header_is_refused,
 );
 
-async fn a_saga_that_is_not_there_is_unknown<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn a_saga_that_is_not_there_is_unknown<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     let reply = shop.reply("Charge", Answer::Done).await.header("saga-id", "43");
     assert_eq!(shop.handle(&reply).await, Handled::Unknown);
-    let mut tx = place.begin().await;
+    let mut tx = backend.begin().await;
     assert_eq!(
         shop.saga.compensate(&mut tx, 43).await.expect("asks"),
         Handled::Unknown
     );
-    place.rollback(tx).await;
-    assert_eq!(shop.told().await, ["Charge 1"]);
+    backend.rollback(tx).await;
+    assert_eq!(shop.commands().await, ["Charge 1"]);
 }
 
-async fn what_is_for_somebody_else_is_said_to_be<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn a_message_for_another_saga_is_reported_as_such<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     let command = shop.latest("Charge").await;
     assert_eq!(shop.handle(&command).await, Handled::NotOurs);
     assert_eq!(shop.handle(&Event::new("shop", "orders")).await, Handled::NotOurs);
@@ -43,8 +43,8 @@ async fn what_is_for_somebody_else_is_said_to_be<P: Place>(place: Arc<P>) {
     assert_eq!(shop.handle(&reply).await, Handled::NotOurs);
 }
 
-async fn a_message_that_cannot_be_read_is_refused_for_good<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn a_message_that_cannot_be_read_is_refused_for_good<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     let reply = shop
         .reply("Charge", Answer::Done)
         .await
@@ -54,8 +54,8 @@ async fn a_message_that_cannot_be_read_is_refused_for_good<P: Place>(place: Arc<
     assert!(error.to_string().contains("saga-outcome"), "{error}");
 }
 
-async fn a_reply_that_cannot_be_taken_changes_nothing<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn a_reply_that_cannot_be_taken_changes_nothing<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     let before = shop.record().await;
     let reply = shop.reply("Charge", Answer::Done).await;
     let unsound = reply.clone().json_text("{\"payment\": \"seven\"}");
@@ -68,10 +68,10 @@ async fn a_reply_that_cannot_be_taken_changes_nothing<P: Place>(place: Arc<P>) {
     assert_eq!(shop.handle(&reply).await, Handled::Moved(Status::Running));
 }
 
-async fn data_of_another_version_is_an_error_that_loses_nothing<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn data_of_another_version_is_an_error_that_loses_nothing<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     let reply = shop.reply("Charge", Answer::Done).await;
-    place
+    backend
         .run("update pillarbox.sagas set data = '{\"order_no\": 42}'")
         .await;
     let before = shop.record().await;
@@ -85,16 +85,16 @@ async fn data_of_another_version_is_an_error_that_loses_nothing<P: Place>(place:
         "{error}"
     );
     assert_eq!(shop.record().await, before);
-    assert_eq!(shop.told().await, ["Charge 1"]);
+    assert_eq!(shop.commands().await, ["Charge 1"]);
 
-    place
+    backend
         .run("update pillarbox.sagas set data = '{\"number\": 42, \"payment\": null}'")
         .await;
     assert_eq!(shop.handle(&reply).await, Handled::Moved(Status::Running));
 }
 
-async fn a_definition_that_lost_a_step_is_refused_and_loses_nothing<P: Place>(place: Arc<P>) {
-    let shop = Shop::open(&*place).await;
+async fn a_definition_that_lost_a_step_is_refused_and_loses_nothing<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
     shop.answer("Charge", Answer::Done).await;
     let reply = shop.reply("Reserve", Answer::Done).await;
     let before = shop.record().await;
@@ -103,7 +103,7 @@ async fn a_definition_that_lost_a_step_is_refused_and_loses_nothing<P: Place>(pl
         defined().step(stock()).step(payment()),
         defined().step(payment()),
     ] {
-        let newer = Shop::with(&*place, changed);
+        let newer = Shop::with(&*backend, changed);
         let error = newer.try_handle(&reply).await.expect_err("another definition");
         let SagaError::Changed { path, .. } = &error else {
             panic!("{error}");
@@ -113,7 +113,7 @@ async fn a_definition_that_lost_a_step_is_refused_and_loses_nothing<P: Place>(pl
         assert_eq!(shop.record().await, before);
     }
     let longer = Shop::with(
-        &*place,
+        &*backend,
         whole().step(super::Step::new("mail", |_| Event::new("shop", "mails"))),
     );
     assert_eq!(longer.handle(&reply).await, Handled::Moved(Status::Running));
@@ -124,14 +124,14 @@ async fn a_definition_that_lost_a_step_is_refused_and_loses_nothing<P: Place>(pl
     );
 }
 
-async fn an_id_that_cannot_be_a_header_is_refused<P: Place>(place: Arc<P>) {
-    let shop = Shop::new(&*place);
-    let mut tx = place.begin().await;
+async fn an_id_that_cannot_be_a_header_is_refused<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::new(&*backend);
+    let mut tx = backend.begin().await;
     for id in ["", "a\nb", &"x".repeat(1025)] {
         let error = shop.saga.start(&mut tx, id, &order()).await.expect_err("no id");
         assert!(matches!(error, SagaError::Id(_)), "{error}");
     }
-    place.rollback(tx).await;
+    backend.rollback(tx).await;
 }
 
 #[tokio::test]

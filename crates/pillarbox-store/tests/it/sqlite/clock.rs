@@ -1,4 +1,4 @@
-//! The machine's clock decides, and may be put back.
+//! The clock of the machine, which may be set back.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn sweep(outbox: &SqliteHarness, scope: Scope) {
 }
 
 #[tokio::test]
-async fn what_is_fresh_does_not_wait_for_a_clock_that_was_put_back() {
+async fn fresh_rows_do_not_wait_after_the_clock_was_set_back() {
     let outbox = SqliteHarness::fresh().await;
     let event = Event::new("shop", "orders");
     outbox

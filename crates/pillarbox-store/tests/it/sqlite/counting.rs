@@ -1,4 +1,4 @@
-//! Counts of a table that is too large to be counted.
+//! Statistics of a table that is too large to be counted.
 
 use pillarbox_store::{Operate, Scope};
 

@@ -1,4 +1,4 @@
-//! Other people's transactions, in this process and in others.
+//! Transactions of applications, in this process and in others.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::SqliteHarness;
 use super::harness::request;
-use crate::patience::eventually;
+use pillarbox_testkit::wait::until_some;
 
 fn event() -> Event {
     Event::new("shop", "orders")
@@ -25,7 +25,7 @@ async fn claim(outbox: &SqliteHarness) -> Vec<Delivery> {
 }
 
 /// A connection that soon gives up waiting for its turn.
-async fn impatient(outbox: &SqliteHarness) -> SqliteConnection {
+async fn connection_with_short_timeout(outbox: &SqliteHarness) -> SqliteConnection {
     let options = Options {
         busy_timeout: Duration::from_millis(20),
         ..Options::default()
@@ -55,7 +55,7 @@ async fn a_plain_insert_by_another_client_is_claimed() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_read_is_refused_when_it_is_written() {
+async fn a_value_that_could_not_be_read_is_rejected_when_it_is_written() {
     let outbox = SqliteHarness::fresh().await;
     for (columns, values, constraint) in [
         ("payload", "'{'", "payload_is_json"),
@@ -131,7 +131,7 @@ async fn without_a_transaction_an_event_has_its_own() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_read_before_somebody_wrote_is_told_how_to_begin() {
+async fn a_transaction_that_read_before_a_write_gets_an_error_with_advice() {
     let outbox = SqliteHarness::fresh().await;
     let mut tx = outbox.application.begin().await.expect("a plain BEGIN");
     let _rows: i64 = sqlx::query_scalar("select count(*) from outbox_events")
@@ -149,9 +149,9 @@ async fn a_transaction_that_read_before_somebody_wrote_is_told_how_to_begin() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_read_while_somebody_writes_is_told_how_to_begin() {
+async fn a_transaction_that_read_during_a_write_gets_an_error_with_advice() {
     let outbox = SqliteHarness::fresh().await;
-    let mut plain = impatient(&outbox).await;
+    let mut plain = connection_with_short_timeout(&outbox).await;
     let mut tx = plain.begin().await.expect("a plain BEGIN");
     let _rows: i64 = sqlx::query_scalar("select count(*) from outbox_events")
         .fetch_one(&mut *tx)
@@ -167,9 +167,9 @@ async fn a_transaction_that_read_while_somebody_writes_is_told_how_to_begin() {
 }
 
 #[tokio::test]
-async fn whoever_waits_too_long_for_a_turn_is_told_that_the_file_is_busy() {
+async fn a_transaction_that_waits_too_long_gets_the_error_busy() {
     let outbox = SqliteHarness::fresh().await;
-    let mut waiting = impatient(&outbox).await;
+    let mut waiting = connection_with_short_timeout(&outbox).await;
     let writer = begin(&outbox.application).await.expect("its turn");
     let refused = begin_on(&mut waiting).await.map(drop);
     assert!(matches!(refused, Err(EnqueueError::Busy)), "{refused:?}");
@@ -256,9 +256,9 @@ async fn a_caller_that_goes_away_does_not_stop_the_call() {
     outbox.enqueue(&[event()]).await.expect("accepted");
     let request = request(outbox.free(10).await);
     let mut claim = outbox.store.claim(&request);
-    assert!(futures_poll_once(&mut claim).await, "it is under way");
+    assert!(futures_poll_once(&mut claim).await, "it has begun");
     drop(claim);
-    eventually("the claim goes on", async || {
+    until_some("the claim goes on", async || {
         let stats = outbox.store.stats(&Scope::All).await.expect("stats");
         (stats.processing == 1).then_some(())
     })

@@ -1,4 +1,4 @@
-//! Looks that read and nothing else, and what they lead to.
+//! Searches that only read, and the claims that follow.
 
 use pillarbox::Event;
 use pillarbox::clock::{Clock, SystemClock};

@@ -1,4 +1,4 @@
-//! A file of its own for each case, and an application that writes to it through its own pool.
+//! A file for each case, and an application that writes to it with its own pool.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl SqliteHarness {
         let path = directory.path().join("outbox.db");
         let options = Options {
             create_if_missing: true,
-            ..patient()
+            ..long_timeout()
         };
         let store = Sqlite::open(&path.to_string_lossy(), options)
             .await
@@ -109,7 +109,7 @@ const OLDER: &str = "begin immediate;
   commit";
 
 /// A machine that runs many tests at once may be slow to give everyone a turn.
-pub(super) fn patient() -> Options {
+pub(super) fn long_timeout() -> Options {
     Options {
         busy_timeout: Duration::from_secs(60),
         ..Options::default()
@@ -118,7 +118,7 @@ pub(super) fn patient() -> Options {
 
 /// An application's own connections to the file.
 pub(crate) async fn pool(path: &std::path::Path) -> SqlitePool {
-    let options = connect_options(&path.to_string_lossy(), &patient()).expect("a path");
+    let options = connect_options(&path.to_string_lossy(), &long_timeout()).expect("a path");
     SqlitePool::connect_with(options).await.expect("it opens")
 }
 
@@ -159,6 +159,7 @@ impl Harness for SqliteHarness {
             | Capability::Checks
             | Capability::OwnTable
             | Capability::OpenLimit
+            | Capability::ExactFind
             | Capability::Corrupt(_) => Ok(()),
         }
     }

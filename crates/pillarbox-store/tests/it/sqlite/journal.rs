@@ -1,4 +1,4 @@
-//! The file is the user's.
+//! The journal mode of the file, which its owner decides.
 
 use std::path::Path;
 use std::sync::{Mutex, Once};
@@ -76,12 +76,12 @@ async fn an_existing_file_keeps_its_journal_and_works() {
 }
 
 #[tokio::test]
-async fn the_journal_changes_when_somebody_asks_for_it() {
+async fn the_journal_changes_on_request() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("shop.db");
     existing(&path).await;
     let store = Sqlite::create(&path).await.expect("it opens");
-    store.use_wal().await.expect("nobody else uses it");
+    store.use_wal().await.expect("no other connection uses it");
     assert_eq!(store.journal_mode().await.expect("a mode"), "wal");
 }
 
@@ -157,18 +157,19 @@ async fn a_database_in_memory_is_refused() {
 /// can miss what another thread, to which nobody listens, comes across first.
 struct Warnings;
 
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 impl Warnings {
     fn listen() {
         static ONCE: Once = Once::new();
-        ONCE.call_once(|| tracing::subscriber::set_global_default(Self).expect("nobody else listens here"));
+        ONCE.call_once(|| tracing::subscriber::set_global_default(Self).expect("no other subscriber is set"));
     }
 
     fn about(path: &Path) -> Vec<String> {
         let path = path.to_string_lossy();
-        let said = SAID.lock().expect("nobody panics");
-        said.iter()
+        let logged = LOGGED.lock().expect("no panic while the lock is held");
+        logged
+            .iter()
             .filter(|warning| warning.contains(&*path))
             .cloned()
             .collect()
@@ -191,7 +192,10 @@ impl tracing::Subscriber for Warnings {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
-        SAID.lock().expect("nobody panics").push(text.0);
+        LOGGED
+            .lock()
+            .expect("no panic while the lock is held")
+            .push(text.0);
     }
 
     fn enter(&self, _: &tracing::span::Id) {}

@@ -1,4 +1,4 @@
-//! Order per key, with one lane a namespace.
+//! Order per key, with one lane per namespace.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -207,7 +207,7 @@ async fn keys_that_a_claim_has_no_room_for_come_next() {
 }
 
 #[tokio::test]
-async fn what_is_behind_more_blocked_keys_than_a_claim_looks_at_is_found_by_the_next() {
+async fn rows_behind_more_blocked_keys_than_a_claim_probes_are_found_by_the_next() {
     let outbox = SqliteHarness::fresh().await;
     let store = &outbox.store;
     lease_lanes(store, FIRST, vec![]).await;
@@ -248,7 +248,7 @@ async fn a_row_that_knows_no_destination_yet_holds_up_what_comes_after_it() {
 }
 
 #[tokio::test]
-async fn what_was_held_and_knows_no_destination_again_goes_before_what_lost_its_worker() {
+async fn unparked_rows_without_a_destination_go_before_rows_that_lost_their_worker() {
     let outbox = SqliteHarness::fresh().await;
     let store = &outbox.store;
     lease_lanes(store, FIRST, vec![]).await;
@@ -262,7 +262,7 @@ async fn what_was_held_and_knows_no_destination_again_goes_before_what_lost_its_
         .await;
     assert_eq!(claim(store, FIRST, 10).await.len(), 1);
     let unparked = store.unpark(Parked::Unrouted, &[held.id]).await;
-    assert_eq!(unparked.expect("let go"), [held.id]);
+    assert_eq!(unparked.expect("unparks"), [held.id]);
     outbox.age(time::Duration::seconds(90)).await;
     lease_lanes(store, FIRST, vec![]).await;
     let suspect = ClaimRequest {

@@ -1,4 +1,4 @@
-//! Migrations, and what they lead to.
+//! Migrations, and the schema that they create.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use pillarbox_store::{Operate, Scope, Store};
 use sqlx::AssertSqlSafe;
 
 use super::SqliteHarness;
-use super::harness::patient;
+use super::harness::long_timeout;
 
 fn newest() -> i32 {
     migrations().last().expect("there is one").version
@@ -40,7 +40,7 @@ async fn many_who_migrate_at_once_migrate_once() {
     let outbox = SqliteHarness::empty().await;
     let path = outbox.path().to_string_lossy().into_owned();
     let migrate = |path: String| async move {
-        let store = Sqlite::open(&path, patient()).await.expect("it opens");
+        let store = Sqlite::open(&path, long_timeout()).await.expect("it opens");
         store.migrate().await.expect("a migration").from
     };
     let rivals: Vec<_> = (0..6).map(|_| tokio::spawn(migrate(path.clone()))).collect();
@@ -115,7 +115,7 @@ fn migrations_count_from_one_without_gaps() {
     }
 }
 
-/// The schema as the file itself tells it.
+/// The schema of the file.
 async fn dump(outbox: &SqliteHarness) -> String {
     let sql: Vec<String> = sqlx::query_scalar(
         "select sql from sqlite_master where sql is not null and name not like 'sqlite_%' order by rowid",

@@ -20,7 +20,7 @@ use self::call::{Call, Said, perform};
 use self::history::{Has, LIMIT, Op, gaps, ops};
 use super::harness::{Capability, Harness};
 use super::memory::MemoryHarness;
-use super::say;
+use super::print_skipped;
 use crate::cases;
 
 const CASES: u32 = 40;
@@ -46,7 +46,7 @@ pub fn conformance<H: Harness, F: Future<Output = H>>(fresh: impl Fn() -> F) {
         (can, usual)
     });
     if let Err(skipped) = comparable {
-        return say("random_operations_agree_with_the_reference", skipped);
+        return print_skipped("random_operations_agree_with_the_reference", skipped);
     }
     let config = Config {
         cases: cases(usual),

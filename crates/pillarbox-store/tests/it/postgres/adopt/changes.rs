@@ -6,10 +6,11 @@ use pillarbox_store::stores::postgres::adopt::{Table, built_in};
 use pillarbox_store::{Operate, Store, Verdict};
 use serde_json::{Value, json};
 
-use super::super::harness::{service, unmigrated};
+use super::super::harness::unmigrated;
 use super::harness::{Adopted, dead, importer, retry};
 use super::seeds::{ARAP, FAMILY_HUB, ORDER_SERVICE, REDIVER};
-use crate::patience::PATIENCE;
+use pillarbox_testkit::environment::variable;
+use pillarbox_testkit::wait::TIMEOUT;
 
 #[tokio::test]
 async fn a_dead_row_that_is_reset_is_imported_again() {
@@ -152,7 +153,7 @@ async fn a_locked_row_stalls_no_other_and_is_written_back_later() {
             adopted.settle(delivery, Verdict::Delivered).await;
         }
     };
-    tokio::time::timeout(PATIENCE, settled)
+    tokio::time::timeout(TIMEOUT, settled)
         .await
         .expect("the settle does not wait");
     assert_eq!(adopted.row(free).await["status"], "SENT");
@@ -281,7 +282,7 @@ async fn a_row_with_an_unknown_status_is_left_alone_and_counted() {
 #[tokio::test]
 async fn a_misspelt_column_is_rejected_with_the_nearest_name() {
     let adopted = Adopted::new(ARAP).await;
-    let store = unmigrated(&service("PILLARBOX_TEST_POSTGRES_URL"));
+    let store = unmigrated(&variable("PILLARBOX_TEST_POSTGRES_URL"));
     let mut layout = built_in("arap").expect("a layout");
     layout.table = adopted.place();
     layout.attempts = Some("RetryCont".to_owned());

@@ -9,10 +9,10 @@ use sqlx::AssertSqlSafe;
 use std::time::Duration;
 use uuid::Uuid;
 
-use super::super::harness::service;
 use super::agreement::assert_agree;
 use super::harness::{Adopted, dead, importer, retry};
 use super::seeds::{ARAP, DEBEZIUM, FAMILY_HUB, ORDER_SERVICE};
+use pillarbox_testkit::environment::variable;
 
 impl Adopted {
     async fn delete_here(&self, id: Uuid) {
@@ -26,7 +26,7 @@ impl Adopted {
             schema: self.outbox.store.schema().to_owned(),
             ..Options::default()
         };
-        Postgres::new(&service("PILLARBOX_TEST_POSTGRES_URL"), options).expect("a URL")
+        Postgres::new(&variable("PILLARBOX_TEST_POSTGRES_URL"), options).expect("a URL")
     }
 
     async fn notes(&self) -> i64 {

@@ -13,9 +13,10 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgTransaction};
 use uuid::Uuid;
 
-use super::super::harness::{PostgresHarness, service};
+use super::super::harness::PostgresHarness;
 use super::super::producer::request;
 use super::seeds::Seed;
+use pillarbox_testkit::environment::variable;
 
 pub(super) struct Adopted {
     pub(super) outbox: PostgresHarness,
@@ -30,7 +31,7 @@ impl Adopted {
     }
 
     pub(super) async fn with(seed: Seed, change: impl FnOnce(Table) -> Table) -> Self {
-        Self::at(&service("PILLARBOX_TEST_POSTGRES_URL"), seed, change).await
+        Self::at(&variable("PILLARBOX_TEST_POSTGRES_URL"), seed, change).await
     }
 
     /// With a store at this URL.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::harness::{Adopted, importer};
 use super::seeds::{ARAP, FAMILY_HUB, MODKIT, ORDER_SERVICE, REDIVER, Seed};
-use crate::patience::eventually;
+use pillarbox_testkit::wait::until_some;
 
 const BATCH: usize = 100;
 
@@ -46,7 +46,7 @@ async fn fetched_by_one_import(adopted: &Adopted) -> i64 {
         .expect("imports");
     assert_eq!(imported.rows, BATCH, "{}", adopted.seed.name);
     store.close().await;
-    eventually("the server counts", async || {
+    until_some("the server counts", async || {
         let after = settled(adopted).await;
         (after > before).then_some(after - before)
     })

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use super::super::harness::service;
 use super::harness::{Adopted, retry};
 use super::seeds::{ORDER_SERVICE, Seed};
+use pillarbox_testkit::environment::variable;
 
 /// A described table. `{schema}` stands for the schema of the test.
 async fn adopt(url: &str, place: &'static str, table: &'static str, layout: Layout) -> Adopted {
@@ -33,7 +33,7 @@ async fn adopt(url: &str, place: &'static str, table: &'static str, layout: Layo
 }
 
 fn url() -> String {
-    service("PILLARBOX_TEST_POSTGRES_URL")
+    variable("PILLARBOX_TEST_POSTGRES_URL")
 }
 
 fn column(name: &str) -> Option<String> {

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::harness::{Adopted, importer, settlement};
 use super::seeds::{ARAP, ORDER_SERVICE, REDIVER};
-use crate::patience::PATIENCE;
+use pillarbox_testkit::wait::TIMEOUT;
 
 /// Rejects an update of this row, or its end.
 async fn refuse(adopted: &Adopted, when: &str, id: Uuid) {
@@ -101,7 +101,7 @@ async fn asking_for_the_lease_does_not_wait_for_a_running_round() {
         ..adopted.request()
     };
     let importer = importer(&adopted.outbox.store);
-    let asked = tokio::time::timeout(PATIENCE / 2, importer.import(&rival)).await;
+    let asked = tokio::time::timeout(TIMEOUT / 2, importer.import(&rival)).await;
     assert_eq!(asked.expect("it does not wait").expect("asks").rows, 0);
     round.rollback().await.expect("lets go");
     adopted.clean_up().await;

@@ -1,4 +1,4 @@
-//! What is refused: the same as by the library, in the same words.
+//! What the functions reject: the same as the library, with the same message.
 
 use pillarbox::validate::validate;
 use pillarbox::{Clock, Event, Limits, SystemClock};
@@ -73,7 +73,7 @@ fn refused_by_the_library() -> Vec<Event> {
         with_tenant(format!(" {TENANT}/1")),
         event().json_text(format!("\"{}\"", "x".repeat(16 << 20))),
         event().bytes(vec![7; (16 << 20) + 1], "application/octet-stream"),
-        // Several things at once: the first of them is told.
+        // Several mistakes at once: the error names the first.
         event().version(0).destination("unrouted"),
         event().destination("unrouted").header("", "x"),
         with_tenant("x".into()).header("", "x"),
@@ -83,7 +83,7 @@ fn refused_by_the_library() -> Vec<Event> {
 }
 
 #[tokio::test]
-async fn what_the_library_refuses_the_functions_refuse_in_the_same_words() {
+async fn the_functions_reject_what_the_library_rejects_with_the_same_message() {
     let harness = PostgresHarness::direct().await;
     let mut connection = harness.pool.acquire().await.expect("connects");
     for event in refused_by_the_library() {
@@ -108,7 +108,7 @@ async fn what_the_library_refuses_the_functions_refuse_in_the_same_words() {
 }
 
 #[tokio::test]
-async fn what_is_just_within_its_limits_is_accepted() {
+async fn an_event_at_its_limits_is_accepted() {
     let harness = PostgresHarness::direct().await;
     let mut connection = harness.pool.acquire().await.expect("connects");
     let with_tenant = |prefix: String| event().tenant(TENANT).dedupe_key(format!("{prefix}/1"));

@@ -1,4 +1,4 @@
-//! `pillarbox.enqueue_many`: an array, its order, and what is wrong with it.
+//! `pillarbox.enqueue_many`: an array, its order and its errors.
 
 use pillarbox::{Enqueued, Event, Payload};
 use pillarbox_store::Store;
@@ -48,7 +48,7 @@ async fn ten_thousand_events_go_in_by_one_call() {
 }
 
 #[tokio::test]
-async fn what_is_twice_in_one_call_is_new_once() {
+async fn a_duplicate_in_one_call_is_new_once() {
     let harness = PostgresHarness::direct().await;
     let mut connection = harness.pool.acquire().await.expect("connects");
     let with = |key: &str| Event::new("shop", "orders").dedupe_key(key);
@@ -106,7 +106,7 @@ async fn bytes_are_given_in_base64_and_arrive_as_they_were() {
 }
 
 #[tokio::test]
-async fn what_is_null_is_as_if_it_were_not_given_except_a_payload() {
+async fn a_null_argument_is_like_an_omitted_one_except_a_payload() {
     let harness = PostgresHarness::direct().await;
     let mut connection = harness.pool.acquire().await.expect("connects");
     let events = json!([

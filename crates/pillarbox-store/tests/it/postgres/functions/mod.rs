@@ -1,6 +1,6 @@
-//! `pillarbox.enqueue` and `pillarbox.enqueue_many`: what every language but Rust calls.
+//! `pillarbox.enqueue` and `pillarbox.enqueue_many`, for producers in any language.
 //!
-//! Each test has a schema of its own, so that none of them depends on the schema being called `pillarbox`.
+//! Each test has its own schema, so none depends on the name `pillarbox`.
 
 mod checks;
 mod many;

@@ -1,4 +1,4 @@
-//! `pillarbox.enqueue`: what is written, and what comes back.
+//! `pillarbox.enqueue`: the written row and the result.
 
 use pillarbox::{Clock, Enqueued, Event, SystemClock};
 use pillarbox_store::Store;
@@ -8,9 +8,10 @@ use sqlx::AssertSqlSafe;
 use time::Duration;
 use uuid::Uuid;
 
-use super::super::harness::{PostgresHarness, service};
+use super::super::harness::PostgresHarness;
 use super::super::producer::request;
 use super::{enqueue, enqueue_many};
+use pillarbox_testkit::environment::variable;
 
 /// Events that say everything there is to say, as JSON and as bytes.
 fn talkative() -> Vec<Event> {
@@ -131,7 +132,7 @@ async fn an_id_that_is_taken_is_a_unique_violation() {
 }
 
 #[tokio::test]
-async fn what_rolls_back_was_never_enqueued() {
+async fn a_rolled_back_event_is_not_enqueued() {
     let harness = PostgresHarness::direct().await;
     let [kept, undone, lost] = [(); 3].map(|()| Event::new("shop", "orders"));
     let mut transaction = harness.pool.begin().await.expect("begins");
@@ -164,7 +165,7 @@ async fn what_rolls_back_was_never_enqueued() {
 #[tokio::test]
 async fn both_functions_work_behind_pgbouncer() {
     let harness = PostgresHarness::direct().await;
-    let pool = sqlx::PgPool::connect_lazy(&service("PILLARBOX_TEST_PGBOUNCER_URL")).expect("a URL");
+    let pool = sqlx::PgPool::connect_lazy(&variable("PILLARBOX_TEST_PGBOUNCER_URL")).expect("a URL");
     let mut transaction = pool.begin().await.expect("begins");
     let event = || Event::new("shop", "orders").dedupe_key("k");
     let one = enqueue(&harness, &mut transaction, &event()).await;

@@ -1,4 +1,4 @@
-//! Where transactions overlap: one key, crossing keys, and the lock that writers ask for.
+//! Transactions that overlap: one key, crossing keys, and the lock of a key.
 
 use pillarbox::{Enqueued, Event};
 use pillarbox_testkit::store_suite::Harness;
@@ -13,7 +13,7 @@ fn keyed(key: &str) -> Event {
     Event::new("shop", "orders").dedupe_key(key)
 }
 
-/// Two transactions want one key: the second waits. What it is told when the first ends.
+/// Two transactions use one key, and the second waits. Returns its answer after the end of the first.
 async fn second_of_two(many: bool, first_commits: bool) -> (Uuid, Event, Enqueued) {
     let harness = PostgresHarness::direct().await;
     let (first, second) = (keyed("k"), keyed("k"));
@@ -46,7 +46,7 @@ async fn second_of_two(many: bool, first_commits: bool) -> (Uuid, Event, Enqueue
 }
 
 #[tokio::test]
-async fn whoever_loses_the_race_for_a_key_is_told_the_id_of_the_first() {
+async fn the_loser_of_a_race_for_a_key_receives_the_id_of_the_first() {
     for many in [false, true] {
         let (first, _, enqueued) = second_of_two(many, true).await;
         assert_eq!(enqueued, Enqueued::Already(first));
@@ -54,7 +54,7 @@ async fn whoever_loses_the_race_for_a_key_is_told_the_id_of_the_first() {
 }
 
 #[tokio::test]
-async fn whoever_waited_for_a_rollback_is_new() {
+async fn a_transaction_that_waited_for_a_rollback_enqueues_a_new_event() {
     for many in [false, true] {
         let (_, second, enqueued) = second_of_two(many, false).await;
         assert_eq!(enqueued, Enqueued::New(second.id));

@@ -1,4 +1,4 @@
-//! The suite of a producer, for callers of the functions.
+//! The producer suite for the SQL functions.
 
 use std::sync::Arc;
 
@@ -82,6 +82,7 @@ impl Harness for ByFunction {
             | Capability::Checks
             | Capability::OwnTable
             | Capability::OpenLimit
+            | Capability::ExactFind
             | Capability::Corrupt(_) => self.outbox.can(what),
         }
     }
@@ -153,10 +154,10 @@ fn meaning(error: &sqlx::Error, events: &[Event]) -> EnqueueError {
     let refusals = events
         .iter()
         .filter_map(|event| validate(event, &Limits::default()).err());
-    let told = refusals
+    let found = refusals
         .into_iter()
         .find(|refusal| refusal.to_string() == error.message());
-    match (error.code().as_deref(), told) {
+    match (error.code().as_deref(), found) {
         (Some("22023"), Some(refusal)) => refusal.into(),
         (Some("23505"), _) => EnqueueError::IdTaken(events[0].id),
         _ => StoreError::Other(error.to_string()).into(),

@@ -1,4 +1,4 @@
-//! Where sagas are kept, each by its own library, and the cases that hold in all of them.
+//! Databases with sagas, each used by another library, and a macro that runs a case on all of them.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use pillarbox_testkit::store_suite::Harness;
 use sqlx::AssertSqlSafe;
 
 use crate::postgres::PostgresHarness;
-use crate::postgres::service;
 use crate::sqlite::{SqliteHarness, pool};
+use pillarbox_testkit::environment::variable;
 
-/// A database with nothing in it, and a library to begin transactions with.
-pub(super) trait Place: Send + Sync + Sized + 'static {
+/// An empty database, and a library that begins transactions.
+pub(super) trait Backend: Send + Sync + Sized + 'static {
     type Tx: Connection;
 
     async fn fresh() -> Self;
@@ -34,7 +34,7 @@ pub(super) struct Sqlite {
     pool: sqlx::SqlitePool,
 }
 
-impl Place for Sqlite {
+impl Backend for Sqlite {
     type Tx = sqlx::Transaction<'static, sqlx::Sqlite>;
 
     async fn fresh() -> Self {
@@ -74,10 +74,10 @@ impl Place for Sqlite {
     }
 }
 
-/// A place on PostgreSQL, given how its library begins, commits and rolls back.
+/// A backend on PostgreSQL, given how its library begins, commits and rolls back.
 macro_rules! on_postgres {
-    ($place:ty, $tx:ty, $new:expr, $begin:expr, $commit:expr, $rollback:expr) => {
-        impl Place for $place {
+    ($backend:ty, $tx:ty, $new:expr, $begin:expr, $commit:expr, $rollback:expr) => {
+        impl Backend for $backend {
             type Tx = $tx;
 
             async fn fresh() -> Self {
@@ -131,7 +131,7 @@ on_postgres!(
     tokio_postgres::Client,
     async |harness| TokioPostgres(harness),
     async |_: &TokioPostgres| {
-        let url = service("PILLARBOX_TEST_POSTGRES_URL");
+        let url = variable("PILLARBOX_TEST_POSTGRES_URL");
         let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
             .await
             .expect("connects");
@@ -149,7 +149,7 @@ on_postgres!(
     SeaOrm,
     sea_orm::DatabaseTransaction,
     async |harness| {
-        let mut options = sea_orm::ConnectOptions::new(service("PILLARBOX_TEST_POSTGRES_URL"));
+        let mut options = sea_orm::ConnectOptions::new(variable("PILLARBOX_TEST_POSTGRES_URL"));
         options.max_connections(4).sqlx_logging(false);
         SeaOrm(
             harness,
@@ -168,7 +168,7 @@ on_postgres!(
     diesel_async::AsyncPgConnection,
     async |harness| DieselAsync(harness),
     async |_: &DieselAsync| {
-        let url = service("PILLARBOX_TEST_POSTGRES_URL");
+        let url = variable("PILLARBOX_TEST_POSTGRES_URL");
         let mut connection =
             <diesel_async::AsyncPgConnection as diesel_async::AsyncConnection>::establish(&url)
                 .await
@@ -186,28 +186,28 @@ on_postgres!(
     }
 );
 
-/// Runs each case in every place.
-macro_rules! in_every_place {
+/// Runs each case on every backend.
+macro_rules! on_every_backend {
     ($($case:ident),+ $(,)?) => {
-        in_every_place!(@sqlx Sqlx: $($case)+);
-        in_every_place!(@sqlite Sqlite: $($case)+);
-        in_every_place!(@tokio_postgres TokioPostgres: $($case)+);
-        in_every_place!(@sea_orm SeaOrm: $($case)+);
-        in_every_place!(@diesel_async DieselAsync: $($case)+);
+        on_every_backend!(@sqlx Sqlx: $($case)+);
+        on_every_backend!(@sqlite Sqlite: $($case)+);
+        on_every_backend!(@tokio_postgres TokioPostgres: $($case)+);
+        on_every_backend!(@sea_orm SeaOrm: $($case)+);
+        on_every_backend!(@diesel_async DieselAsync: $($case)+);
     };
-    (@$module:ident $place:ident: $($case:ident)+) => {
+    (@$module:ident $backend:ident: $($case:ident)+) => {
         mod $module {
             $(
                 #[tokio::test]
                 async fn $case() {
-                    use crate::saga::places::{self, Place};
-                    let place = std::sync::Arc::new(places::$place::fresh().await);
-                    super::$case(place.clone()).await;
-                    let place = std::sync::Arc::into_inner(place).expect("nobody else has it");
-                    place.clean_up().await;
+                    use crate::saga::backends::{self, Backend};
+                    let backend = std::sync::Arc::new(backends::$backend::fresh().await);
+                    super::$case(backend.clone()).await;
+                    let backend = std::sync::Arc::into_inner(backend).expect("the case has dropped its clone");
+                    backend.clean_up().await;
                 }
             )+
         }
     };
 }
-pub(super) use in_every_place;
+pub(super) use on_every_backend;
