@@ -3,12 +3,12 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use crate::binary::run;
+use crate::command::run;
 
 #[test]
 fn help_teaches_with_examples_and_exit_codes() {
     let folder = tempfile::tempdir().unwrap();
-    let help = run(folder.path(), &["--help"]).good();
+    let help = run(folder.path(), &["--help"]).success();
     for word in [
         "dev",
         "run",
@@ -28,12 +28,12 @@ fn help_teaches_with_examples_and_exit_codes() {
         assert!(help.contains(word), "{word}: {help}");
     }
     for command in ["dev", "run", "migrate", "enqueue", "stats"] {
-        let help = run(folder.path(), &[command, "--help"]).good();
+        let help = run(folder.path(), &[command, "--help"]).success();
         assert!(help.contains("Examples:"), "{command}: {help}");
     }
     assert!(
         run(folder.path(), &["--version"])
-            .good()
+            .success()
             .starts_with("pillarbox 0.")
     );
 }
@@ -62,7 +62,7 @@ fn an_unreachable_database_is_reported_with_its_cause_within_seconds() {
     // Nothing listens on port 1.
     let started = Instant::now();
     let url = "postgres://u:hunter2@127.0.0.1:1/d";
-    let error = run(folder.path(), &["stats", "--database", url]).failed(1);
+    let error = run(folder.path(), &["stats", "--database", url]).failure(1);
     assert!(
         started.elapsed() < Duration::from_secs(5),
         "2 s, and a slow machine"
@@ -73,21 +73,21 @@ fn an_unreachable_database_is_reported_with_its_cause_within_seconds() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let url = format!("postgres://u:hunter2@{address}/d");
-    let error = run(folder.path(), &["stats", "--database", &url]).failed(1);
+    let error = run(folder.path(), &["stats", "--database", &url]).failure(1);
     assert!(
         error.contains(&format!("no answer within 10s ({address})")),
         "{error}"
     );
 
     let url = "postgres://u:hunter2@no-such-host.invalid/d";
-    let error = run(folder.path(), &["stats", "--database", url]).failed(1);
+    let error = run(folder.path(), &["stats", "--database", url]).failure(1);
     assert!(error.contains("(no-such-host.invalid:5432)"), "{error}");
 }
 
 #[test]
 fn a_command_without_a_database_says_how_to_name_one() {
     let folder = tempfile::tempdir().unwrap();
-    let error = run(folder.path(), &["stats"]).failed(2);
+    let error = run(folder.path(), &["stats"]).failure(2);
     assert!(
         error.contains("--database") && error.contains("PILLARBOX_DATABASE_URL"),
         "{error}"
@@ -99,22 +99,22 @@ fn init_writes_a_configuration_that_is_good_and_overwrites_nothing() {
     let folder = tempfile::tempdir().unwrap();
     assert!(
         run(folder.path(), &["init"])
-            .good()
+            .success()
             .contains("wrote pillarbox.toml")
     );
-    let checked = run(folder.path(), &["config", "check"]).good();
+    let checked = run(folder.path(), &["config", "check"]).success();
     assert_eq!(checked, "pillarbox.toml: ok; 1 destination, 0 routes\n");
 
     let file = folder.path().join("pillarbox.toml");
     std::fs::write(&file, "# mine").unwrap();
-    let error = run(folder.path(), &["init"]).failed(1);
+    let error = run(folder.path(), &["init"]).failure(1);
     assert!(
         error.contains("cannot write pillarbox.toml: it exists") && error.contains("--force"),
         "{error}"
     );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "# mine");
-    run(folder.path(), &["init", "--force"]).good();
-    run(folder.path(), &["config", "check"]).good();
+    run(folder.path(), &["init", "--force"]).success();
+    run(folder.path(), &["config", "check"]).success();
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn migrations_are_printed_without_a_database() {
         "--schema",
         "my_outbox",
     ];
-    let sql = run(folder.path(), &arguments).good();
+    let sql = run(folder.path(), &arguments).success();
     assert!(
         sql.starts_with("begin;") && sql.trim_end().ends_with("commit;"),
         "{sql}"
@@ -137,7 +137,7 @@ fn migrations_are_printed_without_a_database() {
     assert!(!sql.contains("pillarbox.outbox_events"), "{sql}");
 
     let file = ["migrate", "--print", "--database", "outbox.db"];
-    let sql = run(folder.path(), &file).good();
+    let sql = run(folder.path(), &file).success();
     assert!(
         sql.contains("create table outbox_events") && sql.contains("insert into pillarbox_migrations"),
         "{sql}"
@@ -156,13 +156,13 @@ fn migrations_are_printed_without_a_database() {
         "--schema",
         "a\"; drop table x; --",
     ];
-    run(folder.path(), &odd).failed(2);
+    run(folder.path(), &odd).failure(2);
 }
 
 #[test]
 fn the_printed_sql_makes_an_outbox_that_the_binary_knows() {
     let folder = tempfile::tempdir().unwrap();
-    let sql = run(folder.path(), &["migrate", "--print", "--dialect", "sqlite"]).good();
+    let sql = run(folder.path(), &["migrate", "--print", "--dialect", "sqlite"]).success();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -177,8 +177,8 @@ fn the_printed_sql_makes_an_outbox_that_the_binary_knows() {
             .unwrap();
         connection.close().await.unwrap();
     });
-    let done = run(folder.path(), &["migrate", "--database", "outbox.db", "--json"]).good();
+    let done = run(folder.path(), &["migrate", "--database", "outbox.db", "--json"]).success();
     let done: serde_json::Value = serde_json::from_str(&done).unwrap();
     assert_eq!(done["from"], done["to"], "nothing was left to do: {done}");
-    run(folder.path(), &["stats", "--database", "outbox.db"]).good();
+    run(folder.path(), &["stats", "--database", "outbox.db"]).success();
 }

@@ -1,10 +1,10 @@
-//! `config check`: what a person with a wrong file is told.
+//! `config check`: the errors of a wrong file.
 
 use std::path::Path;
 
-use crate::binary::{Ended, pillarbox, run};
+use crate::command::{Finished, pillarbox, run};
 
-fn check(folder: &Path, text: &str, arguments: &[&str]) -> Ended {
+fn check(folder: &Path, text: &str, arguments: &[&str]) -> Finished {
     std::fs::write(folder.join("p.toml"), text).unwrap();
     let mut all = vec!["config", "check", "p.toml"];
     all.extend(arguments);
@@ -16,7 +16,7 @@ fn a_wrong_file_is_refused_with_every_line() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[database]\nurl = \"outbox.db\"\nshema = \"x\"\n\n[dispatch]\nlease = \"10s\"\n\n\
                 [[destination]]\nname = \"a\"\ntype = \"log\"\nretires = 3\n";
-    let error = check(folder.path(), text, &[]).failed(2);
+    let error = check(folder.path(), text, &[]).failure(2);
     for line in [
         "p.toml:3: unknown key `shema` (did you mean `schema`?)",
         "p.toml:11: unknown key `retires` (did you mean `retry`?)",
@@ -29,13 +29,13 @@ fn a_wrong_file_is_refused_with_every_line() {
 fn a_sink_that_cannot_be_built_is_refused_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let hook = "database.url = \"outbox.db\"\n[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"not a url\"\n";
-    let error = check(folder.path(), hook, &[]).failed(2);
+    let error = check(folder.path(), hook, &[]).failure(2);
     assert!(
         error.starts_with("error: p.toml:5: destination `hook`: `url` "),
         "{error}"
     );
     let hook = hook.replace("not a url", "http://h/") + "headers = { Host = \"other\" }\n";
-    let error = check(folder.path(), &hook, &[]).failed(2);
+    let error = check(folder.path(), &hook, &[]).failure(2);
     assert!(
         error.starts_with("error: p.toml:6: destination `hook`: `headers` cannot have `Host`: "),
         "{error}"
@@ -69,7 +69,7 @@ fn a_message_that_cannot_be_is_refused_with_its_line() {
             "p.toml:5: destination `to`: `format` cannot be `cloudevents` here",
         ),
     ] {
-        let error = check(folder.path(), &format!("{text}{more}\n"), &[]).failed(2);
+        let error = check(folder.path(), &format!("{text}{more}\n"), &[]).failure(2);
         assert!(error.starts_with(&format!("error: {said}")), "{error}");
     }
     check(
@@ -77,14 +77,14 @@ fn a_message_that_cannot_be_is_refused_with_its_line() {
         &format!("{log}format = \"cloudevents-structured\"\n"),
         &[],
     )
-    .good();
+    .success();
 }
 
 #[test]
 fn a_template_with_an_unknown_name_in_a_url_is_refused_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let hook = "database.url = \"outbox.db\"\n[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"http://h/{event_tpye}\"\n";
-    let error = check(folder.path(), hook, &[]).failed(2);
+    let error = check(folder.path(), hook, &[]).failure(2);
     assert!(
         error.starts_with("error: p.toml:5: destination `hook`: `url` ") && error.contains("{event_tpye}"),
         "{error}"
@@ -99,13 +99,13 @@ fn pipelining_to_a_place_that_keeps_no_order_is_refused_with_its_line() {
         ("pipelined = true\n", 6),
         ("[[route]]\nto = \"hook\"\npipelined = true\n", 8),
     ] {
-        let error = check(folder.path(), &format!("{hook}{more}"), &[]).failed(2);
+        let error = check(folder.path(), &format!("{hook}{more}"), &[]).failure(2);
         let expected = format!(
             "error: p.toml:{line}: `pipelined`: destination `hook` is a webhook, which does not keep"
         );
         assert!(error.starts_with(&expected), "{error}");
     }
-    check(folder.path(), &format!("{hook}pipelined = false\n"), &[]).good();
+    check(folder.path(), &format!("{hook}pipelined = false\n"), &[]).success();
 }
 
 #[cfg(not(feature = "kafka"))]
@@ -113,7 +113,7 @@ fn pipelining_to_a_place_that_keeps_no_order_is_refused_with_its_line() {
 fn kafka_in_a_build_without_it_says_how_to_build_it() {
     let folder = tempfile::tempdir().unwrap();
     let text = "database.url = \"outbox.db\"\n[[destination]]\nname = \"k\"\ntype = \"kafka\"\nbrokers = \"h:9092\"\n";
-    let error = check(folder.path(), text, &[]).failed(2);
+    let error = check(folder.path(), text, &[]).failure(2);
     assert!(
         error.contains("p.toml:4: ") && error.contains("--features kafka"),
         "{error}"
@@ -121,21 +121,21 @@ fn kafka_in_a_build_without_it_says_how_to_build_it() {
 }
 
 #[test]
-fn what_is_in_force_is_printed_as_json_without_secrets() {
+fn the_effective_configuration_is_printed_as_json_without_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"http://h/hunter2\"\nbearer = \"hunter2\"\n";
     std::fs::write(folder.path().join("p.toml"), text).unwrap();
     let mut command = pillarbox(folder.path(), &["config", "check", "p.toml", "--json"]);
     command.env("PILLARBOX_DATABASE_URL", "postgres://u:hunter2@h/d");
     command.env("PILLARBOX_DISPATCH_LEESE", "1s");
-    let ended: Ended = command.output().unwrap().into();
+    let ended: Finished = command.output().unwrap().into();
     assert!(
         ended
             .stderr
             .contains("warning: environment variable PILLARBOX_DISPATCH_LEESE: unknown variable")
     );
     assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
-    let printed = ended.good();
+    let printed = ended.success();
     assert!(!printed.contains("hunter2"), "{printed}");
     let config: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(config["databases"][0]["url"], "postgres://u:***@h/d");
@@ -149,7 +149,7 @@ fn connect_asks_whether_everything_is_there() {
     let error = check(folder.path(), text, &["--connect"]);
     assert_eq!(error.code, 1);
     assert!(error.stderr.contains("pillarbox migrate"), "{error:?}");
-    run(folder.path(), &["migrate", "--database", "outbox.db"]).good();
+    run(folder.path(), &["migrate", "--database", "outbox.db"]).success();
     let there = check(folder.path(), text, &["--connect"]);
     assert!(
         there
@@ -157,7 +157,7 @@ fn connect_asks_whether_everything_is_there() {
             .contains("database sqlite://outbox.db: ok\ndestination log: ok"),
         "{there:?}"
     );
-    there.good();
+    there.success();
 }
 
 #[test]
@@ -169,5 +169,5 @@ fn the_configuration_in_the_readme_is_good() {
     std::fs::write(folder.path().join("p.toml"), text).unwrap();
     let mut command = pillarbox(folder.path(), &["config", "check", "p.toml"]);
     command.env("DATABASE_URL", "postgres://localhost/app");
-    Ended::from(command.output().unwrap()).good();
+    Finished::from(command.output().unwrap()).success();
 }

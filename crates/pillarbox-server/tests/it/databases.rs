@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use crate::binary::{Daemon, eventually};
-use crate::place::{Place, url};
-use crate::receiver::{Mood, Receiver};
+use crate::daemon::Daemon;
+use crate::fixture::{Fixture, postgres_url};
+use crate::receiver::{Behaviour, Receiver};
+use pillarbox_testkit::wait::until_ok_blocking;
 
 /// Two databases by their URLs, with routes of their own.
 fn two(one: &str, other: &str, more: &str, receivers: [&Receiver; 2]) -> String {
@@ -26,22 +27,25 @@ fn both_delivered(daemon: &Daemon, count: u64) -> Value {
 
 #[test]
 fn two_databases_are_served_by_one_daemon_each_by_its_own_routes() {
-    let receivers = [Receiver::start(Mood::Answers), Receiver::start(Mood::Answers)];
-    // The schema is dropped with the place.
-    let place = Place::postgres("");
-    let bank = format!("url = \"{}\"\nschema = \"{}\"", url(), place.schema());
-    place.write(&two(
+    let receivers = [
+        Receiver::start(Behaviour::Accepts),
+        Receiver::start(Behaviour::Accepts),
+    ];
+    // The schema is dropped with the fixture.
+    let fixture = Fixture::postgres("");
+    let bank = format!("url = \"{}\"\nschema = \"{}\"", postgres_url(), fixture.schema());
+    fixture.write(&two(
         "url = \"shop.db\"",
         &bank,
         "",
         [&receivers[0], &receivers[1]],
     ));
-    let migrated = place.run(&["migrate"]).good();
+    let migrated = fixture.run(&["migrate"]).success();
     assert_eq!(migrated.lines().count(), 2, "each is migrated: {migrated}");
-    let daemon = place.daemon(&[]);
+    let daemon = fixture.daemon(&[]);
     daemon.wait_until_ready();
-    place.enqueue(&["n", "t", "1", "--database", "shop"]);
-    place.enqueue(&["n", "t", "2", "--database", "bank"]);
+    fixture.enqueue(&["n", "t", "1", "--database", "shop"]);
+    fixture.enqueue(&["n", "t", "2", "--database", "bank"]);
     let stats = both_delivered(&daemon, 1);
     assert_eq!(
         (receivers[0].accepted(), receivers[1].accepted()),
@@ -53,51 +57,54 @@ fn two_databases_are_served_by_one_daemon_each_by_its_own_routes() {
     assert_eq!((&one["database"], &one["delivered"]), (&"bank".into(), &1.into()));
     assert_eq!(daemon.get("/api/v1/stats?database=bnak").status, 404);
 
-    let counted = place.json(&["stats"]);
+    let counted = fixture.json(&["stats"]);
     let names: Vec<&Value> = counted.iter().map(|one| &one["database"]).collect();
     assert_eq!(names, ["shop", "bank"], "{counted:?}");
-    let table = place.run(&["stats"]).good();
+    let table = fixture.run(&["stats"]).success();
     assert!(
         table.contains("database shop") && table.contains("\ndatabase bank"),
         "{table}"
     );
-    let error = place.run(&["events", "ls"]).failed(2);
+    let error = fixture.run(&["events", "ls"]).failure(2);
     assert!(
         error.contains("choose one with --database: `shop` and `bank`"),
         "{error}"
     );
-    let error = place.run(&["events", "ls", "--database", "shpo"]).failed(2);
+    let error = fixture.run(&["events", "ls", "--database", "shpo"]).failure(2);
     assert!(
         error.contains("unknown database `shpo` (did you mean `shop`?)"),
         "{error}"
     );
-    assert_eq!(place.json(&["events", "ls", "--database", "bank"]).len(), 1);
-    let said = daemon.stop();
+    assert_eq!(fixture.json(&["events", "ls", "--database", "bank"]).len(), 1);
+    let said = daemon.stop_blocking();
     assert_eq!(said.matches("dispatcher stopped").count(), 2, "{said}");
 }
 
 #[test]
 fn a_database_that_is_away_keeps_nothing_from_the_other() {
-    let receivers = [Receiver::start(Mood::Answers), Receiver::start(Mood::Answers)];
-    let place = Place::sqlite("");
+    let receivers = [
+        Receiver::start(Behaviour::Accepts),
+        Receiver::start(Behaviour::Accepts),
+    ];
+    let fixture = Fixture::sqlite("");
     // Nothing listens on port 1.
     let away = "url = \"postgres://u:hunter2@127.0.0.1:1/d\"";
-    place.write(&two(
+    fixture.write(&two(
         "url = \"shop.db\"",
         away,
         "",
         [&receivers[0], &receivers[1]],
     ));
-    place.run(&["migrate", "--database", "shop"]).good();
-    let daemon = place.daemon(&[]);
-    place.enqueue(&["n", "t", "1", "--database", "shop"]);
-    eventually("the one that is there is served", || {
+    fixture.run(&["migrate", "--database", "shop"]).success();
+    let daemon = fixture.daemon(&[]);
+    fixture.enqueue(&["n", "t", "1", "--database", "shop"]);
+    until_ok_blocking("the one that is there is served", || {
         match receivers[0].accepted().len() {
-            0 => Err(daemon.said()),
+            0 => Err(daemon.log()),
             _ => Ok(()),
         }
     });
-    eventually("the daemon is not ready, and says which is away", || {
+    until_ok_blocking("the daemon is not ready, and says which is away", || {
         let answer = daemon.get("/readyz");
         let away = answer
             .body
@@ -110,49 +117,55 @@ fn a_database_that_is_away_keeps_nothing_from_the_other() {
     });
     let stats = daemon.wait_for_stats("counted", |stats| stats["databases"][0]["delivered"] == 1);
     assert!(stats["databases"][1]["unavailable"].is_string(), "{stats}");
-    let said = daemon.stop();
+    let said = daemon.stop_blocking();
     assert!(!said.contains("hunter2"), "{said}");
 }
 
 #[test]
 fn a_shutdown_drains_all_databases() {
-    let receivers = [Receiver::start(Mood::Hangs), Receiver::start(Mood::Hangs)];
-    let place = Place::sqlite("");
-    place.write(&two(
+    let receivers = [
+        Receiver::start(Behaviour::Hangs),
+        Receiver::start(Behaviour::Hangs),
+    ];
+    let fixture = Fixture::sqlite("");
+    fixture.write(&two(
         "url = \"shop.db\"",
         "url = \"bank.db\"",
         "[dispatch]\ngrace = \"200ms\"\n",
         [&receivers[0], &receivers[1]],
     ));
-    let daemon = place.daemon(&["--migrate"]);
+    let daemon = fixture.daemon(&["--migrate"]);
     daemon.wait_until_ready();
     for name in ["shop", "bank"] {
-        place.enqueue(&["n", "t", "1", "--database", name]);
+        fixture.enqueue(&["n", "t", "1", "--database", name]);
     }
     for receiver in &receivers {
-        eventually("an attempt is under way", || match receiver.bodies().len() {
-            0 => Err(daemon.said()),
+        until_ok_blocking("an attempt is in flight", || match receiver.bodies().len() {
+            0 => Err(daemon.log()),
             _ => Ok(()),
         });
     }
-    let said = daemon.stop();
+    let said = daemon.stop_blocking();
     assert_eq!(said.matches("dispatcher stopped").count(), 2, "{said}");
 }
 
 #[test]
 fn a_database_without_an_outbox_ends_the_daemon_and_is_named() {
-    let receivers = [Receiver::start(Mood::Answers), Receiver::start(Mood::Answers)];
-    let place = Place::sqlite("");
-    place.write(&two(
+    let receivers = [
+        Receiver::start(Behaviour::Accepts),
+        Receiver::start(Behaviour::Accepts),
+    ];
+    let fixture = Fixture::sqlite("");
+    fixture.write(&two(
         "url = \"shop.db\"",
         "url = \"bank.db\"",
         "",
         [&receivers[0], &receivers[1]],
     ));
-    place.run(&["migrate", "--database", "shop"]).good();
-    let error = place
+    fixture.run(&["migrate", "--database", "shop"]).success();
+    let error = fixture
         .run(&["run", "--listen", "127.0.0.1:0", "--log", "error"])
-        .failed(1);
+        .failure(1);
     assert!(
         error.contains("database `bank`: ") && error.contains("run `pillarbox migrate`"),
         "{error}"

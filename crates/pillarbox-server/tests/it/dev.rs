@@ -2,7 +2,8 @@
 
 use std::net::TcpListener;
 
-use crate::binary::{Daemon, pillarbox, run};
+use crate::command::{pillarbox, run};
+use crate::daemon::Daemon;
 
 #[test]
 fn a_newcomer_sees_orders_delivered_retried_dead_and_rolled_back() {
@@ -26,8 +27,8 @@ fn a_newcomer_sees_orders_delivered_retried_dead_and_rolled_back() {
     });
     assert_eq!(stats["worker"]["retried"], 2, "{stats}");
     assert_eq!(stats["exact"], true, "{stats}");
-    daemon.wait_for("writes a configuration for your own"); // the last line
-    let said = daemon.said();
+    daemon.wait_for_log("writes a configuration for your own"); // the last line
+    let said = daemon.log();
     for line in [
         "order 1 committed",
         "→ OrderPlaced of order 1 delivered to receiver",
@@ -47,16 +48,16 @@ fn a_newcomer_sees_orders_delivered_retried_dead_and_rolled_back() {
         "what rolled back is never sent: {said}"
     );
 
-    let logged = daemon.wait_for_printed();
+    let logged = daemon.wait_for_event();
     assert_eq!(logged["payload"]["order"], 1, "{logged}");
 
     let dead = run(
         folder.path(),
         &["events", "ls", "--database", "shop.db", "--status", "dead"],
     )
-    .good();
+    .success();
     assert!(dead.contains("422 Unprocessable Entity"), "{dead}");
-    let said = daemon.stop();
+    let said = daemon.stop_blocking();
     assert!(said.contains("stopped: "), "{said}");
 }
 
@@ -77,8 +78,8 @@ fn it_ends_by_itself_when_the_orders_are_done() {
     );
     command.env("TMPDIR", &temporary);
     let mut daemon = Daemon::start(command);
-    assert_eq!(daemon.end().code(), Some(0), "{}", daemon.said());
-    daemon.wait_for("stopped: 4 delivered, 2 retried, 0 dead");
+    assert_eq!(daemon.exit_blocking().code(), Some(0), "{}", daemon.log());
+    daemon.wait_for_log("stopped: 4 delivered, 2 retried, 0 dead");
     assert_eq!(
         std::fs::read_dir(folder.path()).unwrap().count(),
         0,
@@ -91,7 +92,7 @@ fn a_port_in_use_suggests_another() {
     let folder = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let error = run(folder.path(), &["dev", "--listen", &address]).failed(1);
+    let error = run(folder.path(), &["dev", "--listen", &address]).failure(1);
     assert!(
         error.contains(&format!("cannot listen on {address}")) && error.contains("--listen"),
         "{error}"
@@ -101,7 +102,7 @@ fn a_port_in_use_suggests_another() {
 #[test]
 fn an_address_that_others_can_reach_must_be_allowed() {
     let folder = tempfile::tempdir().unwrap();
-    let error = run(folder.path(), &["dev", "--listen", "0.0.0.0:0"]).failed(2);
+    let error = run(folder.path(), &["dev", "--listen", "0.0.0.0:0"]).failure(2);
     assert!(
         error.contains("no authentication") && error.contains("--allow-remote"),
         "{error}"

@@ -1,15 +1,15 @@
-//! Enqueue, look, count, retry, delete: on a SQLite file, as a person does it.
+//! Enqueue, list, count, retry and delete on a SQLite file, with the command line.
 
 use std::path::Path;
 
-use crate::binary::{Ended, run, run_with_input};
+use crate::command::{Finished, run, run_with_input};
 
 struct Outbox(tempfile::TempDir);
 
 impl Outbox {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        run(folder.path(), &["migrate", "--database", "outbox.db"]).good();
+        run(folder.path(), &["migrate", "--database", "outbox.db"]).success();
         Self(folder)
     }
 
@@ -17,7 +17,7 @@ impl Outbox {
         self.0.path()
     }
 
-    fn run(&self, arguments: &[&str]) -> Ended {
+    fn run(&self, arguments: &[&str]) -> Finished {
         let mut all = arguments.to_vec();
         all.extend(["--database", "outbox.db"]);
         run(self.path(), &all)
@@ -26,7 +26,7 @@ impl Outbox {
     fn enqueue(&self, arguments: &[&str]) -> String {
         let mut all = vec!["enqueue", "shop", "orders"];
         all.extend(arguments);
-        let printed = self.run(&all).good();
+        let printed = self.run(&all).success();
         printed.split(' ').next().expect("an id").to_owned()
     }
 
@@ -46,7 +46,7 @@ impl Outbox {
     }
 
     fn stats(&self) -> serde_json::Value {
-        serde_json::from_str(&self.run(&["stats", "--json"]).good()).unwrap()
+        serde_json::from_str(&self.run(&["stats", "--json"]).success()).unwrap()
     }
 }
 
@@ -64,7 +64,7 @@ fn an_event_is_enqueued_listed_shown_and_counted() {
         "--header",
         "trace=abc",
     ]);
-    let listed = outbox.run(&["events", "ls"]).good();
+    let listed = outbox.run(&["events", "ls"]).success();
     assert!(
         listed.contains(&id) && listed.contains("OrderCreated") && listed.contains("pending"),
         "{listed}"
@@ -73,15 +73,15 @@ fn an_event_is_enqueued_listed_shown_and_counted() {
         .run(&[
             "events", "ls", "--json", "--status", "pending", "--topic", "orders",
         ])
-        .good();
+        .success();
     let record: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(record["id"], id.as_str());
     assert_eq!(record["headers"]["trace"], "abc");
     assert_eq!(
-        outbox.run(&["events", "ls", "--namespace", "other"]).good(),
+        outbox.run(&["events", "ls", "--namespace", "other"]).success(),
         "no events\n"
     );
-    let shown = outbox.run(&["events", "show", &id]).good();
+    let shown = outbox.run(&["events", "show", &id]).success();
     for text in [
         "status          pending",
         "aggregate id    42",
@@ -90,7 +90,7 @@ fn an_event_is_enqueued_listed_shown_and_counted() {
         assert!(shown.contains(text), "{text}: {shown}");
     }
     assert_eq!(outbox.stats()["pending"], 1);
-    let table = outbox.run(&["stats"]).good();
+    let table = outbox.run(&["stats"]).success();
     assert!(table.contains("pending     1"), "{table}");
 }
 
@@ -98,11 +98,11 @@ fn an_event_is_enqueued_listed_shown_and_counted() {
 fn a_known_dedupe_key_is_reported_as_a_duplicate() {
     let outbox = Outbox::new();
     let arguments = ["enqueue", "shop", "orders", "{}", "--dedupe-key", "k"];
-    let first = outbox.run(&arguments).good();
-    let second = outbox.run(&arguments).good();
+    let first = outbox.run(&arguments).success();
+    let second = outbox.run(&arguments).success();
     assert!(first.ends_with(" new\n"), "{first}");
     assert_eq!(second, first.replace(" new", " duplicate"));
-    let json = outbox.run(&[&arguments[..], &["--json"]].concat()).good();
+    let json = outbox.run(&[&arguments[..], &["--json"]].concat()).success();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["new"], false);
 }
@@ -112,13 +112,13 @@ fn a_payload_comes_from_a_file_or_from_standard_input() {
     let outbox = Outbox::new();
     std::fs::write(outbox.path().join("cat.png"), [0x89, b'P', 0, 1]).unwrap();
     let id = outbox.enqueue(&["@cat.png", "--content-type", "image/png"]);
-    let shown = outbox.run(&["events", "show", &id]).good();
+    let shown = outbox.run(&["events", "show", &id]).success();
     assert!(shown.contains("(4 bytes that are not JSON)"), "{shown}");
     let arguments = ["enqueue", "shop", "orders", "-", "--database", "outbox.db"];
-    run_with_input(outbox.path(), &arguments, "[1, 2]").good();
+    run_with_input(outbox.path(), &arguments, "[1, 2]").success();
     let error = outbox
         .run(&["enqueue", "shop", "orders", "@nowhere.json"])
-        .failed(1);
+        .failure(1);
     assert!(error.contains("cannot read nowhere.json"), "{error}");
 }
 
@@ -144,7 +144,7 @@ fn a_bad_event_is_refused_with_what_to_do() {
             "does not begin with",
         ),
     ] {
-        let error = outbox.run(arguments).failed(1);
+        let error = outbox.run(arguments).failure(1);
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
     assert_eq!(outbox.stats()["pending"], 0);
@@ -156,12 +156,12 @@ fn the_largest_payload_is_configurable() {
     let config = "database.url = \"outbox.db\"\nlimits.max_payload = \"1KiB\"\n[[destination]]\nname = \"l\"\ntype = \"log\"\n";
     std::fs::write(outbox.path().join("pillarbox.toml"), config).unwrap();
     let large = format!("\"{}\"", "x".repeat(1024));
-    let error = run(outbox.path(), &["enqueue", "shop", "orders", &large]).failed(1);
+    let error = run(outbox.path(), &["enqueue", "shop", "orders", &large]).failure(1);
     assert!(
         error.contains("the payload is 1026 bytes; the limit is 1024"),
         "{error}"
     );
-    run(outbox.path(), &["enqueue", "shop", "orders", "\"small\""]).good();
+    run(outbox.path(), &["enqueue", "shop", "orders", "\"small\""]).success();
 }
 
 #[test]
@@ -171,12 +171,12 @@ fn many_events_are_read_line_by_line() {
         .map(|n| format!("{{\"topic\": \"t{}\", \"payload\": {n}}}\n", n % 2))
         .collect();
     let arguments = ["enqueue", "shop", "--ndjson", "--database", "outbox.db"];
-    let printed = run_with_input(outbox.path(), &arguments, &lines).good();
+    let printed = run_with_input(outbox.path(), &arguments, &lines).success();
     assert_eq!(printed.lines().count(), 2500);
     assert_eq!(outbox.stats()["pending"], 2500);
 
     let bad = format!("{lines}{{\"topic\": \"t\", \"payload\": 1, \"colour\": 2}}\n");
-    let error = run_with_input(outbox.path(), &arguments, &bad).failed(1);
+    let error = run_with_input(outbox.path(), &arguments, &bad).failure(1);
     assert!(error.contains("line 2501: unknown field `colour`"), "{error}");
     assert!(error.contains("lines 1 to 2000 were enqueued"), "{error}");
 }
@@ -186,13 +186,13 @@ fn a_line_may_say_when_it_is_to_be_sent() {
     let outbox = Outbox::new();
     let arguments = ["enqueue", "shop", "orders", "--ndjson", "--database", "outbox.db"];
     let line = "{\"payload\": 1, \"deliver_at\": \"2020-01-31T12:00:00+01:00\"}\n";
-    run_with_input(outbox.path(), &arguments, line).good();
+    run_with_input(outbox.path(), &arguments, line).success();
     for (at, expected) in [
         ("soon", "line 1: "),
         ("2999-01-31T12:00:00Z", "the latest is 400 days from now"),
     ] {
         let line = format!("{{\"payload\": 1, \"deliver_at\": \"{at}\"}}\n");
-        let error = run_with_input(outbox.path(), &arguments, &line).failed(1);
+        let error = run_with_input(outbox.path(), &arguments, &line).failure(1);
         assert!(error.contains(expected), "{error}");
     }
     assert_eq!(outbox.stats()["pending"], 1);
@@ -206,43 +206,46 @@ fn a_dead_event_is_retried_by_id_or_with_all_others() {
     outbox.sql("update outbox_events set status = 'dead', attempts = 5, last_error = '500'");
     assert_eq!(outbox.stats()["dead"], 2);
     assert_eq!(
-        outbox.run(&["events", "retry", &first]).good(),
+        outbox.run(&["events", "retry", &first]).success(),
         format!("{first} retried\n")
     );
     assert_eq!(outbox.stats()["dead"], 1);
     assert_eq!(
         outbox
             .run(&["events", "retry", "--dead", "--topic", "other"])
-            .good(),
+            .success(),
         "0 retried\n"
     );
-    assert_eq!(outbox.run(&["events", "retry", "--dead"]).good(), "1 retried\n");
+    assert_eq!(
+        outbox.run(&["events", "retry", "--dead"]).success(),
+        "1 retried\n"
+    );
     assert_eq!(outbox.stats()["pending"], 2);
 
     outbox.sql("update outbox_events set status = 'delivered'");
-    let error = outbox.run(&["events", "retry", &second]).failed(1);
+    let error = outbox.run(&["events", "retry", &second]).failure(1);
     assert!(error.contains(&format!("not retried: {second}")), "{error}");
 }
 
 #[test]
-fn an_event_is_deleted_only_when_somebody_means_it() {
+fn an_event_is_deleted_only_with_a_confirmation() {
     let outbox = Outbox::new();
     let id = outbox.enqueue(&["1"]);
-    let error = outbox.run(&["events", "delete", &id]).failed(2);
+    let error = outbox.run(&["events", "delete", &id]).failure(2);
     assert!(error.contains("--yes"), "{error}");
     assert_eq!(outbox.stats()["pending"], 1);
     assert_eq!(
-        outbox.run(&["events", "delete", &id, "--yes"]).good(),
+        outbox.run(&["events", "delete", &id, "--yes"]).success(),
         format!("{id} deleted\n")
     );
     assert_eq!(outbox.stats()["pending"], 0);
-    outbox.run(&["events", "delete", &id, "--yes"]).failed(1);
-    let error = outbox.run(&["events", "show", &id]).failed(1);
+    outbox.run(&["events", "delete", &id, "--yes"]).failure(1);
+    let error = outbox.run(&["events", "show", &id]).failure(1);
     assert!(error.contains("no event has the id"), "{error}");
 }
 
 #[test]
-fn what_others_wrote_is_shown_and_cannot_move_the_cursor() {
+fn rows_of_other_programs_are_shown_and_cannot_move_the_cursor() {
     let outbox = Outbox::new();
     let id = outbox.enqueue(&["{\"a\": \"\u{9b}2J\"}", "--type", "x\u{1b}[31m"]);
     outbox.sql("update outbox_events set status = 'NEW', attempts = -3, last_error = 'bell' || char(7)");
@@ -251,7 +254,7 @@ fn what_others_wrote_is_shown_and_cannot_move_the_cursor() {
         &["events", "ls", "--status", "unknown"],
         &["events", "show", &id],
     ] {
-        let printed = outbox.run(arguments).good();
+        let printed = outbox.run(arguments).success();
         assert!(
             printed.contains("NEW") && printed.contains("\\u{1b}[31m"),
             "{printed}"
@@ -273,19 +276,21 @@ fn a_long_list_is_read_page_by_page() {
         &["enqueue", "s", "t", "--ndjson", "--database", "outbox.db"],
         &lines,
     )
-    .good();
-    let page = outbox.run(&["events", "ls", "--limit", "3"]).good();
+    .success();
+    let page = outbox.run(&["events", "ls", "--limit", "3"]).success();
     let hint = page.lines().last().unwrap();
     let before = hint.trim_end_matches(')').rsplit(' ').next().unwrap();
     assert!(hint.contains("--before"), "{page}");
-    let rest = outbox.run(&["events", "ls", "--json", "--before", before]).good();
+    let rest = outbox
+        .run(&["events", "ls", "--json", "--before", before])
+        .success();
     assert_eq!(rest.lines().count(), 2, "{rest}");
 }
 
 #[test]
 fn a_file_without_an_outbox_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
-    let error = run(folder.path(), &["stats", "--database", "nowhere.db"]).failed(1);
+    let error = run(folder.path(), &["stats", "--database", "nowhere.db"]).failure(1);
     assert!(
         error.contains("nowhere.db") && error.contains("pillarbox migrate"),
         "{error}"
@@ -298,7 +303,7 @@ fn a_newer_schema_is_refused() {
     let outbox = Outbox::new();
     outbox.sql("insert into pillarbox_migrations (version, name) values (999, 'from the future')");
     for arguments in [&["stats"][..], &["migrate"], &["enqueue", "a", "b", "{}"]] {
-        let error = outbox.run(arguments).failed(1);
+        let error = outbox.run(arguments).failure(1);
         assert!(
             error.contains("version 999") && error.contains("newer pillarbox"),
             "{arguments:?}: {error}"

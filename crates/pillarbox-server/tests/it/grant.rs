@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::binary::run;
-use crate::place::Place;
+use crate::command::run;
+use crate::fixture::Fixture;
 
 const LOG: &str = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
 
@@ -13,31 +13,31 @@ fn role() -> String {
 
 #[test]
 fn a_role_that_was_created_may_enqueue_at_once() {
-    let place = Place::postgres(LOG);
-    place.run(&["migrate"]).good();
+    let fixture = Fixture::postgres(LOG);
+    fixture.run(&["migrate"]).success();
     let role = role();
-    let said = place.run(&["grant", "producer", &role, "--create"]).good();
+    let said = fixture.run(&["grant", "producer", &role, "--create"]).success();
     assert!(
         said.contains(&format!("{role}: created, granted the duty producer")),
         "{said}"
     );
-    place.sql(&format!(
+    fixture.sql(&format!(
         "set role {role}; select * from SCHEMA.enqueue('shop', 'orders')"
     ));
-    assert_eq!(place.json(&["stats"])[0]["pending"], 1);
+    assert_eq!(fixture.json(&["stats"])[0]["pending"], 1);
 
-    let said = place.json(&["grant", "dispatcher", &role, "--create"]);
-    let schema = place.schema();
+    let said = fixture.json(&["grant", "dispatcher", &role, "--create"]);
+    let schema = fixture.schema();
     let expected =
         serde_json::json!({"role": role, "duty": "dispatcher", "schema": schema, "created": false});
     assert_eq!(said, [expected]);
-    place.sql(&format!("drop owned by {role}; drop role {role}"));
+    fixture.sql(&format!("drop owned by {role}; drop role {role}"));
 }
 
 #[test]
 fn the_printed_sql_grants_the_same() {
-    let place = Place::postgres(LOG);
-    place.run(&["migrate"]).good();
+    let fixture = Fixture::postgres(LOG);
+    fixture.run(&["migrate"]).success();
     let role = role();
     let print = [
         "grant",
@@ -46,33 +46,33 @@ fn the_printed_sql_grants_the_same() {
         "--create",
         "--print",
         "--schema",
-        place.schema(),
+        fixture.schema(),
     ];
-    let sql = run(place.path(), &print).good();
+    let sql = run(fixture.path(), &print).success();
     assert!(
         sql.starts_with(&format!("create role \"{role}\" login;")),
         "{sql}"
     );
-    place.sql(&sql);
-    place.sql(&format!(
+    fixture.sql(&sql);
+    fixture.sql(&format!(
         "set role {role}; select * from SCHEMA.enqueue('shop', 'orders')"
     ));
-    place.sql(&format!("drop owned by {role}; drop role {role}"));
+    fixture.sql(&format!("drop owned by {role}; drop role {role}"));
 }
 
 #[test]
-fn what_cannot_be_granted_says_why() {
-    let place = Place::postgres(LOG);
-    let error = place.run(&["grant", "producer", "shop"]).failed(1);
+fn an_impossible_grant_has_an_error() {
+    let fixture = Fixture::postgres(LOG);
+    let error = fixture.run(&["grant", "producer", "shop"]).failure(1);
     assert!(error.contains("run `pillarbox migrate`"), "{error}");
-    place.run(&["migrate"]).good();
-    let error = place.run(&["grant", "producer", "nobody_of_this_name"]).failed(1);
+    fixture.run(&["migrate"]).success();
+    let error = fixture.run(&["grant", "producer", "no_such_role"]).failure(1);
     assert!(error.contains("does not exist"), "{error}");
-    let error = place.run(&["grant", "producer", ""]).failed(1);
+    let error = fixture.run(&["grant", "producer", ""]).failure(1);
     assert!(error.contains("is invalid (use 1 to 63 bytes)"), "{error}");
 
-    let file = Place::sqlite(LOG);
-    file.run(&["migrate"]).good();
-    let error = file.run(&["grant", "producer", "shop"]).failed(2);
+    let file = Fixture::sqlite(LOG);
+    file.run(&["migrate"]).success();
+    let error = file.run(&["grant", "producer", "shop"]).failure(2);
     assert!(error.contains("SQLite has no roles"), "{error}");
 }

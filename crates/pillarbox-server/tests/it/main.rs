@@ -1,21 +1,23 @@
-//! The real binary, from the outside: what it prints, what it exits with, what it delivers.
+//! The real binary from outside: output, exit codes and deliveries.
 
 #![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
 mod adopt;
-mod binary;
 mod cli;
+mod command;
 mod config;
 mod crash;
+mod daemon;
 mod databases;
 mod destinations;
 mod dev;
 mod events;
+mod fixture;
 mod grant;
+mod http;
 mod keys;
 mod messages;
-mod place;
 mod postgres;
 mod receiver;
 mod routing;

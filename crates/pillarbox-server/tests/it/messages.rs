@@ -3,8 +3,9 @@
 
 use serde_json::Value;
 
-use crate::binary::{Daemon, pillarbox, run};
-use crate::receiver::{Mood, Receiver, Request};
+use crate::command::{pillarbox, run};
+use crate::daemon::Daemon;
+use crate::receiver::{Behaviour, Receiver, Request};
 
 /// One that a frame of a few kilobytes holds.
 fn large() -> String {
@@ -26,7 +27,7 @@ fn only(receiver: &Receiver) -> Request {
 #[test]
 fn a_large_payload_arrives_as_each_destination_wants_it() {
     let folder = tempfile::tempdir().unwrap();
-    let [plain, stored, whole, narrow] = std::array::from_fn(|_| Receiver::start(Mood::Answers));
+    let [plain, stored, whole, narrow] = std::array::from_fn(|_| Receiver::start(Behaviour::Accepts));
     let config = [
         "database.url = \"outbox.db\"\n".to_owned(),
         destination("plain", &plain, ""),
@@ -52,7 +53,7 @@ fn a_large_payload_arrives_as_each_destination_wants_it() {
         "--key",
         "order-42",
     ];
-    run(folder.path(), &enqueue).good();
+    run(folder.path(), &enqueue).success();
     daemon.wait_for_stats("three delivered and one dead", |stats| {
         stats["delivered"] == 3 && stats["dead"] == 1
     });
@@ -91,10 +92,10 @@ fn a_large_payload_arrives_as_each_destination_wants_it() {
     assert!(event["data"] == sent, "it arrived changed");
 
     assert_eq!(narrow.requests().len(), 0);
-    let dead = run(folder.path(), &["events", "ls", "--status", "dead", "--json"]).good();
+    let dead = run(folder.path(), &["events", "ls", "--status", "dead", "--json"]).success();
     assert!(
         dead.contains("larger than 1048576 bytes when it is decompressed"),
         "{dead}"
     );
-    daemon.stop();
+    daemon.stop_blocking();
 }

@@ -2,86 +2,89 @@
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use crate::binary::{Daemon, pillarbox};
-use crate::place::{Place, url};
-use crate::receiver::{Mood, Receiver};
+use crate::command::pillarbox;
+use crate::daemon::Daemon;
+use crate::fixture::{Fixture, postgres_url};
+use crate::receiver::{Behaviour, Receiver};
 
 const LOG: &str = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
 
 #[test]
 fn a_plain_insert_reaches_a_webhook() {
-    let receiver = Receiver::start(Mood::Answers);
-    let place = Place::postgres(&receiver.destination("hook"));
-    assert!(place.run(&["migrate"]).good().contains("from version 0 to "));
-    assert!(place.run(&["migrate"]).good().contains("up to date"));
-    let daemon = place.daemon(&[]);
+    let receiver = Receiver::start(Behaviour::Accepts);
+    let fixture = Fixture::postgres(&receiver.destination("hook"));
+    assert!(fixture.run(&["migrate"]).success().contains("from version 0 to "));
+    assert!(fixture.run(&["migrate"]).success().contains("up to date"));
+    let daemon = fixture.daemon(&[]);
     daemon.wait_until_ready();
-    place.sql("insert into SCHEMA.outbox_events (namespace, topic, payload) values ('shop', 'orders', '{\"n\": 1}')");
-    place.run(&["enqueue", "shop", "orders", "{\"n\": 2}"]).good();
+    fixture.sql("insert into SCHEMA.outbox_events (namespace, topic, payload) values ('shop', 'orders', '{\"n\": 1}')");
+    fixture
+        .run(&["enqueue", "shop", "orders", "{\"n\": 2}"])
+        .success();
     daemon.wait_for_stats("two delivered", |stats| stats["delivered"] == 2);
     let mut bodies = receiver.bodies();
     bodies.sort();
     assert_eq!(bodies, ["{\"n\": 1}", "{\"n\": 2}"]);
-    daemon.stop();
-    let listed = place
+    daemon.stop_blocking();
+    let listed = fixture
         .run(&["events", "ls", "--status", "delivered", "--json"])
-        .good();
+        .success();
     assert_eq!(listed.lines().count(), 2, "{listed}");
 }
 
 #[test]
 fn routes_choose_the_destination_and_what_matches_none_is_held() {
-    let receiver = Receiver::start(Mood::Answers);
+    let receiver = Receiver::start(Behaviour::Accepts);
     let config = format!(
         "{LOG}[[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"{}\"\n\
          [[route]]\ntopic = \"orders.*\"\nto = \"hook\"\n[[route]]\nnamespace = \"audit\"\nto = \"log\"\n",
         receiver.url()
     );
-    let place = Place::postgres(&config);
-    let daemon = place.daemon(&["--migrate"]);
+    let fixture = Fixture::postgres(&config);
+    let daemon = fixture.daemon(&["--migrate"]);
     daemon.wait_until_ready();
     for (namespace, topic, payload) in [
         ("shop", "orders.new", "1"),
         ("audit", "x", "2"),
         ("shop", "other", "3"),
     ] {
-        place.run(&["enqueue", namespace, topic, payload]).good();
+        fixture.run(&["enqueue", namespace, topic, payload]).success();
     }
     daemon.wait_for_stats("two delivered, one held", |stats| {
         stats["delivered"] == 2 && stats["pending"] == 1 && stats["unrouted"] == 1
     });
     assert_eq!(receiver.bodies(), ["1"]);
-    assert_eq!(daemon.wait_for_printed()["payload"], 2);
-    assert_eq!(daemon.printed().lines().count(), 1);
-    daemon.stop();
-    let held = place.run(&["events", "ls", "--status", "pending"]).good();
+    assert_eq!(daemon.wait_for_event()["payload"], 2);
+    assert_eq!(daemon.stdout().lines().count(), 1);
+    daemon.stop_blocking();
+    let held = fixture.run(&["events", "ls", "--status", "pending"]).success();
     assert!(held.contains("no route matches"), "{held}");
 }
 
 #[test]
 fn two_daemons_that_migrate_at_once_both_serve() {
-    let place = Place::postgres(LOG);
-    let one = place.daemon(&["--migrate"]);
-    let other = place.daemon(&["--migrate"]);
+    let fixture = Fixture::postgres(LOG);
+    let one = fixture.daemon(&["--migrate"]);
+    let other = fixture.daemon(&["--migrate"]);
     one.wait_until_ready();
     other.wait_until_ready();
-    place.run(&["enqueue", "shop", "orders", "{}"]).good();
+    fixture.run(&["enqueue", "shop", "orders", "{}"]).success();
     one.wait_for_stats("one delivered", |stats| stats["delivered"] == 1);
-    one.stop();
-    other.stop();
+    one.stop_blocking();
+    other.stop_blocking();
 }
 
 #[test]
 fn a_database_without_an_outbox_says_run_migrate() {
-    let place = Place::postgres(LOG);
+    let fixture = Fixture::postgres(LOG);
     for arguments in [
         &["run", "--listen", "127.0.0.1:0", "--log", "error"][..],
         &["stats"],
         &["enqueue", "a", "b", "1"],
     ] {
-        let error = place.run(arguments).failed(1);
+        let error = fixture.run(arguments).failure(1);
         assert!(
-            error.contains(place.schema()) && error.contains("run `pillarbox migrate`"),
+            error.contains(fixture.schema()) && error.contains("run `pillarbox migrate`"),
             "{arguments:?}: {error}"
         );
     }
@@ -89,15 +92,15 @@ fn a_database_without_an_outbox_says_run_migrate() {
 
 #[test]
 fn a_newer_schema_is_refused() {
-    let place = Place::postgres(LOG);
-    place.run(&["migrate"]).good();
-    place.sql("insert into SCHEMA.migrations (version, name) values (999, 'from the future')");
+    let fixture = Fixture::postgres(LOG);
+    fixture.run(&["migrate"]).success();
+    fixture.sql("insert into SCHEMA.migrations (version, name) values (999, 'from the future')");
     for arguments in [
         &["run", "--listen", "127.0.0.1:0", "--log", "error"][..],
         &["run", "--migrate", "--listen", "127.0.0.1:0", "--log", "error"],
         &["migrate"],
     ] {
-        let error = place.run(arguments).failed(1);
+        let error = fixture.run(arguments).failure(1);
         assert!(
             error.contains("version 999") && error.contains("newer pillarbox"),
             "{arguments:?}: {error}"
@@ -107,29 +110,34 @@ fn a_newer_schema_is_refused() {
 
 #[test]
 fn the_printed_sql_makes_an_outbox_that_the_binary_knows() {
-    let place = Place::postgres(LOG);
-    let sql = place
+    let fixture = Fixture::postgres(LOG);
+    let sql = fixture
         .run(&[
             "migrate",
             "--print",
             "--dialect",
             "postgres",
             "--schema",
-            place.schema(),
+            fixture.schema(),
         ])
-        .good();
-    place.sql(&sql);
-    assert!(place.run(&["migrate"]).good().contains("up to date, at version "));
-    place.run(&["stats"]).good();
+        .success();
+    fixture.sql(&sql);
+    assert!(
+        fixture
+            .run(&["migrate"])
+            .success()
+            .contains("up to date, at version ")
+    );
+    fixture.run(&["stats"]).success();
 }
 
 #[test]
 fn a_destination_that_is_fair_gets_its_index_when_the_daemon_starts() {
-    let receiver = Receiver::start(Mood::Answers);
-    let place = Place::postgres(&format!("{}fair_by = \"tenant\"\n", receiver.destination("hook")));
-    let daemon = place.ready();
+    let receiver = Receiver::start(Behaviour::Accepts);
+    let fixture = Fixture::postgres(&format!("{}fair_by = \"tenant\"\n", receiver.destination("hook")));
+    let daemon = fixture.ready();
     // Dividing by nothing is an error: the statement runs only if the index is there.
-    place.sql("select 1 / (to_regclass('SCHEMA.outbox_events_fair') is not null)::int");
+    fixture.sql("select 1 / (to_regclass('SCHEMA.outbox_events_fair') is not null)::int");
     for (n, tenant) in [
         "0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55",
         "0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e56",
@@ -137,39 +145,41 @@ fn a_destination_that_is_fair_gets_its_index_when_the_daemon_starts() {
     .iter()
     .enumerate()
     {
-        place.enqueue(&["shop", "orders", &n.to_string(), "--tenant", tenant]);
+        fixture.enqueue(&["shop", "orders", &n.to_string(), "--tenant", tenant]);
     }
     daemon.wait_for_stats("both tenants are served", |stats| stats["delivered"] == 2);
-    daemon.stop();
+    daemon.stop_blocking();
 
-    let plain = Place::postgres(LOG);
-    plain.ready().stop();
+    let plain = Fixture::postgres(LOG);
+    plain.ready().stop_blocking();
     plain.sql("select 1 / (to_regclass('SCHEMA.outbox_events_fair') is null)::int");
 }
 
 #[test]
 fn a_migration_that_has_to_wait_says_so_and_goes_on() {
-    let place = Place::postgres(LOG);
-    place.run(&["migrate"]).good();
+    let fixture = Fixture::postgres(LOG);
+    fixture.run(&["migrate"]).success();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let lock = format!(
         "begin; lock table {}.migrations in access exclusive mode",
-        place.schema()
+        fixture.schema()
     );
-    let somebody = runtime.block_on(async {
-        let mut connection = PgConnection::connect(&url()).await.expect("PostgreSQL is there");
+    let other = runtime.block_on(async {
+        let mut connection = PgConnection::connect(&postgres_url())
+            .await
+            .expect("PostgreSQL is there");
         let locked = sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut connection);
         locked.await.expect("locks");
         connection
     });
-    let mut migration = Daemon::start(pillarbox(place.path(), &["migrate"]));
-    migration.wait_for("still migrating");
-    runtime.block_on(somebody.close()).expect("lets go");
-    assert!(migration.end().success(), "{}", migration.said());
+    let mut migration = Daemon::start(pillarbox(fixture.path(), &["migrate"]));
+    migration.wait_for_log("still migrating");
+    runtime.block_on(other.close()).expect("closes");
+    assert!(migration.exit_blocking().success(), "{}", migration.log());
     assert!(
-        migration.printed().contains("up to date"),
+        migration.stdout().contains("up to date"),
         "{}",
-        migration.printed()
+        migration.stdout()
     );
 }
 

@@ -1,4 +1,4 @@
-//! A webhook's other end, with its moods.
+//! A webhook receiver whose behaviour a test sets.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-/// What to do with a request.
+/// What it does with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mood {
+pub(crate) enum Behaviour {
     /// 200.
-    Answers,
-    /// Takes the request and never answers.
+    Accepts,
+    /// Reads the request and never answers.
     Hangs,
-    /// 503: not now.
-    Refuses,
-    /// 503 for one in twenty, 200 for all others, and takes its time to say so.
-    Stumbles,
-    /// 422 for a body with the word "poison" in it, which ends that event; 200 for all others.
+    /// 503.
+    IsUnavailable,
+    /// 503 for one request in twenty, 200 for all others, after a short pause.
+    RejectsSome,
+    /// 422 for a body with the word "poison", 200 for all others.
     RejectsPoison,
 }
 
-/// A POST that came in.
+/// A POST request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) at: Instant,
@@ -34,7 +34,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// The event's id, as the message says.
+    /// The event's id, from its header.
     pub(crate) fn id(&self) -> &str {
         let rest = self
             .head
@@ -45,29 +45,29 @@ impl Request {
     }
 }
 
-/// A receiver on a port of its own, for as long as the test runs.
+/// A receiver on its own port. It runs until the test ends.
 pub(crate) struct Receiver {
     address: SocketAddr,
-    mood: Arc<Mutex<Mood>>,
+    behaviour: Arc<Mutex<Behaviour>>,
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Receiver {
-    pub(crate) fn start(mood: Mood) -> Self {
+    pub(crate) fn start(behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let mood = Arc::new(Mutex::new(mood));
+        let behaviour = Arc::new(Mutex::new(behaviour));
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let shared = (Arc::clone(&mood), Arc::clone(&requests));
+        let shared = (Arc::clone(&behaviour), Arc::clone(&requests));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (mood, requests) = shared.clone();
-                std::thread::spawn(move || serve(stream, &mood, &requests));
+                let (behaviour, requests) = shared.clone();
+                std::thread::spawn(move || serve(stream, &behaviour, &requests));
             }
         });
         Self {
             address,
-            mood,
+            behaviour,
             requests,
         }
     }
@@ -76,7 +76,7 @@ impl Receiver {
         format!("http://{}/events", self.address)
     }
 
-    /// A destination of this name that leads here.
+    /// The configuration of a destination with this name and this receiver.
     pub(crate) fn destination(&self, name: &str) -> String {
         format!(
             "[[destination]]\nname = \"{name}\"\ntype = \"webhook\"\nurl = \"{}\"\n",
@@ -84,9 +84,9 @@ impl Receiver {
         )
     }
 
-    /// From now on so.
-    pub(crate) fn becomes(&self, mood: Mood) {
-        *self.mood.lock().unwrap() = mood;
+    /// Changes its behaviour.
+    pub(crate) fn set_behaviour(&self, behaviour: Behaviour) {
+        *self.behaviour.lock().unwrap() = behaviour;
     }
 
     /// All POST requests so far.
@@ -115,36 +115,38 @@ impl Receiver {
     }
 }
 
-/// One in so many is refused by a receiver that stumbles.
-const STUMBLES: usize = 20;
-/// How long such a receiver takes for an answer.
-const SLOWNESS: Duration = Duration::from_millis(10);
+/// One in this many is rejected by [`Behaviour::RejectsSome`].
+const ONE_IN: usize = 20;
+/// How long it then takes to answer.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Serves one connection until the other side closes it.
-fn serve(stream: TcpStream, mood: &Mutex<Mood>, requests: &Mutex<Vec<Request>>) {
+fn serve(stream: TcpStream, behaviour: &Mutex<Behaviour>, requests: &Mutex<Vec<Request>>) {
     let mut reader = BufReader::new(stream);
     while let Some((head, body)) = read(&mut reader) {
         let mut status = "200 OK";
         if head.starts_with("post") {
-            let mood = *mood.lock().unwrap();
+            let behaviour = *behaviour.lock().unwrap();
             let mut requests = requests.lock().unwrap();
-            status = match mood {
-                Mood::Refuses => "503 Service Unavailable",
-                Mood::Stumbles if requests.len() % STUMBLES == STUMBLES - 1 => "503 Service Unavailable",
-                Mood::RejectsPoison if body.contains("poison") => "422 Unprocessable Entity",
-                Mood::Answers | Mood::Stumbles | Mood::RejectsPoison | Mood::Hangs => "200 OK",
+            status = match behaviour {
+                Behaviour::IsUnavailable => "503 Service Unavailable",
+                Behaviour::RejectsSome if requests.len() % ONE_IN == ONE_IN - 1 => "503 Service Unavailable",
+                Behaviour::RejectsPoison if body.contains("poison") => "422 Unprocessable Entity",
+                Behaviour::Accepts | Behaviour::RejectsSome | Behaviour::RejectsPoison | Behaviour::Hangs => {
+                    "200 OK"
+                }
             };
             requests.push(Request {
                 at: Instant::now(),
                 head,
                 body,
-                accepted: mood != Mood::Hangs && status == "200 OK",
+                accepted: behaviour != Behaviour::Hangs && status == "200 OK",
             });
             drop(requests);
-            match mood {
-                Mood::Hangs => continue,
-                Mood::Stumbles => std::thread::sleep(SLOWNESS),
-                Mood::Answers | Mood::Refuses | Mood::RejectsPoison => {}
+            match behaviour {
+                Behaviour::Hangs => continue,
+                Behaviour::RejectsSome => std::thread::sleep(PAUSE),
+                Behaviour::Accepts | Behaviour::IsUnavailable | Behaviour::RejectsPoison => {}
             }
         }
         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");

@@ -1,21 +1,21 @@
 //! Routes, families and what leads nowhere, with real webhooks.
 
-use crate::binary::eventually;
-use crate::place::{Place, on_both_stores};
-use crate::receiver::{Mood, Receiver};
+use crate::fixture::{Fixture, on_both_stores};
+use crate::receiver::{Behaviour, Receiver};
+use pillarbox_testkit::wait::until_ok_blocking;
 
 on_both_stores!(
     an_event_goes_to_every_place_that_a_route_leads_to,
     a_place_that_refuses_keeps_nothing_from_the_others,
-    what_leads_nowhere_is_held_until_there_is_a_route,
-    what_leads_nowhere_may_be_dead_or_deleted,
+    unrouted_events_are_held_until_a_route_matches,
+    unrouted_events_may_be_dead_or_deleted,
     a_row_for_a_destination_that_is_no_longer_there_waits_for_it,
     a_scheduled_event_is_not_sent_before_its_time,
 );
 
 /// Waits until a receiver has accepted so many.
 fn accepted(receiver: &Receiver, count: usize) -> Vec<String> {
-    eventually(&format!("{count} arrive"), || {
+    until_ok_blocking(&format!("{count} arrive"), || {
         let bodies = receiver.accepted();
         if bodies.len() >= count {
             Ok(bodies)
@@ -25,17 +25,20 @@ fn accepted(receiver: &Receiver, count: usize) -> Vec<String> {
     })
 }
 
-fn an_event_goes_to_every_place_that_a_route_leads_to(new: fn(&str) -> Place) {
-    let (mail, chat) = (Receiver::start(Mood::Answers), Receiver::start(Mood::Answers));
-    let place = new(&format!(
+fn an_event_goes_to_every_place_that_a_route_leads_to(new: fn(&str) -> Fixture) {
+    let (mail, chat) = (
+        Receiver::start(Behaviour::Accepts),
+        Receiver::start(Behaviour::Accepts),
+    );
+    let fixture = new(&format!(
         "{}{}[[route]]\ntopic = [\"orders.*\", \"carts\"]\nto = [\"mail\", \"chat\"]\n\
          [[route]]\nseverity = \"high\"\nto = \"chat\"\n",
         mail.destination("mail"),
         chat.destination("chat")
     ));
-    let daemon = place.ready();
-    let both = place.enqueue(&["shop", "orders.new", "1", "--severity", "high"]);
-    let one = place.enqueue(&["shop", "parcels", "2", "--severity", "high"]);
+    let daemon = fixture.ready();
+    let both = fixture.enqueue(&["shop", "orders.new", "1", "--severity", "high"]);
+    let one = fixture.enqueue(&["shop", "parcels", "2", "--severity", "high"]);
     daemon.wait_for_stats("three rows delivered", |stats| stats["delivered"] == 3);
     let ids = |receiver: &Receiver| -> Vec<String> {
         let mut ids: Vec<String> = receiver.requests().iter().map(|it| it.id().to_owned()).collect();
@@ -48,14 +51,14 @@ fn an_event_goes_to_every_place_that_a_route_leads_to(new: fn(&str) -> Place) {
     assert_eq!(
         ids(&chat),
         expected,
-        "each place once, and the same id everywhere"
+        "each fixture once, and the same id everywhere"
     );
-    daemon.stop();
+    daemon.stop_blocking();
 
-    let rows = place.json(&["events", "ls", "--event", &both]);
+    let rows = fixture.json(&["events", "ls", "--event", &both]);
     assert_eq!(rows.len(), 2, "{rows:?}");
-    assert_eq!(place.json(&["events", "ls", "--destination", "mail"]).len(), 1);
-    let shown = place.run(&["events", "show", &both]).good();
+    assert_eq!(fixture.json(&["events", "ls", "--destination", "mail"]).len(), 1);
+    let shown = fixture.run(&["events", "show", &both]).success();
     assert!(
         shown.contains("the event goes to 2 destinations and is completed:"),
         "{shown}"
@@ -64,30 +67,33 @@ fn an_event_goes_to_every_place_that_a_route_leads_to(new: fn(&str) -> Place) {
         .iter()
         .find(|row| row["id"] != both.as_str())
         .expect("a sibling");
-    let shown = &place.json(&["events", "show", sibling["id"].as_str().unwrap()])[0];
+    let shown = &fixture.json(&["events", "show", sibling["id"].as_str().unwrap()])[0];
     assert_eq!(shown["event_id"], both.as_str());
     assert_eq!(shown["family_status"], "completed");
     assert_eq!(shown["family"].as_array().map(Vec::len), Some(2));
 }
 
-fn a_place_that_refuses_keeps_nothing_from_the_others(new: fn(&str) -> Place) {
-    let (good, bad) = (Receiver::start(Mood::Answers), Receiver::start(Mood::Refuses));
+fn a_place_that_refuses_keeps_nothing_from_the_others(new: fn(&str) -> Fixture) {
+    let (good, bad) = (
+        Receiver::start(Behaviour::Accepts),
+        Receiver::start(Behaviour::IsUnavailable),
+    );
     // However long the others take, the one that is refused is not given up on.
-    let place = new(&format!(
+    let fixture = new(&format!(
         "[retry]\nbase = \"50ms\"\nmax = \"100ms\"\nmax_attempts = \"unlimited\"\n\
          {}{}[[route]]\nto = [\"bad\", \"good\"]\n",
         good.destination("good"),
         bad.destination("bad")
     ));
-    let daemon = place.ready();
+    let daemon = fixture.ready();
     let ids: Vec<String> = (0..10)
-        .map(|n| place.enqueue(&["shop", "orders", &n.to_string(), "--key", &format!("k{}", n % 3)]))
+        .map(|n| fixture.enqueue(&["shop", "orders", &n.to_string(), "--key", &format!("k{}", n % 3)]))
         .collect();
     let mut bodies = accepted(&good, 10);
     bodies.sort();
     assert_eq!(bodies, (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
-    let shown = eventually("the first has failed at one place", || {
-        let shown = place.json(&["events", "show", &ids[0]]).remove(0);
+    let shown = until_ok_blocking("the first has failed at one fixture", || {
+        let shown = fixture.json(&["events", "show", &ids[0]]).remove(0);
         match shown["family_status"].as_str() {
             Some("failed" | "processing") if bad.bodies().len() > 1 => Ok(shown),
             _ => Err(shown.to_string()),
@@ -96,7 +102,7 @@ fn a_place_that_refuses_keeps_nothing_from_the_others(new: fn(&str) -> Place) {
     assert_eq!(shown["family"].as_array().map(Vec::len), Some(2), "{shown}");
     assert!(bad.accepted().is_empty());
 
-    bad.becomes(Mood::Answers);
+    bad.set_behaviour(Behaviour::Accepts);
     daemon.wait_for_stats("all delivered", |stats| stats["delivered"] == 20);
     let of_key = |bodies: Vec<String>, key: u32| -> Vec<u32> {
         let numbers = bodies.iter().map(|body| body.parse().expect("a number"));
@@ -111,18 +117,18 @@ fn a_place_that_refuses_keeps_nothing_from_the_others(new: fn(&str) -> Place) {
             "in order, after all failures"
         );
     }
-    daemon.stop();
+    daemon.stop_blocking();
 }
 
-fn what_leads_nowhere_is_held_until_there_is_a_route(new: fn(&str) -> Place) {
-    let receiver = Receiver::start(Mood::Answers);
+fn unrouted_events_are_held_until_a_route_matches(new: fn(&str) -> Fixture) {
+    let receiver = Receiver::start(Behaviour::Accepts);
     let base = format!(
         "{}[[destination]]\nname = \"log\"\ntype = \"log\"\n[[route]]\ntopic = \"carts\"\nto = \"log\"\n",
         receiver.destination("hook")
     );
-    let place = new(&base);
-    let daemon = place.ready();
-    let id = place.enqueue(&["shop", "orders", "1"]);
+    let fixture = new(&base);
+    let daemon = fixture.ready();
+    let id = fixture.enqueue(&["shop", "orders", "1"]);
     let stats = daemon.wait_for_stats("one held", |stats| stats["unrouted"] == 1);
     let unrouted = stats["destinations"]
         .as_array()
@@ -130,51 +136,53 @@ fn what_leads_nowhere_is_held_until_there_is_a_route(new: fn(&str) -> Place) {
         .iter()
         .find(|to| to["name"] == "unrouted");
     assert_eq!(unrouted.expect("it is listed")["pending"], 1, "{stats}");
-    daemon.stop();
-    let counted = place.run(&["stats"]).good();
+    daemon.stop_blocking();
+    let counted = fixture.run(&["stats"]).success();
     assert!(counted.contains("of the pending, 1 are unrouted"), "{counted}");
-    let held = place.run(&["events", "ls", "--destination", "unrouted"]).good();
+    let held = fixture
+        .run(&["events", "ls", "--destination", "unrouted"])
+        .success();
     assert!(held.contains(&id) && held.contains("no route matches"), "{held}");
 
-    place.configure(&format!("{base}[[route]]\ntopic = \"orders\"\nto = \"hook\"\n"));
-    let daemon = place.ready();
+    fixture.configure(&format!("{base}[[route]]\ntopic = \"orders\"\nto = \"hook\"\n"));
+    let daemon = fixture.ready();
     daemon.wait_for_stats("delivered", |stats| {
         stats["delivered"] == 1 && stats["unrouted"] == 0
     });
     assert_eq!(receiver.accepted(), ["1"]);
-    daemon.stop();
+    daemon.stop_blocking();
 }
 
-fn what_leads_nowhere_may_be_dead_or_deleted(new: fn(&str) -> Place) {
+fn unrouted_events_may_be_dead_or_deleted(new: fn(&str) -> Fixture) {
     let config = |unrouted: &str| {
         format!(
             "[dispatch]\nunrouted = \"{unrouted}\"\n[[destination]]\nname = \"log\"\ntype = \"log\"\n\
              [[route]]\ntopic = \"carts\"\nto = \"log\"\n"
         )
     };
-    let place = new(&config("dead"));
-    let daemon = place.ready();
-    let id = place.enqueue(&["shop", "orders", "1"]);
+    let fixture = new(&config("dead"));
+    let daemon = fixture.ready();
+    let id = fixture.enqueue(&["shop", "orders", "1"]);
     daemon.wait_for_stats("one dead", |stats| stats["dead"] == 1);
-    daemon.stop();
-    let shown = place.run(&["events", "show", &id]).good();
+    daemon.stop_blocking();
+    let shown = fixture.run(&["events", "show", &id]).success();
     assert!(shown.contains("no route matches"), "{shown}");
 
-    place.configure(&config("delete"));
-    let daemon = place.ready();
-    let id = place.enqueue(&["shop", "orders", "2"]);
+    fixture.configure(&config("delete"));
+    let daemon = fixture.ready();
+    let id = fixture.enqueue(&["shop", "orders", "2"]);
     daemon.wait_for_stats("one deleted", |stats| stats["worker"]["deleted"] == 1);
-    daemon.stop();
-    place.run(&["events", "show", &id]).failed(1);
+    daemon.stop_blocking();
+    fixture.run(&["events", "show", &id]).failure(1);
 }
 
-fn a_row_for_a_destination_that_is_no_longer_there_waits_for_it(new: fn(&str) -> Place) {
-    let receiver = Receiver::start(Mood::Answers);
+fn a_row_for_a_destination_that_is_no_longer_there_waits_for_it(new: fn(&str) -> Fixture) {
+    let receiver = Receiver::start(Behaviour::Accepts);
     let log = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
-    let place = new(log);
-    let daemon = place.ready();
-    place.enqueue(&["shop", "orders", "1", "--destination", "old"]);
-    place.enqueue(&["shop", "orders", "2"]);
+    let fixture = new(log);
+    let daemon = fixture.ready();
+    fixture.enqueue(&["shop", "orders", "1", "--destination", "old"]);
+    fixture.enqueue(&["shop", "orders", "2"]);
     let stats = daemon.wait_for_stats("the other is delivered", |stats| stats["delivered"] == 1);
     let old = stats["destinations"]
         .as_array()
@@ -183,30 +191,30 @@ fn a_row_for_a_destination_that_is_no_longer_there_waits_for_it(new: fn(&str) ->
         .find(|to| to["name"] == "old");
     let old = old.expect("it is listed");
     assert_eq!((&old["pending"], &old["configured"]), (&1.into(), &false.into()));
-    let listed = place.run(&["destinations", "ls"]).good();
+    let listed = fixture.run(&["destinations", "ls"]).success();
     assert!(listed.contains("no longer configured; its rows wait"), "{listed}");
-    daemon.stop();
+    daemon.stop_blocking();
 
-    place.configure(&format!(
+    fixture.configure(&format!(
         "{log}{}[[route]]\nto = \"log\"\n",
         receiver.destination("old")
     ));
-    let daemon = place.ready();
+    let daemon = fixture.ready();
     daemon.wait_for_stats("both are delivered", |stats| stats["delivered"] == 2);
     assert_eq!(receiver.accepted(), ["1"]);
-    daemon.stop();
+    daemon.stop_blocking();
 }
 
-fn a_scheduled_event_is_not_sent_before_its_time(new: fn(&str) -> Place) {
-    let receiver = Receiver::start(Mood::Answers);
-    let place = new(&receiver.destination("hook"));
-    let daemon = place.ready();
+fn a_scheduled_event_is_not_sent_before_its_time(new: fn(&str) -> Fixture) {
+    let receiver = Receiver::start(Behaviour::Accepts);
+    let fixture = new(&receiver.destination("hook"));
+    let daemon = fixture.ready();
     let wait = std::time::Duration::from_secs(3);
     // First, or on a busy machine it may take until the other one's time has come.
-    place.enqueue(&["shop", "orders", "\"now\"", "--at", "2020-01-31T12:00:00Z"]);
+    fixture.enqueue(&["shop", "orders", "\"now\"", "--at", "2020-01-31T12:00:00Z"]);
     accepted(&receiver, 1);
     let before = std::time::Instant::now();
-    place.enqueue(&["shop", "orders", "\"later\"", "--at", "+3s"]);
+    fixture.enqueue(&["shop", "orders", "\"later\"", "--at", "+3s"]);
     accepted(&receiver, 2);
     let requests = receiver.requests();
     assert_eq!(
@@ -214,17 +222,17 @@ fn a_scheduled_event_is_not_sent_before_its_time(new: fn(&str) -> Place) {
         ("\"now\"", "\"later\"")
     );
     assert!(requests[1].at >= before + wait, "{:?}", requests[1].at - before);
-    daemon.stop();
+    daemon.stop_blocking();
 
-    let error = place
+    let error = fixture
         .run(&["enqueue", "shop", "orders", "1", "--at", "+1m", "--key", "k"])
-        .failed(1);
+        .failure(1);
     assert!(
         error.contains("`deliver_at` and `ordering_key` exclude each other"),
         "{error}"
     );
     assert_eq!(
-        place
+        fixture
             .run(&["enqueue", "shop", "orders", "1", "--at", "soon"])
             .code,
         2

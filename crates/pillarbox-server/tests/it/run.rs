@@ -2,8 +2,13 @@
 
 use std::path::Path;
 
-use crate::binary::{Daemon, eventually, pillarbox, request, run};
-use crate::receiver::{Mood, Receiver};
+use pillarbox_testkit::process::Signal;
+use pillarbox_testkit::wait::until_ok_blocking;
+
+use crate::command::{pillarbox, run};
+use crate::daemon::Daemon;
+use crate::http::request;
+use crate::receiver::{Behaviour, Receiver};
 
 fn daemon(folder: &Path, config: &str, arguments: &[&str]) -> Daemon {
     std::fs::write(folder.join("pillarbox.toml"), config).unwrap();
@@ -22,9 +27,9 @@ fn webhook(database: &str, receiver: &Receiver) -> String {
 const LOG: &str = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
 
 #[test]
-fn what_is_enqueued_is_delivered_and_counted() {
+fn an_enqueued_event_is_delivered_and_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let receiver = Receiver::start(Mood::Answers);
+    let receiver = Receiver::start(Behaviour::Accepts);
     let daemon = daemon(folder.path(), &webhook("outbox.db", &receiver), &["--migrate"]);
     daemon.wait_until_ready();
     run(
@@ -38,14 +43,14 @@ fn what_is_enqueued_is_delivered_and_counted() {
             "OrderCreated",
         ],
     )
-    .good();
+    .success();
     // The row says so first; the worker counts it when it hears that the row does.
     let stats = daemon.wait_for_stats("one delivered", |stats| {
         stats["delivered"] == 1 && stats["worker"]["delivered"] == 1
     });
     assert_eq!(receiver.bodies(), ["{\"order\": 42}"]);
     assert!(stats["worker"]["id"].is_string());
-    let said = daemon.stop();
+    let said = daemon.stop_blocking();
     assert!(said.contains("stopped"), "{said}");
 }
 
@@ -55,7 +60,7 @@ fn logs_are_json_where_machines_read_them() {
     let config = format!("database.url = \"outbox.db\"\n{LOG}");
     let daemon = daemon(folder.path(), &config, &["--migrate", "--log-format", "json"]);
     daemon.wait_until_ready();
-    let said = daemon.stop();
+    let said = daemon.stop_blocking();
     for line in said.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
         assert!(line["message"].is_string(), "{line}");
@@ -70,8 +75,8 @@ fn a_daemon_without_its_database_is_alive_and_not_ready() {
     let config = format!("database.url = \"postgres://u:hunter2@127.0.0.1:1/d\"\n{LOG}");
     let daemon = daemon(folder.path(), &config, &[]);
     assert_eq!(daemon.get("/healthz").status, 200);
-    daemon.wait_for("database unavailable; retrying");
-    eventually("it says why", || {
+    daemon.wait_for_log("database unavailable; retrying");
+    until_ok_blocking("it says why", || {
         let answer = daemon.get("/readyz");
         let problem: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
         assert_eq!(
@@ -90,7 +95,7 @@ fn a_daemon_without_its_database_is_alive_and_not_ready() {
         }
     });
     assert_eq!(daemon.get("/api/v1/stats").status, 503);
-    let said = daemon.stop();
+    let said = daemon.stop_blocking();
     assert_eq!(
         said.matches("database unavailable; retrying").count(),
         1,
@@ -128,49 +133,49 @@ fn errors_are_problem_json() {
         let problem: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
         assert_eq!(problem["status"], status);
     }
-    daemon.stop();
+    daemon.stop_blocking();
 }
 
 #[test]
 fn a_second_signal_exits_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let receiver = Receiver::start(Mood::Hangs);
+    let receiver = Receiver::start(Behaviour::Hangs);
     let mut daemon = daemon(folder.path(), &webhook("outbox.db", &receiver), &["--migrate"]);
     daemon.wait_until_ready();
-    run(folder.path(), &["enqueue", "shop", "orders", "{}"]).good();
-    eventually("an attempt is under way", || match receiver.bodies().len() {
+    run(folder.path(), &["enqueue", "shop", "orders", "{}"]).success();
+    until_ok_blocking("an attempt is in flight", || match receiver.bodies().len() {
         0 => Err("no request".to_owned()),
         _ => Ok(()),
     });
-    daemon.signal("INT");
-    daemon.wait_for("shutting down, finishing events in flight");
+    daemon.signal(Signal::INT);
+    daemon.wait_for_log("shutting down, finishing events in flight");
     assert_eq!(
         daemon.get("/readyz").status,
         503,
         "it is not ready while it drains"
     );
-    daemon.signal("TERM");
-    assert_eq!(daemon.end().code(), Some(130), "{}", daemon.said());
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.exit_blocking().code(), Some(130), "{}", daemon.log());
 }
 
 #[test]
-fn what_cannot_be_finished_within_the_grace_is_left_to_its_lease_and_the_exit_is_good() {
+fn a_row_not_finished_within_the_grace_is_left_to_its_lease_and_the_exit_code_is_zero() {
     let folder = tempfile::tempdir().unwrap();
-    let receiver = Receiver::start(Mood::Hangs);
+    let receiver = Receiver::start(Behaviour::Hangs);
     let config = format!("dispatch.grace = \"200ms\"\n{}", webhook("outbox.db", &receiver));
     let daemon = daemon(folder.path(), &config, &["--migrate"]);
     daemon.wait_until_ready();
-    run(folder.path(), &["enqueue", "shop", "orders", "{}"]).good();
-    eventually("an attempt is under way", || match receiver.bodies().len() {
+    run(folder.path(), &["enqueue", "shop", "orders", "{}"]).success();
+    until_ok_blocking("an attempt is in flight", || match receiver.bodies().len() {
         0 => Err("no request".to_owned()),
         _ => Ok(()),
     });
-    daemon.stop();
-    let stats = run(folder.path(), &["stats", "--json"]).good();
+    daemon.stop_blocking();
+    let stats = run(folder.path(), &["stats", "--json"]).success();
     let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
     assert_eq!(
         stats["delivered"], 0,
-        "nothing is called delivered that nobody confirmed"
+        "an event without a confirmation is not delivered"
     );
     assert_eq!(
         stats["pending"].as_u64().unwrap() + stats["processing"].as_u64().unwrap(),
@@ -191,7 +196,7 @@ fn a_database_without_an_outbox_ends_the_daemon_with_what_to_do() {
         folder.path(),
         &["run", "--listen", "127.0.0.1:0", "--log", "error"],
     )
-    .failed(1);
+    .failure(1);
     assert!(error.contains("run `pillarbox migrate`"), "{error}");
 }
 
@@ -219,6 +224,6 @@ fn the_command_line_wins_over_the_environment_and_the_file() {
         .env("PILLARBOX_HTTP_LISTEN", "y");
     let daemon = Daemon::start(command);
     daemon.wait_until_ready();
-    daemon.stop();
+    daemon.stop_blocking();
     assert!(folder.path().join("a.db").exists() && !folder.path().join("b.db").exists());
 }

@@ -8,9 +8,9 @@ use uuid::Uuid;
 
 use super::seeds::ARAP;
 use super::system::System;
-use crate::crash::broker::Queue;
-use crate::crash::patience::Weight;
-use crate::crash::services::variable;
+use crate::crash::queue::Queue;
+use pillarbox_testkit::environment::variable;
+use pillarbox_testkit::wait::Load;
 
 /// The exchange has the test's own name; everything else is as ARAP has it, only faster.
 pub(super) fn config(system: &System, amqp: &str, wait: &str) -> String {
@@ -27,9 +27,9 @@ fn is_processed(row: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_arap_commits_reaches_its_exchange_and_what_it_rolls_back_never_does() {
+async fn committed_arap_events_reach_the_exchange_and_rolled_back_ones_do_not() {
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
-    let system = System::new(Weight::Light, &[ARAP]).await;
+    let system = System::new(Load::Light, &[ARAP]).await;
     let queue = Queue::bound(&amqp, &system.name, "arap.#").await;
     system.produce(ARAP, 60).await;
     let daemon = system.start(&config(&system, &amqp, "30s"));
@@ -67,7 +67,7 @@ async fn what_arap_commits_reaches_its_exchange_and_what_it_rolls_back_never_doe
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn arap_counts_a_failure_keeps_its_error_and_delivers_later() {
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
-    let system = System::new(Weight::Light, &[ARAP]).await;
+    let system = System::new(Load::Light, &[ARAP]).await;
     let queue = Queue::bound(&amqp, &system.name, "arap.ProposalCreated").await;
     let id = system
         .produce_like(ARAP, 1, &[("ProposalCreated", "ProposalApproved")])
@@ -98,9 +98,9 @@ async fn arap_counts_a_failure_keeps_its_error_and_delivers_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn arap_gives_up_after_three_failures_and_its_sql_reset_begins_anew() {
+async fn arap_rows_are_dead_after_three_failures_and_a_reset_by_sql_starts_again() {
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
-    let system = System::new(Weight::Light, &[ARAP]).await;
+    let system = System::new(Load::Light, &[ARAP]).await;
     let queue = Queue::bound(&amqp, &system.name, "arap.ProposalCreated").await;
     let dead = system
         .produce_like(ARAP, 2, &[("ProposalCreated", "ProposalApproved")])
@@ -130,10 +130,12 @@ async fn arap_gives_up_after_three_failures_and_its_sql_reset_begins_anew() {
     assert_eq!(
         (&row["ProcessedOnUtc"], &row["RetryCount"]),
         (&Value::Null, &json!(3)),
-        "nobody asked"
+        "no retry was requested"
     );
-    // Or by a person here.
-    system.command(&["events", "retry", &dead[1].to_string()]).good();
+    // Or by a manual retry.
+    system
+        .command(&["events", "retry", &dead[1].to_string()])
+        .success();
     let row = system.until(ARAP, dead[1], "is processed", is_processed).await;
     assert_eq!(row["RetryCount"], 0, "{row}");
     daemon.stop().await;
@@ -143,9 +145,9 @@ async fn arap_gives_up_after_three_failures_and_its_sql_reset_begins_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_is_away_leaves_araps_counter_alone_and_everything_arrives_when_it_is_back() {
+async fn an_outage_of_the_broker_leaves_araps_counter_unchanged_and_loses_nothing() {
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
-    let system = System::new(Weight::Light, &[ARAP]).await;
+    let system = System::new(Load::Light, &[ARAP]).await;
     let queue = Queue::bound(&amqp, &system.name, "arap.#").await;
     let (user, broker) = amqp.split_once('@').expect("the URL names a user");
     let (broker, vhost) = broker.split_once('/').expect("the URL names a virtual host");
@@ -168,7 +170,7 @@ async fn a_broker_that_is_away_leaves_araps_counter_alone_and_everything_arrives
     let rows = system.until_all(ARAP, "are processed", is_processed).await;
     assert!(
         rows.values().all(|row| row["RetryCount"] == 0),
-        "an outage is nobody's failure: {rows:?}"
+        "an outage costs no attempt: {rows:?}"
     );
     daemon.stop().await;
     let arrived: BTreeSet<Uuid> = queue.read().await.iter().map(|message| message.id).collect();

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::hook::Hook;
 use super::seeds::DEBEZIUM;
 use super::system::System;
-use crate::crash::patience::{Weight, eventually};
+use pillarbox_testkit::wait::{Load, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_for_debezium_go_when_they_are_sent_and_stay_when_they_are_refused() {
@@ -16,7 +16,7 @@ async fn rows_for_debezium_go_when_they_are_sent_and_stay_when_they_are_refused(
             200
         }
     });
-    let system = System::new(Weight::Light, &[DEBEZIUM]).await;
+    let system = System::new(Load::Light, &[DEBEZIUM]).await;
     let config = format!(
         "{}[[adopt]]\nlayout = \"debezium\"\npoll = \"100ms\"\n",
         hook.destination("hook")
@@ -26,14 +26,10 @@ async fn rows_for_debezium_go_when_they_are_sent_and_stay_when_they_are_refused(
         .produce_like(DEBEZIUM, 1, &[("\"order\": 1", "\"order\": 2")])
         .await[0];
     let daemon = system.start(&config);
-    eventually(
-        "what was sent is gone",
-        std::time::Duration::from_secs(60),
-        || async {
-            let left = system.rows(DEBEZIUM).await;
-            (left.len() == 1 && hook.answers(refused) == [400]).then_some(())
-        },
-    )
+    until("the delivered rows are deleted", async || {
+        let left = system.rows(DEBEZIUM).await;
+        left.len() == 1 && hook.answers(refused) == [400]
+    })
     .await;
     daemon.stop().await;
     assert!(system.rows(DEBEZIUM).await.contains_key(&refused));
@@ -50,17 +46,15 @@ async fn rows_for_debezium_go_when_they_are_sent_and_stay_when_they_are_refused(
 
     let daemon = system.start(&config);
     let later = system.produce(DEBEZIUM, 1).await[0];
-    eventually(
-        "the next one is sent",
-        std::time::Duration::from_secs(60),
-        || async { (system.rows(DEBEZIUM).await.len() == 1 && hook.answers(later) == [200]).then_some(()) },
-    )
+    until("the next row is sent", async || {
+        system.rows(DEBEZIUM).await.len() == 1 && hook.answers(later) == [200]
+    })
     .await;
     daemon.stop().await;
     assert_eq!(
         hook.answers(refused),
         [400],
-        "what was refused is not tried again by another worker"
+        "another worker does not try a rejected row again"
     );
     system.remove().await;
 }

@@ -8,9 +8,9 @@ use uuid::Uuid;
 
 use super::seeds::FAMILY_HUB;
 use super::system::System;
-use crate::crash::broker::Queue;
-use crate::crash::patience::Weight;
-use crate::crash::services::variable;
+use crate::crash::queue::Queue;
+use pillarbox_testkit::environment::variable;
+use pillarbox_testkit::wait::Load;
 
 const INVITED: &str = "FamilyHub.FamilyMemberInvitedEvent";
 const JOINED: &str = "FamilyHub.FamilyMemberJoinedEvent";
@@ -32,7 +32,7 @@ pub(super) fn is_processed(row: &Value) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn family_hub_events_reach_its_exchange_under_their_type() {
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
-    let system = System::new(Weight::Light, &[FAMILY_HUB]).await;
+    let system = System::new(Load::Light, &[FAMILY_HUB]).await;
     let queue = Queue::bound(&amqp, &system.name, INVITED).await;
     system.produce(FAMILY_HUB, 60).await;
     let daemon = system.start(&config(&system, &amqp, "\"1s\""));
@@ -67,9 +67,9 @@ async fn family_hub_events_reach_its_exchange_under_their_type() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_family_hub_event_that_fails_stays_pending_until_it_is_sent_and_its_error_is_forgotten() {
+async fn a_family_hub_event_that_fails_stays_pending_until_it_is_sent_and_its_error_is_cleared() {
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
-    let system = System::new(Weight::Light, &[FAMILY_HUB]).await;
+    let system = System::new(Load::Light, &[FAMILY_HUB]).await;
     let queue = Queue::bound(&amqp, &system.name, INVITED).await;
     let id = system.produce_like(FAMILY_HUB, 1, &[(INVITED, JOINED)]).await[0];
     let daemon = system.start(&config(&system, &amqp, "\"100ms\""));
@@ -101,7 +101,7 @@ async fn a_family_hub_event_that_fails_stays_pending_until_it_is_sent_and_its_er
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_what_can_never_be_sent_has_failed_and_a_person_can_mend_it() {
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
-    let system = System::new(Weight::Light, &[FAMILY_HUB]).await;
+    let system = System::new(Load::Light, &[FAMILY_HUB]).await;
     let queue = Queue::bound(&amqp, &system.name, INVITED).await;
     // 255 letters fit the column; as a routing key they are too long by far.
     let long = "\u{e4}".repeat(255);
@@ -137,9 +137,9 @@ async fn only_what_can_never_be_sent_has_failed_and_a_person_can_mend_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_family_hub_tried_before_waits_as_it_would_have_there() {
+async fn a_row_that_family_hub_tried_before_keeps_its_schedule() {
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
-    let system = System::new(Weight::Light, &[FAMILY_HUB]).await;
+    let system = System::new(Load::Light, &[FAMILY_HUB]).await;
     let queue = Queue::bound(&amqp, &system.name, INVITED).await;
     let ids = system.produce(FAMILY_HUB, 2).await;
     let tried = |count: u32| format!("retry_count = {count}, updated_at = now() at time zone 'UTC'");
@@ -167,7 +167,7 @@ async fn what_family_hub_tried_before_waits_as_it_would_have_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_comes_late_finds_family_hubs_counters_untouched() {
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
-    let system = System::new(Weight::Light, &[FAMILY_HUB]).await;
+    let system = System::new(Load::Light, &[FAMILY_HUB]).await;
     let queue = Queue::bound(&amqp, &system.name, INVITED).await;
     let (user, broker) = amqp.split_once('@').expect("the URL names a user");
     let (broker, vhost) = broker.split_once('/').expect("the URL names a virtual host");

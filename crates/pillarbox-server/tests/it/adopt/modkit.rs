@@ -9,9 +9,9 @@ use uuid::Uuid;
 use super::hook::Hook;
 use super::seeds::MODKIT;
 use super::system::System;
-use crate::crash::patience::Weight;
+use pillarbox_testkit::wait::Load;
 
-/// Its specification leaves the numbers to whoever runs it.
+/// Its specification leaves the numbers to the operator.
 fn config(hook: &Hook, base: &str) -> String {
     format!(
         "{}[[adopt]]\nlayout = \"modkit\"\nto = \"hook\"\npoll = \"100ms\"\n\
@@ -28,7 +28,7 @@ async fn modkit_rows_are_delivered_retried_and_given_up_on_as_its_specification_
         Some(3) if call.turn < 3 => 503,
         _ => 200,
     });
-    let system = System::new(Weight::Light, &[MODKIT]).await;
+    let system = System::new(Load::Light, &[MODKIT]).await;
     let good = system.produce(MODKIT, 40).await;
     let of = |tokens: &'static str| [("\"tokens\": 7", tokens)];
     let retried = system.produce_like(MODKIT, 1, &of("\"tokens\": 3")).await[0];
@@ -47,7 +47,7 @@ async fn modkit_rows_are_delivered_retried_and_given_up_on_as_its_specification_
             "{row}"
         );
     }
-    let told = |id: &Uuid| {
+    let state = |id: &Uuid| {
         let row: &Value = &rows[id];
         assert!(
             row["locked_by"].is_null() && row["locked_until"].is_null(),
@@ -56,13 +56,13 @@ async fn modkit_rows_are_delivered_retried_and_given_up_on_as_its_specification_
         let error = row["last_error"].as_str().unwrap_or_default().to_owned();
         (row["status"].clone(), row["attempts"].clone(), error)
     };
-    let (status, attempts, error) = told(&retried);
+    let (status, attempts, error) = state(&retried);
     assert_eq!((status, attempts), (json!("delivered"), json!(3)));
     assert!(error.contains("503"), "the last error stays: {error}");
-    let (status, attempts, error) = told(&rejected);
+    let (status, attempts, error) = state(&rejected);
     assert_eq!((status, attempts), (json!("dead"), json!(1)));
     assert!(error.contains("400"), "{error}");
-    let (status, attempts, error) = told(&exhausted);
+    let (status, attempts, error) = state(&exhausted);
     assert_eq!((status, attempts), (json!("dead"), json!(4)));
     assert!(error.contains("500"), "{error}");
     assert_eq!(hook.answers(exhausted), [500; 4]);
@@ -80,7 +80,7 @@ async fn modkit_rows_are_delivered_retried_and_given_up_on_as_its_specification_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_modkit_row_waits_in_pending_with_its_next_attempt_written_down() {
     let hook = Hook::start(|_| 500);
-    let system = System::new(Weight::Light, &[MODKIT]).await;
+    let system = System::new(Load::Light, &[MODKIT]).await;
     let id = system.produce(MODKIT, 1).await[0];
     // Somebody else's row: its lease has not ended, and it is left alone until it has.
     let theirs = system
@@ -104,7 +104,7 @@ async fn a_modkit_row_waits_in_pending_with_its_next_attempt_written_down() {
     );
     assert!(system.is_true(&sql).await, "equal jitter over 60 seconds: {row}");
     assert_eq!(system.rows(MODKIT).await[&theirs]["attempts"], 0);
-    assert!(hook.answers(theirs).is_empty(), "it is somebody else's");
+    assert!(hook.answers(theirs).is_empty(), "it belongs to another worker");
     system
         .change(MODKIT, theirs, "locked_until = now() - interval '1 second'")
         .await;
@@ -126,7 +126,7 @@ async fn a_receiver_that_says_not_now_costs_a_modkit_row_no_attempt() {
             429
         }
     });
-    let system = System::new(Weight::Light, &[MODKIT]).await;
+    let system = System::new(Load::Light, &[MODKIT]).await;
     let id = system.produce(MODKIT, 1).await[0];
     let daemon = system.start(&config(&hook, "100ms"));
     let row = system

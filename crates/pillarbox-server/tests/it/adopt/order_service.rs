@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::seeds::ORDER_SERVICE;
 use super::system::System;
-use crate::crash::patience::Weight;
-use crate::crash::services::variable;
+use pillarbox_testkit::environment::variable;
+use pillarbox_testkit::wait::Load;
 
 /// How old a record may be that a topic takes, in milliseconds.
 const OLDEST: &str = "message.timestamp.before.max.ms";
@@ -35,7 +35,7 @@ fn has_failed(row: &Value) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_reach_their_topic_as_they_were_written_and_are_sent() {
     let brokers = variable("PILLARBOX_TEST_KAFKA_BROKERS");
-    let system = System::new(Weight::Light, &[ORDER_SERVICE]).await;
+    let system = System::new(Load::Light, &[ORDER_SERVICE]).await;
     let topic = Topic::create(&brokers, &system.name, &[]).await;
     system.produce(ORDER_SERVICE, 60).await;
     let daemon = system.start(&config(&brokers, &topic));
@@ -71,7 +71,7 @@ async fn orders_reach_their_topic_as_they_were_written_and_are_sent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_fails_after_five_attempts_and_is_sent_when_a_person_says_new() {
     let brokers = variable("PILLARBOX_TEST_KAFKA_BROKERS");
-    let system = System::new(Weight::Light, &[ORDER_SERVICE]).await;
+    let system = System::new(Load::Light, &[ORDER_SERVICE]).await;
     // Whatever is older than it can be: the broker takes nothing.
     let topic = Topic::create(&brokers, &system.name, &[(OLDEST, "0")]).await;
     let ids = system.produce(ORDER_SERVICE, 3).await;
@@ -99,7 +99,7 @@ async fn an_order_fails_after_five_attempts_and_is_sent_when_a_person_says_new()
     assert_eq!(row["error_message"], Value::Null, "{row}");
     assert!(
         has_failed(&system.rows(ORDER_SERVICE).await[&ids[1]]),
-        "nobody asked"
+        "no retry was requested"
     );
     daemon.stop().await;
     let records = topic.read().await;
@@ -117,7 +117,7 @@ async fn an_order_fails_after_five_attempts_and_is_sent_when_a_person_says_new()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_that_is_too_large_has_failed_at_once_and_harms_no_other() {
     let brokers = variable("PILLARBOX_TEST_KAFKA_BROKERS");
-    let system = System::new(Weight::Light, &[ORDER_SERVICE]).await;
+    let system = System::new(Load::Light, &[ORDER_SERVICE]).await;
     let topic = Topic::create(&brokers, &system.name, &[]).await;
     let large = system.produce(ORDER_SERVICE, 1).await[0];
     system
@@ -150,7 +150,7 @@ async fn an_order_that_is_too_large_has_failed_at_once_and_harms_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kafka_that_comes_late_costs_no_order_an_attempt() {
     let brokers = variable("PILLARBOX_TEST_KAFKA_BROKERS");
-    let system = System::new(Weight::Light, &[ORDER_SERVICE]).await;
+    let system = System::new(Load::Light, &[ORDER_SERVICE]).await;
     let topic = Topic::create(&brokers, &system.name, &[]).await;
     let proxy = Proxy::start(brokers.clone()).await;
     proxy.refuse().await;
@@ -169,7 +169,7 @@ async fn a_kafka_that_comes_late_costs_no_order_an_attempt() {
         "{rows:?}"
     );
     let attempts = "select bool_and(attempts = 1) from pillarbox.outbox_events";
-    assert!(system.is_true(attempts).await, "an outage is nobody's failure");
+    assert!(system.is_true(attempts).await, "an outage costs no attempt");
     daemon.stop().await;
     assert_eq!(topic.read().await.len(), 10);
     topic.delete().await;

@@ -6,47 +6,47 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::seeds::{ALL, ARAP, DEBEZIUM, MODKIT, ORDER_SERVICE, REDIVER, Seed};
-use crate::binary::eventually;
-use crate::place::{Place, url};
-use crate::receiver::{Mood, Receiver};
+use crate::fixture::{Fixture, postgres_url};
+use crate::receiver::{Behaviour, Receiver};
+use pillarbox_testkit::wait::until_ok_blocking;
 
 const LOG: &str = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
 
 /// An outbox with the table of a system beside it, in the same schema.
-fn with_table(seed: Seed, config: &str) -> Place {
-    let place = Place::postgres(config);
-    place.sql("create schema if not exists SCHEMA");
-    place.sql(&seed.table.replace("{schema}", "SCHEMA"));
-    place
+fn with_table(seed: Seed, config: &str) -> Fixture {
+    let fixture = Fixture::postgres(config);
+    fixture.sql("create schema if not exists SCHEMA");
+    fixture.sql(&seed.table.replace("{schema}", "SCHEMA"));
+    fixture
 }
 
-fn name_of(place: &Place, seed: Seed) -> String {
-    seed.place.replace("{schema}", place.schema())
+fn name_of(fixture: &Fixture, seed: Seed) -> String {
+    seed.place.replace("{schema}", fixture.schema())
 }
 
-fn produce(place: &Place, seed: Seed) -> Uuid {
+fn produce(fixture: &Fixture, seed: Seed) -> Uuid {
     let id = Uuid::now_v7();
     let insert = seed.insert.replace("{schema}", "SCHEMA");
-    place.sql(&insert.replace("{id}", &id.to_string()));
+    fixture.sql(&insert.replace("{id}", &id.to_string()));
     id
 }
 
 /// What `adopt` says as JSON, without watching for long.
-fn proposal(place: &Place, table: &str) -> Value {
-    let url = url();
+fn proposal(fixture: &Fixture, table: &str) -> Value {
+    let url = postgres_url();
     let arguments = ["adopt", "--database", &url, "--table", table, "--watch", "0s"];
-    place.json(&arguments).remove(0)
+    fixture.json(&arguments).remove(0)
 }
 
 #[test]
 fn each_built_in_layout_is_proposed_for_its_own_table() {
     for seed in ALL {
         for filled in [false, true] {
-            let place = with_table(seed, LOG);
+            let fixture = with_table(seed, LOG);
             if filled {
-                produce(&place, seed);
+                produce(&fixture, seed);
             }
-            let said = proposal(&place, &name_of(&place, seed));
+            let said = proposal(&fixture, &name_of(&fixture, seed));
             assert_eq!(said["layout"], seed.name, "{said}");
             assert!(
                 said["promises"].as_array().is_some_and(|all| all.len() > 4),
@@ -55,7 +55,7 @@ fn each_built_in_layout_is_proposed_for_its_own_table() {
             let toml = said["toml"].as_str().expect("a text");
             assert!(toml.contains(&format!("layout = \"{}\"", seed.name)), "{toml}");
             assert!(
-                toml.contains(&format!("table = \"{}\"", name_of(&place, seed))),
+                toml.contains(&format!("table = \"{}\"", name_of(&fixture, seed))),
                 "{toml}"
             );
         }
@@ -63,42 +63,43 @@ fn each_built_in_layout_is_proposed_for_its_own_table() {
 }
 
 #[test]
-fn what_is_proposed_for_a_renamed_table_can_be_run() {
-    let receiver = Receiver::start(Mood::Answers);
-    let place = Place::postgres(&receiver.destination("mails"));
-    place.sql(
+fn the_proposal_for_a_renamed_table_works() {
+    let receiver = Receiver::start(Behaviour::Accepts);
+    let fixture = Fixture::postgres(&receiver.destination("mails"));
+    fixture.sql(
         "create schema if not exists SCHEMA;
          create table SCHEMA.mails (mail_no bigint generated always as identity primary key, data jsonb not null,
            state text not null default 'queued' check (state in ('queued', 'sent', 'failed')), sent_at timestamptz,
            created timestamptz not null default now())",
     );
-    let table = format!("{}.mails", place.schema());
-    let said = proposal(&place, &table);
+    let table = format!("{}.mails", fixture.schema());
+    let said = proposal(&fixture, &table);
     assert_eq!(said["layout"], Value::Null, "{said}");
     assert_eq!(said["columns"]["id"], "mail_no");
     let toml = said["toml"].as_str().expect("a text");
     let adopt = toml.split("[[destination]]").next().expect("the table first");
-    place.configure(&format!("{adopt}{}", receiver.destination("mails")));
-    let daemon = place.ready();
-    place.sql("insert into SCHEMA.mails (data) values ('{\"to\": 1}')");
+    fixture.configure(&format!("{adopt}{}", receiver.destination("mails")));
+    let daemon = fixture.ready();
+    fixture.sql("insert into SCHEMA.mails (data) values ('{\"to\": 1}')");
     daemon.wait_for_stats("one delivered", |stats| stats["delivered"] == 1);
     assert_eq!(receiver.bodies(), ["{\"to\": 1}"]);
-    place.sql("do $$ begin assert (select state = 'sent' and sent_at is not null from SCHEMA.mails); end $$");
-    daemon.stop();
+    fixture
+        .sql("do $$ begin assert (select state = 'sent' and sent_at is not null from SCHEMA.mails); end $$");
+    daemon.stop_blocking();
 }
 
 #[test]
 fn text_that_is_no_json_is_called_what_it_is() {
-    let place = with_table(ORDER_SERVICE, LOG);
-    produce(&place, ORDER_SERVICE);
+    let fixture = with_table(ORDER_SERVICE, LOG);
+    produce(&fixture, ORDER_SERVICE);
     let label = "content_type = \"text/plain; charset=utf-8\"";
     let toml = |said: &Value| said["toml"].as_str().expect("a text").to_owned();
-    let table = name_of(&place, ORDER_SERVICE);
-    let said = proposal(&place, &table);
+    let table = name_of(&fixture, ORDER_SERVICE);
+    let said = proposal(&fixture, &table);
     assert!(!toml(&said).contains("content_type"), "{said}");
-    produce(&place, ORDER_SERVICE);
-    place.sql("update SCHEMA.outbox set payload = 'OrderCreated;1;2' where id = (select id from SCHEMA.outbox limit 1)");
-    let said = proposal(&place, &table);
+    produce(&fixture, ORDER_SERVICE);
+    fixture.sql("update SCHEMA.outbox set payload = 'OrderCreated;1;2' where id = (select id from SCHEMA.outbox limit 1)");
+    let said = proposal(&fixture, &table);
     assert_eq!(said["layout"], "order-service", "it is the same layout otherwise");
     assert!(toml(&said).contains(label), "{said}");
     let warnings = said["warnings"].to_string();
@@ -110,19 +111,19 @@ fn text_that_is_no_json_is_called_what_it_is() {
 
 #[test]
 fn a_schema_may_be_named_apart_and_a_missing_table_gets_a_hint() {
-    let place = with_table(ORDER_SERVICE, LOG);
-    let url = url();
-    let schema = place.schema().to_owned();
+    let fixture = with_table(ORDER_SERVICE, LOG);
+    let url = postgres_url();
+    let schema = fixture.schema().to_owned();
     let by = |arguments: &[&str]| {
         let mut all = vec!["adopt", "--database", url.as_str(), "--watch", "0s"];
         all.extend(arguments);
-        place.run(&all)
+        fixture.run(&all)
     };
-    let printed = by(&["--schema", &schema, "--table", "outbox"]).good();
+    let printed = by(&["--schema", &schema, "--table", "outbox"]).success();
     assert!(printed.contains("type = \"kafka\""), "{printed}");
     assert!(printed.contains("key = \"{aggregate_id}\""), "{printed}");
-    place.sql("alter table SCHEMA.outbox rename to box_SCHEMA");
-    let error = by(&["--table", &format!("box_{schema}")]).failed(1);
+    fixture.sql("alter table SCHEMA.outbox rename to box_SCHEMA");
+    let error = by(&["--table", &format!("box_{schema}")]).failure(1);
     assert!(
         error.contains(&format!("there is {schema}.box_{schema}")),
         "{error}"
@@ -131,16 +132,16 @@ fn a_schema_may_be_named_apart_and_a_missing_table_gets_a_hint() {
 
 #[test]
 fn a_table_that_cannot_be_an_outbox_is_refused_with_the_reasons() {
-    let place = Place::postgres(LOG);
-    place.sql(
+    let fixture = Fixture::postgres(LOG);
+    fixture.sql(
         "create schema if not exists SCHEMA;
          create table SCHEMA.customers (id uuid primary key, email text);
          create table SCHEMA.log (at timestamptz, payload jsonb, processed_at timestamptz);
          create view SCHEMA.seen as select * from SCHEMA.log",
     );
-    let url = url();
+    let url = postgres_url();
     let refused = |table: &str| {
-        let table = format!("{}.{table}", place.schema());
+        let table = format!("{}.{table}", fixture.schema());
         let arguments = [
             "adopt",
             "--database",
@@ -151,8 +152,8 @@ fn a_table_that_cannot_be_an_outbox_is_refused_with_the_reasons() {
             "0s",
             "--json",
         ];
-        let ended = place.run(&arguments);
-        (ended.stdout.clone(), ended.failed(1))
+        let ended = fixture.run(&arguments);
+        (ended.stdout.clone(), ended.failure(1))
     };
     let (json, said) = refused("customers");
     assert!(
@@ -169,26 +170,26 @@ fn a_table_that_cannot_be_an_outbox_is_refused_with_the_reasons() {
 }
 
 #[test]
-fn somebody_elses_poller_is_noticed() {
-    let place = &with_table(ARAP, LOG);
-    let id = produce(place, ARAP);
+fn another_poller_is_noticed() {
+    let fixture = &with_table(ARAP, LOG);
+    let id = produce(fixture, ARAP);
     let (watching, watched) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             while watched.try_recv() == Err(TryRecvError::Empty) {
                 // A connection reports what it did when it ends.
-                place.sql(&format!(
+                fixture.sql(&format!(
                     "update SCHEMA.outbox_messages set \"RetryCount\" = \"RetryCount\" where \"Id\" = '{id}'"
                 ));
             }
         });
         let _watching = watching; // it polls until this is dropped
-        let table = name_of(place, ARAP);
-        let url = url();
+        let table = name_of(fixture, ARAP);
+        let url = postgres_url();
         let arguments = ["adopt", "--database", &url, "--table", &table, "--watch", "2s"];
         // On a busy machine the poller may be too late for a watch.
-        eventually("it is noticed", || {
-            let warnings = place.json(&arguments).remove(0)["warnings"].to_string();
+        until_ok_blocking("it is noticed", || {
+            let warnings = fixture.json(&arguments).remove(0)["warnings"].to_string();
             match warnings.contains("stop the other poller first") {
                 true => Ok(()),
                 false => Err(warnings),
@@ -198,48 +199,48 @@ fn somebody_elses_poller_is_noticed() {
 }
 
 #[test]
-fn rows_in_somebodys_hands_are_noticed() {
+fn rows_in_flight_elsewhere_are_noticed() {
     for (seed, held) in [
         (MODKIT, "locked_until = now() + interval '1 minute'"),
         (REDIVER, "locked_at = now()"),
     ] {
-        let place = with_table(seed, LOG);
-        produce(&place, seed);
-        let table = name_of(&place, seed);
-        let quiet = proposal(&place, &table);
+        let fixture = with_table(seed, LOG);
+        produce(&fixture, seed);
+        let table = name_of(&fixture, seed);
+        let quiet = proposal(&fixture, &table);
         assert!(
             !quiet["warnings"].to_string().contains("stop it first"),
             "{quiet}"
         );
-        place.sql(&format!("update {table} set status = 'processing', {held}"));
-        let said = proposal(&place, &table);
+        fixture.sql(&format!("update {table} set status = 'processing', {held}"));
+        let said = proposal(&fixture, &table);
         assert!(said["warnings"].to_string().contains("stop it first"), "{said}");
     }
 }
 
 #[test]
 fn debezium_rows_that_are_deleted_at_once_are_said_to_be_invisible() {
-    let place = with_table(DEBEZIUM, LOG);
-    let said = proposal(&place, &name_of(&place, DEBEZIUM));
+    let fixture = with_table(DEBEZIUM, LOG);
+    let said = proposal(&fixture, &name_of(&fixture, DEBEZIUM));
     assert!(said["warnings"].to_string().contains("invisible"), "{said}");
 }
 
 #[test]
 fn a_daemon_works_on_two_tables_as_they_are_and_says_how_it_goes() {
-    let receiver = Receiver::start(Mood::Answers);
-    let place = with_table(ARAP, "");
-    place.sql(&MODKIT.table.replace("{schema}", "SCHEMA"));
-    place.configure(&format!(
+    let receiver = Receiver::start(Behaviour::Accepts);
+    let fixture = with_table(ARAP, "");
+    fixture.sql(&MODKIT.table.replace("{schema}", "SCHEMA"));
+    fixture.configure(&format!(
         "{}[[adopt]]\nlayout = \"arap\"\ntable = \"{}\"\npoll = \"100ms\"\n\
          [[adopt]]\nlayout = \"modkit\"\ntable = \"{}\"\nnamespaces = [\"mini-chat\"]\n",
         receiver.destination("hook"),
-        name_of(&place, ARAP),
-        name_of(&place, MODKIT),
+        name_of(&fixture, ARAP),
+        name_of(&fixture, MODKIT),
     ));
-    let daemon = place.ready();
-    produce(&place, ARAP);
-    produce(&place, MODKIT);
-    place.sql(
+    let daemon = fixture.ready();
+    produce(&fixture, ARAP);
+    produce(&fixture, MODKIT);
+    fixture.sql(
         "insert into SCHEMA.modkit_outbox_events (id, namespace, topic, payload, status)
          values (gen_random_uuid(), 'x', 'y', '{}', 'parked')",
     );
@@ -252,61 +253,61 @@ fn a_daemon_works_on_two_tables_as_they_are_and_says_how_it_goes() {
     let mut bodies = receiver.bodies();
     bodies.sort();
     assert_eq!(bodies, ["{\"ProposalId\": \"1\"}", "{\"tokens\": 7}"]);
-    place.sql(
+    fixture.sql(
         "do $$ begin assert (select \"ProcessedOnUtc\" is not null from SCHEMA.outbox_messages);
          assert (select count(*) = 1 from SCHEMA.modkit_outbox_events where status = 'delivered'); end $$",
     );
-    let counted = place.json(&["stats"]).remove(0);
+    let counted = fixture.json(&["stats"]).remove(0);
     assert_eq!(counted["adopted_tables"][1]["unknown"], 1, "{counted}");
-    let printed = place.run(&["stats"]).good();
+    let printed = fixture.run(&["stats"]).success();
     assert!(
         printed.contains("ADOPTED") && printed.contains("UNKNOWN STATUS"),
         "{printed}"
     );
-    daemon.stop();
+    daemon.stop_blocking();
 }
 
 #[test]
 fn a_retry_by_a_command_that_knows_no_layout_reaches_the_table() {
-    let receiver = Receiver::start(Mood::RejectsPoison);
-    let place = with_table(ORDER_SERVICE, "");
-    place.configure(&format!(
+    let receiver = Receiver::start(Behaviour::RejectsPoison);
+    let fixture = with_table(ORDER_SERVICE, "");
+    fixture.configure(&format!(
         "{}[[adopt]]\nlayout = \"order-service\"\ntable = \"{}\"\npoll = \"100ms\"\n",
         receiver.destination("hook"),
-        name_of(&place, ORDER_SERVICE),
+        name_of(&fixture, ORDER_SERVICE),
     ));
-    let daemon = place.ready();
-    let id = produce_poison(&place);
+    let daemon = fixture.ready();
+    let id = produce_poison(&fixture);
     daemon.wait_for_stats("one dead", |stats| stats["dead"] == 1);
-    place.sql("do $$ begin assert (select status = 'FAILED' from SCHEMA.outbox); end $$");
-    place.sql("update SCHEMA.outbox_events set body = '{}'");
+    fixture.sql("do $$ begin assert (select status = 'FAILED' from SCHEMA.outbox); end $$");
+    fixture.sql("update SCHEMA.outbox_events set body = '{}'");
     // By its URL alone, so that the command knows no layout.
-    let (url, schema) = (url(), place.schema().to_owned());
+    let (url, schema) = (postgres_url(), fixture.schema().to_owned());
     let by_url = ["events", "retry", &id, "--database", &url, "--schema", &schema];
-    place.run(&by_url).good();
+    fixture.run(&by_url).success();
     daemon.wait_for_stats("delivered after all", |stats| stats["delivered"] == 1);
-    place.sql(
+    fixture.sql(
         "do $$ begin assert (select status = 'SENT' and error_message is null from SCHEMA.outbox); end $$",
     );
-    daemon.stop();
+    daemon.stop_blocking();
 }
 
 #[test]
 fn a_row_that_a_command_deletes_is_not_on_its_way_any_more() {
-    let receiver = Receiver::start(Mood::Refuses);
-    let place = with_table(ORDER_SERVICE, "");
-    place.configure(&format!(
+    let receiver = Receiver::start(Behaviour::IsUnavailable);
+    let fixture = with_table(ORDER_SERVICE, "");
+    fixture.configure(&format!(
         "{}[[adopt]]\nlayout = \"order-service\"\ntable = \"{}\"\npoll = \"100ms\"\n\
          [adopt.retry]\nbase = \"1h\"\nmax = \"1h\"\n",
         receiver.destination("hook"),
-        name_of(&place, ORDER_SERVICE),
+        name_of(&fixture, ORDER_SERVICE),
     ));
-    let daemon = place.ready();
-    let id = produce(&place, ORDER_SERVICE).to_string();
+    let daemon = fixture.ready();
+    let id = produce(&fixture, ORDER_SERVICE).to_string();
     daemon.wait_for_stats("one on its way", |stats| {
         stats["adopted_tables"][0]["in_progress"] == 1
     });
-    let (url, schema) = (url(), place.schema().to_owned());
+    let (url, schema) = (postgres_url(), fixture.schema().to_owned());
     let by_url = [
         "events",
         "delete",
@@ -317,54 +318,51 @@ fn a_row_that_a_command_deletes_is_not_on_its_way_any_more() {
         "--schema",
         &schema,
     ];
-    eventually("nobody works on it, and it is deleted", || {
-        let ended = place.run(&by_url);
-        if ended.code == 0 {
+    until_ok_blocking("no worker has it in flight, and it is deleted", || {
+        let finished = fixture.run(&by_url);
+        if finished.code == 0 {
             Ok(())
         } else {
-            Err(format!("{ended:?}"))
+            Err(format!("{finished:?}"))
         }
     });
     daemon.wait_for_stats("none on its way", |stats| {
         stats["adopted_tables"][0]["in_progress"] == 0
             && stats["adopted_tables"][0]["pending_write_backs"] == 0
     });
-    daemon.stop();
+    daemon.stop_blocking();
 }
 
 /// A row that the receiver will never accept.
-fn produce_poison(place: &Place) -> String {
+fn produce_poison(fixture: &Fixture) -> String {
     let id = Uuid::now_v7().to_string();
     let insert = ORDER_SERVICE
         .insert
         .replace("{schema}", "SCHEMA")
         .replace("{id}", &id);
-    place.sql(&insert.replace("\"b\": 1", "\"b\": \"poison\""));
+    fixture.sql(&insert.replace("\"b\": 1", "\"b\": \"poison\""));
     id
 }
 
 #[test]
 fn a_wrong_column_ends_the_start_with_its_line_and_the_nearest_name() {
-    let place = with_table(ORDER_SERVICE, "");
+    let fixture = with_table(ORDER_SERVICE, "");
     let config = format!(
         "{LOG}[[adopt]]\nlayout = \"order-service\"\ntable = \"{}\"\nerror = \"eror_message\"\n",
-        name_of(&place, ORDER_SERVICE)
+        name_of(&fixture, ORDER_SERVICE)
     );
-    place.configure(&config);
+    fixture.configure(&config);
     let expected = "pillarbox.toml:10: table `order-service`: `error` names the column \"eror_message\"";
-    let said = place.run(&["run", "--migrate", "--listen", "127.0.0.1:0"]);
+    let said = fixture.run(&["run", "--migrate", "--listen", "127.0.0.1:0"]);
     assert_eq!(said.code, 2, "{said:?}");
     let said = said.stderr;
     assert!(
         said.contains(expected) && said.contains("did you mean \"error_message\"?"),
         "{said}"
     );
-    let checked = place.run(&["config", "check"]);
-    assert_eq!(
-        checked.code, 0,
-        "without a connection nobody can know: {checked:?}"
-    );
-    let checked = place.run(&["config", "check", "--connect"]);
+    let checked = fixture.run(&["config", "check"]);
+    assert_eq!(checked.code, 0, "it needs a connection: {checked:?}");
+    let checked = fixture.run(&["config", "check", "--connect"]);
     assert_eq!(checked.code, 1, "{checked:?}");
     assert!(
         checked.stderr.contains("did you mean \"error_message\"?"),
@@ -374,17 +372,17 @@ fn a_wrong_column_ends_the_start_with_its_line_and_the_nearest_name() {
 
 #[test]
 fn a_role_that_may_not_work_on_a_table_hears_so_when_it_asks() {
-    let place = with_table(ORDER_SERVICE, LOG);
-    place.run(&["migrate"]).good();
+    let fixture = with_table(ORDER_SERVICE, LOG);
+    fixture.run(&["migrate"]).success();
     let role = format!("dispatcher_{}", Uuid::new_v4().simple());
-    place.run(&["grant", "dispatcher", &role, "--create"]).good();
-    let table = name_of(&place, ORDER_SERVICE);
-    place.write(&format!(
+    fixture.run(&["grant", "dispatcher", &role, "--create"]).success();
+    let table = name_of(&fixture, ORDER_SERVICE);
+    fixture.write(&format!(
         "[database]\nurl = \"{}\"\nschema = \"{}\"\n{LOG}[[adopt]]\nlayout = \"order-service\"\ntable = \"{table}\"\n",
-        url().replacen("pillarbox@", &format!("{role}@"), 1),
-        place.schema(),
+        postgres_url().replacen("pillarbox@", &format!("{role}@"), 1),
+        fixture.schema(),
     ));
-    let check = || place.run(&["config", "check", "--connect"]);
+    let check = || fixture.run(&["config", "check", "--connect"]);
 
     let refused = check();
     assert_eq!(refused.code, 1, "{refused:?}");
@@ -395,8 +393,8 @@ fn a_role_that_may_not_work_on_a_table_hears_so_when_it_asks() {
     let (grants, _) = grants.split_once("; see docs").expect("where to read more");
     assert!(grants.starts_with("grant select, update on "), "{grants}");
 
-    place.sql(grants);
+    fixture.sql(grants);
     let allowed = check();
     assert_eq!(allowed.code, 0, "what it asked for is enough: {allowed:?}");
-    place.sql(&format!("drop owned by {role}; drop role {role}"));
+    fixture.sql(&format!("drop owned by {role}; drop role {role}"));
 }

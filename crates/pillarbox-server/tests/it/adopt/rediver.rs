@@ -5,8 +5,8 @@ use uuid::Uuid;
 
 use super::hook::Hook;
 use super::seeds::REDIVER;
-use super::system::{PATIENCE, System};
-use crate::crash::patience::{Weight, eventually};
+use super::system::System;
+use pillarbox_testkit::wait::{Load, until_some};
 
 pub(super) fn config(hook: &Hook, waits: &str) -> String {
     format!(
@@ -31,7 +31,7 @@ async fn rediver_notifications_are_completed_retried_and_dead_as_its_document_sa
         Some("Shaky") if call.turn < 3 => 500,
         _ => 200,
     });
-    let system = System::new(Weight::Light, &[REDIVER]).await;
+    let system = System::new(Load::Light, &[REDIVER]).await;
     let good = system.produce(REDIVER, 40).await;
     let titled = |title: &'static str| [("SQL injection", title)];
     let shaky = system.produce_like(REDIVER, 1, &titled("Shaky")).await[0];
@@ -51,18 +51,18 @@ async fn rediver_notifications_are_completed_retried_and_dead_as_its_document_sa
             "{row}"
         );
     }
-    let told = |id: &Uuid| {
+    let state = |id: &Uuid| {
         let row: &Value = &rows[id];
         assert!(row["locked_by"].is_null() && row["locked_at"].is_null(), "{row}");
         assert_eq!(row["processed_at"].is_null(), is_dead(row), "{row}");
         (row["status"].clone(), row["retry_count"].clone())
     };
-    assert_eq!(told(&shaky), (json!("completed"), json!(2)));
+    assert_eq!(state(&shaky), (json!("completed"), json!(2)));
     assert_eq!(hook.answers(bad), [422], "it is refused once and for all");
-    assert_eq!(told(&bad).0, json!("dead"));
-    assert_eq!(told(&down[0]), (json!("dead"), json!(3)));
+    assert_eq!(state(&bad).0, json!("dead"));
+    assert_eq!(state(&down[0]), (json!("dead"), json!(3)));
     assert_eq!(hook.answers(down[0]), [500; 4], "four attempts");
-    assert_eq!(told(&down[1]), (json!("dead"), json!(1)), "its own limit");
+    assert_eq!(state(&down[1]), (json!("dead"), json!(1)), "its own limit");
     assert_eq!(hook.answers(down[1]), [500; 2]);
     assert!(system.is_of_now(REDIVER, "processed_at").await);
     let visits = hook.visits();
@@ -86,7 +86,7 @@ async fn rediver_notifications_are_completed_retried_and_dead_as_its_document_sa
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rediver_entry_that_fails_is_scheduled_two_minutes_later_and_can_be_reset() {
     let hook = Hook::start(|call| if call.turn == 1 { 500 } else { 200 });
-    let system = System::new(Weight::Light, &[REDIVER]).await;
+    let system = System::new(Load::Light, &[REDIVER]).await;
     let ids = system.produce(REDIVER, 2).await;
     // The document's own waits: nothing is said of them here.
     let own = format!(
@@ -118,7 +118,7 @@ async fn a_rediver_entry_that_fails_is_scheduled_two_minutes_later_and_can_be_re
         .await;
     let row = system.until(REDIVER, ids[0], "is completed", is_completed).await;
     assert_eq!(row["retry_count"], 0);
-    assert_eq!(hook.answers(ids[1]), [500], "nobody asked for the other");
+    assert_eq!(hook.answers(ids[1]), [500], "no retry of the other was requested");
     daemon.stop().await;
     system.remove().await;
 }
@@ -126,7 +126,7 @@ async fn a_rediver_entry_that_fails_is_scheduled_two_minutes_later_and_can_be_re
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_rediver_entry_that_is_reset_is_sent_again() {
     let hook = Hook::start(|call| if call.turn <= 4 { 500 } else { 200 });
-    let system = System::new(Weight::Light, &[REDIVER]).await;
+    let system = System::new(Load::Light, &[REDIVER]).await;
     let id = system.produce(REDIVER, 1).await[0];
     let daemon = system.start(&config(&hook, "\"100ms\""));
     system.until(REDIVER, id, "is dead", is_dead).await;
@@ -140,9 +140,9 @@ async fn a_dead_rediver_entry_that_is_reset_is_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tenant_that_is_deleted_takes_its_entries_along_and_nobody_minds() {
+async fn deleting_a_tenant_deletes_its_rows_without_an_error() {
     let hook = Hook::start(|call| if call.body["title"] == "Down" { 500 } else { 200 });
-    let system = System::new(Weight::Light, &[REDIVER]).await;
+    let system = System::new(Load::Light, &[REDIVER]).await;
     let gone = system
         .produce_like(REDIVER, 1, &[("SQL injection", "Down")])
         .await[0];
@@ -155,7 +155,7 @@ async fn a_tenant_that_is_deleted_takes_its_entries_along_and_nobody_minds() {
         .await;
     system
         .until_true(
-            "it is forgotten here too",
+            "its event is deleted too",
             "select not exists (select from pillarbox.outbox_events) and not exists (select from pillarbox.adopted)",
         )
         .await;
@@ -170,7 +170,7 @@ async fn a_tenant_that_is_deleted_takes_its_entries_along_and_nobody_minds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entries_in_the_hands_of_rediver_itself_are_left_alone_for_ten_minutes() {
     let hook = Hook::start(|_| 200);
-    let system = System::new(Weight::Light, &[REDIVER]).await;
+    let system = System::new(Load::Light, &[REDIVER]).await;
     let ids = system.produce(REDIVER, 3).await;
     let held = |since: &str| {
         format!("status = 'processing', locked_by = 'worker-123', locked_at = now() - interval '{since}'")
@@ -201,7 +201,7 @@ async fn an_entry_that_goes_to_two_places_is_completed_when_both_have_it() {
             200
         }
     });
-    let system = System::new(Weight::Light, &[REDIVER]).await;
+    let system = System::new(Load::Light, &[REDIVER]).await;
     let config = format!(
         "{}{}[[adopt]]\nlayout = \"rediver\"\nto = [\"mail\", \"chat\"]\npoll = \"100ms\"\n\
          retry = {{ steps = [\"1h\"] }}\n",
@@ -217,7 +217,7 @@ async fn an_entry_that_goes_to_two_places_is_completed_when_both_have_it() {
         .until(REDIVER, id, "has failed", |row| row["status"] == "failed")
         .await;
     assert_eq!(row["processed_at"], Value::Null, "one of two is not all");
-    let rows = eventually("both are over", PATIENCE, || async {
+    let rows = until_some("both rows have ended", async || {
         system.hurry().await;
         let rows = system.rows(REDIVER).await;
         (is_completed(&rows[&id]) && is_dead(&rows[&down])).then_some(rows)
@@ -230,7 +230,7 @@ async fn an_entry_that_goes_to_two_places_is_completed_when_both_have_it() {
         assert_eq!(
             mail.answers(id),
             [200],
-            "what one refuses is not repeated to the other"
+            "a rejection by one destination repeats nothing at the other"
         );
     }
     assert_eq!(chat.answers(id), [500, 500, 200]);

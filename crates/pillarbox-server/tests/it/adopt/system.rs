@@ -1,4 +1,4 @@
-//! A database with the tables of one system or several, their producers and the daemons that work on them.
+//! A database with the tables of one or more systems, their producers and the daemons that serve them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use pillarbox_store::stores::postgres::{Options, Postgres};
 use serde_json::Value;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, PgPool};
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::io::AsyncWriteExt;
@@ -18,67 +18,61 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::seeds::Seed;
-use crate::binary::{Ended, run};
-use crate::crash::daemon::{Daemon, print_ends};
-use crate::crash::patience::{Turn, Weight, eventually};
-use crate::crash::services::{create_database, drop_database, variable};
+use crate::command::{Finished, run};
+use crate::daemon::Daemon;
+use pillarbox_testkit::fixture::Database;
+use pillarbox_testkit::process::print_last_lines;
+use pillarbox_testkit::wait::{Load as MachineLoad, MachineLock, until, until_some};
 
-/// Long enough for a debug build on a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// One in so many transactions is rolled back.
+/// One in this many transactions is rolled back.
 const ROLLED_BACK: usize = 5;
-/// How many rows are in flight at the most.
+/// At most this many rows are in flight.
 pub(super) const IN_FLIGHT: usize = 64;
 
 /// See the module.
 pub(super) struct System {
-    /// The name of the database, and of whatever else the test has for itself.
+    /// The name of the database and of the queue.
     pub(super) name: String,
     pub(super) pool: PgPool,
-    url: String,
-    /// How long a daemon holds rows, and a table. Long enough for any busy machine, unless the test says otherwise.
+    database: Database,
+    /// The lease of rows and of the import. Long enough for any busy machine, unless the test changes it.
     pub(super) lease: Duration,
     /// When the test began, by the database's clock.
     began: OffsetDateTime,
     dir: TempDir,
     daemons: AtomicUsize,
-    _turn: Turn,
+    _lock: MachineLock,
 }
 
 impl System {
     /// A database with these tables, under their own names.
-    pub(super) async fn new(weight: Weight, seeds: &[Seed]) -> Self {
-        let turn = Turn::take(weight).await;
+    pub(super) async fn new(load: MachineLoad, seeds: &[Seed]) -> Self {
+        let lock = MachineLock::acquire(load).await;
         rustls::crypto::ring::default_provider().install_default().ok(); // another test may have been first
-        let server = variable("PILLARBOX_TEST_POSTGRES_URL");
-        let name = format!("adopt_{}", Uuid::new_v4().simple());
-        let url = {
-            let (server, _) = server.rsplit_once('/').expect("the URL names a database");
-            format!("{server}/{name}")
-        };
-        create_database(&server, &name).await;
-        // Whoever takes the server's zone for that of the columns is hours off.
-        let mut admin = PgConnection::connect(&server).await.expect("PostgreSQL answers");
-        let zone = format!("alter database {name} set timezone to 'America/New_York'");
-        let done = sqlx::raw_sql(AssertSqlSafe(zone)).execute(&mut admin).await;
-        done.expect("a zone");
-        let store = Postgres::new(&url, Options::default()).expect("a URL");
+        let database = Database::create("adopt").await;
+        // Code that takes the zone of the session for that of the columns is hours off.
+        let zone = format!(
+            "alter database {} set timezone to 'America/New_York'",
+            database.name
+        );
+        database.administer(&zone).await;
+        let store = Postgres::new(&database.url, Options::default()).expect("a URL");
         store.migrate().await.expect("migrates");
         store.close().await;
         let pool = PgPoolOptions::new()
             .max_connections(2)
-            .connect_lazy(&url)
+            .connect_lazy(&database.url)
             .expect("a URL");
         let began = sqlx::query_scalar("select now()").fetch_one(&pool).await;
         let system = Self {
-            name,
+            name: database.name.clone(),
             pool,
-            url,
+            database,
             lease: Duration::from_secs(60),
             began: began.expect("the database answers"),
             dir: tempfile::tempdir().expect("a folder"),
             daemons: AtomicUsize::new(0),
-            _turn: turn,
+            _lock: lock,
         };
         let tables = seeds.iter().map(|seed| {
             let schema = schema(seed);
@@ -96,9 +90,9 @@ impl System {
         system
     }
 
-    /// Runs SQL as anybody else does: in another process.
+    /// Runs SQL in another process.
     pub(super) async fn psql(&self, sql: &str) {
-        psql(&self.url, sql).await;
+        psql(&self.database.url, sql).await;
     }
 
     /// Commits this many rows as the system's own code does, and returns their ids.
@@ -108,13 +102,13 @@ impl System {
 
     /// The same with other values.
     pub(super) async fn produce_like(&self, seed: Seed, rows: usize, instead: &[(&str, &str)]) -> Vec<Uuid> {
-        produce(&self.url, seed, rows, instead).await
+        produce(&self.database.url, seed, rows, instead).await
     }
 
-    /// Rows that keep coming until it is told to stop.
-    pub(super) fn keep_busy(&self, seed: Seed) -> Load {
+    /// Commits rows in the background.
+    pub(super) fn start_load(&self, seed: Seed) -> Load {
         let stop = CancellationToken::new();
-        let (url, stopped) = (self.url.clone(), stop.clone());
+        let (url, stopped) = (self.database.url.clone(), stop.clone());
         let task = tokio::spawn(async move {
             while !stopped.is_cancelled() {
                 produce(&url, seed, fastrand::usize(1..=20), &[]).await;
@@ -132,50 +126,50 @@ impl System {
     pub(super) fn start_with(&self, config: &str, variables: &[(&str, &str)]) -> Daemon {
         let number = self.daemons.fetch_add(1, Ordering::Relaxed);
         let file = self.dir.path().join("pillarbox.toml");
-        // Swept often: what a dead daemon held is found soon, however long the leases of the living are.
+        // Sweeps often: rows of a daemon that died are found soon, however long other leases are.
         let general = format!(
             "[database]\nurl = \"{}\"\n[dispatch]\nlease = \"{}ms\"\ntimeout = \"{}ms\"\npoll_interval = \"100ms\"\n\
              sweep_interval = \"500ms\"\nmax_in_flight = {IN_FLIGHT}\nbatch = {IN_FLIGHT}\n[http]\nlisten = \"127.0.0.1:0\"\n",
-            self.url,
+            self.database.url,
             self.lease.as_millis(),
             self.lease.as_millis() / 3,
         );
         std::fs::write(&file, format!("{general}{config}")).expect("the folder can be written to");
         let log = self.dir.path().join(format!("daemon-{number}.log"));
-        Daemon::start(&file, log, variables)
+        Daemon::start_with_log(&file, &log, variables)
     }
 
     /// Runs a command with the configuration of the last daemon.
-    pub(super) fn command(&self, arguments: &[&str]) -> Ended {
+    pub(super) fn command(&self, arguments: &[&str]) -> Finished {
         run(self.dir.path(), arguments)
     }
 
-    /// What was committed by the system's own transactions.
+    /// The ids that the system's transactions committed.
     pub(super) async fn committed(&self) -> BTreeSet<Uuid> {
         let ids: Vec<Uuid> = sqlx::query_scalar("select id from public.changes")
             .fetch_all(&self.pool)
             .await
-            .expect("the changes are there");
+            .expect("the changes can be read");
         ids.into_iter().collect()
     }
 
-    /// The system's table: each row as it is.
+    /// All rows of the system's table.
     pub(super) async fn rows(&self, seed: Seed) -> BTreeMap<Uuid, Value> {
         let sql = format!("select {}, to_jsonb(s) from {} s", seed.id, place(&seed));
         let rows: Vec<(Uuid, Value)> = sqlx::query_as(AssertSqlSafe(sql))
             .fetch_all(&self.pool)
             .await
-            .expect("the table is there");
+            .expect("the table can be read");
         rows.into_iter().collect()
     }
 
-    /// Changes one row as a person does.
+    /// Changes one row as an operator does.
     pub(super) async fn change(&self, seed: Seed, id: Uuid, set: &str) {
         let sql = format!("update {} set {set} where {} = '{id}'", place(&seed), seed.id);
         self.psql(&sql).await;
     }
 
-    /// Waits until the row is so, and returns it.
+    /// Waits until the row satisfies the condition, and returns it.
     pub(super) async fn until(
         &self,
         seed: Seed,
@@ -183,35 +177,36 @@ impl System {
         what: &str,
         is_so: impl Fn(&Value) -> bool,
     ) -> Value {
-        let look = || async { self.rows(seed).await.remove(&id).filter(&is_so) };
-        eventually(&format!("{id} {what}"), PATIENCE, look).await
+        until_some(&format!("{id} {what}"), async || {
+            self.rows(seed).await.remove(&id).filter(&is_so)
+        })
+        .await
     }
 
-    /// Waits until every row is so, and returns them all.
+    /// Waits until all rows satisfy the condition, and returns them.
     pub(super) async fn until_all(
         &self,
         seed: Seed,
         what: &str,
         is_so: impl Fn(&Value) -> bool,
     ) -> BTreeMap<Uuid, Value> {
-        let look = || async {
+        until_some(&format!("all rows of {} {what}", seed.name), async || {
             let rows = self.rows(seed).await;
             rows.values().all(&is_so).then_some(rows)
-        };
-        eventually(&format!("all rows of {} {what}", seed.name), PATIENCE, look).await
+        })
+        .await
     }
 
-    /// What waits for its next attempt is due at once.
+    /// Makes every pending row due at once.
     pub(super) async fn hurry(&self) {
         let sql = "update pillarbox.outbox_events set next_attempt_at = now() where status = 'pending'";
         let hurried = sqlx::query(sql).execute(&self.pool).await;
         hurried.expect("the statement runs");
     }
 
-    /// Waits until a statement says yes.
+    /// Waits until a query returns true.
     pub(super) async fn until_true(&self, what: &str, sql: &str) {
-        let look = || async { self.is_true(sql).await.then_some(()) };
-        eventually(what, PATIENCE, look).await;
+        until(what, async || self.is_true(sql).await).await;
     }
 
     pub(super) async fn is_true(&self, sql: &str) -> bool {
@@ -222,7 +217,7 @@ impl System {
         said.unwrap_or_default()
     }
 
-    /// Is this time, with its zone, one of the test's own in every row that has it?
+    /// Is this time, with its zone, between the start of the test and now in every row that has it?
     pub(super) async fn is_of_now(&self, seed: Seed, time: &str) -> bool {
         let sql = format!(
             "select bool_and({time} between $1 and now()) from {}",
@@ -236,7 +231,7 @@ impl System {
         said.expect("there is such a time")
     }
 
-    /// Leaves nothing behind. Nothing may be in anybody's hands, and no table may wait to be told.
+    /// Drops the database. No row may be in flight, and no write-back may be pending.
     pub(super) async fn remove(self) {
         for open in [
             "pillarbox.outbox_events where status = 'processing'",
@@ -250,8 +245,7 @@ impl System {
             .await;
         }
         self.pool.close().await;
-        let server = variable("PILLARBOX_TEST_POSTGRES_URL");
-        drop_database(&server, &self.name).await;
+        self.database.clone().drop().await;
     }
 }
 
@@ -259,12 +253,12 @@ impl Drop for System {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let daemons = 0..self.daemons.load(Ordering::Relaxed);
-            print_ends(daemons.map(|number| self.dir.path().join(format!("daemon-{number}.log"))));
+            print_last_lines(daemons.map(|number| self.dir.path().join(format!("daemon-{number}.log"))));
         }
     }
 }
 
-/// Rows being written in the background.
+/// A task that commits rows in the background.
 pub(super) struct Load {
     task: JoinHandle<()>,
     stop: CancellationToken,
@@ -278,7 +272,7 @@ impl Load {
     }
 }
 
-/// The schema that the system's document names, or the one that every database has.
+/// The schema that the system's documents name, or `public`.
 fn schema(seed: &Seed) -> &'static str {
     match seed.name {
         "arap" => "outbox",
@@ -292,7 +286,7 @@ pub(super) fn place(seed: &Seed) -> String {
     seed.place.replace("{schema}", schema(seed))
 }
 
-/// One process that commits so many rows, each with its business change, and rolls some back between them.
+/// One process that commits this many rows, each with its business change, and rolls back others between them.
 async fn produce(url: &str, seed: Seed, rows: usize, instead: &[(&str, &str)]) -> Vec<Uuid> {
     let ids: Vec<Uuid> = (0..rows).map(|_| Uuid::now_v7()).collect();
     let insert = instead.iter().fold(

@@ -1,4 +1,4 @@
-//! Several tables in one daemon, and rows that are nobody's business.
+//! Several adopted tables in one daemon, and rows with an unknown status.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use uuid::Uuid;
 
 use super::hook::Hook;
 use super::seeds::{ARAP, FAMILY_HUB, MODKIT, ORDER_SERVICE, REDIVER, Seed};
-use super::system::{PATIENCE, System};
-use crate::crash::broker::Queue;
-use crate::crash::patience::{Weight, eventually};
-use crate::crash::services::variable;
+use super::system::System;
+use crate::crash::queue::Queue;
+use pillarbox_testkit::environment::variable;
+use pillarbox_testkit::wait::{Load, until, until_some};
 
 const ALL: [Seed; 5] = [ARAP, MODKIT, REDIVER, FAMILY_HUB, ORDER_SERVICE];
 
@@ -22,7 +22,7 @@ fn is_over(row: &Value) -> bool {
         || row["status"] == 1
 }
 
-/// Two places of RabbitMQ and three webhooks.
+/// Two destinations on RabbitMQ and three webhooks.
 fn config(system: &System, amqp: &str, hooks: &[Hook; 3]) -> String {
     let broker = |name: &str, key: &str| {
         format!(
@@ -54,15 +54,15 @@ fn config(system: &System, amqp: &str, hooks: &[Hook; 3]) -> String {
 async fn one_daemon_serves_five_systems_while_they_keep_inserting() {
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
     let hooks = [Hook::start(|_| 200), Hook::start(|_| 200), Hook::start(|_| 200)];
-    let system = System::new(Weight::Heavy, &ALL).await;
+    let system = System::new(Load::Heavy, &ALL).await;
     let queue = Queue::declare(&amqp, &system.name).await;
     let config = config(&system, &amqp, &hooks);
-    let loads = ALL.map(|seed| system.keep_busy(seed));
+    let loads = ALL.map(|seed| system.start_load(seed));
     let daemon = system.start(&config);
     for seed in ALL {
-        eventually(&format!("{} is being served", seed.name), PATIENCE, || async {
+        until(&format!("{} is served", seed.name), async || {
             let rows = system.rows(seed).await;
-            (rows.values().filter(|row| is_over(row)).count() > 20).then_some(())
+            rows.values().filter(|row| is_over(row)).count() > 20
         })
         .await;
     }
@@ -105,9 +105,9 @@ fn sorted(mut ids: Vec<Uuid>) -> Vec<Uuid> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_with_a_status_that_nobody_knows_are_left_alone_and_shown() {
+async fn rows_with_an_unknown_status_are_left_alone_and_shown() {
     let hook = Hook::start(|_| 200);
-    let system = System::new(Weight::Light, &[ORDER_SERVICE]).await;
+    let system = System::new(Load::Light, &[ORDER_SERVICE]).await;
     let config = format!(
         "{}[[adopt]]\nlayout = \"order-service\"\npoll = \"100ms\"\n",
         hook.destination("hook")
@@ -121,7 +121,7 @@ async fn rows_with_a_status_that_nobody_knows_are_left_alone_and_shown() {
     for id in &good {
         system.until(ORDER_SERVICE, *id, "is sent", is_over).await;
     }
-    let printed = system.command(&["stats", "--json"]).good();
+    let printed = system.command(&["stats", "--json"]).success();
     let stats: Value = serde_json::from_str(&printed).expect("one object");
     assert_eq!(
         (
@@ -138,7 +138,7 @@ async fn rows_with_a_status_that_nobody_knows_are_left_alone_and_shown() {
     );
     let after = system.rows(ORDER_SERVICE).await;
     for id in parked {
-        assert_eq!(after[&id], before[&id], "not a letter of it has changed");
+        assert_eq!(after[&id], before[&id], "the row is unchanged");
     }
     assert_eq!(sorted(hook.accepted()), sorted(good));
     system.remove().await;
@@ -147,7 +147,7 @@ async fn rows_with_a_status_that_nobody_knows_are_left_alone_and_shown() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_that_cannot_be_worked_on_is_named_and_the_other_goes_on() {
     let hook = Hook::start(|_| 200);
-    let system = System::new(Weight::Light, &[ORDER_SERVICE, REDIVER]).await;
+    let system = System::new(Load::Light, &[ORDER_SERVICE, REDIVER]).await;
     let adopt = |layout: &str| format!("[[adopt]]\nlayout = \"{layout}\"\npoll = \"100ms\"\n");
     let config = [hook.destination("hook"), adopt("order-service"), adopt("rediver")].concat();
     let daemon = system.start(&config);
@@ -155,9 +155,9 @@ async fn a_table_that_cannot_be_worked_on_is_named_and_the_other_goes_on() {
     system.until_all(ORDER_SERVICE, "are sent", is_over).await;
 
     system.psql("alter table outbox rename to elsewhere").await;
-    eventually("it is said", PATIENCE, || async {
-        let said = daemon.said();
-        let line = said
+    until_some("the log names the table", async || {
+        let log = daemon.log();
+        let line = log
             .lines()
             .find(|line| line.contains("import from adopted table failed"))?;
         assert!(line.contains("order-service"), "{line}");
@@ -166,8 +166,8 @@ async fn a_table_that_cannot_be_worked_on_is_named_and_the_other_goes_on() {
     .await;
     system.produce(REDIVER, 3).await;
     system.until_all(REDIVER, "are completed", is_over).await;
-    let said = daemon.said();
-    assert!(!said.contains("database unavailable"), "{said}");
+    let log = daemon.log();
+    assert!(!log.contains("database unavailable"), "{log}");
 
     system.psql("alter table elsewhere rename to outbox").await;
     system.produce(ORDER_SERVICE, 2).await;

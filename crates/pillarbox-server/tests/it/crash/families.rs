@@ -1,60 +1,60 @@
-//! Dies while families are written, and comes back: every event has one row for every destination, once.
+//! The daemon dies while a family is written, and another one continues: every event has one row for each destination.
 
 use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::books;
-use super::patience::Weight;
+use super::fixture::{Fixture, Tuning};
+use super::order_databases;
 use super::shop::{self, HOOK};
-use super::world::{Tuning, World};
-use crate::receiver::{Mood, Receiver};
+use crate::receiver::{Behaviour, Receiver};
+use pillarbox_testkit::wait::Load;
 
 const EVENTS: usize = 150;
 
-/// A daemon dies at the failpoint and another one takes over. Nothing was sent, so nothing comes twice.
+/// A daemon dies at the failpoint and another one takes over. Nothing was sent, so there are no duplicates.
 async fn dies_at(failpoint: &str) {
-    let world = World::new(Weight::Light).await;
-    let hook = Receiver::start(Mood::Answers);
-    let books = books::Postgres::open(world.pool.clone()).await;
+    let fixture = Fixture::new(Load::Light).await;
+    let hook = Receiver::start(Behaviour::Accepts);
+    let database = order_databases::Postgres::open(fixture.pool.clone()).await;
     let with_families = |tuning: Tuning| Tuning {
         more: format!("{}{}", hook.destination(HOOK), shop::routes("broker")),
         ..tuning
     };
-    shop::commit(&books, EVENTS).await;
-    let doomed = with_families(Tuning::hasty());
-    let daemon = world.start_with(&doomed, &[("PILLARBOX_ABORT_AT", failpoint)]);
+    shop::commit(&database, EVENTS).await;
+    let first = with_families(Tuning::short_leases());
+    let daemon = fixture.start_with(&first, &[("PILLARBOX_ABORT_AT", failpoint)]);
     daemon.aborts_at(failpoint).await;
-    let siblings = siblings(&world).await;
+    let siblings = siblings(&fixture).await;
     assert_eq!(
         siblings > 0,
         failpoint == "after_route",
-        "{failpoint}: {siblings} siblings are there"
+        "{failpoint}: {siblings} siblings exist"
     );
 
-    shop::commit(&books, EVENTS / 5).await;
-    let daemon = world.start(&with_families(Tuning::calm()));
-    shop::done(&books, Duration::from_secs(60)).await;
+    shop::commit(&database, EVENTS / 5).await;
+    let daemon = fixture.start(&with_families(Tuning::long_leases()));
+    shop::until_done(&database, Duration::from_secs(60)).await;
     daemon.stop().await;
-    let broker: Vec<Uuid> = world
+    let broker: Vec<Uuid> = fixture
         .queue
         .read()
         .await
         .iter()
         .map(|message| message.id)
         .collect();
-    let reckoning = shop::reckon(&books, ("broker", &broker), &hook.ledger()).await;
-    println!("{failpoint}: {reckoning}");
-    assert_eq!(reckoning.all_duplicates(), 0, "{reckoning}");
-    assert!(reckoning.rows > reckoning.events, "there are no families");
+    let totals = shop::check_ledger(&database, ("broker", &broker), &hook.ledger()).await;
+    println!("{failpoint}: {totals}");
+    assert_eq!(totals.all_duplicates(), 0, "{totals}");
+    assert!(totals.rows > totals.events, "there are no families");
     // One for the crash, one in a small group, one alone.
-    assert!(reckoning.attempts <= 3, "{reckoning}");
-    world.remove().await;
+    assert!(totals.attempts <= 3, "{totals}");
+    fixture.remove().await;
 }
 
-async fn siblings(world: &World) -> i64 {
+async fn siblings(fixture: &Fixture) -> i64 {
     sqlx::query_scalar("select count(*) from pillarbox.outbox_events where parent_id is not null")
-        .fetch_one(&world.pool)
+        .fetch_one(&fixture.pool)
         .await
         .expect("the database answers")
 }

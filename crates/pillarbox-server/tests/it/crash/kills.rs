@@ -1,39 +1,39 @@
-//! `kill -9` at moments that nobody chose, while orders keep coming.
+//! `kill -9` at random moments, while the producer commits orders.
 
 use std::time::Duration;
 
-use super::daemon::Daemon;
-use super::patience::Weight;
-use super::world::{Tuning, World};
+use super::fixture::{Fixture, Tuning};
+use crate::daemon::Daemon;
+use pillarbox_testkit::wait::Load;
 
 const ROUNDS: usize = 4;
 
-/// Waits until somebody delivers, and then a little.
-async fn a_moment_under_load(world: &World) {
-    let delivered = world.count("delivered").await;
-    world.more_than(delivered, "delivered").await;
-    // Not a wait for a fact: the moment is the test's chance.
+/// Waits until a daemon delivers, and then for a random time.
+async fn random_moment_under_load(fixture: &Fixture) {
+    let delivered = fixture.count("delivered").await;
+    fixture.until_more_than(delivered, "delivered").await;
+    // Not a wait for a fact: the kill happens at a random moment.
     tokio::time::sleep(Duration::from_millis(fastrand::u64(..600))).await;
 }
 
 /// Kills one of the daemons in every round and starts another in its place.
 async fn kill_at_random(workers: usize, test: &str) {
-    let world = World::new(Weight::Heavy).await;
-    let tuning = Tuning::hasty();
-    let load = world.producer.keep_busy();
-    let mut daemons: Vec<Daemon> = (0..workers).map(|_| world.start(&tuning)).collect();
+    let fixture = Fixture::new(Load::Heavy).await;
+    let tuning = Tuning::short_leases();
+    let load = fixture.producer.start_load();
+    let mut daemons: Vec<Daemon> = (0..workers).map(|_| fixture.start(&tuning)).collect();
     for _ in 0..ROUNDS {
-        a_moment_under_load(&world).await;
+        random_moment_under_load(&fixture).await;
         let victim = daemons.swap_remove(fastrand::usize(..daemons.len()));
-        victim.kill().await;
-        daemons.push(world.start(&tuning));
+        victim.kill();
+        daemons.push(fixture.start(&tuning));
     }
     load.stop().await;
-    world.done().await;
+    fixture.until_done().await;
     for daemon in daemons {
         daemon.stop().await;
     }
-    let report = world.reckon(test, &[]).await;
+    let report = fixture.check_ledger(test, &[]).await;
     assert!(report.events > 200, "there was no load");
     assert!(
         report.duplicates <= ROUNDS * tuning.in_flight,

@@ -1,26 +1,21 @@
 //! The real binary, killed at every step, on real PostgreSQL and RabbitMQ.
 //!
-//! Every test has a database, an exchange and a durable queue of its own. A producer commits orders, each
-//! with its event in one transaction, and rolls some back. At the end the queue is read from outside and
-//! held against the orders: every committed event is there at least once with its payload, none that
-//! rolled back is, and there are no more duplicates than the faults explain. Our own tables are asked only
-//! whether everything has ended.
+//! Every test has its own database, exchange and durable queue. A producer commits orders, each with its event in one
+//! transaction, and rolls some back. At the end the test reads the queue and compares it with the orders. Every committed
+//! event was received at least once with its payload, no event that was rolled back was received, and there are no more
+//! duplicates than the faults explain. The tables of Pillarbox only tell whether every row has ended.
 //!
-//! Tests that need a failpoint want the cargo feature `failpoints`; without it they say so and are ignored.
+//! Tests that need a failpoint are ignored without the cargo feature `failpoints`.
 
-mod books;
-pub(crate) mod broker;
-mod crew;
-pub(crate) mod daemon;
-mod door;
-mod folder;
-mod ledger;
-pub(crate) mod patience;
+mod fixture;
+mod order_databases;
 mod producer;
-pub(crate) mod services;
+pub(crate) mod queue;
 mod shop;
-mod world;
+mod sqlite_fixture;
+mod workers;
 
+mod duties;
 mod families;
 mod kills;
 mod lanes;
@@ -29,6 +24,5 @@ mod order;
 mod outages;
 mod poison;
 mod pooler;
-mod rights;
 mod shutdown;
 mod steps;

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// One in so many transactions is rolled back.
+/// One in this many transactions is rolled back.
 const ROLLED_BACK: usize = 5;
 
 /// An order service. Its table `orders` is the truth about what was committed.
@@ -28,8 +28,8 @@ impl Producer {
         Self { pool, outbox }
     }
 
-    /// Commits this many orders, one transaction each. Between them some are rolled back, and at the end
-    /// one is cut off by the loss of its connection.
+    /// Commits this many orders, one transaction each. Others between them are rolled back, and the last one loses its
+    /// connection.
     pub(super) async fn commit(&self, orders: usize) {
         for n in 0..orders {
             self.transaction(1).await.expect("commits");
@@ -37,15 +37,15 @@ impl Producer {
                 self.roll_back().await.expect("rolls back");
             }
         }
-        self.cut_off().await;
+        self.lose_connection().await;
     }
 
-    /// Commits one order whose event has this type, and returns its id. The event is a plain INSERT, as an
-    /// application in another language makes it.
+    /// Commits one order whose event has this type, and returns its id. The event is a plain INSERT, as in an application
+    /// in another language.
     pub(super) async fn commit_one(&self, event_type: &str, payload: Value) -> Uuid {
         let id = Uuid::now_v7();
         let mut transaction = self.pool.begin().await.expect("begins");
-        place(&mut transaction, &[(id, payload.clone())])
+        insert_orders(&mut transaction, &[(id, payload.clone())])
             .await
             .expect("an order");
         sqlx::query(
@@ -76,17 +76,14 @@ impl Producer {
     }
 
     /// The database ends the connection before the commit, as it does when the application dies.
-    async fn cut_off(&self) {
+    async fn lose_connection(&self) {
         let mut transaction = self.pool.begin().await.expect("begins");
         self.write(&mut transaction, 1).await.expect("writes");
         let cut = sqlx::query("select pg_terminate_backend(pg_backend_pid())");
         cut.execute(&mut *transaction)
             .await
-            .expect_err("the connection is gone");
-        transaction
-            .commit()
-            .await
-            .expect_err("nothing can be committed any more");
+            .expect_err("the connection is lost");
+        transaction.commit().await.expect_err("the commit fails");
     }
 
     async fn write(&self, connection: &mut PgConnection, orders: usize) -> Result<(), sqlx::Error> {
@@ -94,7 +91,7 @@ impl Producer {
             .map(|_| Uuid::now_v7())
             .map(|id| (id, payload(id)))
             .collect();
-        place(connection, &orders).await?;
+        insert_orders(connection, &orders).await?;
         let events = orders.iter().map(|(id, payload)| {
             let event = Event::new("shop", "orders").id(*id).event_type("OrderPlaced");
             event.json(payload).expect("a value is JSON")
@@ -108,15 +105,15 @@ impl Producer {
             .map_err(|error| sqlx::Error::Protocol(error.to_string()))
     }
 
-    /// Places orders until it is told to stop, whatever happens to the database.
-    pub(super) fn keep_busy(&self) -> Load {
+    /// Places orders in the background, also while the database is unavailable.
+    pub(super) fn start_load(&self) -> Load {
         let stop = CancellationToken::new();
         let (producer, stopped) = (self.clone(), stop.clone());
         let task = tokio::spawn(async move {
             let mut tick = tokio::time::interval(Duration::from_millis(10));
             while !stopped.is_cancelled() {
                 tick.tick().await;
-                // A commit whose answer is lost may have happened: the orders tell.
+                // A commit whose answer is lost may have happened. The table of orders tells.
                 if producer.transaction(fastrand::usize(1..=12)).await.is_err() {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
@@ -130,7 +127,7 @@ impl Producer {
     }
 }
 
-/// Orders being placed in the background.
+/// A task that places orders in the background.
 pub(super) struct Load {
     task: JoinHandle<()>,
     stop: CancellationToken,
@@ -144,8 +141,8 @@ impl Load {
     }
 }
 
-/// Writes orders: the business change that the events tell of.
-async fn place(connection: &mut PgConnection, orders: &[(Uuid, Value)]) -> Result<(), sqlx::Error> {
+/// Writes orders: the business change that the events describe.
+async fn insert_orders(connection: &mut PgConnection, orders: &[(Uuid, Value)]) -> Result<(), sqlx::Error> {
     let (ids, payloads): (Vec<Uuid>, Vec<Value>) = orders.iter().cloned().unzip();
     sqlx::query("insert into public.orders (id, payload) select * from unnest($1::uuid[], $2::jsonb[])")
         .bind(ids)
@@ -155,7 +152,7 @@ async fn place(connection: &mut PgConnection, orders: &[(Uuid, Value)]) -> Resul
         .map(|_| ())
 }
 
-/// A little of everything that a careless hand could change on the way.
+/// Values that a careless encoder could change.
 fn payload(id: Uuid) -> Value {
     json!({
         "order": id,

@@ -1,7 +1,7 @@
-//! A shop whose orders have keys: what it committed, in which order, and where it should have arrived.
+//! A shop whose orders have keys: which orders it committed, in which order, and where they go.
 //!
-//! Its own numbers are the truth. They are drawn while the key is locked, so that they follow the order of the
-//! commits; nothing of ours is asked for it.
+//! The numbers of the orders are the truth about their order. The shop draws them while it holds the lock of the key, so
+//! they follow the order of the commits. They do not come from the outbox.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -14,23 +14,23 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::ledger::Committed;
-use super::patience::eventually;
+use pillarbox_testkit::ledger::Committed;
+use pillarbox_testkit::wait::until_within;
 
 /// How many keys there are.
 pub(super) const KEYS: usize = 64;
-/// The destination that is a webhook. The other one differs from store to store.
+/// The destination that is a webhook. The other destination depends on the store.
 pub(super) const HOOK: &str = "hook";
-/// One in so many transactions is rolled back.
+/// One in this many transactions is rolled back.
 const ROLLED_BACK: usize = 5;
-/// One in so many is a burst of one key, so that a fault meets a run with many rows of it in flight.
+/// One in this many transactions has many orders of one key, so that a fault finds many rows of it in flight.
 const BURSTS: usize = 40;
 const BURST: usize = 40;
 
 /// An order.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
-    /// Its place in the order of its key. Drawn when it is written.
+    /// Its place in the order of its key, drawn when it is written.
     pub(super) number: i64,
     pub(super) id: Uuid,
     pub(super) key: Option<String>,
@@ -47,13 +47,13 @@ impl Order {
         }
     }
 
-    /// One in eight has no key.
+    /// One order in eight has no key.
     fn random() -> Self {
         let key = (fastrand::usize(..8) > 0).then(|| fastrand::usize(..KEYS));
         Self::of(key)
     }
 
-    /// Most go to both places, some to one.
+    /// Most orders go to both destinations, some to one.
     fn of(key: Option<usize>) -> Self {
         let topic = match fastrand::usize(..6) {
             0 => "parcels",
@@ -110,55 +110,55 @@ pub(super) struct Row {
     pub(super) attempts: i32,
 }
 
-/// Where a shop keeps its orders: a database with an outbox in it.
-pub(super) trait Books: Clone + Send + Sync + 'static {
+/// A database with the orders of a shop and an outbox.
+pub(super) trait OrderDatabase: Clone + Send + Sync + 'static {
     /// One transaction with these orders and their events.
     fn write(&self, orders: &[Order], ending: Ending) -> impl Future<Output = Result<(), String>> + Send;
-    /// Every order that was committed.
+    /// Every committed order.
     fn orders(&self) -> impl Future<Output = Vec<Order>> + Send;
     /// Every row of the outbox.
     fn rows(&self) -> impl Future<Output = Vec<Row>> + Send;
     /// How many rows are neither delivered nor dead.
     fn unfinished(&self) -> impl Future<Output = i64> + Send;
-    /// How many rows a worker has in its hands.
-    fn held_by(&self, worker: Uuid) -> impl Future<Output = i64> + Send;
-    /// Have all leases of a worker run out?
-    fn is_overdue(&self, worker: Uuid) -> impl Future<Output = bool> + Send;
+    /// How many rows a worker has in flight.
+    fn in_flight_of(&self, worker: Uuid) -> impl Future<Output = i64> + Send;
+    /// Have all leases of a worker expired?
+    fn leases_expired(&self, worker: Uuid) -> impl Future<Output = bool> + Send;
 }
 
-/// Commits this many random orders, one transaction each, and rolls some back between them.
-pub(super) async fn commit(books: &impl Books, orders: usize) {
+/// Commits this many random orders, one transaction each, and rolls back others between them.
+pub(super) async fn commit(database: &impl OrderDatabase, orders: usize) {
     for n in 0..orders {
-        books
+        database
             .write(&[Order::random()], Ending::Commit)
             .await
             .expect("commits");
         if n % ROLLED_BACK == 0 {
-            let rolled_back = books.write(&[Order::random()], Ending::RollBack).await;
+            let rolled_back = database.write(&[Order::random()], Ending::RollBack).await;
             rolled_back.expect("rolls back");
         }
     }
 }
 
 /// Commits one order for each key.
-pub(super) async fn commit_each_key(books: &impl Books) {
+pub(super) async fn commit_each_key(database: &impl OrderDatabase) {
     let orders: Vec<Order> = (0..KEYS).map(|key| Order::new(Some(key), "orders")).collect();
-    books.write(&orders, Ending::Commit).await.expect("commits");
+    database.write(&orders, Ending::Commit).await.expect("commits");
 }
 
-/// Orders being placed in the background.
+/// Writers that place orders in the background.
 pub(super) struct Load {
     writers: JoinSet<()>,
     stop: CancellationToken,
 }
 
 impl Load {
-    /// Several writers that race for the same keys.
-    pub(super) fn start(books: &impl Books, writers: usize) -> Self {
+    /// Starts writers that compete for the same keys.
+    pub(super) fn start(database: &impl OrderDatabase, writers: usize) -> Self {
         let stop = CancellationToken::new();
         let mut all = JoinSet::new();
         for _ in 0..writers {
-            all.spawn(place_orders(books.clone(), stop.clone()));
+            all.spawn(place_orders(database.clone(), stop.clone()));
         }
         Self { writers: all, stop }
     }
@@ -167,12 +167,12 @@ impl Load {
     pub(super) async fn stop(mut self) {
         self.stop.cancel();
         while let Some(ended) = self.writers.join_next().await {
-            ended.expect("the shop does not panic");
+            ended.expect("the writers do not panic");
         }
     }
 }
 
-async fn place_orders(books: impl Books, stop: CancellationToken) {
+async fn place_orders(database: impl OrderDatabase, stop: CancellationToken) {
     let mut tick = tokio::time::interval(Duration::from_millis(50));
     while !stop.is_cancelled() {
         tick.tick().await;
@@ -185,7 +185,10 @@ async fn place_orders(books: impl Books, stop: CancellationToken) {
             0 => Ending::RollBack,
             _ => Ending::Commit,
         };
-        books.write(&orders, ending).await.expect("the database answers");
+        database
+            .write(&orders, ending)
+            .await
+            .expect("the database answers");
     }
 }
 
@@ -195,16 +198,22 @@ fn burst() -> Vec<Order> {
 }
 
 /// Waits until every row is delivered or dead.
-pub(super) async fn done(books: &impl Books, patience: Duration) {
-    let look = || async { (books.unfinished().await == 0).then_some(()) };
-    eventually("every row is delivered or dead", patience, look).await;
+pub(super) async fn until_done(database: &impl OrderDatabase, timeout: Duration) {
+    until_within(timeout, "every row is delivered or dead", async || {
+        database.unfinished().await == 0
+    })
+    .await;
 }
 
-/// Holds what both consumers got against what was committed: nothing is lost, nothing is a ghost, every key is in
-/// order at each place, and every event has one row, delivered, for every place that it goes to.
-pub(super) async fn reckon(books: &impl Books, other: (&str, &[Uuid]), hook: &[Uuid]) -> Reckoning {
-    let orders = books.orders().await;
-    let rows = books.rows().await;
+/// Compares what both consumers received with what was committed. Nothing is lost or unexpected, every key is in order at
+/// each destination, and every event has one delivered row for each of its destinations.
+pub(super) async fn check_ledger(
+    database: &impl OrderDatabase,
+    other: (&str, &[Uuid]),
+    hook: &[Uuid],
+) -> Totals {
+    let orders = database.orders().await;
+    let rows = database.rows().await;
     check_families(&orders, &rows, other.0);
     check_numbers(&orders, &rows);
     let duplicates = |name: &str, ledger: &[Uuid]| {
@@ -219,7 +228,7 @@ pub(super) async fn reckon(books: &impl Books, other: (&str, &[Uuid]), hook: &[U
             .check(ledger)
             .unwrap_or_else(|findings| panic!("{} findings at {name}: {findings:?}", findings.len()))
     };
-    Reckoning {
+    Totals {
         events: orders.len(),
         rows: rows.len(),
         duplicates: [duplicates(other.0, other.1), duplicates(HOOK, hook)],
@@ -234,16 +243,16 @@ fn check_families(orders: &[Order], rows: &[Row], other: &str) {
         let destination = row.destination.as_deref().expect("routed");
         families.entry(row.event).or_default().push(destination);
     }
-    assert_eq!(families.len(), orders.len(), "one family for every order");
+    assert_eq!(families.len(), orders.len(), "every order has one family");
     for order in orders {
-        let family = families.get_mut(&order.id).expect("the order has its event");
+        let family = families.get_mut(&order.id).expect("the order has an event");
         family.sort_unstable();
         let expected: Vec<&str> = order.goes_to(other).into_iter().collect();
-        assert_eq!(*family, expected, "one row for every place: {order:?}");
+        assert_eq!(*family, expected, "one row for each destination: {order:?}");
     }
 }
 
-/// The outbox has every key in the order in which the shop committed it.
+/// The outbox has the rows of every key in the order of the commits.
 fn check_numbers(orders: &[Order], rows: &[Row]) {
     let seqs: HashMap<Uuid, i64> = rows.iter().map(|row| (row.event, row.seq)).collect();
     let mut keys: BTreeMap<&str, Vec<(i64, i64)>> = BTreeMap::new();
@@ -256,28 +265,28 @@ fn check_numbers(orders: &[Order], rows: &[Row]) {
         numbers.sort_unstable();
         assert!(
             numbers.is_sorted_by_key(|(_, seq)| seq),
-            "{key}: the outbox has another order than the shop: {numbers:?}"
+            "{key}: the outbox and the shop disagree about the order: {numbers:?}"
         );
     }
 }
 
-/// What came of it, in numbers.
+/// The numbers of a test.
 #[derive(Debug)]
-pub(super) struct Reckoning {
+pub(super) struct Totals {
     pub(super) events: usize,
     pub(super) rows: usize,
-    /// At the other place, and at the webhook.
+    /// At the other destination and at the webhook.
     pub(super) duplicates: [usize; 2],
     pub(super) attempts: i32,
 }
 
-impl Reckoning {
+impl Totals {
     pub(super) fn all_duplicates(&self) -> usize {
         self.duplicates.iter().sum()
     }
 }
 
-impl fmt::Display for Reckoning {
+impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             events,

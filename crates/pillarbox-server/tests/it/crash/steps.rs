@@ -1,46 +1,46 @@
-//! Dies at each step of an event's path, and comes back.
+//! The daemon dies at each step of an event's path, and another one continues.
 //!
-//! Where nothing was sent yet, nothing may arrive twice. Where something was confirmed and not written
-//! down, it must: a test that saw no duplicate there did not die where it says.
+//! If nothing was sent yet, there are no duplicates. If an event was confirmed and not settled, there must be one: a test
+//! without a duplicate did not die at that step.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use pillarbox_testkit::process::Signal;
 
-use super::door::{Door, Manners};
-use super::patience::Weight;
-use super::world::{Tuning, World};
+use super::fixture::{Fixture, Tuning};
+use pillarbox_testkit::environment::authority;
+use pillarbox_testkit::proxy::{Faults, Proxy};
+use pillarbox_testkit::wait::Load;
 
 const EVENTS: usize = 200;
 const NONE: RangeInclusive<usize> = 0..=0;
 
-/// With 128 rows in flight at the most.
+/// At most 128 rows are in flight.
 fn at_least(fewest: usize) -> RangeInclusive<usize> {
-    fewest..=Tuning::hasty().in_flight
+    fewest..=Tuning::short_leases().in_flight
 }
 
 /// A daemon dies at the failpoint and another one takes over.
 async fn dies_at(failpoint: &str, duplicates: RangeInclusive<usize>) {
-    let world = World::new(Weight::Light).await;
-    world.producer.commit(EVENTS).await;
-    let name = failpoint.split(':').next().unwrap_or(failpoint);
-    let daemon = world.start_with(&Tuning::hasty(), &[("PILLARBOX_ABORT_AT", failpoint)]);
-    daemon.aborts_at(name).await;
-    world.producer.commit(20).await;
-    finish(world, failpoint, duplicates).await;
+    let fixture = Fixture::new(Load::Light).await;
+    fixture.producer.commit(EVENTS).await;
+    let daemon = fixture.start_with(&Tuning::short_leases(), &[("PILLARBOX_ABORT_AT", failpoint)]);
+    daemon.aborts_at(failpoint).await;
+    fixture.producer.commit(20).await;
+    finish(fixture, failpoint, duplicates).await;
 }
 
-/// A daemon without a fault ends what the first began, and repeats nothing of its own.
-async fn finish(world: World, failpoint: &str, duplicates: RangeInclusive<usize>) {
-    let written = world.ids("delivered").await;
-    let daemon = world.start(&Tuning::calm());
-    world.done().await;
+/// A daemon without a fault finishes the work of the first, and repeats nothing of its own.
+async fn finish(fixture: Fixture, failpoint: &str, duplicates: RangeInclusive<usize>) {
+    let written = fixture.ids("delivered").await;
+    let daemon = fixture.start(&Tuning::long_leases());
+    fixture.until_done().await;
     daemon.stop().await;
-    let report = world.reckon(failpoint, &[]).await;
+    let report = fixture.check_ledger(failpoint, &[]).await;
     assert!(
         report.repeated.is_disjoint(&written),
-        "what was settled was sent again"
+        "a settled event was sent again"
     );
     assert!(
         duplicates.contains(&report.duplicates),
@@ -81,56 +81,56 @@ dies! {
     dying_in_a_sweep_loses_nothing: "after_sweep", at_least(0);
 }
 
-/// A broker that takes its time, so that rows are held for longer than half a lease.
-async fn slow_broker(world: &World) -> (Door, Tuning) {
-    let manners = Manners {
+/// A slow broker, so that rows are in flight for longer than half a lease.
+async fn slow_broker(fixture: &Fixture) -> (Proxy, Tuning) {
+    let faults = Faults {
         delay: Duration::from_millis(30),
-        ..Manners::default()
+        ..Faults::default()
     };
-    let door = Door::open(world.amqp(), manners).await;
+    let proxy = Proxy::start_with(authority(fixture.amqp()), faults).await;
     let tuning = Tuning {
         concurrency: 1,
-        amqp: Some(door.url(world.amqp())),
-        ..Tuning::hasty()
+        amqp: Some(proxy.url(fixture.amqp())),
+        ..Tuning::short_leases()
     };
-    (door, tuning)
+    (proxy, tuning)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(feature = "failpoints"), ignore = "needs --features failpoints")]
 async fn dying_while_leases_are_renewed_loses_nothing() {
-    let world = World::new(Weight::Light).await;
-    let (_door, slow) = slow_broker(&world).await;
-    world.producer.commit(EVENTS).await;
-    let daemon = world.start_with(&slow, &[("PILLARBOX_ABORT_AT", "after_renew")]);
+    let fixture = Fixture::new(Load::Light).await;
+    let (_proxy, slow) = slow_broker(&fixture).await;
+    fixture.producer.commit(EVENTS).await;
+    let daemon = fixture.start_with(&slow, &[("PILLARBOX_ABORT_AT", "after_renew")]);
     daemon.aborts_at("after_renew").await;
-    finish(world, "after_renew", at_least(0)).await;
+    finish(fixture, "after_renew", at_least(0)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(feature = "failpoints"), ignore = "needs --features failpoints")]
-async fn dying_while_a_shutdown_gives_rows_back_loses_nothing() {
-    let world = World::new(Weight::Light).await;
-    let (_door, slow) = slow_broker(&world).await;
-    world.producer.commit(EVENTS).await;
-    let daemon = world.start_with(&slow, &[("PILLARBOX_ABORT_AT", "on_release")]);
-    world.more_than(5, "delivered").await;
+async fn dying_while_a_shutdown_releases_rows_loses_nothing() {
+    let fixture = Fixture::new(Load::Light).await;
+    let (_proxy, slow) = slow_broker(&fixture).await;
+    fixture.producer.commit(EVENTS).await;
+    let daemon = fixture.start_with(&slow, &[("PILLARBOX_ABORT_AT", "on_release")]);
+    fixture.until_more_than(5, "delivered").await;
     daemon.signal(Signal::TERM);
     daemon.aborts_at("on_release").await;
-    finish(world, "on_release", at_least(0)).await;
+    finish(fixture, "on_release", at_least(0)).await;
 }
 
-/// What a crash leaves behind is what the design says: leased rows with their attempt counted.
+/// A crash leaves leased rows with their attempt counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(feature = "failpoints"), ignore = "needs --features failpoints")]
 async fn a_claim_counts_its_attempt_when_it_commits_and_not_before() {
-    let world = World::new(Weight::Light).await;
-    world.producer.commit(EVENTS).await;
+    let fixture = Fixture::new(Load::Light).await;
+    fixture.producer.commit(EVENTS).await;
     for (failpoint, attempts) in [("in_claim", 0), ("after_claim", 1)] {
-        let daemon = world.start_with(&Tuning::hasty(), &[("PILLARBOX_ABORT_AT", failpoint)]);
+        let daemon = fixture.start_with(&Tuning::short_leases(), &[("PILLARBOX_ABORT_AT", failpoint)]);
         daemon.aborts_at(failpoint).await;
-        assert_eq!(world.most_attempts().await, attempts, "{failpoint}");
-        assert_eq!(world.count("processing").await > 0, attempts > 0, "{failpoint}");
+        assert_eq!(fixture.most_attempts().await, attempts, "{failpoint}");
+        assert_eq!(fixture.count("processing").await > 0, attempts > 0, "{failpoint}");
     }
-    finish(world, "in_claim, then after_claim", NONE).await;
+    finish(fixture, "in_claim, then after_claim", NONE).await;
 }

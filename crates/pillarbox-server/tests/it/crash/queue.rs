@@ -1,7 +1,7 @@
-//! The consumer's side: a durable queue, which is the ledger of what the broker really took.
+//! A durable queue: the ledger of the messages that the broker accepted.
 //!
-//! It is read once, at the end, when nobody publishes any more: a consumer that reads along would be cut
-//! off with the broker and see messages again that were sent once.
+//! The test reads it once, at the end, when no daemon publishes. A consumer that runs during an outage would lose its
+//! connection and receive messages twice that were sent once.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// One message as the consumer sees it.
+/// One message.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) id: Uuid,
@@ -23,19 +23,19 @@ pub(crate) struct Message {
     pub(crate) payload: Value,
 }
 
-/// A durable queue that what is sent to its exchange ends in. Both have the same name.
+/// A durable queue bound to an exchange. Both have the same name.
 pub(crate) struct Queue {
     url: String,
     pub(crate) name: String,
 }
 
 impl Queue {
-    /// Everything ends in it.
+    /// Binds it to every routing key.
     pub(crate) async fn declare(url: &str, name: &str) -> Self {
         Self::bound(url, name, "#").await
     }
 
-    /// Only what has such a routing key ends in it.
+    /// Binds it to these routing keys only.
     pub(crate) async fn bound(url: &str, name: &str, routing_key: &str) -> Self {
         let queue = Self {
             url: url.to_owned(),
@@ -60,7 +60,7 @@ impl Queue {
         queue
     }
 
-    /// From now on this ends in it too.
+    /// Binds it to more routing keys.
     pub(crate) async fn bind(&self, routing_key: &str) {
         let (connection, channel) = self.open().await;
         let name = self.name.as_str();
@@ -77,7 +77,7 @@ impl Queue {
         connection.close(200, "done".into()).await.expect("closes");
     }
 
-    /// How many messages wait in the queue.
+    /// How many messages are in the queue.
     pub(crate) async fn len(&self) -> u32 {
         let (connection, channel) = self.open().await;
         let count = self.count(&channel).await;
@@ -85,7 +85,7 @@ impl Queue {
         count
     }
 
-    /// Takes everything out of the queue.
+    /// Reads and removes all messages.
     pub(crate) async fn read(&self) -> Vec<Message> {
         let (connection, channel) = self.open().await;
         let options = BasicConsumeOptions {
@@ -101,7 +101,7 @@ impl Queue {
             .expect("a consumer");
         while left > 0 {
             let next = tokio::time::timeout(Duration::from_secs(60), consumer.next()).await;
-            let delivery = next.expect("the queue says that there is more");
+            let delivery = next.expect("the queue has more messages");
             let delivery = delivery
                 .expect("the consumer is not cancelled")
                 .expect("a message");
@@ -121,11 +121,11 @@ impl Queue {
         channel
             .queue_delete(name.into(), QueueDeleteOptions::default())
             .await
-            .expect("the queue is there");
+            .expect("the queue exists");
         channel
             .exchange_delete(name.into(), ExchangeDeleteOptions::default())
             .await
-            .expect("the exchange is there");
+            .expect("the exchange exists");
         connection.close(200, "done".into()).await.expect("closes");
     }
 
@@ -136,7 +136,7 @@ impl Queue {
         };
         let name = self.name.as_str();
         let queue = channel.queue_declare(name.into(), passive, FieldTable::default());
-        queue.await.expect("the queue is there").message_count()
+        queue.await.expect("the queue exists").message_count()
     }
 
     async fn open(&self) -> (Connection, Channel) {

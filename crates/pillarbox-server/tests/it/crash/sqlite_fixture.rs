@@ -1,4 +1,4 @@
-//! A folder with a SQLite file, and the daemons that work on it one after another.
+//! A folder with a SQLite file, and the daemons that use it one after another.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::daemon::{Daemon, print_ends};
+use crate::daemon::Daemon;
+use pillarbox_testkit::process::print_last_lines;
 
-/// One daemon after another on a SQLite file. What each prints is the ledger of its log.
-pub(super) struct Folder {
+/// One daemon after another on a SQLite file. Each delivers to its standard output.
+pub(super) struct SqliteFixture {
     dir: TempDir,
     started: Cell<usize>,
 }
 
-impl Folder {
+impl SqliteFixture {
     pub(super) fn new() -> Self {
         Self {
             dir: tempfile::tempdir().expect("a folder"),
@@ -26,7 +27,7 @@ impl Folder {
         self.dir.path()
     }
 
-    /// Writes the configuration: a destination `log`, and this.
+    /// Writes the configuration: a destination `log` and `more`.
     pub(super) fn configure(&self, more: &str) {
         let config = format!(
             "[database]\nurl = \"{}\"\n\
@@ -41,18 +42,18 @@ impl Folder {
 
     pub(super) fn start(&self) -> Daemon {
         let number = self.started.replace(self.started.get() + 1);
-        Daemon::start(&self.path().join("pillarbox.toml"), self.log(number), &[])
+        Daemon::start_with_log(&self.path().join("pillarbox.toml"), &self.log(number), &[])
     }
 
     fn log(&self, number: usize) -> PathBuf {
         self.path().join(format!("daemon-{number}.log"))
     }
 
-    /// What all of them have printed, one after another. A line stands as a whole or not at all.
+    /// The ids of the events that all of them delivered, in order. A daemon writes whole lines.
     pub(super) fn ledger(&self) -> Vec<Uuid> {
-        let said = |number| std::fs::read_to_string(self.log(number)).expect("the log is there");
-        let said: Vec<String> = (0..self.started.get()).map(said).collect();
-        let lines = said.iter().flat_map(|text| text.lines());
+        let read = |number| std::fs::read_to_string(self.log(number)).expect("the log exists");
+        let logs: Vec<String> = (0..self.started.get()).map(read).collect();
+        let lines = logs.iter().flat_map(|text| text.lines());
         let events = lines.filter(|line| line.starts_with("{\"id\":"));
         events
             .map(|line| {
@@ -67,10 +68,10 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for SqliteFixture {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            print_ends((0..self.started.get()).map(|number| self.log(number)));
+            print_last_lines((0..self.started.get()).map(|number| self.log(number)));
         }
     }
 }

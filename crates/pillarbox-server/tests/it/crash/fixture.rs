@@ -1,4 +1,4 @@
-//! Everything one test has for itself, and the reckoning at its end.
+//! The database, queue and daemons of one test, and the check at its end.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -7,19 +7,37 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use pillarbox_store::stores::postgres::{Options, Postgres};
+use pillarbox_testkit::environment::variable;
+use pillarbox_testkit::fixture::Database;
 use serde_json::Value;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::broker::Queue;
-use super::daemon::{Daemon, print_ends};
-use super::patience::{Turn, Weight, eventually};
 use super::producer::Producer;
-use super::services::{Services, create_database, drop_database};
+use super::queue::Queue;
+use crate::daemon::Daemon;
+use pillarbox_testkit::process::print_last_lines;
+use pillarbox_testkit::wait::{Load, MachineLock, until, until_within};
 
-/// How a daemon of the test is set up.
+/// The addresses of the services that a fixture uses.
+#[derive(Debug, Clone)]
+pub(crate) struct Services {
+    pub(crate) postgres: String,
+    pub(crate) amqp: String,
+}
+
+impl Services {
+    pub(crate) fn shared() -> Self {
+        Self {
+            postgres: variable("PILLARBOX_TEST_POSTGRES_URL"),
+            amqp: variable("PILLARBOX_TEST_AMQP_URL"),
+        }
+    }
+}
+
+/// The settings of a daemon.
 #[derive(Debug, Clone)]
 pub(super) struct Tuning {
     pub(super) lease: Duration,
@@ -28,17 +46,17 @@ pub(super) struct Tuning {
     pub(super) in_flight: usize,
     pub(super) concurrency: usize,
     pub(super) max_attempts: u32,
-    /// Another way to the broker.
+    /// Another address of the broker.
     pub(super) amqp: Option<String>,
-    /// Another way to the database.
+    /// Another address of the database.
     pub(super) database: Option<String>,
-    /// What else the configuration says: further destinations, and routes.
+    /// More configuration: destinations and routes.
     pub(super) more: String,
 }
 
 impl Tuning {
-    /// Short leases: what a dead daemon held comes back within seconds.
-    pub(super) fn hasty() -> Self {
+    /// Short leases: rows in flight in a daemon that died are claimed again within seconds.
+    pub(super) fn short_leases() -> Self {
         Self {
             lease: Duration::from_secs(3),
             timeout: Duration::from_millis(1500),
@@ -52,63 +70,56 @@ impl Tuning {
         }
     }
 
-    /// Leases that no busy machine lets run out, for tests in which nothing may be sent twice.
-    pub(super) fn calm() -> Self {
+    /// Leases that never expire, even on a busy machine, for tests without duplicates.
+    pub(super) fn long_leases() -> Self {
         Self {
             lease: Duration::from_secs(60),
             timeout: Duration::from_secs(20),
-            ..Self::hasty()
+            ..Self::short_leases()
         }
     }
 }
 
-/// A database, a queue and a folder of the test's own.
-pub(super) struct World {
+/// A database, a queue and a folder that no other test uses.
+pub(super) struct Fixture {
     pub(super) pool: PgPool,
     pub(super) queue: Queue,
     pub(super) producer: Producer,
-    pub(super) database: String,
+    pub(super) database: Database,
     services: Services,
     dir: TempDir,
     daemons: AtomicUsize,
-    _turn: Turn,
+    _lock: MachineLock,
 }
 
-impl World {
-    pub(super) async fn new(weight: Weight) -> Self {
-        let turn = Turn::take(weight).await;
-        Self::on(Services::shared(), turn).await
+impl Fixture {
+    pub(super) async fn new(weight: Load) -> Self {
+        let lock = MachineLock::acquire(weight).await;
+        Self::on(Services::shared(), lock).await
     }
 
-    pub(super) async fn on(services: Services, turn: Turn) -> Self {
+    pub(super) async fn on(services: Services, lock: MachineLock) -> Self {
         rustls::crypto::ring::default_provider().install_default().ok(); // another test may have been first
-        let name = format!("crash_{}", Uuid::new_v4().simple());
-        create_database(&services.postgres, &name).await;
-        let database = on_database(&services.postgres, &name);
-        let store = Postgres::new(&database, Options::default()).expect("a URL");
+        let database = Database::create_on(&services.postgres, "crash").await;
+        let store = Postgres::new(&database.url, Options::default()).expect("a URL");
         store.migrate().await.expect("migrates");
         let outbox = store.outbox();
         store.close().await;
-        let options: PgConnectOptions = database.parse().expect("a URL");
+        let options: PgConnectOptions = database.url.parse().expect("a URL");
         let pool = PgPoolOptions::new().connect_lazy_with(options.application_name("shop"));
         Self {
             producer: Producer::new(pool.clone(), outbox).await,
-            queue: Queue::declare(&services.amqp, &name).await,
+            queue: Queue::declare(&services.amqp, &database.name).await,
             pool,
             database,
             services,
             dir: tempfile::tempdir().expect("a folder"),
             daemons: AtomicUsize::new(0),
-            _turn: turn,
+            _lock: lock,
         }
     }
 
-    /// The database of this world on another server.
-    pub(super) fn database_at(&self, server: &str) -> String {
-        on_database(server, &self.queue.name)
-    }
-
-    /// The broker as everybody else reaches it.
+    /// The address of the broker.
     pub(super) fn amqp(&self) -> &str {
         &self.services.amqp
     }
@@ -122,10 +133,10 @@ impl World {
         let number = self.daemons.fetch_add(1, Ordering::Relaxed);
         let config = self.path(number, "toml");
         std::fs::write(&config, self.config(tuning)).expect("the folder can be written to");
-        Daemon::start(&config, self.path(number, "log"), variables)
+        Daemon::start_with_log(&config, &self.path(number, "log"), variables)
     }
 
-    /// A folder of the test's own.
+    /// A folder that no other test uses.
     pub(super) fn folder(&self) -> &Path {
         self.dir.path()
     }
@@ -135,7 +146,7 @@ impl World {
     }
 
     fn config(&self, tuning: &Tuning) -> String {
-        // Swept often: what a dead daemon held is found soon, however long the leases of the living are.
+        // Sweeps often: rows of a daemon that died are found soon, however long other leases are.
         format!(
             r#"
             [database]
@@ -162,7 +173,7 @@ impl World {
             concurrency = {concurrency}
             {more}
             "#,
-            database = tuning.database.as_ref().unwrap_or(&self.database),
+            database = tuning.database.as_ref().unwrap_or(&self.database.url),
             lease = tuning.lease.as_millis(),
             timeout = tuning.timeout.as_millis(),
             batch = tuning.batch,
@@ -202,14 +213,11 @@ impl World {
             .expect("the database answers")
     }
 
-    /// Waits until more than so many rows are in this state.
-    pub(super) async fn more_than(&self, rows: i64, status: &str) {
-        let look = || async { (self.count(status).await > rows).then_some(()) };
-        eventually(
-            &format!("more than {rows} rows are {status}"),
-            Duration::from_secs(60),
-            look,
-        )
+    /// Waits until more than this many rows are in this state.
+    pub(super) async fn until_more_than(&self, rows: i64, status: &str) {
+        until(&format!("more than {rows} rows are {status}"), async || {
+            self.count(status).await > rows
+        })
         .await;
     }
 
@@ -219,22 +227,26 @@ impl World {
     }
 
     /// Waits until all rows are delivered or dead.
-    pub(super) async fn done(&self) {
-        let look = || async { self.is_done().await.then_some(()) };
-        eventually("every row is delivered or dead", Duration::from_secs(120), look).await;
+    pub(super) async fn until_done(&self) {
+        until_within(
+            Duration::from_secs(120),
+            "every row is delivered or dead",
+            async || self.is_done().await,
+        )
+        .await;
     }
 
-    /// Holds what the consumer got against what was committed, and leaves nothing behind. Everything is
-    /// delivered except these rows, which are dead and never arrived.
-    pub(super) async fn reckon(self, test: &str, dead: &[Uuid]) -> Report {
+    /// Compares the messages in the queue with the committed orders, and removes the fixture. Every row is delivered, except
+    /// for those in `dead`, which are dead and were never received.
+    pub(super) async fn check_ledger(self, test: &str, dead: &[Uuid]) -> Report {
         let orders: Vec<(Uuid, Value)> = sqlx::query_as("select id, payload from public.orders")
             .fetch_all(&self.pool)
             .await
-            .expect("the orders are there");
+            .expect("the orders can be read");
         let orders: HashMap<Uuid, Value> = orders.into_iter().collect();
         let dead: HashSet<Uuid> = dead.iter().copied().collect();
         let messages = self.queue.read().await;
-        let mut arrived = HashSet::new();
+        let mut received = HashSet::new();
         let mut repeated = HashSet::new();
         for message in &messages {
             let order = orders.get(&message.id);
@@ -244,20 +256,20 @@ impl World {
                 message.id
             );
             assert_eq!(order, Some(&message.payload), "{test}: the payload has changed");
-            if !arrived.insert(message.id) {
+            if !received.insert(message.id) {
                 repeated.insert(message.id);
             }
         }
         let missing = orders
             .keys()
-            .filter(|id| !arrived.contains(*id) && !dead.contains(*id));
-        assert_eq!(missing.count(), 0, "{test}: committed events never arrived");
-        assert!(arrived.is_disjoint(&dead), "{test}: what is dead has arrived");
+            .filter(|id| !received.contains(*id) && !dead.contains(*id));
+        assert_eq!(missing.count(), 0, "{test}: committed events were never received");
+        assert!(received.is_disjoint(&dead), "{test}: a dead event was received");
         self.check_rows(test, &orders, &dead).await;
         self.check_connections(test).await;
         let report = Report {
             events: orders.len(),
-            duplicates: messages.len() - arrived.len(),
+            duplicates: messages.len() - received.len(),
             daemons: self.daemons.load(Ordering::Relaxed),
             attempts: self.most_attempts().await,
             repeated,
@@ -271,17 +283,17 @@ impl World {
         let rows: Vec<(Uuid, String)> = sqlx::query_as("select id, status from pillarbox.outbox_events")
             .fetch_all(&self.pool)
             .await
-            .expect("the outbox is there");
-        assert_eq!(rows.len(), orders.len(), "{test}: one row for every order");
+            .expect("the outbox can be read");
+        assert_eq!(rows.len(), orders.len(), "{test}: every order has one row");
         for (id, status) in rows {
             let expected = if dead.contains(&id) { "dead" } else { "delivered" };
             assert_eq!(status, expected, "{test}: {id}");
         }
     }
 
-    /// No transaction of a daemon is left open, whether it said goodbye or not.
+    /// No transaction of a daemon stays open, whether it was stopped or killed.
     async fn check_connections(&self, test: &str) {
-        let look = || async {
+        until(&format!("{test}: no transaction is open"), async || {
             let open: i64 = sqlx::query_scalar(
                 "select count(*) from pg_stat_activity
                  where datname = current_database() and pid <> pg_backend_pid()
@@ -290,40 +302,35 @@ impl World {
             .fetch_one(&self.pool)
             .await
             .expect("the database answers");
-            (open == 0).then_some(())
-        };
-        eventually(
-            &format!("{test}: no transaction is left open"),
-            Duration::from_secs(60),
-            look,
-        )
+            open == 0
+        })
         .await;
     }
 
-    /// Leaves nothing behind.
+    /// Removes the queue and the database.
     pub(super) async fn remove(self) {
         self.queue.delete().await;
         self.pool.close().await;
-        drop_database(&self.services.postgres, &self.queue.name).await;
+        self.database.clone().drop().await;
     }
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let daemons = 0..self.daemons.load(Ordering::Relaxed);
-            print_ends(daemons.map(|number| self.path(number, "log")));
+            print_last_lines(daemons.map(|number| self.path(number, "log")));
         }
     }
 }
 
-/// What came of a test, in numbers.
+/// The numbers of a test.
 pub(super) struct Report {
     pub(super) events: usize,
     pub(super) duplicates: usize,
     pub(super) daemons: usize,
     pub(super) attempts: i32,
-    /// What arrived more than once.
+    /// Events that were received more than once.
     pub(super) repeated: HashSet<Uuid>,
 }
 
@@ -341,11 +348,6 @@ impl fmt::Display for Report {
             "{events} events, {duplicates} duplicates, {daemons} daemons, at most {attempts} attempts"
         )
     }
-}
-
-fn on_database(server: &str, name: &str) -> String {
-    let (server, _) = server.rsplit_once('/').expect("the URL names a database");
-    format!("{server}/{name}")
 }
 
 pub(super) async fn execute(connection: &mut PgConnection, sql: String) {

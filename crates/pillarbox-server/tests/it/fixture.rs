@@ -1,20 +1,21 @@
-//! A folder with a configuration and an outbox of the test's own, on SQLite or on PostgreSQL.
+//! A folder with a configuration and an outbox for one test, on SQLite or on PostgreSQL.
 
 use std::path::Path;
 use std::process::Command;
 
+use pillarbox_testkit::environment::{unique_identifier, variable};
 use sqlx::Connection;
 
-use crate::binary::{Daemon, Ended, pillarbox, run};
+use crate::command::{Finished, pillarbox, run};
+use crate::daemon::Daemon;
 
-/// Where PostgreSQL is.
-pub(crate) fn url() -> String {
-    std::env::var("PILLARBOX_TEST_POSTGRES_URL")
-        .expect("PILLARBOX_TEST_POSTGRES_URL is not set: run scripts/test, or `eval \"$(scripts/services env)\"` first")
+/// The URL of PostgreSQL.
+pub(crate) fn postgres_url() -> String {
+    variable("PILLARBOX_TEST_POSTGRES_URL")
 }
 
-/// A folder with a configuration, and an outbox that nobody else has.
-pub(crate) struct Place {
+/// A folder with a configuration, and an outbox that no other test uses.
+pub(crate) struct Fixture {
     folder: tempfile::TempDir,
     server: Option<Server>,
 }
@@ -25,7 +26,7 @@ struct Server {
     schema: String,
 }
 
-impl Place {
+impl Fixture {
     /// On a SQLite file.
     pub(crate) fn sqlite(config: &str) -> Self {
         Self::new(None, config)
@@ -33,18 +34,24 @@ impl Place {
 
     /// On PostgreSQL.
     pub(crate) fn postgres(config: &str) -> Self {
-        let schema = format!("server_{}", uuid::Uuid::new_v4().simple());
-        Self::new(Some(Server { url: url(), schema }), config)
+        let schema = unique_identifier("server");
+        Self::new(
+            Some(Server {
+                url: postgres_url(),
+                schema,
+            }),
+            config,
+        )
     }
 
     fn new(server: Option<Server>, config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let place = Self { folder, server };
-        place.configure(config);
-        place
+        let fixture = Self { folder, server };
+        fixture.configure(config);
+        fixture
     }
 
-    /// Writes the configuration anew: the database, and this.
+    /// Replaces the configuration by the database and this.
     pub(crate) fn configure(&self, config: &str) {
         let database = match &self.server {
             Some(Server { url, schema }) => {
@@ -55,7 +62,7 @@ impl Place {
         self.write(&format!("{database}{config}"));
     }
 
-    /// Writes the configuration anew, all of it.
+    /// Replaces the whole configuration.
     pub(crate) fn write(&self, config: &str) {
         std::fs::write(self.path().join("pillarbox.toml"), config).unwrap();
     }
@@ -77,23 +84,23 @@ impl Place {
         self.server.as_ref().expect("on PostgreSQL")
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Finished {
         run(self.path(), arguments)
     }
 
-    /// Puts an event into the outbox; its id.
+    /// Enqueues an event, and returns its id.
     pub(crate) fn enqueue(&self, arguments: &[&str]) -> String {
         let mut all = vec!["enqueue"];
         all.extend(arguments);
-        let printed = self.run(&all).good();
+        let printed = self.run(&all).success();
         printed.split(' ').next().expect("an id").to_owned()
     }
 
-    /// What a command prints as JSON, line by line.
+    /// The JSON that a command prints, one value per line.
     pub(crate) fn json(&self, arguments: &[&str]) -> Vec<serde_json::Value> {
         let mut all = arguments.to_vec();
         all.push("--json");
-        let printed = self.run(&all).good();
+        let printed = self.run(&all).success();
         let lines = printed.lines().map(serde_json::from_str);
         lines.collect::<Result<_, _>>().expect("one JSON object per line")
     }
@@ -102,7 +109,7 @@ impl Place {
         Daemon::start(self.command(arguments))
     }
 
-    /// A daemon that made its outbox and is ready.
+    /// A daemon that has migrated and is ready.
     pub(crate) fn ready(&self) -> Daemon {
         let daemon = self.daemon(&["--migrate"]);
         daemon.wait_until_ready();
@@ -115,7 +122,7 @@ impl Place {
         pillarbox(self.path(), &all)
     }
 
-    /// Runs SQL on PostgreSQL, with the schema's name for the word SCHEMA.
+    /// Runs SQL on PostgreSQL. SCHEMA stands for the schema.
     pub(crate) fn sql(&self, sql: &str) {
         let sql = sql.replace("SCHEMA", self.schema());
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -125,17 +132,17 @@ impl Place {
         runtime.block_on(async {
             let mut connection = sqlx::PgConnection::connect(&self.server().url)
                 .await
-                .expect("PostgreSQL is there");
+                .expect("PostgreSQL answers");
             sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
                 .execute(&mut connection)
                 .await
-                .expect("good SQL");
+                .expect("the SQL is valid");
             connection.close().await.unwrap();
         });
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if self.server.is_some() {
             self.sql("drop schema if exists SCHEMA cascade");
@@ -143,14 +150,14 @@ impl Drop for Place {
     }
 }
 
-/// Each of these tests once on SQLite and once on PostgreSQL.
+/// Runs each of these tests on SQLite and on PostgreSQL.
 macro_rules! on_both_stores {
     ($($test:ident),+ $(,)?) => {
         mod on_sqlite {
-            $(#[test] fn $test() { super::$test(crate::place::Place::sqlite); })+
+            $(#[test] fn $test() { super::$test(crate::fixture::Fixture::sqlite); })+
         }
         mod on_postgres {
-            $(#[test] fn $test() { super::$test(crate::place::Place::postgres); })+
+            $(#[test] fn $test() { super::$test(crate::fixture::Fixture::postgres); })+
         }
     };
 }

@@ -1,4 +1,4 @@
-//! The shop's books, in PostgreSQL and in SQLite.
+//! The databases of the shop: PostgreSQL and SQLite.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use pillarbox_store::stores::sqlite;
 use sqlx::{PgPool, SqlitePool};
 use uuid::Uuid;
 
-use super::shop::{Books, Ending, Order, Row};
+use super::shop::{Ending, Order, OrderDatabase, Row};
 
-/// In PostgreSQL. Writers of one key wait for each other by the outbox's own lock.
+/// PostgreSQL. Writers of one key wait for each other, because the outbox locks the key.
 #[derive(Clone)]
 pub(super) struct Postgres {
     pool: PgPool,
@@ -36,7 +36,7 @@ impl Postgres {
     async fn try_write(&self, orders: &[Order], ending: Ending) -> Result<(), Box<dyn std::error::Error>> {
         let mut transaction = self.pool.begin().await?;
         let events: Vec<_> = orders.iter().map(Order::event).collect();
-        // First the event, which locks the key, and then the number.
+        // The event first, because it locks the key. The number comes second.
         self.outbox.enqueue_all(&mut transaction, &events).await?;
         sqlx::query(
             "insert into public.purchases (id, key, topic)
@@ -57,7 +57,7 @@ impl Postgres {
     }
 }
 
-impl Books for Postgres {
+impl OrderDatabase for Postgres {
     async fn write(&self, orders: &[Order], ending: Ending) -> Result<(), String> {
         let written = self.try_write(orders, ending).await;
         written.map_err(|error| error.to_string())
@@ -68,7 +68,7 @@ impl Books for Postgres {
             sqlx::query_as("select number, id, key, topic from public.purchases")
                 .fetch_all(&self.pool)
                 .await
-                .expect("the purchases are there");
+                .expect("the purchases can be read");
         orders.into_iter().map(order).collect()
     }
 
@@ -78,7 +78,7 @@ impl Books for Postgres {
         )
         .fetch_all(&self.pool)
         .await
-        .expect("the outbox is there");
+        .expect("the outbox can be read");
         rows.into_iter().map(row).collect()
     }
 
@@ -91,7 +91,7 @@ impl Books for Postgres {
         .expect("the database answers")
     }
 
-    async fn held_by(&self, worker: Uuid) -> i64 {
+    async fn in_flight_of(&self, worker: Uuid) -> i64 {
         sqlx::query_scalar(
             "select count(*) from pillarbox.outbox_events where status = 'processing' and locked_by = $1",
         )
@@ -101,7 +101,7 @@ impl Books for Postgres {
         .expect("the database answers")
     }
 
-    async fn is_overdue(&self, worker: Uuid) -> bool {
+    async fn leases_expired(&self, worker: Uuid) -> bool {
         sqlx::query_scalar(
             "select not exists (
                select from pillarbox.outbox_events
@@ -115,14 +115,14 @@ impl Books for Postgres {
     }
 }
 
-/// In a SQLite file, where one transaction writes at a time.
+/// A SQLite file, where one transaction writes at a time.
 #[derive(Clone)]
 pub(super) struct Sqlite {
     pool: SqlitePool,
 }
 
 impl Sqlite {
-    /// Makes a file with an outbox.
+    /// Creates a file with an outbox.
     pub(super) async fn create(path: &Path) -> Self {
         let store = sqlite::Sqlite::create(path).await.expect("a file");
         store.migrate().await.expect("migrates");
@@ -132,7 +132,7 @@ impl Sqlite {
         let options = sqlite::connect_options(path, &sqlite::Options::default()).expect("a path");
         let pool = SqlitePool::connect_with(options)
             .await
-            .expect("the file is there");
+            .expect("the file can be opened");
         sqlx::query(
             "create table purchases (
                number integer primary key autoincrement, id text not null, key text, topic text not null
@@ -144,7 +144,7 @@ impl Sqlite {
         Self { pool }
     }
 
-    /// A worker that is frozen in the middle of writing holds everybody up; whoever is told so tries again.
+    /// A worker that is frozen inside of a transaction blocks all writers, which try again.
     async fn begin(&self) -> Result<sqlx::Transaction<'static, sqlx::Sqlite>, EnqueueError> {
         loop {
             match sqlite::begin(&self.pool).await {
@@ -174,7 +174,7 @@ impl Sqlite {
     }
 }
 
-impl Books for Sqlite {
+impl OrderDatabase for Sqlite {
     async fn write(&self, orders: &[Order], ending: Ending) -> Result<(), String> {
         let written = self.try_write(orders, ending).await;
         written.map_err(|error| error.to_string())
@@ -185,7 +185,7 @@ impl Books for Sqlite {
             sqlx::query_as("select number, id, key, topic from purchases")
                 .fetch_all(&self.pool)
                 .await
-                .expect("the purchases are there");
+                .expect("the purchases can be read");
         let read = orders
             .into_iter()
             .map(|(number, id, key, topic)| (number, uuid(&id), key, topic));
@@ -198,7 +198,7 @@ impl Books for Sqlite {
         )
         .fetch_all(&self.pool)
         .await
-        .expect("the outbox is there");
+        .expect("the outbox can be read");
         let read = rows
             .into_iter()
             .map(|(event, seq, destination, status, attempts)| {
@@ -211,18 +211,18 @@ impl Books for Sqlite {
         sqlx::query_scalar("select count(*) from outbox_events where status in ('pending', 'processing')")
             .fetch_one(&self.pool)
             .await
-            .expect("the file answers")
+            .expect("the file can be read")
     }
 
-    async fn held_by(&self, worker: Uuid) -> i64 {
+    async fn in_flight_of(&self, worker: Uuid) -> i64 {
         sqlx::query_scalar("select count(*) from outbox_events where status = 'processing' and locked_by = ?")
             .bind(worker.to_string())
             .fetch_one(&self.pool)
             .await
-            .expect("the file answers")
+            .expect("the file can be read")
     }
 
-    async fn is_overdue(&self, worker: Uuid) -> bool {
+    async fn leases_expired(&self, worker: Uuid) -> bool {
         sqlx::query_scalar(
             "select not exists (
                select 1 from outbox_events where status = 'processing' and locked_by = ?
@@ -232,7 +232,7 @@ impl Books for Sqlite {
         .bind(worker.to_string())
         .fetch_one(&self.pool)
         .await
-        .expect("the file answers")
+        .expect("the file can be read")
     }
 }
 

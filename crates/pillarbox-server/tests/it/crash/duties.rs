@@ -1,15 +1,15 @@
-//! The daemon as a database role that may do what `pillarbox grant dispatcher` lets it do, and no more.
+//! The daemon as a database role with the duty `dispatcher` of `pillarbox grant`, and no other.
 
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
-use super::patience::Weight;
-use super::world::{Tuning, World, execute};
-use crate::binary::run;
+use super::fixture::{Fixture, Tuning, execute};
+use crate::command::run;
+use pillarbox_testkit::wait::Load;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dispatcher_needs_no_more_rights_than_it_is_granted() {
-    let world = World::new(Weight::Light).await;
+async fn a_dispatcher_needs_no_more_privileges_than_its_duty_grants() {
+    let fixture = Fixture::new(Load::Light).await;
     let role = format!("dispatcher_{}", Uuid::new_v4().simple());
     let grant = [
         "grant",
@@ -17,18 +17,23 @@ async fn a_dispatcher_needs_no_more_rights_than_it_is_granted() {
         &role,
         "--create",
         "--database",
-        &world.database,
+        &fixture.database.url,
     ];
-    run(&std::env::temp_dir(), &grant).good();
-    let mut owner = PgConnection::connect(&world.database).await.expect("connects");
-    let database = world.database.replacen("pillarbox@", &format!("{role}@"), 1);
+    run(&std::env::temp_dir(), &grant).success();
+    let mut owner = PgConnection::connect(&fixture.database.url)
+        .await
+        .expect("connects");
+    let database = fixture
+        .database
+        .url
+        .replacen("pillarbox@", &format!("{role}@"), 1);
     let tuning = Tuning {
         database: Some(database.clone()),
-        ..Tuning::calm()
+        ..Tuning::long_leases()
     };
-    world.producer.commit(200).await;
-    let daemon = world.start(&tuning);
-    world.done().await;
+    fixture.producer.commit(200).await;
+    let daemon = fixture.start(&tuning);
+    fixture.until_done().await;
     daemon.stop().await;
 
     let mut dispatcher = PgConnection::connect(&database).await.expect("connects");
@@ -39,7 +44,7 @@ async fn a_dispatcher_needs_no_more_rights_than_it_is_granted() {
         "select * from public.orders",
     ] {
         let refused = sqlx::query(beyond).execute(&mut dispatcher).await;
-        let refused = refused.expect_err("the role may do more than it should");
+        let refused = refused.expect_err("the role has more privileges than it should");
         assert!(
             refused.to_string().contains("permission denied"),
             "{beyond}: {refused}"
@@ -48,6 +53,6 @@ async fn a_dispatcher_needs_no_more_rights_than_it_is_granted() {
     dispatcher.close().await.expect("closes");
     execute(&mut owner, format!("drop owned by {role}; drop role {role}")).await;
     owner.close().await.expect("closes");
-    let report = world.reckon("a role with few rights", &[]).await;
+    let report = fixture.check_ledger("a role with few privileges", &[]).await;
     assert_eq!((report.duplicates, report.attempts), (0, 1));
 }
