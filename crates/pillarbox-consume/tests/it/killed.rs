@@ -1,4 +1,4 @@
-//! The process is killed at every point of an event's path through a consumer, and another one goes on.
+//! The process dies at every failpoint of an event's path through a consumer, and another one continues.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use pillarbox::Event;
 use pillarbox_consume::{Consumer, Handler, HandlerError, Received};
 use sqlx::{PgPool, PgTransaction};
 
-use crate::books::{Books, Entry, Keeper, entry};
-use crate::children::Consuming;
+use crate::ledger::{Entry, Ledger, WriteEntry, entry};
+use crate::process::start_consumer;
 
-/// Keeps the book, and wants no negative numbers in it.
-struct Picky(Keeper);
+/// Writes entries and rejects negative numbers.
+struct RejectNegative(WriteEntry);
 
-impl Handler<PgTransaction<'static>, Entry> for Picky {
+impl Handler<PgTransaction<'static>, Entry> for RejectNegative {
     async fn handle(
         &self,
         transaction: &mut PgTransaction<'static>,
@@ -25,43 +25,35 @@ impl Handler<PgTransaction<'static>, Entry> for Picky {
     }
 }
 
-fn consumer(books: &Books) -> Consumer<PgPool> {
-    Consumer::new("books", books.pool.clone())
-        .inbox(books.inbox())
+fn consumer(ledger: &Ledger) -> Consumer<PgPool> {
+    Consumer::new("ledger", ledger.pool.clone())
+        .inbox(ledger.inbox())
         .grace(Duration::from_secs(5))
-        .on("EntryMade", 1, Picky(books.keeper()))
+        .on("EntryMade", 1, RejectNegative(ledger.write_entry()))
 }
 
-/// Six entries of one account, of which the second is refused.
+/// Six entries of one account. The second is rejected.
 fn events() -> Vec<Event> {
     [1, -2, 3, 4, 5, 6].map(|number| entry("a", number)).into()
 }
 
 const EXPECTED: [i64; 5] = [1, 3, 4, 5, 6];
 
-/// Lets a process consume until it is killed at the failpoint, and looks at what it has left.
-async fn killed_at(child: &str, place: &str, failpoint: &str, left: &[i64], books: &Books) {
-    dies_at(failpoint, Consuming::start(child, place, Some(failpoint))).await;
-    assert_eq!(books.account("a").await, left);
+/// A process consumes until it dies at the failpoint. Then the account has these entries.
+async fn killed_at(child: &str, arguments: &str, failpoint: &str, left: &[i64], ledger: &Ledger) {
+    let process = start_consumer(child, arguments, Some(failpoint));
+    process.aborts_at(failpoint).await;
+    assert_eq!(ledger.account("a").await, left);
 }
 
-async fn dies_at(failpoint: &str, mut process: Consuming) {
-    let ended = std::thread::spawn(move || process.ended());
-    crate::environment::until("the process is killed", || async { ended.is_finished() }).await;
-    let (status, said) = ended.join().unwrap();
-    let name = failpoint.split(':').next().unwrap();
-    assert!(said.contains(&format!("failpoint {name}: ")), "{said}");
-    assert!(!status.success());
-}
-
-/// The failpoints, and what is in the book when the process is killed there.
+/// The failpoints, and the entries when the process dies there.
 macro_rules! points {
     ($($name:ident: $failpoint:literal leaves $left:expr,)+) => {
         #[cfg(feature = "rabbitmq")]
         mod on_rabbitmq {
             $(
                 #[tokio::test(flavor = "multi_thread")]
-                #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
+                #[cfg_attr(not(feature = "failpoints"), ignore = "needs the feature `failpoints`")]
                 async fn $name() {
                     super::rabbitmq::killed($failpoint, &$left).await;
                 }
@@ -72,7 +64,7 @@ macro_rules! points {
         mod on_kafka {
             $(
                 #[tokio::test(flavor = "multi_thread")]
-                #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
+                #[cfg_attr(not(feature = "failpoints"), ignore = "needs the feature `failpoints`")]
                 async fn $name() {
                     super::kafka::killed($failpoint, &$left).await;
                 }
@@ -82,7 +74,7 @@ macro_rules! points {
 }
 
 points! {
-    dying_with_a_message_in_hand: "consume_received:1" leaves [],
+    dying_after_the_receipt: "consume_received:1" leaves [],
     dying_after_the_mark: "consume_marked:4" leaves [1, 3],
     dying_after_the_handler: "consume_handled:3" leaves [1, 3],
     dying_after_the_commit: "consume_committed:3" leaves [1, 3, 4],
@@ -93,143 +85,143 @@ points! {
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq {
     use super::{EXPECTED, consumer, events, killed_at};
-    use crate::books::Books;
-    use crate::children::place;
-    use crate::environment::until;
+    use crate::ledger::Ledger;
+    use crate::process::arguments;
     use crate::rabbitmq::Broker;
     use crate::running::Running;
+    use pillarbox_testkit::wait::until;
 
-    /// Not a test of its own: the consumer that is killed.
+    /// Not a test: the consumer that is killed.
     #[tokio::test(flavor = "multi_thread")]
     #[ignore = "run by the tests of this file"]
     async fn child() {
-        let [exchange, queue, schema] = &place()[..] else {
-            panic!("said in three parts")
+        let [exchange, queue, schema] = &arguments()[..] else {
+            panic!("three arguments")
         };
         let broker = Broker::existing(exchange, queue).await;
-        let running = Running::start(consumer(&Books::existing(schema)), broker.config());
+        let running = Running::start(consumer(&Ledger::existing(schema)), broker.config());
         running.forever().await;
     }
 
     pub(super) async fn killed(failpoint: &str, left: &[i64]) {
-        let (books, broker) = (Books::open().await, Broker::fresh().await);
-        Running::start(consumer(&books), broker.config())
+        let (ledger, broker) = (Ledger::create().await, Broker::fresh().await);
+        Running::start(consumer(&ledger), broker.config())
             .declare(&broker)
             .await;
         broker.publish(&events()).await;
-        let place = format!("{}|{}|{}", broker.exchange, broker.queue, books.schema);
-        killed_at("killed::rabbitmq::child", &place, failpoint, left, &books).await;
+        let arguments = format!("{}|{}|{}", broker.exchange, broker.queue, ledger.schema);
+        killed_at("killed::rabbitmq::child", &arguments, failpoint, left, &ledger).await;
 
-        let running = Running::start(consumer(&books), broker.config());
-        until("the rest is handled", || async { books.len().await >= 5 }).await;
+        let running = Running::start(consumer(&ledger), broker.config());
+        until("the rest is handled", || async { ledger.len().await >= 5 }).await;
         until("all are acknowledged", || async {
             broker.waiting(&broker.queue).await == Some(0)
         })
         .await;
         running.stop().await;
-        assert_eq!(books.account("a").await, EXPECTED, "once each and in order");
+        assert_eq!(ledger.account("a").await, EXPECTED, "once each and in order");
         let reasons = broker.reasons().await;
-        // Killed between the letter and the acknowledgement, there are two.
+        // A process that dies between the dead letter and the acknowledgement leaves two.
         let letters = if failpoint.starts_with("consume_dead") {
             2
         } else {
             1
         };
         assert_eq!(reasons, vec!["it is negative"; letters]);
-        books.close().await;
+        ledger.drop().await;
         broker.clean_up().await;
     }
 }
 
 #[cfg(feature = "kafka")]
 mod kafka {
-    use super::{EXPECTED, consumer, dies_at, events, killed_at};
-    use crate::books::{Books, entry};
-    use crate::children::{Consuming, place};
-    use crate::environment::until;
+    use super::{EXPECTED, consumer, events, killed_at};
     use crate::kafka::Broker;
+    use crate::ledger::{Ledger, entry};
+    use crate::process::{arguments, start_consumer};
     use crate::running::Running;
+    use pillarbox_testkit::wait::until;
 
     const HANDED_OVER: &str = "consume_handed_over:1";
-    const NAMELESS: &str = "";
+    const NO_NAME: &str = "";
 
-    /// A member, with a name that it keeps or without. The group does not wait for a dead one if it is back under its name.
-    fn start(books: &Books, broker: &Broker, name: &str) -> Running {
+    /// A group member with or without a name. The group does not wait for a dead member that returns with its name.
+    fn start(ledger: &Ledger, broker: &Broker, name: &str) -> Running {
         let config = match name {
-            NAMELESS => broker.mortal(),
-            _ => broker.mortal().option("group.instance.id", name),
+            NO_NAME => broker.killable(),
+            _ => broker.killable().option("group.instance.id", name),
         };
-        Running::start(consumer(books), config)
+        Running::start(consumer(ledger), config)
     }
 
-    fn place_for(name: &str, books: &Books, broker: &Broker) -> String {
-        format!("{}|{}|{}|{name}", broker.topic, broker.group, books.schema)
+    fn arguments_for(name: &str, ledger: &Ledger, broker: &Broker) -> String {
+        format!("{}|{}|{}|{name}", broker.topic, broker.group, ledger.schema)
     }
 
-    /// Not a test of its own: the consumer that is killed.
+    /// Not a test: the consumer that is killed.
     #[tokio::test(flavor = "multi_thread")]
     #[ignore = "run by the tests of this file"]
     async fn child() {
-        let [topic, group, schema, name] = &place()[..] else {
-            panic!("said in four parts")
+        let [topic, group, schema, name] = &arguments()[..] else {
+            panic!("four arguments")
         };
         let broker = Broker::existing(topic, group);
-        start(&Books::existing(schema), &broker, name).forever().await;
+        start(&Ledger::existing(schema), &broker, name).forever().await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
-    async fn dying_while_partitions_change_hands_leaves_none_to_nobody() {
-        dies_while_partitions_change_hands("first", "second").await;
+    #[cfg_attr(not(feature = "failpoints"), ignore = "needs the feature `failpoints`")]
+    async fn dying_in_a_rebalance_leaves_no_partition_without_a_consumer() {
+        dies_in_a_rebalance("first", "second").await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    #[cfg_attr(not(feature = "failpoints"), ignore = "wants the feature `failpoints`")]
-    async fn dying_without_a_name_while_partitions_change_hands_leaves_none_to_nobody() {
-        dies_while_partitions_change_hands(NAMELESS, NAMELESS).await;
+    #[cfg_attr(not(feature = "failpoints"), ignore = "needs the feature `failpoints`")]
+    async fn dying_without_a_name_in_a_rebalance_leaves_no_partition_without_a_consumer() {
+        dies_in_a_rebalance(NO_NAME, NO_NAME).await;
     }
 
-    async fn dies_while_partitions_change_hands(first: &str, second: &str) {
-        let (books, broker) = (Books::open().await, Broker::fresh().await);
-        let place = place_for(first, &books, &broker);
-        let doomed = Consuming::start("killed::kafka::child", &place, Some(HANDED_OVER));
+    async fn dies_in_a_rebalance(first: &str, second: &str) {
+        let (ledger, broker) = (Ledger::create().await, Broker::fresh().await);
+        let arguments = arguments_for(first, &ledger, &broker);
+        let dying = start_consumer("killed::kafka::child", &arguments, Some(HANDED_OVER));
         let round = |number| (0..40).map(move |account| entry(&account.to_string(), number));
         broker.publish(&round(0).collect::<Vec<_>>()).await;
         until("the first one has all partitions", || async {
-            books.len().await == 40
+            ledger.len().await == 40
         })
         .await;
 
-        let second = start(&books, &broker, second);
-        dies_at(HANDED_OVER, doomed).await;
-        let first = start(&books, &broker, first);
+        let second = start(&ledger, &broker, second);
+        dying.aborts_at(HANDED_OVER).await;
+        let first = start(&ledger, &broker, first);
         broker.publish(&round(1).collect::<Vec<_>>()).await;
-        until("every partition is somebody's", || async {
-            books.len().await == 80
+        until("every partition has a consumer", || async {
+            ledger.len().await == 80
         })
         .await;
-        until("all are done", || async { broker.behind().await == 0 }).await;
+        until("all are done", || async { broker.consumer_lag().await == 0 }).await;
         first.stop().await;
         second.stop().await;
-        books.close().await;
+        ledger.drop().await;
         broker.clean_up().await;
     }
 
     pub(super) async fn killed(failpoint: &str, left: &[i64]) {
-        let (books, broker) = (Books::open().await, Broker::fresh().await);
+        let (ledger, broker) = (Ledger::create().await, Broker::fresh().await);
         broker.publish(&events()).await;
-        let place = place_for("first", &books, &broker);
-        killed_at("killed::kafka::child", &place, failpoint, left, &books).await;
+        let arguments = arguments_for("first", &ledger, &broker);
+        killed_at("killed::kafka::child", &arguments, failpoint, left, &ledger).await;
 
-        let running = start(&books, &broker, "first");
-        until("the rest is handled", || async { books.len().await >= 5 }).await;
-        until("all are done", || async { broker.behind().await == 0 }).await;
+        let running = start(&ledger, &broker, "first");
+        until("the rest is handled", || async { ledger.len().await >= 5 }).await;
+        until("all are done", || async { broker.consumer_lag().await == 0 }).await;
         running.stop().await;
-        assert_eq!(books.account("a").await, EXPECTED, "once each and in order");
-        // Killed before the group was told that the letter's record is done, there are two.
+        assert_eq!(ledger.account("a").await, EXPECTED, "once each and in order");
+        // A process that dies before it commits the offset of the dead letter leaves two.
         let letters = broker.dead().await.len();
         assert!((1..=2).contains(&letters), "{letters} letters");
-        books.close().await;
+        ledger.drop().await;
         broker.clean_up().await;
     }
 }

@@ -1,25 +1,24 @@
-//! Consumers against real brokers and a real database: `scripts/test` starts them.
+//! Consumers with real brokers and a real database, which `scripts/test` starts.
 
 #![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![allow(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
-#[cfg(feature = "rabbitmq")]
-mod alarm;
-mod books;
-mod children;
-mod environment;
+mod aborted_transaction;
+mod idle_transaction;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod killed;
+mod ledger;
+#[cfg(feature = "rabbitmq")]
+mod memory_alarm;
 #[cfg(feature = "rabbitmq")]
 mod outage;
+mod process;
 mod proof;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod running;
-mod silence;
 #[cfg(feature = "rabbitmq")]
-mod speechless;
+mod silent_broker;
 #[cfg(all(feature = "rabbitmq", feature = "sqlite"))]
 mod sqlite;
-mod swallowed;

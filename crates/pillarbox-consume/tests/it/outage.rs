@@ -1,4 +1,4 @@
-//! The database goes away while events are handled, and comes back.
+//! The database is unavailable for a while during consumption.
 
 use pillarbox::RetryPolicy;
 use pillarbox_testkit::Proxy;
@@ -6,12 +6,13 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgPool};
 use std::time::Duration;
 
-use crate::books::{Books, entry};
-use crate::environment::{until, variable};
+use crate::ledger::{Ledger, entry};
 use crate::rabbitmq::Broker;
 use crate::running::Running;
+use pillarbox_testkit::environment::variable;
+use pillarbox_testkit::wait::until;
 
-/// A pool that reaches the database through the proxy, and does not wait long.
+/// A pool that connects by way of the proxy, with a short timeout.
 fn through(proxy: &Proxy, options: PgConnectOptions) -> PgPool {
     let address = proxy.address();
     let options = options.host(&address.ip().to_string()).port(address.port());
@@ -21,16 +22,16 @@ fn through(proxy: &Proxy, options: PgConnectOptions) -> PgPool {
         .connect_lazy_with(options)
 }
 
-/// Handles three hundred events by this pool, which is away for a while in between: each is handled once, none is given up.
+/// Handles three hundred events with this pool and an outage in between. Each is handled once, and there is no dead letter.
 async fn assert_costs_nothing(
-    books: &Books,
+    ledger: &Ledger,
     pool: PgPool,
-    go_away: impl Future<Output = ()>,
-    come_back: impl Future<Output = ()>,
+    begin_outage: impl Future<Output = ()>,
+    end_outage: impl Future<Output = ()>,
 ) {
     let broker = Broker::fresh().await;
-    // A single attempt: whatever counts as a failed one ends among the dead letters.
-    let consumer = books
+    // A single attempt: one that counts as failed becomes a dead letter.
+    let consumer = ledger
         .consumer_on(pool)
         .retry(RetryPolicy::steps(Vec::new()).max_attempts(1));
     let counters = consumer.counters();
@@ -40,18 +41,21 @@ async fn assert_costs_nothing(
         .map(|number| entry(&format!("{}", number % 5), number))
         .collect();
     broker.publish(&events).await;
-    until("some are handled", || async { books.len().await > 20 }).await;
-    go_away.await;
-    until("it is noticed", || async { counters.snapshot().store_errors > 5 }).await;
-    come_back.await;
-    until("all are handled", || async { books.len().await >= 300 }).await;
+    until("some are handled", || async { ledger.len().await > 20 }).await;
+    begin_outage.await;
+    until("the outage is noticed", || async {
+        counters.snapshot().store_errors > 5
+    })
+    .await;
+    end_outage.await;
+    until("all are handled", || async { ledger.len().await >= 300 }).await;
     until("all are acknowledged", || async {
         broker.waiting(&broker.queue).await == Some(0)
     })
     .await;
     running.stop().await;
     assert_eq!(counters.snapshot().dead, 0);
-    for (account, numbers) in books.accounts().await {
+    for (account, numbers) in ledger.accounts().await {
         let first: i64 = account.parse().unwrap();
         let expected: Vec<i64> = (0..300).filter(|number| number % 5 == first).collect();
         assert_eq!(numbers, expected, "once and in order");
@@ -61,25 +65,25 @@ async fn assert_costs_nothing(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_goes_away_costs_no_attempt_and_no_event() {
-    let books = Books::open().await;
+async fn an_outage_of_the_database_costs_no_attempt_and_no_event() {
+    let ledger = Ledger::create().await;
     let options: PgConnectOptions = variable("PILLARBOX_TEST_POSTGRES_URL").parse().unwrap();
     let proxy = Proxy::start(format!("{}:{}", options.get_host(), options.get_port())).await;
     let pool = through(&proxy, options);
-    assert_costs_nothing(&books, pool, proxy.refuse(), proxy.restore()).await;
-    books.close().await;
+    assert_costs_nothing(&ledger, pool, proxy.refuse(), proxy.restore()).await;
+    ledger.drop().await;
 }
 
-/// A role that may do all that the consumer does, until it may not even log in.
+/// A role with the privileges of the consumer, whose login can be disabled.
 struct Role<'a> {
     name: String,
-    books: &'a Books,
+    ledger: &'a Ledger,
 }
 
 impl<'a> Role<'a> {
-    async fn create(books: &'a Books) -> Self {
-        let name = books.schema.clone();
-        let role = Self { name, books };
+    async fn create(ledger: &'a Ledger) -> Self {
+        let name = ledger.schema.clone();
+        let role = Self { name, ledger };
         role.run(
             "create role ROLE login; \
              grant usage on schema ROLE to ROLE; \
@@ -90,14 +94,14 @@ impl<'a> Role<'a> {
         role
     }
 
-    /// Its open connections end too.
-    async fn lock_out(&self) {
+    /// Also ends its sessions.
+    async fn disable_login(&self) {
         self.run("alter role ROLE nologin").await;
         self.run("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'ROLE'")
             .await;
     }
 
-    async fn let_in(&self) {
+    async fn enable_login(&self) {
         self.run("alter role ROLE login").await;
     }
 
@@ -108,22 +112,22 @@ impl<'a> Role<'a> {
     async fn run(&self, statements: &str) {
         let statements = statements.replace("ROLE", &self.name);
         sqlx::raw_sql(AssertSqlSafe(statements))
-            .execute(&self.books.pool)
+            .execute(&self.ledger.pool)
             .await
             .unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_role_that_may_not_log_in_for_a_while_costs_no_attempt_and_no_event() {
-    let books = Books::open().await;
-    let role = Role::create(&books).await;
+async fn a_role_that_cannot_log_in_for_a_while_costs_no_attempt_and_no_event() {
+    let ledger = Ledger::create().await;
+    let role = Role::create(&ledger).await;
     let options: PgConnectOptions = variable("PILLARBOX_TEST_POSTGRES_URL").parse().unwrap();
     let pool = PgPoolOptions::new()
         .max_connections(10)
         .connect_lazy_with(options.username(&role.name));
-    assert_costs_nothing(&books, pool.clone(), role.lock_out(), role.let_in()).await;
+    assert_costs_nothing(&ledger, pool.clone(), role.disable_login(), role.enable_login()).await;
     pool.close().await;
     role.drop().await;
-    books.close().await;
+    ledger.drop().await;
 }

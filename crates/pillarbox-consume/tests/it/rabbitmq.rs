@@ -20,9 +20,10 @@ use pillarbox_testkit::sink_suite::delivery;
 use sqlx::PgTransaction;
 use tokio::sync::Semaphore;
 
-use crate::books::{Books, Entry, entry};
-use crate::environment::{fresh_name, until, variable};
-use crate::running::{Held, Running};
+use crate::ledger::{Entry, Ledger, entry};
+use crate::running::{HoldInHandler, Running};
+use pillarbox_testkit::environment::{unique_name, variable};
+use pillarbox_testkit::wait::until;
 
 /// An exchange, a queue on it, and a way to look into both.
 pub(crate) struct Broker {
@@ -35,7 +36,7 @@ pub(crate) struct Broker {
 
 impl Broker {
     pub(crate) async fn fresh() -> Self {
-        Self::existing(&fresh_name("events"), &fresh_name("books")).await
+        Self::existing(&unique_name("events"), &unique_name("ledger")).await
     }
 
     pub(crate) async fn existing(exchange: &str, queue: &str) -> Self {
@@ -71,7 +72,7 @@ impl Broker {
             format,
             ..message::Config::default()
         };
-        config.build("books", &message).await.unwrap()
+        config.build("ledger", &message).await.unwrap()
     }
 
     /// Publishes as the dispatcher does, in order.
@@ -173,8 +174,8 @@ impl Running {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_handled_once_in_every_format() {
-    let (books, broker) = (Books::open().await, Broker::fresh().await);
-    let running = Running::start(books.consumer(), broker.config());
+    let (ledger, broker) = (Ledger::create().await, Broker::fresh().await);
+    let running = Running::start(ledger.consumer(), broker.config());
     broker.until_consumed().await;
     for (number, format) in [Format::Plain, Format::CloudEvents, Format::CloudEventsStructured]
         .into_iter()
@@ -184,14 +185,14 @@ async fn events_are_handled_once_in_every_format() {
         let event = entry("a", i64::try_from(number).unwrap());
         deliver(&*sink, &[event.clone(), event]).await;
     }
-    until("all are handled", || async { books.len().await == 3 }).await;
-    assert_eq!(books.account("a").await, [0, 1, 2]);
+    until("all are handled", || async { ledger.len().await == 3 }).await;
+    assert_eq!(ledger.account("a").await, [0, 1, 2]);
     let counts = running.stop().await;
     assert_eq!(
         (counts.handled, counts.received - counts.released),
         (3, 3 + counts.duplicates)
     );
-    books.close().await;
+    ledger.drop().await;
     broker.clean_up().await;
 }
 
@@ -214,24 +215,24 @@ fn url_of(proxy: &Proxy) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_connection_is_made_again_and_nothing_is_lost_or_done_twice() {
-    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let (ledger, broker) = (Ledger::create().await, Broker::fresh().await);
     let proxy = behind_a_proxy().await;
-    let running = Running::start(books.consumer(), broker.config_at(&url_of(&proxy)).prefetch(50));
+    let running = Running::start(ledger.consumer(), broker.config_at(&url_of(&proxy)).prefetch(50));
     broker.until_consumed().await;
     let events: Vec<Event> = (0..600)
         .map(|number| entry(&format!("{}", number % 7), number))
         .collect();
     broker.publish(&events).await;
     for reached in [50, 200, 400] {
-        until("some are handled", || async { books.len().await >= reached }).await;
+        until("some are handled", || async { ledger.len().await >= reached }).await;
         proxy.cut();
     }
-    until("all are handled", || async { books.len().await >= 600 }).await;
+    until("all are handled", || async { ledger.len().await >= 600 }).await;
     until("all are acknowledged", || async {
         broker.waiting(&broker.queue).await == Some(0)
     })
     .await;
-    for (account, numbers) in books.accounts().await {
+    for (account, numbers) in ledger.accounts().await {
         let first: i64 = account.parse().unwrap();
         let expected: Vec<i64> = (0..600).filter(|number| number % 7 == first).collect();
         assert_eq!(numbers, expected, "in order and once");
@@ -239,11 +240,11 @@ async fn a_lost_connection_is_made_again_and_nothing_is_lost_or_done_twice() {
     assert!(proxy.accepted() >= 4, "connected again after every cut");
     running.stop().await;
     assert_eq!(broker.waiting(&broker.queue).await, Some(0), "nothing comes back");
-    books.close().await;
+    ledger.drop().await;
     broker.clean_up().await;
 }
 
-/// Fails as it is told.
+/// Fails by the account of the event.
 struct Failing;
 
 impl Handler<PgTransaction<'static>, Entry> for Failing {
@@ -261,9 +262,9 @@ impl Handler<PgTransaction<'static>, Entry> for Failing {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_given_up_on_is_among_the_dead_letters_as_it_came() {
-    let (books, broker) = (Books::open().await, Broker::fresh().await);
-    let consumer = Consumer::new("books", books.pool.clone())
-        .inbox(books.inbox())
+    let (ledger, broker) = (Ledger::create().await, Broker::fresh().await);
+    let consumer = Consumer::new("ledger", ledger.pool.clone())
+        .inbox(ledger.inbox())
         .retry(RetryPolicy::steps(vec![Duration::from_millis(5)]).max_attempts(3))
         .on("EntryMade", 1, Failing);
     let running = Running::start(consumer, broker.config());
@@ -294,7 +295,7 @@ async fn what_is_given_up_on_is_among_the_dead_letters_as_it_came() {
     );
     assert_eq!(
         header(&letter, "pillarbox-dead-consumer").as_deref(),
-        Some("books")
+        Some("ledger")
     );
     assert_eq!(header(&letter, "pillarbox-dead-attempts").as_deref(), Some("1"));
     assert!(header(&letter, "pillarbox-dead-at").unwrap().ends_with('Z'));
@@ -307,14 +308,14 @@ async fn what_is_given_up_on_is_among_the_dead_letters_as_it_came() {
     let letter = broker.get(&dead).await.unwrap();
     let reason = header(&letter, "pillarbox-dead-reason").unwrap();
     assert!(reason.contains('7') && reason.contains('1'), "{reason}");
-    books.close().await;
+    ledger.drop().await;
     broker.clean_up().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_of_somebody_else_is_handled_if_it_can_be_known_again() {
-    let (books, broker) = (Books::open().await, Broker::fresh().await);
-    let running = Running::start(books.consumer(), broker.config());
+async fn a_message_of_another_producer_is_handled_if_it_has_an_id() {
+    let (ledger, broker) = (Ledger::create().await, Broker::fresh().await);
+    let running = Running::start(ledger.consumer(), broker.config());
     broker.until_consumed().await;
     let known = BasicProperties::default()
         .with_message_id(uuid::Uuid::new_v4().to_string().into())
@@ -333,55 +334,55 @@ async fn a_message_of_somebody_else_is_handled_if_it_can_be_known_again() {
             .await;
         published.unwrap().await.unwrap();
     }
-    until("one is handled", || async { books.len().await == 1 }).await;
+    until("one is handled", || async { ledger.len().await == 1 }).await;
     let dead = broker.dead_queue();
     until("one is dead", || async { broker.waiting(&dead).await == Some(1) }).await;
     let reasons = broker.reasons().await;
     assert!(reasons[0].contains("`pillarbox-id`"), "{reasons:?}");
     running.stop().await;
-    assert_eq!(books.account("a").await, [1]);
-    books.close().await;
+    assert_eq!(ledger.account("a").await, [1]);
+    ledger.drop().await;
     broker.clean_up().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_gives_the_rest_back_in_order_and_the_next_process_goes_on() {
-    let (books, broker) = (Books::open().await, Broker::fresh().await);
-    let gate = Arc::new(Semaphore::new(0));
-    let (consumer, inside) = Held::consumer(&books, &gate);
+    let (ledger, broker) = (Ledger::create().await, Broker::fresh().await);
+    let permits = Arc::new(Semaphore::new(0));
+    let (consumer, inside) = HoldInHandler::consumer(&ledger, &permits);
     let first = Running::start(consumer, broker.config());
     broker.until_consumed().await;
     // The second one waits: the queue has a single active consumer.
-    let second = Running::start(books.consumer(), broker.config());
+    let second = Running::start(ledger.consumer(), broker.config());
     let events: Vec<Event> = (0..100).map(|number| entry("a", number)).collect();
     broker.publish(&events).await;
     until("the first is at work", || async {
         inside.load(Ordering::SeqCst) == 1
     })
     .await;
-    assert_eq!(books.len().await, 0, "the second one gets nothing");
+    assert_eq!(ledger.len().await, 0, "the second one gets nothing");
     first.stop.cancel();
-    gate.add_permits(1);
+    permits.add_permits(1);
     let counts = first.stop().await;
     assert_eq!((counts.handled, inside.load(Ordering::SeqCst)), (1, 1));
-    until("the second one goes on", || async { books.len().await == 100 }).await;
-    assert_eq!(books.account("a").await, (0..100).collect::<Vec<_>>());
+    until("the second one goes on", || async { ledger.len().await == 100 }).await;
+    assert_eq!(ledger.account("a").await, (0..100).collect::<Vec<_>>());
     let counts = second.stop().await;
     assert_eq!(
         (counts.handled, counts.duplicates),
         (99, 0),
         "nothing was done twice"
     );
-    books.close().await;
+    ledger.drop().await;
     broker.clean_up().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_the_broker_gives_up_on_is_not_lost() {
-    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let (ledger, broker) = (Ledger::create().await, Broker::fresh().await);
     let config = broker.config().delivery_limit(1);
     let hanging = || {
-        let (consumer, inside) = Held::consumer(&books, &Arc::new(Semaphore::new(0)));
+        let (consumer, inside) = HoldInHandler::consumer(&ledger, &Arc::new(Semaphore::new(0)));
         (inside, consumer.grace(Duration::ZERO))
     };
     let mut published = false;
@@ -400,22 +401,22 @@ async fn a_message_that_the_broker_gives_up_on_is_not_lost() {
         broker.waiting(&dead).await == Some(1)
     })
     .await;
-    books.close().await;
+    ledger.drop().await;
     broker.clean_up().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_is_away_at_the_start_is_waited_for() {
-    let (books, broker) = (Books::open().await, Broker::fresh().await);
+    let (ledger, broker) = (Ledger::create().await, Broker::fresh().await);
     let proxy = behind_a_proxy().await;
     proxy.refuse().await;
-    let running = Running::start(books.consumer(), broker.config_at(&url_of(&proxy)));
+    let running = Running::start(ledger.consumer(), broker.config_at(&url_of(&proxy)));
     proxy.restore().await;
     broker.until_consumed().await;
     broker.publish(&[entry("a", 1)]).await;
-    until("it is handled", || async { books.len().await == 1 }).await;
+    until("it is handled", || async { ledger.len().await == 1 }).await;
     running.stop().await;
-    books.close().await;
+    ledger.drop().await;
     broker.clean_up().await;
 }
 

@@ -1,4 +1,4 @@
-//! A consumer that runs beside the test, whatever broker it listens to.
+//! A consumer that runs beside the test, on either broker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,22 +9,22 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::books::{Books, Entry, Keeper};
+use crate::ledger::{Entry, Ledger, WriteEntry};
 
-/// What is said of a broker.
-pub(crate) trait Listening {
+/// The configuration of a broker.
+pub(crate) trait BrokerConfig {
     fn source(self) -> impl Subscription;
 }
 
 #[cfg(feature = "kafka")]
-impl Listening for pillarbox_consume::kafka::Config {
+impl BrokerConfig for pillarbox_consume::kafka::Config {
     fn source(self) -> impl Subscription {
         pillarbox_consume::kafka::Kafka::new(self).unwrap()
     }
 }
 
 #[cfg(feature = "rabbitmq")]
-impl Listening for pillarbox_consume::rabbitmq::Config {
+impl BrokerConfig for pillarbox_consume::rabbitmq::Config {
     fn source(self) -> impl Subscription {
         pillarbox_consume::rabbitmq::RabbitMq::new(self).unwrap()
     }
@@ -37,7 +37,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn start(consumer: Consumer<PgPool>, config: impl Listening) -> Self {
+    pub(crate) fn start(consumer: Consumer<PgPool>, config: impl BrokerConfig) -> Self {
         let stop = CancellationToken::new();
         let shutdown = stop.clone();
         let mut task = JoinSet::new();
@@ -58,37 +58,40 @@ impl Running {
     }
 }
 
-/// Waits inside of the handler until it is let go.
-pub(crate) struct Held {
+/// Waits inside of the handler for a permit.
+pub(crate) struct HoldInHandler {
     inside: Arc<AtomicUsize>,
-    gate: Arc<Semaphore>,
-    keeper: Keeper,
+    permits: Arc<Semaphore>,
+    write_entry: WriteEntry,
 }
 
-impl Held {
-    /// A consumer whose handlers wait at this gate, and how many came to it.
-    pub(crate) fn consumer(books: &Books, gate: &Arc<Semaphore>) -> (Consumer<PgPool>, Arc<AtomicUsize>) {
+impl HoldInHandler {
+    /// A consumer whose handlers wait for a permit, and how many handlers have started.
+    pub(crate) fn consumer(
+        ledger: &Ledger,
+        permits: &Arc<Semaphore>,
+    ) -> (Consumer<PgPool>, Arc<AtomicUsize>) {
         let inside = Arc::new(AtomicUsize::new(0));
-        let held = Self {
+        let handler = Self {
             inside: inside.clone(),
-            gate: gate.clone(),
-            keeper: books.keeper(),
+            permits: permits.clone(),
+            write_entry: ledger.write_entry(),
         };
-        let consumer = Consumer::new("books", books.pool.clone())
-            .inbox(books.inbox())
-            .on("EntryMade", 1, held);
+        let consumer = Consumer::new("ledger", ledger.pool.clone())
+            .inbox(ledger.inbox())
+            .on("EntryMade", 1, handler);
         (consumer, inside)
     }
 }
 
-impl Handler<PgTransaction<'static>, Entry> for Held {
+impl Handler<PgTransaction<'static>, Entry> for HoldInHandler {
     async fn handle(
         &self,
         transaction: &mut PgTransaction<'static>,
         event: Received<Entry>,
     ) -> Result<(), HandlerError> {
         self.inside.fetch_add(1, Ordering::SeqCst);
-        self.gate.acquire().await?.forget();
-        self.keeper.handle(transaction, event).await
+        self.permits.acquire().await?.forget();
+        self.write_entry.handle(transaction, event).await
     }
 }

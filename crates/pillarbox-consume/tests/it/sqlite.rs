@@ -7,9 +7,9 @@ use sqlx::{SqlitePool, SqliteTransaction};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::books::{Entry, entry};
-use crate::environment::until;
+use crate::ledger::{Entry, entry};
 use crate::rabbitmq::Broker;
+use pillarbox_testkit::wait::until;
 
 async fn keep(
     transaction: &mut SqliteTransaction<'static>,
@@ -25,7 +25,7 @@ async fn keep(
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_handled_once() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("books.db");
+    let path = folder.path().join("ledger.db");
     let options = Options {
         create_if_missing: true,
         ..Options::default()
@@ -40,7 +40,7 @@ async fn events_are_handled_once() {
 
     let broker = Broker::fresh().await;
     let stop = CancellationToken::new();
-    let consumer = Consumer::new("books", pool.clone()).on("EntryMade", 1, keep);
+    let consumer = Consumer::new("ledger", pool.clone()).on("EntryMade", 1, keep);
     let source = RabbitMq::new(broker.config()).unwrap();
     let mut running = JoinSet::new();
     let shutdown = stop.clone();

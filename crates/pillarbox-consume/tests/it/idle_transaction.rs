@@ -1,10 +1,11 @@
-//! A transaction of somebody who is no more does not hold its marks for ever.
+//! The database ends an idle transaction, so that a consumer that died does not hold its marks.
 
 use pillarbox_consume::{Database, HandlerError};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, PgTransaction};
 
-use crate::environment::{fresh_name, until, variable};
+use pillarbox_testkit::environment::{unique_name, variable};
+use pillarbox_testkit::wait::until;
 
 const SETTING: &str = "idle_in_transaction_session_timeout";
 
@@ -16,39 +17,43 @@ fn options() -> PgConnectOptions {
     variable("PILLARBOX_TEST_POSTGRES_URL").parse().unwrap()
 }
 
-async fn patience(transaction: &mut PgTransaction<'static>) -> String {
+async fn timeout(transaction: &mut PgTransaction<'static>) -> String {
     let show = sqlx::query_scalar("select current_setting($1)").bind(SETTING);
     show.fetch_one(&mut **transaction).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_transaction_in_which_nobody_says_anything_is_ended_by_the_database() {
+async fn an_idle_transaction_is_ended_by_the_database() {
     let pool = pool(options().options([(SETTING, "0")]));
     let mut transaction = Database::begin(&pool).await.unwrap();
-    assert_eq!(patience(&mut transaction).await, "5min");
+    assert_eq!(timeout(&mut transaction).await, "5min");
     transaction.commit().await.unwrap();
     let mut own = pool.begin().await.unwrap();
-    assert_eq!(patience(&mut own).await, "0", "it was for that transaction only");
+    assert_eq!(
+        timeout(&mut own).await,
+        "0",
+        "it applies to that transaction only"
+    );
     drop(own);
     pool.close().await;
 }
 
 #[tokio::test]
-async fn who_says_how_long_a_transaction_may_be_silent_is_heard() {
-    for said in ["1min", "10min"] {
-        let pool = pool(options().options([(SETTING, said)]));
+async fn a_timeout_that_the_application_sets_is_kept() {
+    for set in ["1min", "10min"] {
+        let pool = pool(options().options([(SETTING, set)]));
         let mut transaction = Database::begin(&pool).await.unwrap();
-        assert_eq!(patience(&mut transaction).await, said);
+        assert_eq!(timeout(&mut transaction).await, set);
         drop(transaction);
         pool.close().await;
     }
 }
 
 #[tokio::test]
-async fn an_attempt_that_was_silent_for_too_long_has_failed() {
-    let name = fresh_name("silent");
-    let (silent, watcher) = (options().options([(SETTING, "10ms")]), pool(options()));
-    let pool = pool(silent.application_name(&name));
+async fn an_attempt_whose_transaction_was_ended_is_retried() {
+    let name = unique_name("idle");
+    let (idle, watcher) = (options().options([(SETTING, "10ms")]), pool(options()));
+    let pool = pool(idle.application_name(&name));
     let mut transaction = Database::begin(&pool).await.unwrap();
     until("the database has ended it", || async {
         let open = "select count(*) from pg_stat_activity where application_name = $1";

@@ -1,4 +1,4 @@
-//! The business: entries in a book, one for each event. Whatever is handled twice is there twice.
+//! The business table: one entry for each event. An event that is handled twice has two entries.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, PgPool, PgTransaction};
 
-use crate::environment::{fresh_name, variable};
+use pillarbox_testkit::environment::{unique_identifier, variable};
 
-/// A schema of the test's own, with an inbox and a book.
-pub(crate) struct Books {
+/// A schema that no other test uses, with an inbox and a table of entries.
+pub(crate) struct Ledger {
     pub(crate) pool: PgPool,
     pub(crate) schema: String,
 }
 
-/// What an event says.
+/// The body of an event.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) account: String,
@@ -38,10 +38,10 @@ pub(crate) fn entry(account: &str, number: i64) -> Event {
         .unwrap()
 }
 
-impl Books {
-    /// A fresh one.
-    pub(crate) async fn open() -> Self {
-        let schema = fresh_name("t").replace('-', "_");
+impl Ledger {
+    /// Creates it.
+    pub(crate) async fn create() -> Self {
+        let schema = unique_identifier("t");
         let options = Options {
             schema: schema.clone(),
             max_connections: 2,
@@ -50,17 +50,17 @@ impl Books {
         let store = Postgres::new(&variable("PILLARBOX_TEST_POSTGRES_URL"), options).unwrap();
         store.migrate().await.unwrap();
         store.close().await;
-        let books = Self::existing(&schema);
-        let table = "create table BOOK (position bigserial primary key, account text not null, number bigint not null)";
-        let table = table.replace("BOOK", &books.table());
+        let ledger = Self::existing(&schema);
+        let table = "create table LEDGER (position bigserial primary key, account text not null, number bigint not null)";
+        let table = table.replace("LEDGER", &ledger.table());
         sqlx::raw_sql(AssertSqlSafe(table))
-            .execute(&books.pool)
+            .execute(&ledger.pool)
             .await
             .unwrap();
-        books
+        ledger
     }
 
-    /// One that another process opened.
+    /// One that another process created.
     pub(crate) fn existing(schema: &str) -> Self {
         let options = variable("PILLARBOX_TEST_POSTGRES_URL").parse().unwrap();
         Self {
@@ -75,28 +75,28 @@ impl Books {
         Inbox::in_schema(&self.schema).unwrap().prepared()
     }
 
-    /// A consumer that keeps the book.
+    /// A consumer that writes entries.
     pub(crate) fn consumer(&self) -> Consumer<PgPool> {
         self.consumer_on(self.pool.clone())
     }
 
-    /// The same by another way to the database.
+    /// The same with another pool.
     pub(crate) fn consumer_on(&self, pool: PgPool) -> Consumer<PgPool> {
-        Consumer::new("books", pool)
+        Consumer::new("ledger", pool)
             .inbox(self.inbox())
             .concurrency(8)
-            .on("EntryMade", 1, self.keeper())
+            .on("EntryMade", 1, self.write_entry())
     }
 
-    pub(crate) fn keeper(&self) -> Keeper {
+    pub(crate) fn write_entry(&self) -> WriteEntry {
         let table = self.table();
-        Keeper {
+        WriteEntry {
             insert: format!("insert into {table} (account, number) values ($1, $2)"),
         }
     }
 
     fn table(&self) -> String {
-        format!("{}.book", self.schema)
+        format!("{}.ledger", self.schema)
     }
 
     /// How many entries there are.
@@ -106,7 +106,7 @@ impl Books {
         count.fetch_one(&self.pool).await.unwrap()
     }
 
-    /// The entries of every account, in the order in which they were made.
+    /// The numbers of every account, in the order in which they were written.
     pub(crate) async fn accounts(&self) -> BTreeMap<String, Vec<i64>> {
         let select = format!("select account, number from {} order by position", self.table());
         let rows: Vec<(String, i64)> = sqlx::query_as(AssertSqlSafe(select))
@@ -124,10 +124,10 @@ impl Books {
         self.accounts().await.remove(account).unwrap_or_default()
     }
 
-    /// Leaves nothing behind.
-    pub(crate) async fn close(self) {
-        let drop = format!("drop schema {} cascade", self.schema);
-        sqlx::raw_sql(AssertSqlSafe(drop))
+    /// Drops the schema.
+    pub(crate) async fn drop(self) {
+        let statement = format!("drop schema {} cascade", self.schema);
+        sqlx::raw_sql(AssertSqlSafe(statement))
             .execute(&self.pool)
             .await
             .unwrap();
@@ -135,12 +135,12 @@ impl Books {
     }
 }
 
-/// Makes an entry for each event.
-pub(crate) struct Keeper {
+/// Writes an entry for each event.
+pub(crate) struct WriteEntry {
     insert: String,
 }
 
-impl Handler<PgTransaction<'static>, Entry> for Keeper {
+impl Handler<PgTransaction<'static>, Entry> for WriteEntry {
     async fn handle(
         &self,
         transaction: &mut PgTransaction<'static>,
