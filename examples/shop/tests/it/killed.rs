@@ -1,13 +1,15 @@
-//! Each service dies at each place of a message's path, for each message of an order's way, and another process goes on: the
-//! order ends as if nothing had happened.
+//! Each service dies at each failpoint of a message's path, for each message of an order, and another process continues.
+//! The order ends as if nothing had happened.
 //!
-//! The order of these tests is paid, reserved and refused by the shipping department, so that the saga goes forward and back:
-//! five messages for `orders`, two each for `payment`, `stock` and `notifications`, one for `shipping`. Nobody's patience ends:
-//! whatever ends, ends by redelivery alone.
+//! The order of these tests is paid, reserved and rejected by `shipping`, so that the saga goes forward and back. `orders`
+//! receives five messages, `payment`, `stock` and `notifications` two each, and `shipping` one. No timeout expires: a saga
+//! ends by redelivery alone.
 
 use std::process::Stdio;
 
-use crate::world::{PATIENT, Reckoning, World};
+use pillarbox_testkit::process::assert_aborted_at;
+
+use crate::fixture::{Fixture, LONG_TIMEOUT, Totals};
 
 const CONSUMER: [&str; 5] = [
     "consume_received",
@@ -29,37 +31,37 @@ const DISPATCHER: [&str; 7] = [
 
 /// For each of the failpoints, at each of the hits: a process dies there in the middle of an order, and another takes over.
 async fn dies_at_each(victim: &'static str, failpoints: &[&str], hits: &[u32]) {
-    let world = World::open_to_kill(PATIENT).await;
-    let mut services = world.start_all();
+    let fixture = Fixture::open_to_kill(LONG_TIMEOUT).await;
+    let mut services = fixture.start_all();
     let mut orders = 0;
     for failpoint in failpoints {
         for hit in hits {
             let clean = services.remove(victim).unwrap();
             clean.stop(victim).await;
-            let place = format!("{failpoint}:{hit}");
-            let doomed = world.start_to_die(victim, &place);
-            world.order(&["--address", "nowhere"]).await;
+            let at = format!("{failpoint}:{hit}");
+            let dying = fixture.start_to_die(victim, &at);
+            fixture.order(&["--address", "nowhere"]).await;
             orders += 1;
-            doomed.dies_at(&place).await;
-            services.insert(victim, world.start(victim));
-            world.at_rest().await;
+            dying.dies_at(&at).await;
+            services.insert(victim, fixture.start(victim));
+            fixture.until_idle().await;
             assert_eq!(
-                world.sent(orders).await,
+                fixture.sent(orders).await,
                 ["payment", "stock", "shipping", "-stock", "-payment"],
-                "{victim} died at {place}"
+                "{victim} died at {at}"
             );
         }
     }
-    world.order(&["--count", "2"]).await;
-    let reckoning = world.reckon(services).await;
+    fixture.order(&["--count", "2"]).await;
+    let totals = fixture.check_ledger(services).await;
     assert_eq!(
-        reckoning,
-        Reckoning {
+        totals,
+        Totals {
             confirmed: 2,
             cancelled: orders
         }
     );
-    world.close().await;
+    fixture.close().await;
 }
 
 macro_rules! dies {
@@ -84,20 +86,19 @@ dies! {
 
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(feature = "failpoints"), ignore = "needs --features failpoints")]
-async fn an_order_whose_placing_is_cut_short_was_never_placed() {
-    let world = World::open(PATIENT).await;
+async fn an_order_whose_process_dies_is_not_placed() {
+    let fixture = Fixture::open(LONG_TIMEOUT).await;
     for failpoint in ["saga_saved", "saga_enqueued"] {
-        let mut order = world.shop(&["order"]);
+        let mut order = fixture.shop(&["order"]);
         order.env("PILLARBOX_ABORT_AT", failpoint).stdout(Stdio::null());
-        let output = order.output().await.unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains(&format!("failpoint {failpoint}: ")), "{said}");
+        let output = tokio::process::Command::from(order).output().await.unwrap();
+        assert_aborted_at(failpoint, output.status, &String::from_utf8_lossy(&output.stderr));
         let left = "select (select count(*) from shop.orders) + (select count(*) from pillarbox.sagas)
              + (select count(*) from pillarbox.outbox_events)";
-        assert_eq!(world.count(left).await, 0, "{failpoint}");
+        assert_eq!(fixture.count(left).await, 0, "{failpoint}");
     }
-    let services = world.start_all();
-    world.order(&[]).await;
-    assert_eq!(world.reckon(services).await.confirmed, 1);
-    world.close().await;
+    let services = fixture.start_all();
+    fixture.order(&[]).await;
+    assert_eq!(fixture.check_ledger(services).await.confirmed, 1);
+    fixture.close().await;
 }

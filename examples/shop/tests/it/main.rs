@@ -1,13 +1,13 @@
-//! The shop, on a real PostgreSQL and a real RabbitMQ: `scripts/test` starts them. Every test has a database and queues of its
-//! own, and its services are processes that can be killed.
+//! The shop with a real PostgreSQL and a real RabbitMQ, which `scripts/test` starts. Every test has its own database and
+//! queues, and its services are processes that can be killed.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![allow(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
-mod away;
+mod duplicates;
+mod fixture;
 mod killed;
-mod quiet;
+mod no_faults;
+mod outage;
 mod random;
 mod refused;
-mod twice;
 mod up;
-mod world;

@@ -1,22 +1,22 @@
-//! Nothing goes wrong.
+//! Orders without a fault.
 
-use crate::world::{PATIENT, Reckoning, World, until};
+use crate::fixture::{Fixture, LONG_TIMEOUT, Totals, until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_quiet_day_every_order_is_completed_and_the_sums_are_exact() {
-    let world = World::open(PATIENT).await;
-    let services = world.start_all();
-    world.order(&["--count", "20"]).await;
-    world.order(&["--count", "5", "--quantity", "3"]).await;
-    let reckoning = world.reckon(services).await;
+async fn without_a_fault_every_order_is_completed_and_the_sums_are_exact() {
+    let fixture = Fixture::open(LONG_TIMEOUT).await;
+    let services = fixture.start_all();
+    fixture.order(&["--count", "20"]).await;
+    fixture.order(&["--count", "5", "--quantity", "3"]).await;
+    let totals = fixture.check_ledger(services).await;
     assert_eq!(
-        reckoning,
-        Reckoning {
+        totals,
+        Totals {
             confirmed: 25,
             cancelled: 0
         }
     );
-    let status = world.status().await;
+    let status = fixture.status().await;
     assert_eq!(status["charged_cents"], 35 * 2500);
     assert_eq!(status["refunded_cents"], 0);
     assert_eq!(status["stock"][0]["reserved"], 35);
@@ -26,15 +26,15 @@ async fn on_a_quiet_day_every_order_is_completed_and_the_sums_are_exact() {
     for (consumer, marks) in [("payment", 25), ("stock", 25), ("shipping", 25), ("orders", 75)] {
         assert_eq!(status["inbox"][consumer], marks, "{consumer}");
     }
-    nobody_has_given_up(&world).await;
-    assert_eq!(world.sent(1).await, ["payment", "stock", "shipping"]);
-    world.close().await;
+    no_event_is_dead(&fixture).await;
+    assert_eq!(fixture.sent(1).await, ["payment", "stock", "shipping"]);
+    fixture.close().await;
 }
 
 /// Dead letters are unknown when RabbitMQ takes long to answer: asked again.
-async fn nobody_has_given_up(world: &World) {
+async fn no_event_is_dead(fixture: &Fixture) {
     until("RabbitMQ answers", || async {
-        let status = world.status().await;
+        let status = fixture.status().await;
         let Some(letters) = status["dead_letters"].as_object() else {
             return false;
         };
@@ -48,22 +48,22 @@ async fn nobody_has_given_up(world: &World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_of_last_year_is_understood() {
-    let world = World::open(PATIENT).await;
-    let services = world.start_all();
+    let fixture = Fixture::open(LONG_TIMEOUT).await;
+    let services = fixture.start_all();
     let who = ["--name", "Joan", "--email", "joan@example.com"];
-    world.order(&who).await;
-    world.order(&[&who[..], &["--last-year"]].concat()).await;
-    world.reckon(services).await;
+    fixture.order(&who).await;
+    fixture.order(&[&who[..], &["--last-year"]].concat()).await;
+    fixture.check_ledger(services).await;
     let versions: Vec<i32> = sqlx::query_scalar(
         "select event_version from pillarbox.outbox_events where event_type = 'OrderPlaced' order by seq",
     )
-    .fetch_all(&world.pool)
+    .fetch_all(&fixture.pool)
     .await
     .unwrap();
     assert_eq!(versions, [2, 1]);
     let words: Vec<String> =
         sqlx::query_scalar("select words from notifications.sent where what = 'placed' order by order_id")
-            .fetch_all(&world.pool)
+            .fetch_all(&fixture.pool)
             .await
             .unwrap();
     for (order, words) in (1..).zip(words) {
@@ -72,16 +72,16 @@ async fn an_event_of_last_year_is_understood() {
             format!("joan@example.com: thank you, Joan, we have your order {order}")
         );
     }
-    world.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn books_that_are_wrong_are_called_wrong() {
-    let world = World::open(PATIENT).await;
-    let services = world.start_all();
-    world.order(&[]).await;
-    world.order(&["--address", "nowhere"]).await;
-    world.reckon(services).await;
+    let fixture = Fixture::open(LONG_TIMEOUT).await;
+    let services = fixture.start_all();
+    fixture.order(&[]).await;
+    fixture.order(&["--address", "nowhere"]).await;
+    fixture.check_ledger(services).await;
     for (forgery, says) in [
         (
             "delete from shipping.parcels where order_id = 1",
@@ -108,13 +108,13 @@ async fn books_that_are_wrong_are_called_wrong() {
             "customers were told something twice, or that an order is both confirmed and cancelled: 1",
         ),
     ] {
-        sqlx::raw_sql(forgery).execute(&world.pool).await.unwrap();
-        let mistakes = world.status().await["mistakes"].clone();
+        sqlx::raw_sql(forgery).execute(&fixture.pool).await.unwrap();
+        let mistakes = fixture.status().await["mistakes"].clone();
         assert!(
             mistakes.as_array().unwrap().contains(&says.into()),
             "{mistakes} after: {forgery}"
         );
     }
-    assert!(world.run(&["status"]).await.contains("books         WRONG: "));
-    world.close().await;
+    assert!(fixture.run(&["status"]).await.contains("books         WRONG: "));
+    fixture.close().await;
 }

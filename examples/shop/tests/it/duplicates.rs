@@ -1,4 +1,4 @@
-//! Every event arrives twice.
+//! Every event is delivered twice.
 
 use std::collections::BTreeMap;
 
@@ -6,51 +6,51 @@ use lapin::Channel;
 use lapin::options::{BasicGetOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::FieldTable;
 
-use crate::world::{PATIENT, Reckoning, World, channel};
+use crate::fixture::{Fixture, LONG_TIMEOUT, Totals, channel};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_that_arrive_twice_do_what_they_do_once() {
-    let world = World::open(PATIENT).await;
-    let services = world.start_all();
-    // Where the tap gets everything, nothing is returned for want of a queue: every queue must be there before it.
-    world.order(&[]).await;
-    world.at_rest().await;
+async fn events_that_are_delivered_twice_have_one_effect() {
+    let fixture = Fixture::open(LONG_TIMEOUT).await;
+    let services = fixture.start_all();
+    // The tap matches every event, so that none is returned as unroutable. So every queue must exist before it.
+    fixture.order(&[]).await;
+    fixture.until_idle().await;
     let delivered = "select count(*) from pillarbox.outbox_events where status = 'delivered'";
-    let before = world.count(delivered).await;
+    let before = fixture.count(delivered).await;
     let (connection, channel) = channel().await;
-    let tap = tap(&world, &channel).await;
+    let tap = tap(&fixture, &channel).await;
 
-    world.run(&["fault", "dispatcher", "twice"]).await;
-    world.order(&["--count", "10"]).await;
-    world.order(&["--count", "5", "--address", "nowhere"]).await;
-    let reckoning = world.reckon(services).await;
+    fixture.run(&["fault", "dispatcher", "twice"]).await;
+    fixture.order(&["--count", "10"]).await;
+    fixture.order(&["--count", "5", "--address", "nowhere"]).await;
+    let totals = fixture.check_ledger(services).await;
     assert_eq!(
-        reckoning,
-        Reckoning {
+        totals,
+        Totals {
             confirmed: 11,
             cancelled: 5
         }
     );
 
     let copies = copies(&channel, &tap).await;
-    let delivered = world.count(delivered).await;
+    let delivered = fixture.count(delivered).await;
     assert_eq!(i64::try_from(copies.len()).unwrap(), delivered - before);
     assert!(copies.values().all(|copies| *copies == 2), "{copies:?}");
     let marks = "select count(*) from pillarbox.inbox";
-    assert_eq!(world.count(marks).await, delivered, "each is marked once");
+    assert_eq!(fixture.count(marks).await, delivered, "each is marked once");
 
     channel
         .queue_delete(tap.into(), QueueDeleteOptions::default())
         .await
         .unwrap();
-    connection.close(200, "goodbye".into()).await.unwrap();
-    world.close().await;
+    connection.close(200, "done".into()).await.unwrap();
+    fixture.close().await;
 }
 
-/// A queue with everything in it that is published from now on.
-async fn tap(world: &World, channel: &Channel) -> String {
-    let tap = format!("{}.tap", world.name);
-    let exchange = format!("{}.events", world.name);
+/// A queue that receives everything that is published from now on.
+async fn tap(fixture: &Fixture, channel: &Channel) -> String {
+    let tap = format!("{}.tap", fixture.name);
+    let exchange = format!("{}.events", fixture.name);
     let nothing = FieldTable::default();
     channel
         .queue_declare(
