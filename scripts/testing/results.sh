@@ -1,18 +1,21 @@
-# What came of the tests: counting, flaky tests and the last line. Sourced by scripts/test, `runner` and `selftest`.
+# The results of the tests: counts, flaky tests, slow tests and the last line. Sourced by scripts/test, `runner` and `selftest`.
 # shellcheck shell=bash
 
-# This many flaky tests are excused in one run; one more and the run fails.
+# At most this many flaky tests are excused in one run.
 most_flaky=2
 
-# Tests that are never excused: patterns of `PACKAGE TEST`. A crash, a wrong order or a wrong ledger that shows once in a
-# hundred runs is the very bug that these tests look for. A random history that fails is a counterexample.
+# This many of the slowest tests are listed.
+most_slow=15
+
+# Patterns of `PACKAGE TEST` for tests that are never excused. These tests look for a crash, a wrong order or a wrong ledger
+# that shows once in a hundred runs. A random history that fails is a counterexample.
 never_excused=(
     '*crash*'
     '*killed*'
-    '* order::*'
-    '*::order::*'
-    '*ordering*'
-    '*in_order*'
+    '*order*'
+    '*overtake*'
+    'pillarbox-store *_key*'
+    'pillarbox-store *lane*'
     '*ledger*'
     '*random*'
     '*histories*'
@@ -41,7 +44,28 @@ failed_tests() { # FILE
         END { printf "%s", last }' "$1"
 }
 
-# What one failed test printed.
+# The seconds of a test binary since it began, and of each of its tests.
+record_times() { # PACKAGE BINARY BEGAN FILE
+    # Without the hash that cargo adds to the name.
+    awk -v began="$3" -v now="$(date +%s.%N)" -v of="$1 ${2%-*}" \
+        'BEGIN { printf "binary %.1f %s\n", now - began, of }'
+    without_colours <"$4" | awk -v package="$1" '
+        /^test .* \.\.\. [a-zA-Z]+ <[0-9.]+s>$/ {
+            seconds = substr($NF, 2, length($NF) - 3)
+            printf "test %.1f %s %s\n", seconds, package, $2
+        }'
+}
+
+print_times() { # FILE
+    [[ -s $1 ]] || return 0
+    echo
+    echo "seconds of each test binary:"
+    grep '^binary ' "$1" | sort -k2,2nr | awk '$2 >= 1 { printf "%8.1f  %s %s\n", $2, $3, $4 }'
+    echo "slowest tests:"
+    grep '^test ' "$1" | sort -k2,2nr | head -n "$most_slow" | awk '{ printf "%8.1f  %s %s\n", $2, $3, $4 }'
+}
+
+# The output of one failed test.
 output_of() { # FILE TEST
     awk -v begin="---- $2 stdout ----" '
         $0 == begin { inside = 1; next }
@@ -56,7 +80,7 @@ without_colours() { sed 's/\x1b\[[0-9;]*m//g'; }
 
 passed=0
 failed=0
-# What failed and is no test: stages, and test binaries that died.
+# Failures other than tests: stages, and test binaries that died.
 broken=()
 # One line for each test that passed when it ran again, alone.
 flaky=()
@@ -76,8 +100,8 @@ count() { # FILE
     failed=$((failed + ${totals#* }))
 }
 
-# Adds a stage of tests: its exit code, what it printed, and what the runner wrote down.
-# A failure that no test result shows (it does not compile, it died) counts as one.
+# Adds a stage of tests: its exit code, its output, and what the runner recorded.
+# A failure without a test result (a compile error, a process that died) counts as one.
 take_tests() { # STAGE CODE OUTPUT RECORDS
     local stage=$1 code=$2 before=$((failed + ${#broken[@]})) line
     count "$3"
@@ -94,9 +118,10 @@ take_tests() { # STAGE CODE OUTPUT RECORDS
     if [[ $code -ne 0 && $((failed + ${#broken[@]})) -eq $before ]]; then broken+=("$stage"); fi
 }
 
-# Prints flaky tests with the output of both runs, what failed, and the last line. Fails if anything failed.
+# Prints slow tests, flaky tests with the output of both runs, failures, and the last line. Fails if anything failed.
 conclude() { # FOLDER
     local test name
+    print_times "$1/times"
     if [[ $((passed + failed)) -eq 0 && ${#broken[@]} -eq 0 ]]; then broken+=("tests (no test ran)"); fi
     if [[ ${#flaky[@]} -gt $most_flaky ]]; then
         broken+=("${#flaky[@]} flaky tests, at most $most_flaky are excused")
