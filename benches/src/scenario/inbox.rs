@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use pillarbox::Inbox;
+use pillarbox::inbox::Inbox;
 use pillarbox::inbox::Key;
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;

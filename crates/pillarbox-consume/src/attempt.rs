@@ -17,9 +17,9 @@ use std::panic::AssertUnwindSafe;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use pillarbox::Transaction;
 use pillarbox::compress::{self, ZSTD};
 use pillarbox::inbox::Inbox;
-use pillarbox::outbox::Transaction;
 use pillarbox::versions::{Upcast, UpcastError};
 use pillarbox::{Outcome, StoreError, failpoint, trace};
 

@@ -4,9 +4,9 @@
 
 use std::future::Future;
 
+use pillarbox::Transaction;
 #[cfg(feature = "postgres")]
 use pillarbox::internal::root_cause;
-use pillarbox::outbox::Transaction;
 use pillarbox::{EnqueueError, StoreError};
 use pillarbox_store::stores::memory::{self, Memory};
 

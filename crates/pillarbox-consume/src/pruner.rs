@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::StoreError;
-use pillarbox::outbox::Transaction;
+use pillarbox::Transaction;
 use tokio::time::sleep;
 
 use crate::attempt::Attempts;

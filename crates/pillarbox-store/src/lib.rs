@@ -8,11 +8,13 @@
 //! | [`store`] | the port of the dispatcher: find, claim, route, settle, renew, sweep |
 //! | [`adopt`] | the port to adopted tables: import |
 //! | [`operate`] | the port of operators: list, show, retry, skip, delete, pause |
+//! | [`sagas`] | sagas and their logs, as operators see them |
 //! | [`state`], [`verdict`] | the four states of a row, and what follows from an attempt |
 //! | [`stores`] | memory, PostgreSQL, SQLite |
 
 pub mod adopt;
 pub mod operate;
+pub mod sagas;
 pub mod state;
 pub mod store;
 pub mod stores;

@@ -7,10 +7,11 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
 use crate::store::{Scope, StoreError};
 use pillarbox::Envelope;
-use pillarbox::saga::{Ask, Asked, SagaFilter, SagaLine, SagaRecord};
+use pillarbox::saga::{Ask, Asked};
 
 /// How many rows there are in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -312,7 +313,7 @@ pub trait Operate: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// The last lines of a saga's log, in their order; at most [`MOST_LINES`](pillarbox::saga::MOST_LINES).
+    /// The last lines of a saga's log, in their order; at most [`MOST_LINES`](crate::sagas::MOST_LINES).
     ///
     /// # Errors
     /// When the database does not answer.

@@ -9,12 +9,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use pillarbox::event::{Delivery, Event};
+use pillarbox::{Delivery, Event};
 
 use crate::adopt::Import;
 use crate::verdict::Verdict;
 pub use pillarbox::StoreError;
-pub use pillarbox::event::UNROUTED;
+pub use pillarbox::UNROUTED;
 
 /// Which rows a dispatcher works on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

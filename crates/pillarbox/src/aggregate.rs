@@ -1,45 +1,7 @@
-//! Domain events: an aggregate says what happens to it while it changes, and a
-//! [unit of work](crate::unit_of_work) enqueues all of that when it commits.
+//! Domain events: an aggregate records events while it changes, and a unit of work enqueues them when it commits.
 //!
 //! ```text
 //! command handler ─▶ aggregate: records events ─▶ repository: saves it ─▶ unit of work: enqueues, commits, clears
-//! ```
-//!
-//! An event gets its id when it is recorded. So a save that fails and is tried again enqueues the same events, not others
-//! that say the same; and after a commit whose answer was lost, their ids tell whether it happened.
-//!
-//! ```
-//! use pillarbox::aggregate::{Aggregate, Recorded};
-//! use pillarbox::Event;
-//!
-//! #[derive(serde::Serialize, Event)]
-//! #[event(topic = "members", type = "MemberInvited")]
-//! struct MemberInvited {
-//!     #[event(key, aggregate = "invitation")]
-//!     email: String,
-//! }
-//!
-//! struct Invitation {
-//!     email: String,
-//!     recorded: Recorded,
-//! }
-//!
-//! impl Invitation {
-//!     fn create(email: &str) -> Self {
-//!         let mut recorded = Recorded::default();
-//!         recorded.record(&MemberInvited { email: email.to_owned() });
-//!         Self { email: email.to_owned(), recorded }
-//!     }
-//! }
-//!
-//! impl Aggregate for Invitation {
-//!     fn recorded(&mut self) -> &mut Recorded {
-//!         &mut self.recorded
-//!     }
-//! }
-//!
-//! let mut invitation = Invitation::create("ada@example.com");
-//! assert_eq!(invitation.recorded().len(), 1);
 //! ```
 //!
 //! **If we die here** the aggregate is gone with what it recorded, and neither was saved.
@@ -49,9 +11,46 @@ use uuid::Uuid;
 use crate::enqueue::Enqueued;
 use crate::event::{Event, ToEvent};
 
-/// Something that changes as a whole, and says what happened to it.
+/// A part of the domain that changes as a whole and records what happened to it. A [`UnitOfWork`](crate::UnitOfWork)
+/// enqueues that when it commits.
+///
+/// An event gets its id when it is recorded. A save that fails and is tried again therefore enqueues the same events. After
+/// a commit whose answer was lost, their ids show whether it happened.
+///
+/// ```
+/// use pillarbox::{Aggregate, Event, Recorded};
+///
+/// #[derive(serde::Serialize, Event)]
+/// #[event(topic = "members", type = "MemberInvited")]
+/// struct MemberInvited {
+///     #[event(key, aggregate = "invitation")]
+///     email: String,
+/// }
+///
+/// struct Invitation {
+///     email: String,
+///     recorded: Recorded,
+/// }
+///
+/// impl Invitation {
+///     fn create(email: &str) -> Self {
+///         let mut recorded = Recorded::default();
+///         recorded.record(&MemberInvited { email: email.to_owned() });
+///         Self { email: email.to_owned(), recorded }
+///     }
+/// }
+///
+/// impl Aggregate for Invitation {
+///     fn recorded(&mut self) -> &mut Recorded {
+///         &mut self.recorded
+///     }
+/// }
+///
+/// let mut invitation = Invitation::create("ada@example.com");
+/// assert_eq!(invitation.recorded().len(), 1);
+/// ```
 pub trait Aggregate: Send {
-    /// What it has said since its last commit.
+    /// The events that it recorded since its last commit.
     fn recorded(&mut self) -> &mut Recorded;
 }
 

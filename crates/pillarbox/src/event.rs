@@ -33,7 +33,7 @@ pub const UNROUTED: &str = "unrouted";
 /// ```
 ///
 /// Its [`Envelope`] has the other fields, and they read as the event's own. Nothing is checked while it is built: `enqueue`
-/// refuses an event that cannot be stored or sent (see [`validate`](crate::validate)).
+/// refuses an event that cannot be stored or sent (see [`InvalidEvent`](crate::InvalidEvent)).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Event {

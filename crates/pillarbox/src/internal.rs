@@ -1,4 +1,4 @@
-//! What `pillarbox-store` shares with this crate. Not for applications: it changes without notice.
+//! What the other crates of Pillarbox share with this one. Not for applications: it changes without notice.
 
 #[cfg(feature = "postgres")]
 pub use crate::connect::{acquire, root_cause};
@@ -6,6 +6,8 @@ pub use crate::outbox::enqueued::restored;
 pub use crate::outbox::sealed;
 #[cfg(feature = "sqlite")]
 pub use crate::outbox::sqlite;
+pub use crate::saga::{Log, Request, Row, Said};
+pub use crate::validate::{MAX_NAME, validate};
 pub mod schema {
     //! Names and errors of PostgreSQL.
     pub use crate::schema::{SCHEMA, check_name, error_of, in_schema, quoted};

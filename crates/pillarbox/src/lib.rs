@@ -1,54 +1,55 @@
 //! Pillarbox is a transactional outbox. An application writes an [`Event`](struct@Event) in the same database
-//! transaction as its business change; a dispatcher gets it to a broker, a webhook or a function,
-//! at least once, and never loses one.
+//! transaction as its business change. A dispatcher delivers it to a broker, a webhook or a function, at least once.
 //!
-//! This crate is what an application links: the event and how to enqueue it, the inbox of a consumer, aggregates, versions
-//! and sagas, and the port [`Sink`] to places where events go.
+//! This crate is what an application links.
 //!
-//! | module | what it holds |
+//! | to | use |
 //! |---|---|
-//! | [`event`], [`payload`], [`validate`] | what an application says happened, and when it is refused |
-//! | [`typed`] | an application's own types as events, by `#[derive(Event)]` |
-//! | [`outbox`], [`enqueue`] | how it is enqueued in the caller's transaction, and what comes of it |
-//! | [`aggregate`], [`unit_of_work`] | what aggregates say while they change, committed with them |
-//! | [`sink`], [`outcome`], [`retry`] | where events go, how an attempt ends, when the next one is due |
-//! | [`saga`] | work of several services that is done by all of them or undone |
-//! | [`compress`], [`trace`] | large payloads made smaller; the trace that an event belongs to |
-//! | [`clock`] | where time comes from |
-//! | [`inbox`] | each event handled once |
-//! | [`testing`] | for tests of the code that enqueues |
-//! | [`failpoint`] | where a test may end the process |
+//! | enqueue an event in the caller's transaction | [`Event`](struct@Event), [`Outbox`], [`Connection`], [`Enqueued`] |
+//! | make a type of the application's own an event | [`typed`], by `#[derive(Event)]` |
+//! | commit aggregates with what they recorded | [`Aggregate`], [`Recorded`], [`UnitOfWork`] |
+//! | handle each event once | [`inbox`] |
+//! | do or undo the work of several services | [`saga`] |
+//! | change the shape of a payload | [`versions`] |
+//! | carry a trace along | [`trace`] |
+//! | verify a webhook | [`webhook`] |
+//! | test the code that enqueues | [`testing`] |
+//! | deliver to a place of one's own | [`Sink`], [`Delivery`], [`Outcome`], [`RetryPolicy`] |
 
-pub mod aggregate;
+mod aggregate;
+#[doc(hidden)]
 pub mod clock;
+#[doc(hidden)]
 pub mod compress;
 #[cfg(feature = "postgres")]
 mod connect;
-pub mod enqueue;
+mod enqueue;
 mod envelope;
-pub mod error;
-pub mod event;
+mod error;
+mod event;
+#[doc(hidden)]
 pub mod failpoint;
 pub mod inbox;
 #[doc(hidden)]
 pub mod internal;
-pub mod outbox;
-pub mod outcome;
-pub mod payload;
-pub mod retry;
+mod outbox;
+mod outcome;
+mod payload;
+mod retry;
 pub mod saga;
 mod schema;
-pub mod sink;
+mod sink;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod testing;
+#[doc(hidden)]
 pub mod text;
 pub mod trace;
 pub mod typed;
-pub mod unit_of_work;
-pub mod validate;
+mod unit_of_work;
+mod validate;
 pub mod versions;
-pub mod wake;
+mod wake;
 #[cfg(feature = "webhook")]
 pub mod webhook;
 
@@ -57,9 +58,8 @@ pub use clock::{Clock, SystemClock};
 pub use enqueue::{EnqueueError, Enqueued};
 pub use envelope::Envelope;
 pub use error::StoreError;
-pub use event::{Delivery, Event, ToEvent};
-pub use inbox::Inbox;
-pub use outbox::Outbox;
+pub use event::{Delivery, Event, ToEvent, UNROUTED};
+pub use outbox::{Connection, Outbox, Transaction};
 pub use outcome::Outcome;
 pub use payload::Payload;
 /// Makes a serde type an event: it implements [`ToEvent`], so that `outbox.enqueue(&mut transaction, &value)` takes it.
@@ -77,8 +77,7 @@ pub use payload::Payload;
 ///
 /// [`typed`] says everything that `#[event(…)]` takes.
 pub use pillarbox_macros::Event;
-pub use retry::RetryPolicy;
-pub use saga::Saga;
+pub use retry::{Jitter, RetryPolicy, Schedule};
 pub use sink::Sink;
 pub use unit_of_work::{CommitError, UnitOfWork};
 pub use validate::{InvalidEvent, Limits};

@@ -13,9 +13,9 @@ use crate::payload::Payload;
 /// The longest namespace, topic, type, key or header name, in bytes.
 pub const MAX_NAME: usize = 1024;
 /// How much all headers may hold together, in bytes.
-pub const MAX_HEADERS: usize = 64 * 1024;
+pub(crate) const MAX_HEADERS: usize = 64 * 1024;
 /// How far ahead an event can be scheduled, in days.
-pub const MAX_DAYS_AHEAD: i64 = 400;
+pub(crate) const MAX_DAYS_AHEAD: i64 = 400;
 
 /// What an outbox accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

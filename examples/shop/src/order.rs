@@ -3,7 +3,8 @@
 //! **If we die here** before the commit there is no order. After it, everything that follows from it is in the outbox.
 
 use clap::Args;
-use pillarbox::{Outbox, Saga};
+use pillarbox::Outbox;
+use pillarbox::saga::Saga;
 use sqlx::{PgPool, PgTransaction};
 
 use crate::Result;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pillarbox::Jitter;
 use pillarbox::clock::TokioClock;
-use pillarbox::retry::Jitter;
 use pillarbox::{Clock, Event, RetryPolicy, Wake};
 use pillarbox_dispatch::{Builder, Counters, Destination, Dispatcher, Policy, Route, Settings, Snapshot};
 use pillarbox_store::operate::{Filter, Record};

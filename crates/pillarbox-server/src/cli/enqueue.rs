@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 
 use clap::Args;
-use pillarbox::validate::validate;
+use pillarbox::internal::validate;
 use pillarbox::{Enqueued, Event, Limits};
 use serde::Deserialize;
 use serde_json::value::RawValue;

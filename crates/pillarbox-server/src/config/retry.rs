@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::RetryPolicy;
-use pillarbox::retry::{Jitter, Schedule};
+use pillarbox::{Jitter, Schedule};
 
 use super::raw;
 use super::units::{Attempts, Span};

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::retry::Jitter;
+use pillarbox::Jitter;
 use pillarbox::{RetryPolicy, Wake};
 use pillarbox_dispatch::{Destination, Dispatcher, Policy, Route};
 use pillarbox_sinks::{SinkConfig, log, message, webhook};

@@ -1,7 +1,7 @@
 //! An application with its own pool, on a database with an outbox.
 
 use pillarbox::Outbox;
-use pillarbox::outbox::Transaction;
+use pillarbox::Transaction;
 use pillarbox_store::stores::postgres::{Options, Postgres};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 

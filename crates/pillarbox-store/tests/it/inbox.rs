@@ -1,8 +1,9 @@
 //! The inbox on the memory store.
 
+use pillarbox::StoreError;
+use pillarbox::inbox::Inbox;
 use pillarbox::inbox::{Handled, Key, OnceError};
 use pillarbox::{Event, Outbox};
-use pillarbox::{Inbox, StoreError};
 use pillarbox_store::stores::memory::Memory;
 use uuid::Uuid;
 

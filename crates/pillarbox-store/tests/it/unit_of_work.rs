@@ -1,13 +1,12 @@
 //! Units of work on the memory store, with commits that fail in every way.
 
-use std::borrow::Cow;
+use std::time::Duration;
 
-use pillarbox::aggregate::Recorded;
-use pillarbox::event::Event;
-use pillarbox::inbox::Inbox;
 use pillarbox::internal::sealed;
-use pillarbox::outbox::{Connection, Transaction};
-use pillarbox::{Aggregate, CommitError, EnqueueError, Enqueued, Outbox, StoreError, UnitOfWork};
+use pillarbox::{
+    Aggregate, CommitError, Connection, EnqueueError, Enqueued, Event, Outbox, Recorded, StoreError,
+    Transaction, UnitOfWork, Wake,
+};
 use pillarbox_store::stores::memory::{self, Memory};
 use serde::Serialize;
 use uuid::Uuid;
@@ -29,40 +28,10 @@ struct Fateful(memory::Transaction, Fate);
 
 impl sealed::Sealed for Fateful {}
 impl Connection for Fateful {
-    async fn write(
-        &mut self,
-        outbox: &Outbox,
-        events: &[Cow<'_, Event>],
-    ) -> Result<Vec<Enqueued>, EnqueueError> {
-        self.0.write(outbox, events).await
-    }
+    type Backend = memory::Transaction;
 
-    async fn read(&mut self, outbox: &Outbox, namespace: Option<&str>) -> Result<Vec<Event>, StoreError> {
-        self.0.read(outbox, namespace).await
-    }
-
-    async fn taken(&mut self, outbox: &Outbox, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        self.0.taken(outbox, ids).await
-    }
-
-    async fn mark(&mut self, inbox: &Inbox, consumer: &str, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        Connection::mark(&mut self.0, inbox, consumer, ids).await
-    }
-
-    async fn unmark(&mut self, inbox: &Inbox, consumer: &str, ids: &[Uuid]) -> Result<(), StoreError> {
-        Connection::unmark(&mut self.0, inbox, consumer, ids).await
-    }
-
-    async fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> Result<u64, StoreError> {
-        Connection::prune(&mut self.0, inbox, consumer, limit).await
-    }
-
-    async fn saga(
-        &mut self,
-        outbox: &Outbox,
-        request: pillarbox::saga::Request<'_>,
-    ) -> Result<pillarbox::saga::Said, StoreError> {
-        self.0.saga(outbox, request).await
+    fn backend(&mut self) -> &mut memory::Transaction {
+        &mut self.0
     }
 }
 
@@ -304,4 +273,30 @@ async fn the_memory_store_shows_what_was_committed_as_it_was_said() {
         [large]
     );
     assert_eq!(outbox.enqueued_by(&mut transaction, "shop").await.unwrap(), []);
+}
+
+/// Was the wake rung? Looks once, without waiting.
+async fn was_rung(wake: &Wake) -> bool {
+    tokio::time::timeout(Duration::ZERO, wake.rung()).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_commit_wakes_the_dispatcher() {
+    let (store, wake, mut member) = (Memory::default(), Wake::default(), Member::default());
+    let outbox = Outbox::default().wakes(&wake);
+    UnitOfWork::new(&outbox, store.begin())
+        .commit(&mut [&mut member])
+        .await
+        .unwrap();
+    assert!(!was_rung(&wake).await, "nothing was enqueued");
+
+    member.say("Invited");
+    let refused = UnitOfWork::new(&outbox, Fateful(store.begin(), Fate::Refused));
+    refused.commit(&mut [&mut member]).await.unwrap_err();
+    assert!(!was_rung(&wake).await, "nothing was committed");
+
+    let work = UnitOfWork::new(&outbox, store.begin());
+    work.commit(&mut [&mut member]).await.unwrap();
+    assert!(was_rung(&wake).await);
+    assert!(!was_rung(&wake).await, "one commit rings once");
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use pillarbox::InvalidEvent;
 use pillarbox::compress::decompress;
 use pillarbox::trace::{self, TraceContext};
-use pillarbox::validate::InvalidEvent;
 use pillarbox::{EnqueueError, Enqueued, Event, Payload};
 use pillarbox_store::Verdict;
 use serde_json::json;

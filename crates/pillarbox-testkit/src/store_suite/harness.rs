@@ -80,7 +80,7 @@ pub trait Tx: Send {
         unreachable!("excluded by `can`");
     }
 
-    /// [`Inbox::mark_all`](pillarbox::Inbox::mark_all). Called, as what follows, only where [`Capability::Outbox`] is
+    /// [`Inbox::mark_all`](pillarbox::inbox::Inbox::mark_all). Called, as what follows, only where [`Capability::Outbox`] is
     /// there.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ pub trait Tx: Send {
         unreachable!("excluded by `can`");
     }
 
-    /// [`Inbox::unmark`](pillarbox::Inbox::unmark).
+    /// [`Inbox::unmark`](pillarbox::inbox::Inbox::unmark).
     ///
     /// # Errors
     /// The error of `unmark`.
@@ -97,7 +97,7 @@ pub trait Tx: Send {
         unreachable!("excluded by `can`");
     }
 
-    /// [`Inbox::prune`](pillarbox::Inbox::prune) of what is older than `keep`.
+    /// [`Inbox::prune`](pillarbox::inbox::Inbox::prune) of what is older than `keep`.
     ///
     /// # Errors
     /// The error of `prune`.

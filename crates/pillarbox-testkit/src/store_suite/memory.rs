@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use pillarbox::inbox::Inbox;
 use pillarbox::inbox::Key;
-use pillarbox::{EnqueueError, Enqueued, Event, Inbox, Outbox, Recorded, StoreError};
+use pillarbox::{EnqueueError, Enqueued, Event, Outbox, Recorded, StoreError};
 use pillarbox_store::stores::memory::{Memory, Transaction};
 use pillarbox_store::{Operate, Status, Store};
 use uuid::Uuid;

@@ -63,6 +63,7 @@ pub use self::key::Key;
 pub use self::retention::TooShort;
 pub use self::table::Table;
 use crate::error::StoreError;
+use crate::outbox::sealed::Backend as _;
 use crate::outbox::{Connection, SCHEMA};
 use crate::schema::check_name;
 
@@ -228,7 +229,10 @@ impl Inbox {
     where
         C: Connection + ?Sized,
     {
-        let new = connection.mark(self, consumer, &[event.into().id()]).await?;
+        let new = connection
+            .backend()
+            .mark(self, consumer, &[event.into().id()])
+            .await?;
         Ok(!new.is_empty())
     }
 
@@ -249,7 +253,7 @@ impl Inbox {
             return Ok(Vec::new());
         }
         let ids: Vec<Uuid> = events.iter().map(|key| key.id()).collect();
-        let new = connection.mark(self, consumer, &ids).await?;
+        let new = connection.backend().mark(self, consumer, &ids).await?;
         Ok(new_ones(&ids, new))
     }
 
@@ -267,7 +271,7 @@ impl Inbox {
         C: Connection + ?Sized,
     {
         let ids: Vec<Uuid> = events.iter().map(|key| key.id()).collect();
-        connection.unmark(self, consumer, &ids).await
+        connection.backend().unmark(self, consumer, &ids).await
     }
 
     /// Forgets what this consumer handled longer ago than is [kept](Self::keep), a few thousand at most. Returns how many;
@@ -279,7 +283,7 @@ impl Inbox {
     where
         C: Connection + ?Sized,
     {
-        connection.prune(self, consumer, CHUNK).await
+        connection.backend().prune(self, consumer, CHUNK).await
     }
 
     /// What a handler did stays marked; what it failed to do does not, even if the caller commits nevertheless.

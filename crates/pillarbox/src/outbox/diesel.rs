@@ -90,7 +90,7 @@ impl Driver for diesel_async::AsyncPgConnection {
 }
 
 #[cfg(feature = "diesel-async")]
-connection!(diesel_async::AsyncPgConnection, connection => connection);
+connection!(diesel_async::AsyncPgConnection);
 
 /// A connection that answers before it returns.
 pub(crate) struct Blocking<'a, C>(pub(crate) &'a mut C);

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use super::sealed::Backend as _;
 use super::{Connection, Outbox};
 use crate::compress::{DecompressError, decompress, is_compressed};
 use crate::error::StoreError;
@@ -36,7 +37,7 @@ impl Outbox {
         &self,
         connection: &mut C,
     ) -> Result<Vec<Event>, StoreError> {
-        as_said(self, connection.read(self, None).await?)
+        as_said(self, connection.backend().read(self, None).await?)
     }
 
     /// [`enqueued`](Self::enqueued), of one namespace only: for an outbox that others use too.
@@ -48,7 +49,7 @@ impl Outbox {
         connection: &mut C,
         namespace: &str,
     ) -> Result<Vec<Event>, StoreError> {
-        as_said(self, connection.read(self, Some(namespace)).await?)
+        as_said(self, connection.backend().read(self, Some(namespace)).await?)
     }
 }
 

@@ -38,21 +38,20 @@ mod stored;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 
-use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
-
-use uuid::Uuid;
 
 use crate::compress::THRESHOLD;
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::error::StoreError;
-use crate::event::{Event, ToEvent};
-use crate::inbox::Inbox;
+use crate::event::ToEvent;
 use crate::saga;
-pub use crate::schema::SCHEMA;
+pub(crate) use crate::schema::SCHEMA;
 use crate::schema::check_name;
 use crate::validate::Limits;
+use crate::wake::Wake;
+
+use self::sealed::Backend as _;
 
 /// What an application calls. Cheap to clone; make one and keep it.
 ///
@@ -79,6 +78,7 @@ pub struct Outbox {
     compress_over: Option<usize>,
     prepared: bool,
     serialised: bool,
+    wake: Option<Wake>,
 }
 
 impl Default for Outbox {
@@ -102,6 +102,7 @@ impl Outbox {
             compress_over: Some(THRESHOLD),
             prepared: false,
             serialised: false,
+            wake: None,
         })
     }
 
@@ -117,7 +118,7 @@ impl Outbox {
         self
     }
 
-    /// Sets how long a payload may be, in bytes, before it is [compressed](crate::compress); `None` is never.
+    /// Sets how long a payload may be, in bytes, before it is compressed with zstd; `None` is never.
     #[must_use]
     pub fn compress_over(mut self, threshold: Option<usize>) -> Self {
         self.compress_over = threshold;
@@ -149,6 +150,21 @@ impl Outbox {
         self
     }
 
+    /// Wakes the dispatcher in this process whenever a [`UnitOfWork`](crate::UnitOfWork) has committed events. Without
+    /// it, the dispatcher finds them at its next poll.
+    #[must_use]
+    pub fn wakes(mut self, wake: &Wake) -> Self {
+        self.wake = Some(wake.clone());
+        self
+    }
+
+    /// Rings the wake, if there is one. To be called after a commit.
+    pub(crate) fn wake(&self) {
+        if let Some(wake) = &self.wake {
+            wake.ring();
+        }
+    }
+
     #[cfg_attr(
         not(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel")),
         allow(
@@ -171,7 +187,10 @@ impl Outbox {
         E: ToEvent + ?Sized,
     {
         let event = prepare::one(self, event).await?;
-        let enqueued = connection.write(self, std::slice::from_ref(&event)).await?;
+        let enqueued = connection
+            .backend()
+            .write(self, std::slice::from_ref(&event))
+            .await?;
         Ok(enqueued[0])
     }
 
@@ -193,7 +212,7 @@ impl Outbox {
         if events.is_empty() {
             return Ok(Vec::new());
         }
-        connection.write(self, &events).await
+        connection.backend().write(self, &events).await
     }
 }
 
@@ -211,64 +230,13 @@ impl Outbox {
 /// | diesel | `diesel` | by [`Outbox::enqueue_blocking`], since it blocks |
 /// | – | – | `memory::Transaction` of `pillarbox-store` |
 pub trait Connection: Send + sealed::Sealed {
-    /// Writes events that were checked; there is at least one. Returns as many, in their order.
+    /// The connection that runs the statements.
     #[doc(hidden)]
-    fn write(
-        &mut self,
-        outbox: &Outbox,
-        events: &[Cow<'_, Event>],
-    ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send;
+    type Backend: sealed::Backend;
 
-    /// The events that the transaction sees, in the order of `seq`: of this namespace, or of all. Siblings are none.
+    /// Lends it.
     #[doc(hidden)]
-    fn read(
-        &mut self,
-        outbox: &Outbox,
-        namespace: Option<&str>,
-    ) -> impl Future<Output = Result<Vec<Event>, StoreError>> + Send;
-
-    /// Those of these ids that the transaction sees.
-    #[doc(hidden)]
-    fn taken(
-        &mut self,
-        outbox: &Outbox,
-        ids: &[Uuid],
-    ) -> impl Future<Output = Result<Vec<Uuid>, StoreError>> + Send;
-
-    /// Marks events as handled by a consumer. Returns those that were not.
-    #[doc(hidden)]
-    fn mark(
-        &mut self,
-        inbox: &Inbox,
-        consumer: &str,
-        ids: &[Uuid],
-    ) -> impl Future<Output = Result<Vec<Uuid>, StoreError>> + Send;
-
-    /// Takes marks back.
-    #[doc(hidden)]
-    fn unmark(
-        &mut self,
-        inbox: &Inbox,
-        consumer: &str,
-        ids: &[Uuid],
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Forgets at most `limit` marks that are older than the inbox keeps them. Returns how many.
-    #[doc(hidden)]
-    fn prune(
-        &mut self,
-        inbox: &Inbox,
-        consumer: &str,
-        limit: i32,
-    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
-
-    /// Reads or writes a saga.
-    #[doc(hidden)]
-    fn saga(
-        &mut self,
-        outbox: &Outbox,
-        request: saga::Request<'_>,
-    ) -> impl Future<Output = Result<saga::Said, StoreError>> + Send;
+    fn backend(&mut self) -> &mut Self::Backend;
 }
 
 /// A transaction that can be ended: what a unit of work commits.
@@ -283,6 +251,76 @@ pub trait Transaction: Connection + Sized {
 
 #[doc(hidden)]
 pub mod sealed {
-    /// What keeps others from implementing a trait: it can change with us.
+    //! What a database does for an outbox, an inbox and a saga. Not for applications: it changes without notice.
+
+    use std::borrow::Cow;
+    use std::future::Future;
+
+    use uuid::Uuid;
+
+    use super::Outbox;
+    use crate::enqueue::{EnqueueError, Enqueued};
+    use crate::error::StoreError;
+    use crate::event::Event;
+    use crate::inbox::Inbox;
+    use crate::saga;
+
+    /// Keeps other crates from implementing a trait, so that it can change.
     pub trait Sealed {}
+
+    /// Runs our statements in the caller's transaction.
+    pub trait Backend: Send {
+        /// Writes events that were checked; there is at least one. Returns as many, in their order.
+        fn write(
+            &mut self,
+            outbox: &Outbox,
+            events: &[Cow<'_, Event>],
+        ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send;
+
+        /// Reads the events that the transaction sees, without siblings, in the order of `seq`: those of this
+        /// namespace, or all.
+        fn read(
+            &mut self,
+            outbox: &Outbox,
+            namespace: Option<&str>,
+        ) -> impl Future<Output = Result<Vec<Event>, StoreError>> + Send;
+
+        /// Returns those of these ids that the transaction sees in the outbox.
+        fn taken(
+            &mut self,
+            outbox: &Outbox,
+            ids: &[Uuid],
+        ) -> impl Future<Output = Result<Vec<Uuid>, StoreError>> + Send;
+
+        /// Marks events as handled by a consumer. Returns those that were not.
+        fn mark(
+            &mut self,
+            inbox: &Inbox,
+            consumer: &str,
+            ids: &[Uuid],
+        ) -> impl Future<Output = Result<Vec<Uuid>, StoreError>> + Send;
+
+        /// Removes marks.
+        fn unmark(
+            &mut self,
+            inbox: &Inbox,
+            consumer: &str,
+            ids: &[Uuid],
+        ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+        /// Prunes at most `limit` marks that are older than the inbox keeps them. Returns how many.
+        fn prune(
+            &mut self,
+            inbox: &Inbox,
+            consumer: &str,
+            limit: i32,
+        ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+        /// Reads or writes a saga.
+        fn saga(
+            &mut self,
+            outbox: &Outbox,
+            request: saga::Request<'_>,
+        ) -> impl Future<Output = Result<saga::Said, StoreError>> + Send;
+    }
 }

@@ -10,12 +10,15 @@ use std::sync::Arc;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
+use super::sealed::Backend;
 use super::{Outbox, stored};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::envelope::{self, COLUMNS, Column, Kind, listed, with_columns};
 use crate::error::StoreError;
 use crate::event::Event;
+use crate::inbox::{self, Inbox};
 use crate::payload::Payload;
+use crate::saga;
 use crate::schema::{error_of, in_schema};
 
 /// How often an enqueue looks again when the event that was there before is gone when it looks.
@@ -130,76 +133,54 @@ pub(crate) trait Driver: Send {
     ) -> impl Future<Output = Result<Vec<(i64, String)>, Refused>> + Send;
 }
 
+impl<D: Driver> Backend for D {
+    async fn write(
+        &mut self,
+        outbox: &Outbox,
+        events: &[Cow<'_, Event>],
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        write(self, outbox, events).await
+    }
+
+    async fn read(&mut self, outbox: &Outbox, namespace: Option<&str>) -> Result<Vec<Event>, StoreError> {
+        read(self, outbox, namespace).await
+    }
+
+    async fn taken(&mut self, outbox: &Outbox, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        ids_taken(self, outbox, ids).await
+    }
+
+    async fn mark(&mut self, inbox: &Inbox, consumer: &str, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        inbox::postgres::mark(self, inbox, consumer, ids).await
+    }
+
+    async fn unmark(&mut self, inbox: &Inbox, consumer: &str, ids: &[Uuid]) -> Result<(), StoreError> {
+        inbox::postgres::unmark(self, inbox, consumer, ids).await
+    }
+
+    async fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> Result<u64, StoreError> {
+        inbox::postgres::prune(self, inbox, consumer, limit).await
+    }
+
+    async fn saga(&mut self, outbox: &Outbox, request: saga::Request<'_>) -> Result<saga::Said, StoreError> {
+        saga::postgres::answer(self, outbox, request).await
+    }
+}
+
 /// Implements [`Connection`](super::Connection) for a type that is a [`Driver`], or lends one.
 #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel-async"))]
 macro_rules! connection {
-    ($type:ty, $connection:ident => $driver:expr) => {
+    ($type:ty) => {
+        $crate::outbox::postgres::connection!($type, Self, connection => connection);
+    };
+    ($type:ty, $driver:ty, $connection:ident => $lent:expr) => {
         impl $crate::outbox::sealed::Sealed for $type {}
         impl $crate::outbox::Connection for $type {
-            async fn write(
-                &mut self,
-                outbox: &$crate::outbox::Outbox,
-                events: &[std::borrow::Cow<'_, $crate::event::Event>],
-            ) -> Result<Vec<$crate::enqueue::Enqueued>, $crate::enqueue::EnqueueError> {
-                let $connection = self;
-                $crate::outbox::postgres::write($driver, outbox, events).await
-            }
+            type Backend = $driver;
 
-            async fn read(
-                &mut self,
-                outbox: &$crate::outbox::Outbox,
-                namespace: Option<&str>,
-            ) -> Result<Vec<$crate::event::Event>, $crate::error::StoreError> {
+            fn backend(&mut self) -> &mut Self::Backend {
                 let $connection = self;
-                $crate::outbox::postgres::read($driver, outbox, namespace).await
-            }
-
-            async fn taken(
-                &mut self,
-                outbox: &$crate::outbox::Outbox,
-                ids: &[uuid::Uuid],
-            ) -> Result<Vec<uuid::Uuid>, $crate::error::StoreError> {
-                let $connection = self;
-                $crate::outbox::postgres::ids_taken($driver, outbox, ids).await
-            }
-
-            async fn mark(
-                &mut self,
-                inbox: &$crate::inbox::Inbox,
-                consumer: &str,
-                ids: &[uuid::Uuid],
-            ) -> Result<Vec<uuid::Uuid>, $crate::error::StoreError> {
-                let $connection = self;
-                $crate::inbox::postgres::mark($driver, inbox, consumer, ids).await
-            }
-
-            async fn unmark(
-                &mut self,
-                inbox: &$crate::inbox::Inbox,
-                consumer: &str,
-                ids: &[uuid::Uuid],
-            ) -> Result<(), $crate::error::StoreError> {
-                let $connection = self;
-                $crate::inbox::postgres::unmark($driver, inbox, consumer, ids).await
-            }
-
-            async fn prune(
-                &mut self,
-                inbox: &$crate::inbox::Inbox,
-                consumer: &str,
-                limit: i32,
-            ) -> Result<u64, $crate::error::StoreError> {
-                let $connection = self;
-                $crate::inbox::postgres::prune($driver, inbox, consumer, limit).await
-            }
-
-            async fn saga(
-                &mut self,
-                outbox: &$crate::outbox::Outbox,
-                request: $crate::saga::Request<'_>,
-            ) -> Result<$crate::saga::Said, $crate::error::StoreError> {
-                let $connection = self;
-                $crate::saga::postgres::answer($driver, outbox, request).await
+                $lent
             }
         }
     };

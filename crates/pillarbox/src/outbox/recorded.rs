@@ -2,6 +2,7 @@
 //!
 //! **If we die here** the caller's transaction rolls back, and the aggregates are gone as well.
 
+use super::sealed::Backend as _;
 use super::{Connection, Outbox};
 use crate::aggregate::{Aggregate, Batch, written};
 use crate::enqueue::{EnqueueError, Enqueued};
@@ -49,7 +50,7 @@ impl Outbox {
         let there = if in_doubt.is_empty() {
             Vec::new()
         } else {
-            connection.taken(self, &in_doubt).await?
+            connection.backend().taken(self, &in_doubt).await?
         };
         let enqueued = self.enqueue_all(connection, &batch.without(&there)).await?;
         failpoint::hit("after_enqueue");

@@ -102,7 +102,7 @@ macro_rules! driver {
             }
         }
 
-        connection!($type, driver => driver);
+        connection!($type);
     };
 }
 

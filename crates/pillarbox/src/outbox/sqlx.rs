@@ -36,9 +36,9 @@ impl Driver for PgConnection {
     }
 }
 
-connection!(PgConnection, connection => connection);
-connection!(Transaction<'_, Postgres>, transaction => &mut **transaction);
-connection!(PoolConnection<Postgres>, connection => &mut **connection);
+connection!(PgConnection);
+connection!(Transaction<'_, Postgres>, PgConnection, transaction => &mut **transaction);
+connection!(PoolConnection<Postgres>, PgConnection, connection => &mut **connection);
 
 impl super::Transaction for Transaction<'_, Postgres> {
     async fn commit(self) -> Result<(), StoreError> {

@@ -70,7 +70,7 @@ macro_rules! driver {
             }
         }
 
-        connection!($type, connection => connection);
+        connection!($type);
     };
 }
 

@@ -14,6 +14,7 @@ use super::state::Status;
 use crate::enqueue::EnqueueError;
 use crate::error::StoreError;
 use crate::event::Event;
+use crate::outbox::sealed::Backend as _;
 use crate::outbox::{Connection, Outbox};
 
 /// What came of asking.
@@ -39,7 +40,11 @@ pub async fn ask<C: Connection + ?Sized>(
     id: &str,
     ask: Ask,
 ) -> Result<Asked, StoreError> {
-    let row = match connection.saga(outbox, Request::Lock { name, id }).await? {
+    let row = match connection
+        .backend()
+        .saga(outbox, Request::Lock { name, id })
+        .await?
+    {
         Said::Found(row) => *row,
         Said::Nothing | Said::Written => return Ok(Asked::Unknown),
     };
@@ -59,7 +64,10 @@ pub async fn ask<C: Connection + ?Sized>(
         about,
         detail: Some(ask.as_str().to_owned()),
     };
-    connection.saga(outbox, Request::Note(&row, Log(&[line]))).await?;
+    connection
+        .backend()
+        .saga(outbox, Request::Note(&row, Log(&[line])))
+        .await?;
     let enqueued = outbox.enqueue(connection, &event).await.map_err(refused)?;
     Ok(Asked::Enqueued(enqueued.id()))
 }

@@ -23,6 +23,7 @@ use super::row::{Log, Request, Row, Said};
 use super::state::{Action, Answer, Attempt, Status};
 use crate::failpoint;
 use crate::outbox::Connection;
+use crate::outbox::sealed::Backend as _;
 use crate::text::error_text;
 
 /// What came of a message.
@@ -123,7 +124,11 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
         payload: &[u8],
     ) -> Result<Handled, SagaError> {
         let (name, outbox) = (&self.inner.name, &self.inner.outbox);
-        let row = match connection.saga(outbox, Request::Lock { name, id }).await? {
+        let row = match connection
+            .backend()
+            .saga(outbox, Request::Lock { name, id })
+            .await?
+        {
             Said::Found(row) => *row,
             Said::Nothing | Said::Written => return Ok(Handled::Unknown),
         };
@@ -133,7 +138,10 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
             Decision::Moved(moved) => self.go_on(connection, row, &input, moved, payload).await,
             Decision::Ignored(why) => {
                 if let Some(line) = worth_noting(input) {
-                    connection.saga(outbox, Request::Note(&row, Log(&[line]))).await?;
+                    connection
+                        .backend()
+                        .saga(outbox, Request::Note(&row, Log(&[line])))
+                        .await?;
                 }
                 Ok(Handled::Ignored(why))
             }
@@ -153,7 +161,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
         row.last_error = error(input).or(row.last_error);
         let events = self.emit(&mut row, &data, moved.send)?;
         let request = Request::Save(&row, Log(&moved.log));
-        connection.saga(&self.inner.outbox, request).await?;
+        connection.backend().saga(&self.inner.outbox, request).await?;
         failpoint::hit("saga_saved");
         self.inner.outbox.enqueue_all(connection, &events).await?;
         failpoint::hit("saga_enqueued");

@@ -55,7 +55,6 @@
 //! | `emit` | a decision as events |
 //! | [`message`] | headers |
 //! | `row`, `postgres`, and `saga.rs` of the SQLite store | what the table holds |
-//! | `record` | the same for people |
 //!
 //! Sagas are kept in PostgreSQL, by every library but the blocking diesel, and in SQLite. The memory store keeps none.
 //!
@@ -78,7 +77,6 @@ pub mod message;
     )
 )]
 pub(crate) mod postgres;
-mod record;
 mod row;
 mod start;
 mod state;
@@ -91,7 +89,6 @@ pub use self::handle::{Handled, Reply};
 pub(crate) use self::line::Line;
 pub use self::machine::Why;
 pub use self::message::{Ask, Command, Message};
-pub use self::record::{MOST_LINES, SagaFilter, SagaLine, SagaRecord};
 #[doc(hidden)]
 pub use self::row::{Log, Request, Row, Said};
 pub use self::start::Started;

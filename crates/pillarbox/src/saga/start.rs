@@ -13,6 +13,7 @@ use super::machine;
 use super::row::{Log, Request, Row, Said};
 use crate::failpoint;
 use crate::outbox::Connection;
+use crate::outbox::sealed::Backend as _;
 
 /// What came of starting a saga.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
         };
         let events = self.emit(&mut row, data, begun.send)?;
         let request = Request::Insert(&row, Log(&begun.log));
-        match connection.saga(&self.inner.outbox, request).await? {
+        match connection.backend().saga(&self.inner.outbox, request).await? {
             Said::Written => {}
             Said::Nothing | Said::Found(_) => return Ok(Started::Already),
         }

@@ -1,7 +1,8 @@
 //! `pillarbox sagas ls`
 
 use clap::{Args, ValueEnum};
-use pillarbox::saga::{SagaFilter, SagaRecord, Status};
+use pillarbox::saga::Status;
+use pillarbox_store::sagas::{SagaFilter, SagaRecord};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 

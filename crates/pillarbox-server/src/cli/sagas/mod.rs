@@ -5,8 +5,9 @@ mod request;
 mod show;
 
 use clap::{Args, Subcommand};
-use pillarbox::saga::{Ask, SagaFilter, SagaRecord};
+use pillarbox::saga::Ask;
 use pillarbox_store::Operate;
+use pillarbox_store::sagas::{SagaFilter, SagaRecord};
 
 use crate::failure::Failure;
 use crate::output;

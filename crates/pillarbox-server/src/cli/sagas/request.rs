@@ -4,7 +4,8 @@
 //! and the application acts when it receives the event.
 
 use clap::Args;
-use pillarbox::saga::{Ask, Asked, SagaRecord, Status};
+use pillarbox::saga::{Ask, Asked, Status};
+use pillarbox_store::sagas::SagaRecord;
 
 use super::super::database_args::DatabaseArgs;
 use super::{Which, title};

@@ -1,7 +1,7 @@
 //! `pillarbox sagas show`
 
 use clap::Args;
-use pillarbox::saga::{MOST_LINES, SagaLine, SagaRecord};
+use pillarbox_store::sagas::{MOST_LINES, SagaLine, SagaRecord};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;

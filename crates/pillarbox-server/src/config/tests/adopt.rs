@@ -1,6 +1,6 @@
 //! `[[adopt]]`
 
-use pillarbox::retry::{Jitter, Schedule};
+use pillarbox::{Jitter, Schedule};
 use pillarbox_dispatch::Pattern;
 use pillarbox_store::stores::postgres::adopt::{Counts, LayoutError, Payload, Status, built_in, built_ins};
 

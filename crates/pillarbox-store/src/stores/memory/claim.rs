@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{Row, Table};
 use crate::state::{Change, Lease};
 use crate::store::{ClaimRequest, LANES, Share, Take};
-use pillarbox::event::Delivery;
+use pillarbox::Delivery;
 
 impl Table {
     pub(super) fn claim(&mut self, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Delivery> {

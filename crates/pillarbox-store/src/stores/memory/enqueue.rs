@@ -9,13 +9,13 @@ use super::inbox::Marking;
 use super::{Memory, Row, Table, lane};
 use crate::state::State;
 use crate::store::StoreError;
-use pillarbox::enqueue::{EnqueueError, Enqueued};
-use pillarbox::event::Event;
+use pillarbox::Event;
 use pillarbox::inbox::Inbox;
 use pillarbox::internal::sealed;
-use pillarbox::outbox::{self, Connection, Outbox};
-use pillarbox::saga::{Request, Said};
-use pillarbox::validate::validate;
+use pillarbox::internal::validate;
+use pillarbox::internal::{Request, Said};
+use pillarbox::{Connection, Outbox};
+use pillarbox::{EnqueueError, Enqueued};
 
 /// A transaction. Its events become visible when it commits.
 ///
@@ -111,6 +111,14 @@ impl Drop for Transaction {
 
 impl sealed::Sealed for Transaction {}
 impl Connection for Transaction {
+    type Backend = Self;
+
+    fn backend(&mut self) -> &mut Self {
+        self
+    }
+}
+
+impl sealed::Backend for Transaction {
     async fn write(&mut self, _: &Outbox, events: &[Cow<'_, Event>]) -> Result<Vec<Enqueued>, EnqueueError> {
         let events: Vec<Event> = events.iter().map(|event| Event::clone(event)).collect();
         self.enqueue_all(&events)
@@ -150,7 +158,7 @@ impl Connection for Transaction {
     }
 }
 
-impl outbox::Transaction for Transaction {
+impl pillarbox::Transaction for Transaction {
     async fn commit(self) -> Result<(), StoreError> {
         self.commit();
         Ok(())

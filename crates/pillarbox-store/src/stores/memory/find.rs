@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{Row, Table};
 use crate::state::Status;
 use crate::store::{Backlog, Due, Found, Parked, Scope, Stub, UNROUTED};
-use pillarbox::payload::Payload;
+use pillarbox::Payload;
 
 impl Table {
     pub(super) fn find_due(

@@ -29,10 +29,10 @@ use crate::store::{
     Backlog, ClaimRequest, Found, Heartbeat, LANES, LaneRequest, Parked, Range, Routed, Routing, Scope,
     Settlement, Store, StoreError, Stub, SweepRequest, Swept,
 };
+use pillarbox::Limits;
 use pillarbox::clock::{Clock, SystemClock};
-use pillarbox::event::{Delivery, Event};
 use pillarbox::internal::restored;
-use pillarbox::validate::Limits;
+use pillarbox::{Delivery, Event};
 
 /// An outbox in memory. Clones share it.
 #[derive(Debug, Clone)]

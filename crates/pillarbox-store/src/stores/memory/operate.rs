@@ -13,7 +13,7 @@ use crate::operate::{
 use crate::state::{Change, Status};
 use crate::store::{Scope, StoreError, UNROUTED};
 use pillarbox::Envelope;
-use pillarbox::payload::Payload;
+use pillarbox::Payload;
 
 #[async_trait]
 impl Operate for Memory {

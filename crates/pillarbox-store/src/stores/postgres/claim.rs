@@ -13,7 +13,7 @@ use super::decode::delivery;
 use super::sql::Statement;
 use super::{Inner, Transaction, attempts, interval, store_error};
 use crate::store::{ClaimRequest, Share, StoreError, Take};
-use pillarbox::event::Delivery;
+use pillarbox::Delivery;
 use pillarbox::failpoint;
 
 pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Vec<Delivery>, StoreError> {

@@ -11,9 +11,9 @@ use uuid::Uuid;
 
 use crate::store::Stub;
 use pillarbox::Envelope;
-use pillarbox::event::{Delivery, Event};
+use pillarbox::Payload;
 use pillarbox::internal::envelope::{Columns, texts_of};
-use pillarbox::payload::Payload;
+use pillarbox::{Delivery, Event};
 
 /// `jsonb` as the text that the database sends, not parsed.
 struct JsonText(Bytes);

@@ -46,10 +46,10 @@ use crate::store::{
     Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope, Settlement,
     Store, StoreError, Stub, SweepRequest, Swept,
 };
-use pillarbox::event::Delivery;
+use pillarbox::Delivery;
+use pillarbox::Outbox;
 pub use pillarbox::internal::schema::SCHEMA;
 use pillarbox::internal::schema::error_of;
-use pillarbox::outbox::Outbox;
 
 /// How a store connects.
 #[derive(Debug, Clone, PartialEq, Eq)]

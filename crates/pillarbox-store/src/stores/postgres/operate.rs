@@ -13,8 +13,9 @@ use crate::operate::{
     AdoptedTableRecord, BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Paused,
     Record, SKIPPED, Stats, WorkerRecord,
 };
+use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::store::{Scope, StoreError};
-use pillarbox::saga::{Ask, Asked, SagaFilter, SagaLine, SagaRecord};
+use pillarbox::saga::{Ask, Asked};
 
 /// Up to this many rows, a table is counted exactly.
 const COUNTED: i64 = 100_000;

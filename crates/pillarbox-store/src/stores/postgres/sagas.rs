@@ -7,9 +7,10 @@ use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{Inner, store_error};
+use crate::sagas::{MOST_LINES, SagaFilter, SagaLine, SagaRecord};
 use crate::store::StoreError;
-use pillarbox::outbox::Outbox;
-use pillarbox::saga::{Ask, Asked, MOST_LINES, SagaFilter, SagaLine, SagaRecord, Status, ask};
+use pillarbox::Outbox;
+use pillarbox::saga::{Ask, Asked, Status, ask};
 
 pub(super) async fn list(inner: Arc<Inner>, filter: SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
     // The status is a literal. A partial index does not serve a bound value.

@@ -12,7 +12,7 @@ use sqlx::{SqliteConnection, SqlitePool};
 use super::choose::{Candidate, Turns, choose};
 use super::{MAX_LEASE, decode, later};
 use crate::store::{ClaimRequest, Take};
-use pillarbox::event::Delivery;
+use pillarbox::Delivery;
 use pillarbox::internal::envelope::with_columns;
 
 static CLAIM: LazyLock<String> = LazyLock::new(|| with_columns(include_str!("sql/claim.sql")));

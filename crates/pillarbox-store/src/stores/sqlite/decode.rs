@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::operate::{BlockedKey, DestinationRecord, Paused, Record, WorkerRecord};
 use crate::store::{LANES, Stub};
-use pillarbox::event::Delivery;
+use pillarbox::Delivery;
 pub(super) use pillarbox::internal::sqlite::row::{envelope, event, moment, narrow, text, uuid, whole_event};
 
 /// A row as `claim.sql` returns it.

@@ -45,7 +45,7 @@ use crate::store::{
     Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope, Settlement,
     Store, StoreError, Stub, SweepRequest, Swept,
 };
-use pillarbox::event::Delivery;
+use pillarbox::Delivery;
 use pillarbox::internal::sqlite::{ids_json, store_error};
 pub use pillarbox::sqlite::{begin, begin_on};
 

@@ -11,10 +11,11 @@ use crate::operate::{
     BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Record, SKIPPED, Stats,
     WorkerRecord,
 };
+use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
 use crate::store::{Scope, StoreError};
 use pillarbox::internal::envelope::with_columns;
-use pillarbox::saga::{Ask, Asked, SagaFilter, SagaLine, SagaRecord};
+use pillarbox::saga::{Ask, Asked};
 use pillarbox::text::error_text;
 
 /// Up to how many rows are counted one by one.

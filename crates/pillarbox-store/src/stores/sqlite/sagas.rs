@@ -5,9 +5,10 @@ use sqlx::{AssertSqlSafe, Row, SqlitePool};
 use time::OffsetDateTime;
 
 use super::{decode, row_limit};
+use crate::sagas::{MOST_LINES, SagaFilter, SagaLine, SagaRecord};
 use crate::store::StoreError;
-use pillarbox::outbox::Outbox;
-use pillarbox::saga::{Ask, Asked, MOST_LINES, SagaFilter, SagaLine, SagaRecord, Status, ask};
+use pillarbox::Outbox;
+use pillarbox::saga::{Ask, Asked, Status, ask};
 
 const RECORD: &str = include_str!("sql/saga_record.sql");
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use pillarbox::Connection;
+use pillarbox::inbox::Inbox;
 use pillarbox::inbox::Key;
-use pillarbox::outbox::Connection;
-use pillarbox::{EnqueueError, Enqueued, Event, Inbox, Outbox, Recorded, StoreError};
+use pillarbox::{EnqueueError, Enqueued, Event, Outbox, Recorded, StoreError};
 use pillarbox_store::stores::postgres::{Options, Postgres};
 use pillarbox_store::{Operate, Store};
 use pillarbox_testkit::environment::variable;

@@ -329,8 +329,9 @@ mod diesel {
     use super::*;
     use ::diesel::connection::SimpleConnection;
     use ::diesel::{Connection, PgConnection};
+    use pillarbox::StoreError;
+    use pillarbox::inbox::Inbox;
     use pillarbox::inbox::Key;
-    use pillarbox::{Inbox, StoreError};
     use std::time::Duration;
 
     struct Diesel(String);

@@ -1,7 +1,8 @@
 //! The privileges that each duty needs, TLS and passwords.
 
+use pillarbox::inbox::Inbox;
 use pillarbox::saga::{Saga, SagaError, Step};
-use pillarbox::{EnqueueError, Event, Inbox, Outbox, Recorded, StoreError};
+use pillarbox::{EnqueueError, Event, Outbox, Recorded, StoreError};
 use pillarbox_store::store::{Heartbeat, LaneRequest, Settlement, SweepRequest};
 use pillarbox_store::stores::postgres::{Duty, Options, Postgres};
 use pillarbox_store::{Operate, Scope, Store, Verdict};

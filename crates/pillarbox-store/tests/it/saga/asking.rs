@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use pillarbox::saga::message::ASK_TYPE;
-use pillarbox::saga::{Action, Answer, Ask, Asked, Handled, SagaFilter, Status, Why};
+use pillarbox::saga::{Action, Answer, Ask, Asked, Handled, Status, Why};
+use pillarbox_store::sagas::SagaFilter;
 
 use super::backends::{Backend, on_every_backend};
 use super::{Shop, assert_about, attempt, order};
@@ -107,7 +108,7 @@ async fn an_impossible_request_is_rejected<P: Backend>(backend: Arc<P>) {
 
 async fn sagas_are_listed_by_status_name_and_id_the_latest_first<P: Backend>(backend: Arc<P>) {
     let shop = Shop::new(&*backend);
-    let refund = pillarbox::Saga::define("refund").step(super::payment());
+    let refund = pillarbox::saga::Saga::define("refund").step(super::payment());
     let refund = refund.build(&backend.outbox()).expect("sound");
     let mut tx = backend.begin().await;
     for id in [41, 42, 43] {

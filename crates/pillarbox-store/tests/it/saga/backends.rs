@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use pillarbox::Connection;
 use pillarbox::Outbox;
-use pillarbox::outbox::Connection;
 use pillarbox_store::Operate;
 use pillarbox_testkit::store_suite::Harness;
 use sqlx::AssertSqlSafe;

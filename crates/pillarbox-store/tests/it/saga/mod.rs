@@ -11,10 +11,10 @@ use std::time::Duration;
 use backends::Backend;
 use pillarbox::saga::message::{ACTION, ATTEMPT, STEP};
 use pillarbox::saga::{
-    Action, Answer, Attempt, Command, Definition, Handled, Message, Saga, SagaError, SagaLine, SagaRecord,
-    Started, Step,
+    Action, Answer, Attempt, Command, Definition, Handled, Message, Saga, SagaError, Started, Step,
 };
 use pillarbox::{Event, RetryPolicy};
+use pillarbox_store::sagas::{SagaLine, SagaRecord};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use pillarbox::inbox::Inbox;
 use pillarbox::inbox::Key;
-use pillarbox::{EnqueueError, Enqueued, Event, Inbox, Outbox, Recorded, StoreError};
+use pillarbox::{EnqueueError, Enqueued, Event, Outbox, Recorded, StoreError};
 use pillarbox_store::store::{ClaimRequest, Due, Share, Take};
 use pillarbox_store::stores::sqlite::{Options, Sqlite, begin, connect_options};
 use pillarbox_store::{Operate, Scope, Store};

@@ -64,8 +64,7 @@ fn begin_error(error: sqlx::Error) -> EnqueueError {
     }
 }
 
-impl sealed::Sealed for SqliteConnection {}
-impl Connection for SqliteConnection {
+impl sealed::Backend for SqliteConnection {
     /// All or none, a thousand per statement.
     ///
     /// Not to be dropped half-way: with more than a thousand events the connection may then be left
@@ -115,62 +114,23 @@ impl Connection for SqliteConnection {
     }
 }
 
-/// The [`Connection`] that another type lends.
-macro_rules! lends_a_connection {
-    ($type:ty) => {
+macro_rules! connection {
+    ($type:ty, $connection:ident => $lent:expr) => {
         impl sealed::Sealed for $type {}
         impl Connection for $type {
-            async fn write(
-                &mut self,
-                outbox: &Outbox,
-                events: &[Cow<'_, Event>],
-            ) -> Result<Vec<Enqueued>, EnqueueError> {
-                Connection::write(&mut **self, outbox, events).await
-            }
+            type Backend = SqliteConnection;
 
-            async fn read(
-                &mut self,
-                outbox: &Outbox,
-                namespace: Option<&str>,
-            ) -> Result<Vec<Event>, StoreError> {
-                Connection::read(&mut **self, outbox, namespace).await
-            }
-
-            async fn taken(&mut self, outbox: &Outbox, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-                Connection::taken(&mut **self, outbox, ids).await
-            }
-
-            async fn mark(
-                &mut self,
-                inbox: &Inbox,
-                consumer: &str,
-                ids: &[Uuid],
-            ) -> Result<Vec<Uuid>, StoreError> {
-                Connection::mark(&mut **self, inbox, consumer, ids).await
-            }
-
-            async fn unmark(
-                &mut self,
-                inbox: &Inbox,
-                consumer: &str,
-                ids: &[Uuid],
-            ) -> Result<(), StoreError> {
-                Connection::unmark(&mut **self, inbox, consumer, ids).await
-            }
-
-            async fn prune(&mut self, inbox: &Inbox, consumer: &str, limit: i32) -> Result<u64, StoreError> {
-                Connection::prune(&mut **self, inbox, consumer, limit).await
-            }
-
-            async fn saga(&mut self, outbox: &Outbox, request: Request<'_>) -> Result<Said, StoreError> {
-                Connection::saga(&mut **self, outbox, request).await
+            fn backend(&mut self) -> &mut SqliteConnection {
+                let $connection = self;
+                $lent
             }
         }
     };
 }
 
-lends_a_connection!(Transaction<'_, Sqlite>);
-lends_a_connection!(PoolConnection<Sqlite>);
+connection!(SqliteConnection, connection => connection);
+connection!(Transaction<'_, Sqlite>, transaction => &mut **transaction);
+connection!(PoolConnection<Sqlite>, connection => &mut **connection);
 
 impl outbox::Transaction for Transaction<'_, Sqlite> {
     async fn commit(self) -> Result<(), StoreError> {

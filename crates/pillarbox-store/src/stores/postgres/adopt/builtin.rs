@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::layout::{Counts, Delays, Layout, Payload, Status, Zone};
-use pillarbox::retry::{Jitter, RetryPolicy};
+use pillarbox::{Jitter, RetryPolicy};
 
 /// How the system itself polls and retries. These are the defaults of the layout.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use pillarbox::validate::MAX_NAME;
+use pillarbox::internal::MAX_NAME;
 
 /// The columns of an adopted table, and how it shows the state of a row. Columns that it does not have are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

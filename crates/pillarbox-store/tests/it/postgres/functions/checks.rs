@@ -1,6 +1,6 @@
 //! What the functions reject: the same as the library, with the same message.
 
-use pillarbox::validate::validate;
+use pillarbox::internal::validate;
 use pillarbox::{Clock, Event, Limits, SystemClock};
 use pillarbox_testkit::store_suite::Harness;
 use serde_json::json;

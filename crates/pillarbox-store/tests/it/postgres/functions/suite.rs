@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pillarbox::validate::{InvalidEvent, validate};
+use pillarbox::InvalidEvent;
+use pillarbox::internal::validate;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, StoreError};
 use pillarbox_store::{Operate, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, Tx};

@@ -1,9 +1,9 @@
-//! Sagas as people see them.
+//! Sagas as operators see them.
 
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::state::Status;
+use pillarbox::saga::Status;
 
 /// One saga.
 #[derive(Debug, Clone, PartialEq, Serialize)]
