@@ -1,4 +1,4 @@
-//! What `#[event(…)]` says at one place, as it was written.
+//! Parses one `#[event(…)]`, as it is written.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl Place {
         }
     }
 
-    /// What may be said here.
+    /// The words that are allowed here.
     fn words(self) -> &'static [&'static str] {
         match self {
             Self::Type => &[
@@ -102,7 +102,7 @@ pub(crate) enum Source {
     Function(Path),
 }
 
-/// Everything that is said at one place.
+/// All words of one attribute.
 #[derive(Default)]
 pub(crate) struct Said {
     pub(crate) topic: Option<LitStr>,
@@ -172,7 +172,7 @@ impl Said {
     }
 }
 
-/// What it is about. A path of several words is none that we know.
+/// The word. A path of several words is unknown.
 fn word(meta: &ParseNestedMeta) -> String {
     meta.path.get_ident().map(Ident::to_string).unwrap_or_default()
 }

@@ -1,11 +1,11 @@
-//! `#[derive(Event)]`: a serde type says of itself what event it is.
+//! `#[derive(Event)]`: makes a serde type an event.
 //!
 //! ```text
 //! attributes: what was written ─▶ meaning, parts: what is true ─▶ expand: the code
 //! ```
 //!
-//! What is missing, unknown, twice there or in the wrong place is a compile error at that place, and its sentence says
-//! what to write. All of a type's errors are reported at once.
+//! A missing, unknown, duplicate or misplaced attribute is a compile error at its place, which says what to write. All
+//! errors of a type are reported at once.
 //!
 //! Used through the crate `pillarbox`; its module `typed` is the manual.
 

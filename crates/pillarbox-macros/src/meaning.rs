@@ -1,4 +1,4 @@
-//! What a type means by its attributes: what it is an event of, in each of its cases.
+//! The events that a type stands for: one for a struct, one per variant for an enum.
 
 use proc_macro2::Span;
 use quote::ToTokens;
@@ -109,7 +109,7 @@ fn of_variant(on_type: &Said, variant: &Variant) -> Result<Case> {
     case(on_type, Some(&on_variant), &variant.ident, &variant.fields)
 }
 
-/// One case; its name is for the complaints about it.
+/// One shape of value. Error messages use its name.
 fn case(on_type: &Said, on_variant: Option<&Said>, name: &Ident, fields: &Fields) -> Result<Case> {
     let mut errors = Errors::default();
     let own = on_variant.unwrap_or(on_type);

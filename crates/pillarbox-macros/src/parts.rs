@@ -17,7 +17,7 @@ pub(crate) enum Value {
     Field {
         binding: Ident,
         is_option: bool,
-        /// The field's type: what a complaint of the compiler is about.
+        /// The field's type, for the span of compile errors.
         span: Span,
     },
 }
@@ -32,7 +32,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// What the fields say, and what their type says around them, each variant more of itself than the type does.
+    /// Merges the attributes of the fields, the variant and the type. The variant wins over the type.
     pub(crate) fn of(
         on_type: &Said,
         on_variant: Option<&Said>,

@@ -1,4 +1,4 @@
-//! What is refused, and with which sentence.
+//! What is rejected, and with which error.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -10,13 +10,13 @@ fn expand(input: TokenStream) -> syn::Result<TokenStream> {
     derive(&syn::parse2::<DeriveInput>(input).expect("a type"))
 }
 
-/// All sentences about a type that is refused.
+/// All errors of a rejected type.
 fn errors(input: TokenStream) -> Vec<String> {
     let error = expand(input).expect_err("it is refused");
     error.into_iter().map(|error| error.to_string()).collect()
 }
 
-/// The one sentence about a type that is refused.
+/// The only error of a rejected type.
 fn error(input: TokenStream) -> String {
     let errors = errors(input);
     assert_eq!(errors.len(), 1, "{errors:?}");

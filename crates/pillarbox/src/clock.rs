@@ -1,4 +1,4 @@
-//! Where time comes from.
+//! The source of time.
 //!
 //! Two times, because they answer two questions. The wall clock says when something is due; a
 //! database has its own and decides. The boot clock says how long a worker may trust its lease: it

@@ -1,15 +1,15 @@
 //! Large payloads, made smaller before they are stored.
 //!
-//! One rule for everybody: `content_encoding = 'zstd'` on a row means that its body is compressed content,
-//! whoever compressed it; a producer in any language may. A destination gets it decoded, unless it asks for
-//! what was stored. Any other encoding is the producer's own: it passes through untouched, with its name.
+//! One rule for every producer, in any language: `content_encoding = 'zstd'` on a row means that its body is compressed.
+//! A destination gets it decompressed, unless its configuration asks for the stored form. Any other encoding belongs to
+//! the producer: it passes through untouched, with its name.
 //!
-//! What is compressed is no longer `jsonb`: its bytes are in `body`, and SQL cannot look into them. So only
-//! what is larger than a [threshold](THRESHOLD), and shrinks by a tenth at least, is worth it.
+//! A compressed payload is no longer `jsonb`: its bytes are in `body`, and SQL cannot look into them. So a payload is
+//! compressed only if it is larger than a [threshold](THRESHOLD) and shrinks by a tenth at least.
 //!
-//! What a frame says of its size is a claim by whoever wrote it. [`decompress`] believes nothing above its limit.
+//! The size in a frame's header is the producer's claim. [`decompress`] accepts none above its limit.
 //!
-//! Without the cargo feature `zstd` nothing is compressed, and what is cannot be read.
+//! Without the cargo feature `zstd` nothing is compressed, and compressed payloads cannot be read.
 //!
 //! **If we die here** nothing was written or sent: both directions only touch memory.
 
@@ -20,30 +20,30 @@ use crate::event::Event;
 /// The encoding's name in `content_encoding`, as in HTTP.
 pub const ZSTD: &str = "zstd";
 
-/// How large a payload may get when it is decompressed, unless said otherwise.
+/// The largest decompressed payload, by default.
 pub const MAX_DECOMPRESSED: usize = 64 * 1024 * 1024;
 
-/// Payloads up to this many bytes stay as they are, unless said otherwise.
+/// Payloads up to this many bytes stay as they are, by default.
 pub const THRESHOLD: usize = 1024 * 1024;
 
 /// Why a body could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecompressError {
-    /// There is more in it than is allowed.
+    /// The content is larger than the limit.
     #[error("the payload is larger than {limit} bytes when it is decompressed")]
     TooLarge {
-        /// What is allowed.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// It is not what it says it is.
+    /// The body is no zstd frame.
     #[error("the payload is not valid zstd: {0}")]
     Corrupt(String),
-    /// The program was built without it.
+    /// The program was built without zstd.
     #[error("the payload is compressed with zstd; this program was built without the feature `zstd`")]
     NotBuilt,
 }
 
-/// Is the event's payload compressed content, by the rule above?
+/// Is the event's payload compressed?
 pub fn is_compressed(event: &Event) -> bool {
     (event.content_encoding.as_deref()).is_some_and(|encoding| encoding.eq_ignore_ascii_case(ZSTD))
 }
@@ -93,8 +93,7 @@ pub fn decompress(_body: &[u8], _limit: usize) -> Result<Bytes, DecompressError>
     Err(DecompressError::NotBuilt)
 }
 
-/// How large the content is by the word of whoever compressed it, if there is one. [`decompress`] takes no more than
-/// that.
+/// How large the content is by the frame's own claim, if it makes one. [`decompress`] takes no more than that.
 pub fn decompressed_size(body: &[u8]) -> Option<u64> {
     #[cfg(feature = "zstd")]
     return frame::claimed_size(body).ok().flatten();
@@ -146,7 +145,7 @@ mod frame {
         }
     }
 
-    /// What the frame says of itself, if there is only one: the first of several speaks for nobody else.
+    /// The size in the frame's header, if there is only one frame: the first of several covers only itself.
     pub(super) fn claimed_size(body: &[u8]) -> Result<Option<u64>, DecompressError> {
         let claim = get_frame_content_size(body)
             .map_err(|_| DecompressError::Corrupt("it does not begin with a frame".to_owned()))?;

@@ -1,14 +1,14 @@
-//! What came of handing an event over by [`Outbox::enqueue`](crate::Outbox::enqueue).
+//! The result of [`Outbox::enqueue`](crate::Outbox::enqueue).
 
 use uuid::Uuid;
 
 use crate::error::StoreError;
 use crate::validate::InvalidEvent;
 
-/// What became of an [`Event`](struct@crate::Event) that was handed to `enqueue`.
+/// The result of enqueuing an [`Event`](struct@crate::Event).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
-    /// The event is in the outbox, if the caller's transaction commits.
+    /// The event is in the outbox as soon as the caller's transaction commits.
     New(Uuid),
     /// An event with this namespace, topic and `dedupe_key` was there before; nothing was written.
     /// The id is that of the event that came first.
@@ -16,7 +16,7 @@ pub enum Enqueued {
 }
 
 impl Enqueued {
-    /// The id under which the event is known, whoever enqueued it.
+    /// The id of the event in the outbox: this one's, or that of the first.
     pub fn id(self) -> Uuid {
         match self {
             Self::New(id) | Self::Already(id) => id,
@@ -29,7 +29,7 @@ impl Enqueued {
     }
 }
 
-/// Why an event was not enqueued. Nothing was written; the caller's transaction decides about the rest.
+/// Why an event was not enqueued. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum EnqueueError {
     /// The event cannot be stored or sent.
@@ -40,21 +40,21 @@ pub enum EnqueueError {
     NoJson(serde_json::Error),
     /// The database refused the payload although it looked like JSON, for example a number that no
     /// database holds or a lone surrogate.
-    #[error("the database refused the payload: {0}; send it as bytes if it must stay as it is")]
+    #[error("the database rejected the payload: {0} (send it as bytes to keep it as it is)")]
     Payload(String),
     /// Another event has this id.
-    #[error("an event with the id {0} exists; every event needs an id of its own")]
+    #[error("event id {0} is taken: another event has it (use a new id for every event)")]
     IdTaken(Uuid),
-    /// SQLite: the transaction was begun without the right to write, and somebody wrote meanwhile.
+    /// SQLite: the transaction began with a plain `BEGIN`, and another connection wrote since.
     #[error(
         "the transaction cannot write, because it was begun by a plain BEGIN and another connection wrote since; \
          begin it with BEGIN IMMEDIATE (`pillarbox::sqlite::begin`)"
     )]
     NotImmediate,
-    /// SQLite: somebody else is writing, for longer than the busy timeout.
+    /// SQLite: another connection held the write lock for longer than the busy timeout.
     #[error("the database file is locked by another writer; try again, or raise the busy timeout")]
     Busy,
-    /// The database did not answer as it should.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -1,20 +1,20 @@
-//! Why a database could not do what was asked.
+//! Errors of the database.
 
-/// Why a store could not do what was asked. Nothing was changed.
+/// Why a statement failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The database cannot be reached, is starting or stopping, or gave up on us: try again later.
+    /// The database is unreachable, starting or stopping, or it closed the connection: retry later.
     #[error("the database is unavailable: {0}")]
     Unavailable(String),
-    /// The outbox is not there.
+    /// The schema has no outbox.
     #[error("there is no outbox in {0}; run `pillarbox migrate`")]
     Missing(String),
     /// The schema is older than this program.
     #[error("the outbox schema is at version {found}, this program needs {needed}; run `pillarbox migrate`")]
     Outdated {
-        /// What is there.
+        /// The version of the schema.
         found: i32,
-        /// What is needed.
+        /// The version that this program needs.
         needed: i32,
     },
     /// The schema is newer than this program.
@@ -22,15 +22,15 @@ pub enum StoreError {
         "the outbox schema is at version {found}, this program knows only {known}; use a newer pillarbox"
     )]
     Newer {
-        /// What is there.
+        /// The version of the schema.
         found: i32,
-        /// What is known.
+        /// The newest version that this program knows.
         known: i32,
     },
-    /// The database role may not do this.
+    /// The database role lacks a permission.
     #[error("the database refused: {0}; see docs/postgres.md for the rights that a dispatcher needs")]
     Denied(String),
-    /// Anything else: a bug of ours, or a table that somebody changed.
+    /// Anything else: a bug in Pillarbox, or a table that another program changed.
     #[error("the database answered: {0}")]
     Other(String),
 }

@@ -1,4 +1,4 @@
-//! What the application says happened, and the same thing on its way to one destination.
+//! An event as the application enqueues it, and on its way to one destination.
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -14,7 +14,7 @@ use crate::payload::Payload;
 /// The destination of rows that no route matches. They are held there until a route does.
 pub const UNROUTED: &str = "unrouted";
 
-/// Something that happened, to be told to others.
+/// Something that happened in the application, to be delivered to others.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,7 +39,7 @@ pub const UNROUTED: &str = "unrouted";
 pub struct Event {
     /// Shared, so that a clone costs one counter: the event goes to several destinations and through several attempts.
     envelope: Arc<Envelope>,
-    /// What happened, in the application's own words.
+    /// What happened: JSON or bytes.
     pub payload: Payload,
     /// Where it goes, if the producer knows better than the routes.
     pub destination: Option<String>,
@@ -99,7 +99,7 @@ impl Event {
         self
     }
 
-    /// Sets the version of the payload's shape; 1 unless said otherwise.
+    /// Sets the version of the payload's shape; 1 by default.
     #[must_use]
     pub fn version(mut self, version: i32) -> Self {
         self.event_version = version;
@@ -114,7 +114,7 @@ impl Event {
         self
     }
 
-    /// Sets whose it is.
+    /// Sets the tenant that the event belongs to.
     #[must_use]
     pub fn tenant(mut self, tenant: Uuid) -> Self {
         self.tenant_id = Some(tenant);
@@ -188,7 +188,7 @@ impl Event {
         self
     }
 
-    /// The media type that a receiver should be told.
+    /// The media type that is sent with the payload.
     pub fn media_type(&self) -> &str {
         match (&self.content_type, &self.payload) {
             (Some(kind), _) => kind,
@@ -198,9 +198,9 @@ impl Event {
     }
 }
 
-/// What can be enqueued: an [`Event`], or a type of the application's own that says of itself what event it is.
+/// What can be enqueued: an [`Event`], or a type of the application's own that converts into one.
 pub trait ToEvent {
-    /// The event. A type of the application's own gives a fresh id to each that it makes.
+    /// Converts it. A type of the application's own gives every event a fresh id.
     ///
     /// # Errors
     /// When the value has no JSON form.
@@ -228,11 +228,11 @@ pub struct Delivery {
     pub seq: i64,
     /// What is to be delivered.
     pub event: Event,
-    /// The lane of its ordering key, if it keeps to its place among the others of that key.
+    /// The lane of its ordering key, if it waits for the others of that key.
     pub lane: Option<u16>,
     /// How many attempts there were, this one included.
     pub attempts: u32,
-    /// After how many attempts the row is dead, if the row knows.
+    /// After how many attempts the row is dead, if its destination is known.
     pub max_attempts: Option<u32>,
     /// When the row was written, by the store's clock.
     pub created_at: OffsetDateTime,
@@ -240,8 +240,8 @@ pub struct Delivery {
     pub claim: Uuid,
     /// Was the row claimed because an earlier lease ran out?
     pub suspect: bool,
-    /// May an earlier row of its key be unfinished at a destination that this one may go to as well? Then where it
-    /// goes has to be [written down](crate::Sink) first. A store that does not know says yes.
+    /// May an earlier row of its key be unfinished at a destination that this row may go to as well? Then the store must
+    /// write its destinations down before it is sent. A store that does not know says yes.
     pub contested: bool,
 }
 

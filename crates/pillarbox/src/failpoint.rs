@@ -18,7 +18,7 @@
 //! | `after_enqueue` | the events of a unit of work are written | the commit |
 //! | `before_commit` | the same, and the aggregates know it | the commit |
 //! | `after_commit` | a unit of work is committed | this process knowing it |
-//! | `saga_locked` | a saga has read what it is told, and holds its row | anything in the database |
+//! | `saga_locked` | a saga has read the message, and its row is locked | anything in the database |
 //! | `saga_saved` | a saga's row and log are written | its next command |
 //! | `saga_enqueued` | its next command and that command's timeout are written | the commit |
 //! | `before_claim` | nothing | |
@@ -41,12 +41,12 @@
 //! | `consume_handled` | the handler has done its work | the commit |
 //! | `consume_committed` | mark and effects are committed | the acknowledgement |
 //! | `consume_acked` | the message is acknowledged | this process doing anything else |
-//! | `consume_handed_over` | a partition is let go | the group sharing it out anew |
+//! | `consume_handed_over` | a partition is released | the group assigning it again |
 //! | `consume_dead` | a copy is among the dead letters | the acknowledgement |
 //!
-//! The state behind this is the process's own, because ending the process is.
+//! Its state is global, because so is the end of the process.
 //!
-//! **If we die here** somebody asked for it.
+//! **If we die here** a test asked for it.
 
 /// Every failpoint there is, in the order of an event's path.
 pub const ALL: &[&str] = &[
@@ -156,7 +156,7 @@ mod armed {
         }
     }
 
-    /// Says where, for the test that waits for it, and runs no destructor.
+    /// Prints the place, for the test that waits for it, and runs no destructor.
     fn abort(name: &str) -> ! {
         eprintln!("failpoint {name}: the process ends here");
         std::process::abort()

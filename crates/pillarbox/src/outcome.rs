@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// What a sink says of one attempt.
+/// How one attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The destination confirmed.
@@ -14,7 +14,7 @@ pub enum Outcome {
     Retry {
         /// What went wrong.
         reason: String,
-        /// Not before this, if the destination said so.
+        /// Not before this, if the destination names a time.
         after: Option<Duration>,
     },
     /// This event will never be accepted.
@@ -22,32 +22,32 @@ pub enum Outcome {
         /// Why.
         reason: String,
     },
-    /// The destination is there, and wants to be left alone for a while.
+    /// The destination is overloaded and asks for a pause.
     Throttled {
-        /// What it said.
+        /// Its answer.
         reason: String,
-        /// For how long, if it said so.
+        /// For how long, if it names a time.
         after: Option<Duration>,
     },
-    /// Nobody is there: the send never began.
+    /// The destination cannot be reached: the send never began.
     Unavailable {
-        /// How we know.
+        /// What failed.
         reason: String,
     },
-    /// The connection was closed under the event: it may have arrived, it may be what closed it.
+    /// The connection closed during the send. The event may have arrived, or it may be what closed the connection.
     ConnectionLost {
         /// What was seen.
         reason: String,
     },
-    /// The destination is no more and asks not to be called again.
+    /// The destination asks not to be called again.
     Disable {
-        /// What it said.
+        /// Its answer.
         reason: String,
     },
 }
 
 impl Outcome {
-    /// A failed attempt with no wish about the next.
+    /// A failed attempt; the policy decides when the next one is due.
     pub fn retry(reason: impl Into<String>) -> Self {
         Self::Retry {
             reason: reason.into(),
@@ -55,21 +55,21 @@ impl Outcome {
         }
     }
 
-    /// A refusal for good.
+    /// A final rejection.
     pub fn reject(reason: impl Into<String>) -> Self {
         Self::Reject {
             reason: reason.into(),
         }
     }
 
-    /// Nobody there.
+    /// An unreachable destination.
     pub fn unavailable(reason: impl Into<String>) -> Self {
         Self::Unavailable {
             reason: reason.into(),
         }
     }
 
-    /// Closed under us.
+    /// A connection that closed during the send.
     pub fn connection_lost(reason: impl Into<String>) -> Self {
         Self::ConnectionLost {
             reason: reason.into(),

@@ -1,4 +1,4 @@
-//! What an event carries: JSON text, or bytes of another kind.
+//! The payload of an event: JSON text, or other bytes.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -14,7 +14,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// The JSON object with nothing in it.
+    /// The empty JSON object.
     pub fn empty() -> Self {
         Self::Json(Bytes::from_static(b"{}"))
     }

@@ -1,4 +1,4 @@
-//! When the next attempt is due, and when there is none.
+//! When the next attempt is due, and after how many the dispatcher gives up.
 //!
 //! One policy expresses every schedule that outboxes use; the tests below spell out those of five.
 
@@ -14,7 +14,7 @@ pub enum Schedule {
         /// The longest wait.
         max: Duration,
     },
-    /// These waits one after another; the last one for ever after.
+    /// These waits one after another; the last one is repeated.
     Steps(Vec<Duration>),
 }
 

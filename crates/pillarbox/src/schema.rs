@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 
-/// The schema that holds the outbox unless another is named.
+/// The schema that holds the outbox by default.
 pub const SCHEMA: &str = "pillarbox";
 
 /// The statement with another schema in it. Statements are written for `pillarbox` and are valid as they stand, so that
@@ -39,7 +39,7 @@ pub fn check_name(schema: &str) -> Result<(), StoreError> {
     )))
 }
 
-/// What an error of the database means for us, by its SQLSTATE.
+/// The error of the database, by its SQLSTATE.
 pub fn error_of(code: &str, message: &str) -> StoreError {
     let text = format!("{message} ({code})");
     match code {
@@ -51,9 +51,9 @@ pub fn error_of(code: &str, message: &str) -> StoreError {
     }
 }
 
-/// Is it worth trying again later? Connections (08), a full or a stopping server (53, 57), wrong
-/// credentials and databases that a person may be setting up (28, 3D000), deadlocks and serialisation
-/// failures (40), a lock that took too long (55P03), a server that recovers or lost its disk (25006, 58).
+/// May a retry succeed? Yes for connections (08), a full or stopping server (53, 57), credentials and databases that are
+/// still being set up (28, 3D000), deadlocks and serialisation failures (40), a lock timeout (55P03), and a server that
+/// recovers or lost its disk (25006, 58).
 fn is_passing(code: &str) -> bool {
     ["08", "28", "40", "53", "57", "58"]
         .iter()

@@ -1,19 +1,19 @@
-//! The port to the places where events go.
+//! The port to destinations.
 
 use async_trait::async_trait;
 
 use crate::event::Delivery;
 use crate::outcome::Outcome;
 
-/// A place events are delivered to.
+/// A destination of events.
 ///
 /// * Called with one event at a time per ordering key, in order; other events run concurrently, and
 ///   what can be pipelined is: each call awaits only its own confirmation.
 /// * May see the same event again. `delivery.event.id` never changes.
 /// * May be dropped mid-call, when a lease is lost or time is up. Leaves nothing half-open.
-/// * Never retries on its own: it says what happened, and the dispatcher decides when to try again.
-/// * Says [`Outcome::Delivered`] only after the place confirmed.
-/// * Says [`Outcome::Unavailable`] only if the send never began, and [`Outcome::ConnectionLost`] if it began and
+/// * Never retries on its own: it reports the outcome, and the dispatcher decides when to retry.
+/// * Reports [`Outcome::Delivered`] only after the destination confirmed.
+/// * Reports [`Outcome::Unavailable`] only if the send never began, and [`Outcome::ConnectionLost`] if it began and
 ///   the connection went away before the answer.
 ///
 /// Proven by `pillarbox_testkit::sink_suite!`.
@@ -28,12 +28,12 @@ pub trait Sink: Send + Sync + 'static {
         false
     }
 
-    /// Is the place there and willing? Sends no event. Also the probe after an outage.
+    /// Is the destination available? Sends no event. Also the probe after an outage.
     ///
     /// # Errors
-    /// A sentence that says what is wrong and, where we know, what to do.
+    /// What is wrong and, if known, what to do.
     async fn check(&self) -> Result<(), String>;
 
-    /// Says goodbye: flushes and closes what is open. Called once, after the last `deliver`.
+    /// Flushes and closes what is open. Called once, after the last `deliver`.
     async fn close(&self) {}
 }

@@ -1,3 +1,3 @@
-//! Begins transactions on SQLite that may write from their first moment on.
+//! Begins transactions on SQLite that hold the write lock from their start.
 
 pub use crate::outbox::sqlite::{begin, begin_on};

@@ -1,4 +1,4 @@
-//! For tests of the code that enqueues: was the event enqueued that should have been?
+//! For tests of the code that enqueues: assert that an event was enqueued.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -38,7 +38,7 @@
 //!
 //! The events are those of [`Outbox::enqueued`](crate::Outbox::enqueued), which sees what a transaction of any library
 //! has enqueued so far; of `Memory::events` of the memory store; or of
-//! [`Recorded::events`](crate::aggregate::Recorded::events), which an aggregate has said.
+//! [`Recorded::events`](crate::Recorded::events), which an aggregate recorded.
 
 mod compare;
 mod expected;

@@ -1,4 +1,4 @@
-//! Text from outside that has to fit into a column, or was meant to be a name that we know.
+//! Text from outside: cut to fit a column, or compared with the names that we know.
 
 /// How much of an error is kept.
 pub const MAX_ERROR: usize = 8 * 1024;

@@ -1,4 +1,4 @@
-//! The trace that an event belongs to: W3C Trace Context, from whoever enqueues to whoever consumes.
+//! The trace that an event belongs to: W3C Trace Context, from producer to consumer.
 //!
 //! An event that is enqueued within a trace carries its `traceparent` (and `tracestate`) as headers, which are
 //! stored with it and sent on by every sink. A header that the producer set itself is left alone.
@@ -18,7 +18,7 @@ pub const TRACEPARENT: &str = "traceparent";
 /// The header with what vendors add.
 pub const TRACESTATE: &str = "tracestate";
 
-/// How much of `tracestate` is kept: what the recommendation asks everybody to pass on.
+/// How much of `tracestate` is kept: what the recommendation asks every program to pass on.
 const MAX_TRACESTATE: usize = 512;
 /// `00-` trace id `-` span id `-` flags.
 const LEN: usize = 55;
@@ -34,7 +34,7 @@ pub struct TraceContext {
     tracestate: Option<String>,
 }
 
-/// Why a `traceparent` was not understood.
+/// Why a `traceparent` is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTrace {
     /// It does not look like one.
@@ -42,7 +42,7 @@ pub enum InvalidTrace {
         "`traceparent` is to be `00-`, 32 digits of a trace, `-`, 16 digits of a span, `-` and 2 of flags, in lower-case hex"
     )]
     Shape,
-    /// The version that can never be.
+    /// The forbidden version.
     #[error("`traceparent` has the version ff, which is forbidden")]
     Version,
     /// An id of zeros, which means that there is none.
@@ -55,7 +55,7 @@ impl TraceContext {
     /// is too long loses its last entries, and neither spoils the `traceparent`.
     ///
     /// # Errors
-    /// When the `traceparent` is none.
+    /// When the `traceparent` is invalid.
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Result<Self, InvalidTrace> {
         let traceparent = traceparent.trim();
         check(traceparent)?;

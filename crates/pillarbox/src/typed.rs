@@ -1,4 +1,4 @@
-//! Typed events: a serde type says of itself what event it is, and is enqueued as it stands.
+//! Typed events: a serde type derives its event and is enqueued as it is.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,7 +37,7 @@
 //!
 //! # On the type
 //!
-//! | `#[event(…)]` | says | unless said |
+//! | `#[event(…)]` | sets | by default |
 //! |---|---|---|
 //! | `topic = "orders"` | what is published | required |
 //! | `type = "OrderCreated"` | what happened, by the name that consumers know; a renamed Rust type does not change it | required |

@@ -1,7 +1,7 @@
-//! When an event is refused before anything is written.
+//! Checks an event before anything is written.
 //!
-//! What a database or a broker would refuse later, and what would make a promise untrue, is refused
-//! here with a sentence that says what to do.
+//! An event that a database or a broker would reject later, or that would break a guarantee, is rejected here. The error
+//! says what to do.
 
 use uuid::Uuid;
 
@@ -20,7 +20,7 @@ pub(crate) const MAX_DAYS_AHEAD: i64 = 400;
 /// What an outbox accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest payload in bytes; 16 MiB unless said otherwise.
+    /// The largest payload in bytes; 16 MiB by default.
     pub payload: usize,
 }
 
@@ -32,20 +32,20 @@ impl Default for Limits {
     }
 }
 
-/// Why an event is refused. Nothing was written.
+/// Why an event is rejected. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEvent {
-    /// A field that must say something is empty.
+    /// A name is empty.
     #[error("`{0}` is empty; give it a name such as \"orders\"")]
     Empty(&'static str),
-    /// A text is longer than any store and broker would take.
+    /// A text is longer than every store and broker accepts.
     #[error("`{field}` is {len} bytes long; the limit is {limit}")]
     TooLong {
-        /// Which one.
+        /// The field.
         field: &'static str,
-        /// How long it is.
+        /// Its length in bytes.
         len: usize,
-        /// How long it may be.
+        /// The longest that is accepted.
         limit: usize,
     },
     /// A text holds the character NUL, which PostgreSQL cannot store.
@@ -56,9 +56,9 @@ pub enum InvalidEvent {
         "the payload is {len} bytes; the limit is {limit} (raise `max_payload`, or send a reference to the data)"
     )]
     PayloadTooLarge {
-        /// How large it is.
+        /// Its size in bytes.
         len: usize,
-        /// How large it may be.
+        /// The largest that is accepted.
         limit: usize,
     },
     /// The payload is not JSON.
@@ -67,7 +67,7 @@ pub enum InvalidEvent {
     /// The payload holds an escaped NUL, which `jsonb` cannot store.
     #[error("the payload contains \\u0000, which jsonb cannot store; remove it or send the payload as bytes")]
     NulInJson,
-    /// Tenant and dedupe key contradict each other.
+    /// The dedupe key does not begin with the tenant's id.
     #[error(
         "`dedupe_key` does not begin with \"{tenant}/\"; with a tenant, the key must begin with its id and a slash"
     )]
@@ -75,17 +75,17 @@ pub enum InvalidEvent {
         /// The event's tenant.
         tenant: Uuid,
     },
-    /// The destination's name is taken.
+    /// The destination's name is reserved.
     #[error(
         "`destination` is \"{UNROUTED}\", which is where events wait that no route leads anywhere; name another"
     )]
     Reserved,
-    /// An event that is sent later would hold up all others of its key.
+    /// A scheduled event would block all others of its key.
     #[error(
         "`deliver_at` and `ordering_key` exclude each other: the key's other events would wait for this one"
     )]
     ScheduledWithKey,
-    /// The time to deliver is out of reach.
+    /// The time to deliver is too far ahead.
     #[error("`deliver_at` is {}; the latest is {MAX_DAYS_AHEAD} days from now", in_utc(*.0))]
     TooFarAhead(time::OffsetDateTime),
     /// Versions count from 1.
@@ -143,7 +143,7 @@ fn schedule(event: &Event) -> Result<(), InvalidEvent> {
     if event.ordering_key.is_some() {
         return Err(InvalidEvent::ScheduledWithKey);
     }
-    // The application's clock is good enough to tell a typing error from a plan.
+    // The application's clock is exact enough to detect a typing error.
     if at > SystemClock.wall() + time::Duration::days(MAX_DAYS_AHEAD) {
         return Err(InvalidEvent::TooFarAhead(at));
     }

@@ -1,18 +1,18 @@
 //! A hint that there is something to claim.
 //!
-//! Rung by the application after its commit, in the same process. A lost wake makes an event late
-//! by one poll, never lost; a wake for nothing costs one look.
+//! The application rings it after a commit, in the same process. A lost wake delays an event by one poll and never loses
+//! it. A wake without an event costs one query.
 
 use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-/// A bell between those who enqueue and the dispatcher in the same process.
+/// Wakes the dispatcher in the same process. Clones share one bell.
 #[derive(Debug, Clone, Default)]
 pub struct Wake(Arc<Notify>);
 
 impl Wake {
-    /// Rings. To be called after the commit: before it there is nothing to see.
+    /// Rings. Call it after the commit: before it, there is nothing to claim.
     pub fn ring(&self) {
         self.0.notify_one();
     }

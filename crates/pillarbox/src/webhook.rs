@@ -1,5 +1,4 @@
-//! Signatures of webhooks, by [Standard Webhooks](https://www.standardwebhooks.com): made by the sink, checked by whoever
-//! receives.
+//! Signatures of webhooks, by [Standard Webhooks](https://www.standardwebhooks.com). The sink signs, the receiver verifies.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,8 +21,8 @@
 //! ```
 //!
 //! The signature covers the id, the time of the attempt and the body, each byte of it: verify what arrived, before
-//! anything parses it. A time that is too far from now is refused, so that what was overheard cannot be sent again later;
-//! what is sent again sooner, the [inbox](crate::inbox) knows.
+//! anything parses it. A time that is too far from now is rejected, so that a captured request cannot be replayed later.
+//! An [inbox](crate::inbox) detects an earlier replay.
 
 use std::fmt;
 use std::time::Duration;
@@ -44,21 +43,21 @@ const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 /// How many bytes a secret may have.
 const LENGTHS: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// The secrets that both sides know. Several, while one takes the place of another.
+/// The secrets that both sides know: several while one replaces another.
 #[derive(Clone)]
 pub struct Keys {
     keys: Vec<Vec<u8>>,
     tolerance: Duration,
 }
 
-/// Why a text is no secret. Never says what it is.
+/// Why a text is no secret. Never contains it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a signing secret is `whsec_` and 24 to 64 random bytes in base64; make one with: echo whsec_$(openssl rand -base64 32)"
 )]
 pub struct NoSecret;
 
-/// A webhook that is what it says.
+/// A webhook whose signature is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verified<'a> {
@@ -75,20 +74,20 @@ impl Verified<'_> {
     }
 }
 
-/// Why a webhook is not to be trusted. Answer 401, or 400.
+/// Why a webhook is rejected. Answer 401, or 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unverified {
-    /// A header is not there.
+    /// A header is missing.
     #[error("there is no header `{0}`")]
     Missing(&'static str),
-    /// The time is no time.
+    /// The timestamp is no number.
     #[error("`webhook-timestamp` is no number of seconds since 1970")]
     NoTime,
     /// The time is too far from now: it was sent long ago, or a clock is wrong.
     #[error("`webhook-timestamp` is {0} seconds away from now")]
     Stale(u64),
-    /// No signature is right: other secrets, or not what was sent.
-    #[error("no signature is right")]
+    /// No signature is valid: the sender has other secrets, or the body was changed.
+    #[error("no signature is valid")]
     Forged,
 }
 
@@ -109,7 +108,7 @@ impl Keys {
         })
     }
 
-    /// Sets how far `webhook-timestamp` may be from now; 5 minutes unless said otherwise.
+    /// Sets how far `webhook-timestamp` may be from now; 5 minutes by default.
     #[must_use]
     pub fn tolerance(mut self, tolerance: Duration) -> Self {
         self.tolerance = tolerance;
@@ -126,8 +125,8 @@ impl Keys {
         signed.collect::<Vec<_>>().join(" ")
     }
 
-    /// Is this what somebody with one of the secrets sent, just now? `header` gives the value of a header by its name in
-    /// lower case; `body` is what arrived, untouched.
+    /// Verifies that a holder of one of the secrets sent this just now. `header` returns the value of a header by its name
+    /// in lower case; `body` is what arrived, untouched.
     ///
     /// # Errors
     /// When it is not.

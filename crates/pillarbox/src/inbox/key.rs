@@ -1,15 +1,15 @@
-//! What an inbox knows an event by.
+//! The key of an event in an inbox.
 
 use uuid::{Uuid, uuid};
 
-/// The namespace of ids that are made of dedupe keys. It never changes: inboxes are full of them.
+/// The namespace of ids that are made of dedupe keys. Never change it: inboxes hold such ids.
 const DEDUPE: Uuid = uuid!("0192f0c5-7a1b-5e2e-9d3c-706c6c617262");
 
-/// What an inbox knows an event by: its id, or its dedupe key.
+/// The key of an event in an inbox: its id, or its dedupe key.
 ///
-/// The id is the one to take: every event has one, and it is the same on every attempt and after a replay. The dedupe
-/// key also finds the same thing said twice: by a producer that enqueued it again after the first row was pruned, or
-/// by two producers.
+/// Prefer the id: every event has one, and it is the same on every attempt and after a replay. The dedupe key also detects
+/// two events for one fact: from a producer that enqueued it again after the first row was pruned, or from two
+/// producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Uuid);
 
@@ -31,7 +31,7 @@ impl Key {
         Self(Uuid::new_v5(&DEDUPE, name.as_bytes()))
     }
 
-    /// As it stands in the table.
+    /// As the table holds it.
     pub fn id(self) -> Uuid {
         self.0
     }

@@ -5,10 +5,10 @@
 //!                  └───▶ known: nothing ──────────────────────────▶ acknowledge
 //! ```
 //!
-//! Delivery is at least once: a broker, a dispatcher or a person may send the same event again. An inbox notes which
-//! events a consumer has handled, in the same transaction as what the handler did: both commit, or neither. What the
-//! handler [enqueues](crate::Outbox) goes into that transaction as well, so that a chain of services passes each event
-//! on once.
+//! Delivery is at least once: a broker, a dispatcher or an operator may send the same event again. An inbox marks the
+//! events that a consumer has handled, in the transaction of the handler's effects: both commit, or neither. What the
+//! handler [enqueues](crate::Outbox) is in that transaction as well, so that a chain of services passes each event on
+//! once.
 //!
 //! ```no_run
 //! # #[cfg(feature = "postgres")]
@@ -33,11 +33,11 @@
 //! # }
 //! ```
 //!
-//! Two deliveries of one event at the same time: the second waits, inside the database, until the first has committed
-//! or given up, and knows then whether there is anything left to do.
+//! If one event is delivered twice at the same time, the second delivery waits in the database until the first commits or
+//! rolls back. Then it sees whether there is anything left to do.
 //!
-//! **If we die here** before the commit, neither the mark nor the effects are there, and the event comes again. After
-//! it both are, and what comes again finds the mark.
+//! **If we die here** before the commit, neither the mark nor the effects are there, and the event is delivered again.
+//! After it both are, and a second delivery finds the mark.
 
 #[cfg(feature = "diesel")]
 mod blocking;
@@ -67,10 +67,10 @@ use crate::outbox::sealed::Backend as _;
 use crate::outbox::{Connection, SCHEMA};
 use crate::schema::check_name;
 
-/// How long a mark is kept unless said otherwise.
+/// How long a mark is kept, by default.
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// How many marks one call of [`prune`](Inbox::prune) forgets at most: a short transaction.
+/// How many marks one call of [`prune`](Inbox::prune) removes at most, so that its transaction is short.
 const CHUNK: i32 = 5_000;
 
 /// A table of events already handled. Cheap to clone; make one and keep it.
@@ -85,22 +85,22 @@ pub struct Inbox {
     prepared: bool,
 }
 
-/// Whether anything was done.
+/// Whether the handler ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handled<T> {
-    /// The event was new: this is what the handler returned.
+    /// The event was new. Holds what the handler returned.
     Now(T),
-    /// It was handled before. Nothing was done.
+    /// The event was handled before, and the handler did not run.
     Before,
 }
 
 /// Why an event was not handled. Roll the transaction back.
 #[derive(Debug, thiserror::Error)]
 pub enum OnceError<E> {
-    /// The inbox could not be asked.
-    #[error("the inbox: {0}")]
+    /// The inbox could not be read or written.
+    #[error("inbox failed: {0}")]
     Inbox(StoreError),
-    /// The handler failed. There is no mark: the event is as unhandled as before.
+    /// The handler failed. The event has no mark.
     #[error(transparent)]
     Handler(E),
 }
@@ -121,7 +121,7 @@ impl Inbox {
         Ok(Self::adopting(Table::native(schema)))
     }
 
-    /// A table of PostgreSQL that is there already. Not for SQLite and the memory store, which have one each.
+    /// An existing table of PostgreSQL. SQLite and the memory store have a table of their own.
     pub fn adopting(table: Table) -> Self {
         Self {
             sql: Arc::new(table::Statements::from(&table)),
@@ -130,15 +130,15 @@ impl Inbox {
         }
     }
 
-    /// Sets for how long a mark is kept before it is [pruned](Self::prune); 30 days unless said otherwise. It must be
-    /// longer than an event may be on its way: [`outlasts`](Self::outlasts) says whether it is.
+    /// Sets how long a mark is kept before it is [pruned](Self::prune); 30 days by default. That must be longer than an
+    /// event may be retried or replayed: [`outlasts`](Self::outlasts) checks it.
     #[must_use]
     pub fn keep(mut self, keep: Duration) -> Self {
         self.keep = keep;
         self
     }
 
-    /// For how long a mark is kept.
+    /// How long a mark is kept.
     pub fn kept(&self) -> Duration {
         self.keep
     }
@@ -153,14 +153,14 @@ impl Inbox {
     /// Runs `handler` if `consumer` has not handled this event before, in the transaction that `connection` is in, and
     /// marks it. Costs one statement.
     ///
-    /// Commit afterwards, and acknowledge the event after that. When the handler fails, its mark is taken back.
+    /// Commit afterwards, and acknowledge the event after that. If the handler fails, the mark is removed.
     ///
-    /// Lend the connection of a transaction of sqlx, by `&mut *transaction`: the compiler does not believe that a closure
-    /// that takes the transaction itself, with the lifetime in its type, may be spawned. Where there is no such
-    /// connection, [`mark`](Self::mark) does without a closure.
+    /// With sqlx, pass the transaction's connection: `&mut *transaction`. The compiler does not accept in a spawned task a
+    /// closure that takes the transaction itself, because of the lifetime in its type. Other libraries have
+    /// [`mark`](Self::mark), which needs no closure.
     ///
     /// # Errors
-    /// When the handler fails or the database does not answer. Roll the transaction back.
+    /// When the handler fails, or the database does. Roll the transaction back.
     pub async fn once<C, K, H, T, E>(
         &self,
         connection: &mut C,
@@ -186,7 +186,7 @@ impl Inbox {
     /// called if none is. Costs one statement for all of them.
     ///
     /// # Errors
-    /// As for [`once`](Self::once): one that fails fails them all.
+    /// As for [`once`](Self::once). If the handler fails, none of them is marked.
     pub async fn once_all<'a, C, V, H, T, E>(
         &self,
         connection: &mut C,
@@ -215,11 +215,11 @@ impl Inbox {
         self.kept_if_done(connection, consumer, &keys, done).await
     }
 
-    /// Marks an event as handled, in the transaction that `connection` is in. True if it is new: handle it now, and
-    /// roll back if that fails, or the mark stays without its effect. [`once`](Self::once) takes care of that.
+    /// Marks an event as handled, in the transaction that `connection` is in. Returns whether it is new: then handle it,
+    /// and roll back if that fails. [`once`](Self::once) does both.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// When the database fails.
     pub async fn mark<C>(
         &self,
         connection: &mut C,
@@ -236,10 +236,10 @@ impl Inbox {
         Ok(!new.is_empty())
     }
 
-    /// Marks many events, with one statement. Says of each whether it is new; the second of two with the same key is not.
+    /// Marks many events, with one statement. Returns for each whether it is new. The second of two equal keys is not.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// When the database fails.
     pub async fn mark_all<C>(
         &self,
         connection: &mut C,
@@ -257,10 +257,10 @@ impl Inbox {
         Ok(new_ones(&ids, new))
     }
 
-    /// Takes marks back: these events are new again. For a person who wants an event handled once more.
+    /// Removes marks, so that these events are new again. For an operator who wants an event handled once more.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// When the database fails.
     pub async fn unmark<C>(
         &self,
         connection: &mut C,
@@ -274,11 +274,11 @@ impl Inbox {
         connection.backend().unmark(self, consumer, &ids).await
     }
 
-    /// Forgets what this consumer handled longer ago than is [kept](Self::keep), a few thousand at most. Returns how many;
-    /// call it again while that is more than none.
+    /// Removes the consumer's marks that are older than they are [kept](Self::keep), a few thousand at most. Returns how
+    /// many. Call it again until that is zero.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// When the database fails.
     pub async fn prune<C>(&self, connection: &mut C, consumer: &str) -> Result<u64, StoreError>
     where
         C: Connection + ?Sized,
@@ -286,7 +286,7 @@ impl Inbox {
         connection.backend().prune(self, consumer, CHUNK).await
     }
 
-    /// What a handler did stays marked; what it failed to do does not, even if the caller commits nevertheless.
+    /// Keeps the marks if the handler succeeded. Otherwise removes them, even if the caller commits nevertheless.
     async fn kept_if_done<C, T, E>(
         &self,
         connection: &mut C,

@@ -1,18 +1,18 @@
-//! Is what an inbox remembers old enough?
+//! Checks that an inbox keeps its marks long enough.
 //!
-//! A mark that is forgotten while its event may still come lets it be handled twice. An event comes again as long as the
-//! dispatcher retries it, and whenever a person replays it.
+//! If a mark is pruned while its event may still be delivered, the event is handled twice. An event is delivered again as
+//! long as the dispatcher retries it, and whenever an operator replays it.
 
 use std::time::Duration;
 
 use super::Inbox;
 use crate::retry::RetryPolicy;
 
-/// The inbox forgets before the last delivery that is to be expected.
+/// The inbox prunes a mark before the last possible delivery of its event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the inbox forgets after {}, but an event may come again {}; what comes later than that is handled twice: keep \
-     marks longer, or retry and replay for a shorter time",
+    "inbox keeps marks for {}, but an event may be delivered again {}: it would be handled twice (keep marks longer, \
+     or retry and replay for a shorter time)",
     days(*.kept),
     match .needed {
         Some(needed) => format!("up to {} later", days(*needed)),
@@ -20,9 +20,9 @@ use crate::retry::RetryPolicy;
     }
 )]
 pub struct TooShort {
-    /// For how long a mark is kept.
+    /// How long a mark is kept.
     pub kept: Duration,
-    /// For how long it is needed; none if there is no end.
+    /// How long it is needed; `None` is for ever.
     pub needed: Option<Duration>,
 }
 
@@ -31,11 +31,11 @@ fn days(duration: Duration) -> String {
 }
 
 impl Inbox {
-    /// Does a mark last as long as an event may be on its way: retried by this policy, and replayed up to this age? To be
-    /// asked, and told, when a consumer starts.
+    /// Is a mark kept as long as an event may be retried by this policy and replayed up to this age? Check it when a
+    /// consumer starts.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it is not.
     pub fn outlasts(&self, retry: &RetryPolicy, replay: Duration) -> Result<(), TooShort> {
         let needed = retry.longest().map(|longest| longest.saturating_add(replay));
         if needed.is_some_and(|needed| needed < self.keep) {
@@ -69,7 +69,7 @@ mod tests {
         let short = inbox.outlasts(&policy, DAY / 2).expect_err("a day is too short");
         assert_eq!(short.needed, Some(DAY * 3 / 2));
         let said = short.to_string();
-        assert!(said.contains("forgets after 1.0 days,"), "{said}");
+        assert!(said.contains("keeps marks for 1.0 days,"), "{said}");
         assert!(said.contains("up to 1.5 days later"), "{said}");
     }
 

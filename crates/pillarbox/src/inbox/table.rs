@@ -1,10 +1,10 @@
-//! The table that an inbox in PostgreSQL is, and the statements on it.
+//! The table of an inbox in PostgreSQL, and its statements.
 
 use std::sync::Arc;
 
 use crate::schema::quoted;
 
-/// A table of somebody's that already notes which events were handled, to be gone on with as it is.
+/// An existing table of handled events, used as an inbox.
 ///
 /// It needs a unique index on the event's id, or on the consumer and the event's id, and no other column that must be
 /// filled in.
@@ -45,7 +45,7 @@ impl Table {
             .zone("UTC")
     }
 
-    /// The column that says who handled it. Without, the table is one consumer's.
+    /// The column of the consumer's name. Without it, the table belongs to one consumer.
     #[must_use]
     pub fn consumer(mut self, column: impl Into<String>) -> Self {
         self.consumer = Some(column.into());
@@ -59,7 +59,7 @@ impl Table {
         self
     }
 
-    /// The column that says when. Without, nothing can be pruned.
+    /// The column of the time. Without it, nothing can be pruned.
     #[must_use]
     pub fn handled_at(mut self, column: impl Into<String>) -> Self {
         self.handled_at = Some(column.into());
@@ -81,12 +81,12 @@ impl Table {
     }
 }
 
-/// What is done on a table. The first parameter is always the consumer.
+/// The statements on a table. The first parameter is always the consumer.
 #[derive(Debug)]
 pub(crate) struct Statements {
     pub(super) mark: Arc<str>,
     pub(super) unmark: Arc<str>,
-    /// None if the table does not say when.
+    /// `None` if the table has no column for the time.
     pub(super) prune: Option<Arc<str>>,
 }
 
@@ -116,7 +116,7 @@ impl From<&Table> for Statements {
             at.is_some().then_some(now.as_str()),
         ];
         let values: Vec<&str> = values.into_iter().flatten().collect();
-        // In one order for everybody, so that two transactions cannot wait for each other.
+        // Every transaction takes them in one order, so that two cannot deadlock.
         let mark = format!(
             "insert into {name} ({}) select {} from unnest($2::uuid[]) as key where $1::text is not null order by key \
              on conflict do nothing returning 0::bigint as place, {id}::text as id",

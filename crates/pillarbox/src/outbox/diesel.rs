@@ -1,7 +1,7 @@
 //! Transactions of diesel on PostgreSQL: of diesel-async, and of diesel itself, which blocks.
 //!
-//! diesel keeps the server's error codes to itself, so that only those it has a name for are told apart: a payload that
-//! the database refuses is any other error here.
+//! diesel hides the server's error codes: only those that it names can be distinguished. A payload that the database
+//! rejects is any other error here.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -180,7 +180,7 @@ impl Outbox {
     }
 }
 
-/// What a future ends in that awaits nothing but a connection that blocks.
+/// The result of a future that awaits only a blocking connection.
 pub(crate) fn answered<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,

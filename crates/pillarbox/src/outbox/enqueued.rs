@@ -1,4 +1,4 @@
-//! What a transaction sees in the outbox, as the application said it: for users' own tests.
+//! Reads the events that a transaction sees in the outbox: for tests of applications.
 //!
 //! **If we die here** nothing happened: this only reads.
 
@@ -32,7 +32,7 @@ impl Outbox {
     /// ```
     ///
     /// # Errors
-    /// When the database does not answer, or what is compressed cannot be decompressed.
+    /// When the database fails, or a payload cannot be decompressed.
     pub async fn enqueued<C: Connection + ?Sized>(
         &self,
         connection: &mut C,

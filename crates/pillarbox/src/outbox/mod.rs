@@ -1,14 +1,14 @@
-//! Enqueues events in the caller's own transaction, whatever library the transaction is from.
+//! Enqueues events in the caller's own transaction, with any of several database libraries.
 //!
 //! ```text
 //! enqueue ─▶ prepare: checked, traced, compressed ─▶ connection: one statement ─▶ new, or already there
 //! ```
 //!
-//! [`Outbox`] says what is accepted and how; a [`Connection`] is the caller's transaction: of sqlx (PostgreSQL and
-//! SQLite), tokio-postgres, SeaORM or diesel, each behind the cargo feature of its name, or of the memory store. None
-//! of them begins, commits or rolls back anything that the caller did not ask for.
+//! An [`Outbox`] holds the settings. A [`Connection`] is the caller's transaction: of sqlx (PostgreSQL and SQLite),
+//! tokio-postgres, SeaORM or diesel, each behind the cargo feature of its name, or of the memory store. Only the caller
+//! begins, commits and rolls back.
 //!
-//! **If we die here** the caller's transaction rolls back: nothing happened, neither the event nor what it tells of.
+//! **If we die here** the caller's transaction rolls back: neither the business change nor the event happened.
 
 #[cfg(feature = "diesel")]
 pub(crate) mod diesel;
@@ -53,7 +53,7 @@ use crate::wake::Wake;
 
 use self::sealed::Backend as _;
 
-/// What an application calls. Cheap to clone; make one and keep it.
+/// Enqueues events. Cheap to clone; make one and keep it.
 ///
 /// ```no_run
 /// # #[cfg(feature = "postgres")]
@@ -91,7 +91,7 @@ impl Outbox {
     /// The outbox in another schema of PostgreSQL than `pillarbox`.
     ///
     /// # Errors
-    /// When the name cannot be a schema's.
+    /// When the name is not a valid schema name.
     pub fn in_schema(schema: &str) -> Result<Self, StoreError> {
         check_name(schema)?;
         Ok(Self {
@@ -111,7 +111,7 @@ impl Outbox {
         &self.schema
     }
 
-    /// Sets what is accepted.
+    /// Sets the limits of an event.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -125,25 +125,25 @@ impl Outbox {
         self
     }
 
-    /// Keeps its statements prepared on the connection, under a name: one round trip less for every call. Only sqlx
-    /// on PostgreSQL asks: the others have a way of their own.
+    /// Keeps its statements prepared on the connection, under a name. Saves one round trip per call. Only sqlx on
+    /// PostgreSQL uses this setting; other libraries have their own.
     ///
-    /// Not behind a pooler in transaction mode, where the name may be another program's statement by the next
-    /// transaction. Without this, nothing here depends on how the connection came about.
+    /// Do not use it behind a pooler in transaction mode: in the next transaction the name may be another program's
+    /// statement.
     #[must_use]
     pub fn prepared(mut self) -> Self {
         self.prepared = true;
         self
     }
 
-    /// Makes writers wait for each other that enqueue with the same ordering key: the second draws its place in
-    /// the order when the first has committed, so that the order of commits is the order of delivery.
+    /// Makes writers of the same ordering key wait for each other. The second gets its place in the order after the first
+    /// has committed, so that the order of commits is the order of delivery.
     ///
-    /// Needed only where writers of one key have no common lock of their own, such as the row that they change. A
-    /// key is locked from the call to the end of the caller's transaction; the keys of one call are taken in one
-    /// order for everybody, so that two calls cannot wait for each other. Two transactions that each make several
-    /// calls can: enqueue all of a transaction's events by one call, or in the order of their keys. Events without
-    /// a key are not held up. SQLite has one writer at a time and needs none of this.
+    /// Needed only if writers of one key share no lock of their own, such as the row that they change. A key is locked
+    /// from the call to the end of the caller's transaction. All calls lock their keys in the same order, so that two
+    /// calls cannot deadlock. Two transactions with several calls each can: enqueue all events of a transaction in one
+    /// call, or in the order of their keys. Events without a key do not wait. SQLite has one writer at a time and needs
+    /// none of this.
     #[must_use]
     pub fn serialised(mut self) -> Self {
         self.serialised = true;
@@ -179,8 +179,8 @@ impl Outbox {
     /// Enqueues one event in the transaction that `connection` is in.
     ///
     /// # Errors
-    /// When the event is refused, which leaves the transaction as it was, or the database refuses it, which in
-    /// PostgreSQL ends the transaction.
+    /// When the event is invalid, which leaves the transaction as it was, or the database rejects it, which aborts a
+    /// transaction of PostgreSQL.
     pub async fn enqueue<C, E>(&self, connection: &mut C, event: &E) -> Result<Enqueued, EnqueueError>
     where
         C: Connection + ?Sized,
@@ -195,7 +195,7 @@ impl Outbox {
     }
 
     /// Enqueues many events in the transaction that `connection` is in, in their order, with one statement.
-    /// One that is refused refuses them all.
+    /// If one is rejected, none is enqueued.
     ///
     /// # Errors
     /// As for [`enqueue`](Self::enqueue).
@@ -216,10 +216,10 @@ impl Outbox {
     }
 }
 
-/// A connection of a database library that is in the caller's transaction. If it is in none, each call is a
-/// transaction of its own, and there is little sense in it.
+/// A connection of a database library, in the caller's transaction. Outside one, each call is a transaction of its own,
+/// and the outbox guarantees nothing.
 ///
-/// Implemented for the types below and for no others; each does what `pillarbox_testkit::producer_suite!` says.
+/// Implemented for the types below only. `pillarbox_testkit::producer_suite!` tests each of them.
 ///
 /// | library | feature | types |
 /// |---|---|---|
@@ -239,12 +239,12 @@ pub trait Connection: Send + sealed::Sealed {
     fn backend(&mut self) -> &mut Self::Backend;
 }
 
-/// A transaction that can be ended: what a unit of work commits.
+/// A transaction that a unit of work can commit.
 ///
 /// Implemented for the transactions of sqlx, tokio-postgres and SeaORM and for that of the memory store. diesel's end
 /// with the closure that they are lent to.
 pub trait Transaction: Connection + Sized {
-    /// Makes it so.
+    /// Commits it.
     #[doc(hidden)]
     fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }

@@ -21,7 +21,7 @@ use crate::payload::Payload;
 use crate::saga;
 use crate::schema::{error_of, in_schema};
 
-/// How often an enqueue looks again when the event that was there before is gone when it looks.
+/// How often an enqueue tries again if the event with its dedupe key is deleted meanwhile.
 const LOOKS: usize = 3;
 
 /// The statements, with the schema's name in them.
@@ -188,7 +188,7 @@ macro_rules! connection {
 #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel-async"))]
 pub(super) use connection;
 
-/// What a database said instead of rows.
+/// Why a statement returned no rows.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// The server answered with an error.
@@ -197,9 +197,9 @@ pub(crate) enum Refused {
         message: String,
         detail: Option<String>,
     },
-    /// There was no answer.
+    /// The connection was lost.
     Lost(String),
-    /// The library could not make sense of it.
+    /// An error of the library.
     Other(String),
 }
 
@@ -248,7 +248,7 @@ pub(crate) async fn write<D: Driver + ?Sized>(
     enqueued.into_iter().map(|one| one.ok_or_else(vanished)).collect()
 }
 
-/// Waits for writers of the same keys, if that is wanted. Before any `seq` is drawn.
+/// Waits for writers of the same keys, if the outbox is serialised. Before any `seq` is drawn.
 async fn serialise<D: Driver + ?Sized>(
     driver: &mut D,
     outbox: &Outbox,

@@ -1,5 +1,5 @@
-//! What happens to an event before a database sees it: made of what the caller has, checked, told which trace it
-//! belongs to, and compressed if it is large.
+//! Prepares an event for the database: converts, validates, adds the headers of the trace, and compresses it if it is
+//! large.
 
 use std::borrow::Cow;
 
@@ -32,7 +32,7 @@ pub(super) async fn all<'a, E: ToEvent>(
     outbox: &Outbox,
     events: &'a [E],
 ) -> Result<Vec<Cow<'a, Event>>, EnqueueError> {
-    // All of them first: one that is refused refuses them all, and nothing was done for nothing.
+    // All of them first: one invalid event rejects the call before any work is done.
     let checked: Vec<_> = events
         .iter()
         .map(|event| check(outbox, event))
@@ -44,7 +44,7 @@ pub(super) async fn all<'a, E: ToEvent>(
     Ok(prepared)
 }
 
-/// Compresses what is large, aside: a megabyte takes a few milliseconds, in which a runtime's thread could serve others.
+/// Compresses a large event on a blocking thread: a megabyte takes a few milliseconds.
 async fn squeeze<'a>(outbox: &Outbox, event: Cow<'a, Event>) -> Cow<'a, Event> {
     let Some(threshold) = large(outbox, &event) else {
         return event;

@@ -13,8 +13,8 @@ impl Outbox {
     /// `connection` is in. A [`UnitOfWork`](crate::UnitOfWork) calls this and commits; call it yourself where the
     /// library commits, as diesel does at the end of its closure, and [clear](crate::Recorded::clear) them after that.
     ///
-    /// Events that were written before, in a transaction whose end is unknown, are looked up first; those that are there
-    /// count as [`Enqueued::Already`] and are not written again.
+    /// Events of an earlier transaction whose outcome is unknown are looked up first. Those that exist count as
+    /// [`Enqueued::Already`] and are not written again.
     ///
     /// ```no_run
     /// # #[cfg(feature = "diesel-async")]

@@ -1,4 +1,4 @@
-//! A row of PostgreSQL as `enqueued.sql` returns it: JSON, which every library can hand over.
+//! A row of PostgreSQL as `enqueued.sql` returns it: JSON, which every library can read.
 
 use bytes::Bytes;
 use serde::Deserialize;

@@ -1,7 +1,7 @@
 //! Transactions of tokio-postgres.
 //!
-//! Statements are sent with their types, unnamed: one round trip, and nothing stays behind on a connection that a pooler
-//! gives to somebody else.
+//! Statements are sent with their types, unnamed: one round trip, and no prepared statement stays on a connection that a
+//! pooler gives to another client.
 
 use std::error::Error as _;
 use std::io;
@@ -56,7 +56,7 @@ fn refused(error: Error) -> Refused {
     }
 }
 
-/// Both have the same methods, and no trait that others may hold on to.
+/// Both have the same methods, and no public trait in common.
 macro_rules! driver {
     ($type:ty) => {
         impl Driver for $type {

@@ -1,9 +1,9 @@
-//! What people ask of a saga, where nobody knows its definition: a message to itself, and a line in its log.
+//! Requests of an operator to a saga: a message to the saga itself, and a line in its log.
 //!
-//! The definition is code of the application, so that only the application can say what the next command is. What is asked
-//! for goes the way of every message, and is answered by whoever consumes the saga's address.
+//! Only the application has the saga's definition, so only it can decide on the next command. A request is therefore an
+//! event like every other message. The consumer of the saga's address carries it out.
 //!
-//! **If we die here** nothing was asked: message and line commit together.
+//! **If we die here** there is no request: message and line commit together.
 
 use uuid::Uuid;
 
@@ -17,22 +17,22 @@ use crate::event::Event;
 use crate::outbox::sealed::Backend as _;
 use crate::outbox::{Connection, Outbox};
 
-/// What came of asking.
+/// The result of a request to a saga.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// The saga will be told: by this event.
+    /// This event carries the request to the saga.
     Enqueued(Uuid),
-    /// There is nothing to resume or to compensate: it stands here.
+    /// There is nothing to resume or to compensate: the saga has this status.
     Pointless(Status),
     /// There is no such saga.
     Unknown,
 }
 
 /// Asks something of a saga in the transaction that `connection` is in, as `pillarbox sagas resume` and `compensate` do.
-/// Done when whoever runs the saga gets the message.
+/// The saga moves when its consumer handles the message.
 ///
 /// # Errors
-/// When the database does not answer.
+/// When the database fails.
 pub async fn ask<C: Connection + ?Sized>(
     connection: &mut C,
     outbox: &Outbox,
@@ -52,7 +52,7 @@ pub async fn ask<C: Connection + ?Sized>(
     if status.has_ended() || (ask == Ask::Compensate && status == Status::Compensating) {
         return Ok(Asked::Pointless(status));
     }
-    // It names what waits now, so that asking twice, or too late, does nothing the second time.
+    // It names the attempt that waits now, so that a second or late request changes nothing.
     let about = row.state.current();
     let event = Event::new(&row.namespace, &row.topic)
         .event_type(ASK_TYPE)
@@ -72,7 +72,7 @@ pub async fn ask<C: Connection + ?Sized>(
     Ok(Asked::Enqueued(enqueued.id()))
 }
 
-/// What a refusal means to somebody who enqueued nothing of his own.
+/// The error of an enqueue, for a caller that enqueued no event of its own.
 fn refused(error: EnqueueError) -> StoreError {
     match error {
         EnqueueError::Store(error) => error,

@@ -14,14 +14,14 @@ use crate::outbox::Outbox;
 use crate::retry::RetryPolicy;
 use crate::validate::{MAX_DAYS_AHEAD, MAX_NAME};
 
-/// How long a service has for its answer unless the step says otherwise.
+/// How long a service has for its answer, by default.
 const TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// The longest that a step can wait for an answer: half of what an event can be scheduled ahead, so that a wait before the
 /// next try fits in as well.
 const MAX_TIMEOUT: Duration = Duration::from_secs(MAX_DAYS_AHEAD.unsigned_abs() * 24 * 60 * 60 / 2);
-/// How often a step is tried unless it says otherwise.
+/// How often a step is tried, by default.
 const ATTEMPTS: u32 = 3;
-/// The namespace of a saga's messages to itself unless it says otherwise.
+/// The namespace of a saga's messages to itself, by default.
 const NAMESPACE: &str = "sagas";
 
 pub(crate) type Make<T> = Arc<dyn Fn(&T) -> Result<Event, serde_json::Error> + Send + Sync>;
@@ -65,8 +65,8 @@ impl<T: 'static> Step<T> {
         }
     }
 
-    /// Sets the command that undoes the step. It is also sent where nobody knows whether the step was done, so that a
-    /// service must take it well when there is nothing to undo.
+    /// Sets the command that undoes the step. It is also sent if the outcome of the step is unknown, so a service must
+    /// accept it when there is nothing to undo.
     #[must_use]
     pub fn compensation<E: ToEvent>(mut self, command: impl Fn(&T) -> E + Send + Sync + 'static) -> Self {
         self.functions.compensation = Some(make(command));
@@ -123,13 +123,13 @@ pub struct Definition<T> {
     undo: RetryPolicy,
 }
 
-/// Why a definition is none.
+/// Why a definition is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSaga {
-    /// It has nothing to do.
+    /// It has no steps.
     #[error("the saga `{0}` has no steps")]
     NoSteps(String),
-    /// Replies could not tell them apart.
+    /// Two steps have one name, so that replies could not be told apart.
     #[error("the saga `{saga}` has two steps `{step}`; every step needs a name of its own")]
     TwoSteps {
         /// Which saga.
@@ -156,8 +156,8 @@ impl<T: Serialize + DeserializeOwned + 'static> Definition<T> {
         }
     }
 
-    /// Sets the namespace and the topic of the saga's messages to itself: timeouts, and what people ask. A route must lead
-    /// them to the consumer that calls [`handle`](super::Saga::handle). Without this it is `sagas` and the saga's name.
+    /// Sets the namespace and the topic of the saga's messages to itself: timeouts and operators' requests. A route must
+    /// deliver them to the consumer that calls [`handle`](super::Saga::handle). Without this it is `sagas` and the saga's name.
     pub fn address(mut self, namespace: impl Into<String>, topic: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self.topic = topic.into();
@@ -170,14 +170,14 @@ impl<T: Serialize + DeserializeOwned + 'static> Definition<T> {
         self
     }
 
-    /// Sets how long to wait before the next try at a compensation: 1 s doubling up to 1 h, unless said. There is always a
+    /// Sets how long to wait before the next try at a compensation: by default 1 s, doubling up to 1 h. There is always a
     /// next try, whatever limit the policy has.
     pub fn retry_compensations(mut self, policy: RetryPolicy) -> Self {
         self.undo = policy;
         self
     }
 
-    /// The saga, whose state and commands are kept where this outbox is.
+    /// Builds the saga. Its state and commands are in the schema of this outbox.
     ///
     /// # Errors
     /// When it has no steps, two of one name, or a name or a timeout that cannot be.

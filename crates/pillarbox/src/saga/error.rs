@@ -1,16 +1,16 @@
-//! Why a saga did not go on.
+//! Why a saga did not move.
 
 use super::machine::Changed;
 use crate::enqueue::EnqueueError;
 use crate::error::StoreError;
 
-/// Why a saga did not start or go on. Nothing was written by the call; roll the transaction back.
+/// Why a saga did not start or move. The call wrote nothing; roll the transaction back.
 #[derive(Debug, thiserror::Error)]
 pub enum SagaError {
-    /// A message has headers that are none of a saga's. It never will be taken.
+    /// The headers of a message are invalid. A retry is useless.
     #[error("this message is for a saga and cannot be read: {0}")]
     Message(String),
-    /// What a reply carries is not what the step takes. It never will be taken.
+    /// The payload of a reply is not what the step takes. A retry is useless.
     #[error("the reply to the step `{step}` of the saga {name} {id} cannot be taken: {error}")]
     Reply {
         /// Which kind of saga.
@@ -22,7 +22,7 @@ pub enum SagaError {
         /// What is wrong with it.
         error: serde_json::Error,
     },
-    /// The saga's data is not of the type that this program has for it: somebody else's version wrote it.
+    /// The saga's data is not of this program's type: another version wrote it.
     #[error(
         "the data of the saga {name} {id} cannot be read by this version of its definition: {error}; \
          deliver the message again to a version that can"
@@ -54,16 +54,16 @@ pub enum SagaError {
     /// The id cannot be one.
     #[error("{0:?} cannot be the id of a saga; use 1 to 1024 bytes, and no control characters")]
     Id(String),
-    /// A command was refused.
+    /// A command was rejected.
     #[error(transparent)]
     Enqueue(#[from] EnqueueError),
-    /// The database did not answer as it should.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl SagaError {
-    /// Is it the message's fault? Then it is one for the dead letters; all else is worth trying again.
+    /// Is the message at fault? Then it belongs to the dead letters. Everything else is worth a retry.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Message(_) | Self::Reply { .. } => true,

@@ -1,11 +1,12 @@
-//! Tells a saga what arrived: it goes on, or it does not, in the caller's transaction.
+//! Handles a message for a saga, in the caller's transaction.
 //!
 //! ```text
 //! message ─▶ lock the row ─▶ decide (pure) ─▶ save state and log ─▶ enqueue what follows ─▶ the caller commits
 //! ```
 //!
-//! Two messages for one saga wait for each other at its row. The message is acknowledged after the commit, so that it comes
-//! again if there was none; one that comes again after it finds its attempt over, and changes nothing.
+//! Two messages for one saga wait for each other at its row. The consumer acknowledges a message after the commit, so that
+//! it is redelivered if there was none. A message that is redelivered after the commit finds its attempt over and changes
+//! nothing.
 //!
 //! **If we die here** the caller's transaction rolls back, and the message is delivered again.
 
@@ -26,14 +27,14 @@ use crate::outbox::Connection;
 use crate::outbox::sealed::Backend as _;
 use crate::text::error_text;
 
-/// What came of a message.
+/// The result of a message to a saga.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handled {
-    /// The saga went on, and stands here now.
+    /// The saga moved on, and has this status now.
     Moved(Status),
     /// It changed nothing.
     Ignored(Why),
-    /// There is no such saga: it was deleted after its end, or the message is not from one of ours.
+    /// There is no such saga: it was deleted after its end, or the message belongs to another program.
     Unknown,
     /// It is not for sagas of this name.
     NotOurs,
@@ -46,18 +47,18 @@ pub struct Reply<'a> {
     pub to: Attempt,
     /// What was answered.
     pub answer: Answer,
-    /// Why, for people.
+    /// Why, for the operator.
     pub reason: Option<String>,
     /// What the reply carries, in JSON.
     pub payload: &'a [u8],
 }
 
 impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
-    /// Takes any message for a saga: a reply, a timeout, or what a person asked for. A consumer's handler is this line.
+    /// Handles any message for a saga: a reply, a timeout, or an operator's request. A consumer's handler calls only this.
     ///
     /// # Errors
-    /// When the message cannot be read, the definition does not fit the saga, or the database refuses.
-    /// [`SagaError::is_final`] says whether there is any use in trying again.
+    /// When the message is invalid, the definition does not fit the saga, or the database fails.
+    /// [`SagaError::is_final`] tells whether a retry is useless.
     pub async fn handle<C: Connection + ?Sized>(
         &self,
         connection: &mut C,
@@ -89,7 +90,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
         self.tell(connection, &id.to_string(), input, reply.payload).await
     }
 
-    /// Takes it that there was no answer to an attempt.
+    /// Handles the timeout of an attempt.
     ///
     /// # Errors
     /// As for [`handle`](Self::handle).
@@ -204,7 +205,7 @@ fn done(input: &Input) -> Option<&str> {
     }
 }
 
-/// What a person should know of what arrived, if it is bad.
+/// What an operator should know of the message, if it is bad news.
 fn error(input: &Input) -> Option<String> {
     let about = |to: &Attempt| format!("{} {}, attempt {}", to.action, to.step, to.number);
     match input {
@@ -221,7 +222,7 @@ fn error(input: &Input) -> Option<String> {
     }
 }
 
-/// A reply that came too late may matter to somebody; a timeout that came too late is the rule.
+/// A late reply is logged, since an operator may need it. A late timeout is the normal case.
 fn worth_noting(input: Input) -> Option<Line> {
     match input {
         Input::Answered { to, answer, reason } => {

@@ -1,22 +1,22 @@
-//! How a saga goes on: one pure function from where it stands and what it was told to where it stands then.
+//! How a saga moves: one pure function from its state and one message to its next state.
 //!
 //! ```text
 //!            every step done
 //!  running ─────────────────────▶ completed
-//!     │  a step refused, its attempts used up, or a person gave up
+//!     │  a step refused, its attempts used up, or an operator gave up
 //!     ▼
 //!  compensating ────────────────▶ compensated
 //!            everything undone
 //! ```
 //!
-//! A saga waits for exactly one answer at a time: that to its current [`Attempt`]. Whatever else arrives is late, doubled or
-//! somebody else's, and changes nothing; that is all there is to idempotency here.
+//! A saga waits for exactly one answer at a time: that to its current [`Attempt`]. Every other message is late, duplicate or
+//! foreign, and changes nothing. This makes a saga idempotent.
 //!
-//! What is undone, in reverse order: every step that was done, and before them the one that was given up on, if nobody
-//! knows how it ended. It is in doubt when an attempt of it was left without its answer: it timed out, or was overtaken by
-//! what a person asked for. Steps without a compensation are passed over. A compensation is tried for ever.
+//! Compensation undoes, in reverse order, every step that was done. Before them it undoes the step that failed, if its
+//! outcome is in doubt: an attempt timed out, or an operator's request replaced it. Steps without a compensation are
+//! skipped. A compensation is retried for ever.
 //!
-//! **If we die here** nothing happened: nothing here is written down.
+//! **If we die here** nothing happened: nothing here writes.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl Plan {
     }
 }
 
-/// What a saga is told.
+/// A message to the saga.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Input {
     Answered {
@@ -62,7 +62,7 @@ pub(crate) enum Input {
         reason: Option<String>,
     },
     TimedOut(Attempt),
-    /// Send the command again that a person saw waiting.
+    /// Send the command again that the operator saw waiting.
     Resume(Attempt),
     Compensate,
 }
@@ -86,7 +86,7 @@ pub(crate) struct Moved {
 /// Why something changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It is not about the attempt that the saga waits for: doubled, late, or of a step that is over.
+    /// It is not about the attempt that the saga waits for: duplicate, late, or of a step that is over.
     NotCurrent,
     /// The saga is over.
     Ended,
@@ -94,7 +94,7 @@ pub enum Why {
     Compensating,
 }
 
-/// The definition is not the one that the saga was begun with, and it cannot be told how to go on.
+/// The definition is not the one that the saga was started with, and does not say how to go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Changed {
     pub(crate) path: Vec<String>,
@@ -117,7 +117,7 @@ pub(crate) fn begin(plan: &Plan) -> Moved {
     going.send(Duration::ZERO)
 }
 
-/// What becomes of a saga that is told something. `random` is uniform in [0, 1).
+/// Decides how a saga moves on a message. `random` is uniform in [0, 1).
 pub(crate) fn decide(plan: &Plan, state: &State, input: Input, random: f64) -> Result<Decision, Changed> {
     if state.status.has_ended() {
         return Ok(Decision::Ignored(Why::Ended));
@@ -205,7 +205,7 @@ impl Going<'_> {
                 self.state.path.pop();
                 self.unwind()
             }
-            // Whatever it says: what was done has to be undone, and a person sees that it is not.
+            // Whatever the reply: what was done must be undone, and the operator sees that it is not.
             (Action::Compensation, Answer::Failed | Answer::Refused) => self.undo_again(random),
         }
     }
@@ -220,7 +220,7 @@ impl Going<'_> {
         }
     }
 
-    /// The attempt that waits is overtaken, so nobody will know how it ended.
+    /// The request replaces the attempt that waits, so its outcome stays unknown.
     fn resumed(mut self) -> Moved {
         let about = self.state.current();
         self.note(What::Resumed, about, None);

@@ -8,10 +8,10 @@
 //! | `saga-action` | `command` or `compensation` | echoed |
 //! | `saga-attempt` | which try, from 1 | echoed |
 //! | `saga-outcome` | – | `done`, `failed` or `refused` |
-//! | `saga-reason` | – | why, in a few words, for people; optional |
+//! | `saga-reason` | – | why, in a few words, for operators; optional |
 //!
 //! A saga's own messages to itself have the same headers, with `saga-outcome: timeout`, or with `saga-ask: resume` or
-//! `saga-ask: compensate` where a person asked.
+//! `saga-ask: compensate` for an operator's request.
 //!
 //! **If we die here** nothing happened: this only reads and writes headers.
 
@@ -33,20 +33,20 @@ pub const ACTION: &str = "saga-action";
 pub const ATTEMPT: &str = "saga-attempt";
 /// What a service answers.
 pub const OUTCOME: &str = "saga-outcome";
-/// Why, for people.
+/// Why, for operators.
 pub const REASON: &str = "saga-reason";
-/// What a person asks for.
+/// An operator's request.
 pub const ASK: &str = "saga-ask";
 
 /// The outcome that a saga sends to itself.
 pub(crate) const TIMEOUT: &str = "timeout";
 
-/// The event type of a timeout, and of what a person asked for.
+/// The event type of a timeout.
 pub const TIMEOUT_TYPE: &str = "SagaTimeout";
-/// The event type of what a person asks for.
+/// The event type of an operator's request.
 pub const ASK_TYPE: &str = "SagaAsk";
 
-/// What a person can ask of a saga.
+/// What an operator can ask of a saga.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// Send the current command again now, with all its attempts.

@@ -1,8 +1,8 @@
-//! Sagas: work that several services do, one after another, and that is done by all of them or undone.
+//! Sagas: work of several services, one after another, that all of them do or that is undone.
 //!
-//! An orchestrated saga. Its state is a row of its own (`pillarbox.sagas`); its commands are events of the outbox, written
-//! in the transaction that moves the row. Services answer; each answer moves the saga on. Whatever fails, it ends
-//! `completed` or `compensated`, never between.
+//! The application orchestrates a saga. Its state is a row in `pillarbox.sagas`. Its commands are events of the outbox,
+//! written in the transaction that changes the row. Services reply, and each reply moves the saga on. Whatever fails, it
+//! ends `completed` or `compensated`.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,21 +45,21 @@
 //! `saga.start(&mut transaction, 42, &order)` begins it with the application's own change. A consumer that gets the
 //! replies and the saga's own messages calls `saga.handle(&mut transaction, &message)` for each, commits, and acknowledges.
 //!
-//! [`message`] has the headers that services in any language echo; `docs/sagas.md` what they promise.
+//! [`message`] lists the headers that services in any language echo. `docs/sagas.md` has the contract.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `definition` | steps, and what they are made of |
-//! | `state`, `machine`, `line` | where a saga stands, how it goes on, and what is noted of it; pure |
+//! | `state`, `machine`, `line` | the state of a saga, how it moves, and its log; pure |
 //! | `start`, `handle`, `ask` | the verbs |
 //! | `emit` | a decision as events |
 //! | [`message`] | headers |
 //! | `row`, `postgres`, and `saga.rs` of the SQLite store | what the table holds |
 //!
-//! Sagas are kept in PostgreSQL, by every library but the blocking diesel, and in SQLite. The memory store keeps none.
+//! PostgreSQL and SQLite hold sagas, with every library but the blocking diesel. The memory store holds none.
 //!
-//! **If we die here** before the commit, nothing happened, and the message comes again. After it, the next command and its
-//! timeout are in the outbox, and the message that comes again changes nothing.
+//! **If we die here** before the commit, nothing happened, and the message is delivered again. After it, the next command
+//! and its timeout are in the outbox, and a second delivery changes nothing.
 
 mod ask;
 mod definition;

@@ -1,4 +1,4 @@
-//! A saga as its table holds it, and what a database is asked about it.
+//! A saga as its table holds it, and the requests to a database about it.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -13,7 +13,7 @@ use crate::error::StoreError;
 pub struct Row {
     pub(crate) name: String,
     pub(crate) id: String,
-    /// Where its timeouts and what people ask of it are sent.
+    /// Where its timeouts and operators' requests are sent.
     pub(crate) namespace: String,
     pub(crate) topic: String,
     pub(crate) state: State,
@@ -23,7 +23,7 @@ pub struct Row {
     pub(crate) timeout_at: Option<OffsetDateTime>,
 }
 
-/// What a database is asked, in the caller's transaction.
+/// A request to a database, in the caller's transaction.
 #[derive(Debug)]
 pub enum Request<'a> {
     /// Write a new saga, unless there is one of that name and id.
@@ -45,7 +45,7 @@ pub enum Request<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Log<'a>(pub(crate) &'a [Line]);
 
-/// What a database answers.
+/// The answer of a database.
 #[derive(Debug)]
 pub enum Said {
     /// There is no such saga; or, of an insert, there was one already.
@@ -72,7 +72,7 @@ struct Columns {
 
 impl Row {
     /// # Errors
-    /// When somebody else wrote what no saga can be.
+    /// When another program wrote a row that no saga can have.
     pub(crate) fn read(name: &str, id: &str, json: &str) -> Result<Self, StoreError> {
         let unreadable = |why: &str| StoreError::Other(format!("the saga {name} {id} cannot be read: {why}"));
         let columns: Columns = serde_json::from_str(json).map_err(|error| unreadable(&error.to_string()))?;
@@ -96,7 +96,7 @@ impl Row {
             },
             data: String::from(Box::<str>::from(columns.data)),
             last_error: columns.last_error,
-            timeout_at: None, // written anew whenever a command is sent
+            timeout_at: None, // written with every command
         })
     }
 

@@ -1,6 +1,6 @@
 //! Starts a saga in the caller's transaction: its row, its log, its first command and that command's timeout.
 //!
-//! **If we die here** the caller's transaction rolls back: there is no saga, and nobody was told to do anything.
+//! **If we die here** the caller's transaction rolls back: there is no saga, and no command was sent.
 
 use std::fmt::Display;
 
@@ -15,17 +15,17 @@ use crate::failpoint;
 use crate::outbox::Connection;
 use crate::outbox::sealed::Backend as _;
 
-/// What came of starting a saga.
+/// The result of starting a saga.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Started {
     /// It begins, if the caller's transaction commits.
     New,
-    /// There is a saga of that name and id, and nothing happened, whatever state it is in.
+    /// There is a saga of that name and id already, in whatever state. Nothing happened.
     Already,
 }
 
 impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
-    /// Begins the definition of a saga by this name. Rows and messages know it by that; it never changes.
+    /// Begins the definition of a saga by this name. Rows and messages hold the name, so never change it.
     pub fn define(name: &str) -> Definition<T> {
         Definition::new(name)
     }
@@ -33,7 +33,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
     /// Starts a saga in the transaction that `connection` is in. The id is the application's own, such as the order's.
     ///
     /// # Errors
-    /// When the first command is refused, or the database refuses.
+    /// When the first command is rejected, or the database fails.
     pub async fn start<C: Connection + ?Sized>(
         &self,
         connection: &mut C,

@@ -1,13 +1,13 @@
-//! Where a saga stands, and what it waits for.
+//! The state of a saga, and what it waits for.
 
 use std::fmt;
 
-/// Where a saga stands.
+/// The status of a saga.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
     /// Going forward.
     Running,
-    /// Given up on; what was done is being undone.
+    /// It failed, and what was done is being undone.
     Compensating,
     /// Every step is done. Final.
     Completed,
@@ -88,7 +88,7 @@ pub struct Attempt {
     pub step: String,
     /// To do it, or to undo it.
     pub action: Action,
-    /// Which try at that, from 1. Never counted back, also when a person resumes the saga.
+    /// Which try at that, from 1. It only grows, also when an operator resumes the saga.
     pub number: u32,
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct State {
     pub(crate) path: Vec<String>,
     /// Which try at the current step, for its answer.
     pub(crate) number: u32,
-    /// How many tries count against the step's limit; a person sets them back.
+    /// How many tries count against the step's limit. An operator's resume sets it to zero.
     pub(crate) tries: u32,
     /// Was a try at the current step left without its answer?
     pub(crate) in_doubt: bool,

@@ -1,8 +1,8 @@
-//! Payloads whose shape changes, and consumers that keep up.
+//! Versions of payloads: consumers read old events in today's shape.
 //!
-//! An event says which version of its payload's shape it has (`event_version`). A consumer is written for one version;
-//! an *upcaster* makes of a payload of one version a payload of the next. Registered once, they form a chain for each
-//! event type, and what was written years ago is read as if it had been written today.
+//! An event carries the version of its payload's shape (`event_version`). A consumer is written for one version. An
+//! *upcaster* turns a payload of one version into a payload of the next. Upcasters form a chain for each event type, so
+//! that an event from years ago is read as if it were written today.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -62,16 +62,16 @@ pub struct Upcasters {
     twice: Vec<(String, i32)>,
 }
 
-/// What came of a payload.
+/// The result of upcasting a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Upcast {
     /// It has the version already, and is untouched.
     Same,
-    /// This is what it is now.
+    /// The new payload.
     Changed(Bytes),
 }
 
-/// Upcasters that are not a chain.
+/// Why upcasters are no chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BrokenChain {
     /// A version has no way to the next.
@@ -100,7 +100,7 @@ pub enum BrokenChain {
     },
 }
 
-/// Why a payload cannot be read as the version that is understood.
+/// Why a payload cannot be upcast.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpcastError {
     /// It was written by a newer program than this.
@@ -133,8 +133,8 @@ pub enum UpcastError {
         /// What the upcaster said.
         reason: String,
     },
-    /// It is no JSON.
-    #[error("the payload is no JSON: {0}")]
+    /// It is not JSON.
+    #[error("payload is not JSON: {0}")]
     NotJson(String),
 }
 

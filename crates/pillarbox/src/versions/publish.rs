@@ -15,8 +15,8 @@ use crate::sink::Sink;
 
 /// A sink that delivers events in the version that its receivers understand.
 ///
-/// What is newer is delivered as it is: it cannot be made older, and the receivers see its version. What an upcaster
-/// refuses is rejected, with the reason. What is stored stays as it was written.
+/// A newer event is delivered as it is: it cannot be made older, and the receivers see its version. An event that an
+/// upcaster refuses is rejected, with the reason. The stored event stays as it was written.
 ///
 /// ```
 /// # use pillarbox::Sink;
@@ -48,7 +48,7 @@ impl<S> Upcasting<S> {
         }
     }
 
-    /// Says which version of an event type the receivers understand. Types that nothing is said of are left alone.
+    /// Sets the version of an event type that the receivers understand. Other types are delivered as they are.
     ///
     /// # Errors
     /// When the upcasters do not [lead](Upcasters::leads_to) there.

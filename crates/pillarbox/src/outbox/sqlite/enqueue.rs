@@ -36,11 +36,10 @@ static ROW: LazyLock<String> = LazyLock::new(|| {
     format!("({before}max(coalesce(?, ''), strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')))")
 });
 
-/// Begins a transaction that may write from its first moment on: it waits for its turn here, up to the
-/// busy timeout, and not in the middle.
+/// Begins a transaction that holds the write lock from its start. Waits for the lock here, up to the busy timeout.
 ///
 /// # Errors
-/// [`EnqueueError::Busy`] when its turn does not come.
+/// [`EnqueueError::Busy`] when the busy timeout ends first.
 pub async fn begin(pool: &SqlitePool) -> Result<Transaction<'static, Sqlite>, EnqueueError> {
     pool.begin_with("BEGIN IMMEDIATE").await.map_err(begin_error)
 }

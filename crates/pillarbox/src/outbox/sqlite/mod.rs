@@ -1,7 +1,7 @@
 //! Transactions of sqlx on SQLite.
 //!
-//! A transaction that will write should be [begun](begin) with the right to: a plain `BEGIN` may find, in the middle, that
-//! another connection wrote first.
+//! [`begin`] takes the write lock at once. After a plain `BEGIN`, a later statement may fail because another connection
+//! wrote first.
 
 pub mod enqueue;
 mod inbox;
@@ -20,7 +20,7 @@ pub fn primary_code(error: &dyn DatabaseError) -> Option<i32> {
     Some(extended & 0xff)
 }
 
-/// What a failure means to a caller that can only wait, migrate or complain.
+/// The error of a statement, by SQLite's result code.
 pub fn store_error(error: sqlx::Error, path: &str) -> StoreError {
     let sqlx::Error::Database(refused) = &error else {
         return match error {
