@@ -1,4 +1,4 @@
-//! Events to be drained: the same content in the plain table and in ours.
+//! Backlogs to drain, with the same content in the plain table and in the outbox.
 
 use crate::database::Database;
 use crate::failure::Failure;
@@ -7,29 +7,29 @@ use crate::failure::Failure;
 const SMALL: &str = "jsonb_build_object('order', n, 'customer', 'c-' || n, 'currency', 'EUR', \
                      'note', repeat('x', 235))";
 
-/// A backlog in one table.
+/// The backlog in one table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backlog<'a> {
     pub(crate) database: &'a Database,
-    /// With its schema.
+    /// The table, with its schema.
     pub(crate) table: &'a str,
 }
 
 impl Backlog<'_> {
-    /// Empties the table and writes `rows` events of 300 bytes, none of which has a key.
+    /// Empties the table and writes `rows` events of 300 bytes without a key.
     pub(crate) async fn refill(self, rows: u32, topic: &str) -> Result<(), Failure> {
         self.clear().await?;
         self.fill(rows, topic, "").await
     }
 
-    /// The same with so many ordering keys, one after another.
+    /// The same with `keys` ordering keys in turn.
     pub(crate) async fn refill_keyed(self, rows: u32, keys: u32) -> Result<(), Failure> {
         self.clear().await?;
         let key = format!(", ordering_key => 'key-' || n % {keys}");
         self.fill(rows, "drain", &key).await
     }
 
-    /// The same, and beside it one key more whose first row is dead, with so many rows behind that.
+    /// The same, plus one key whose head is dead and blocks `behind` rows.
     pub(crate) async fn refill_blocked(self, rows: u32, keys: u32, behind: u32) -> Result<(), Failure> {
         self.clear().await?;
         self.fill(1, "blocked", ", ordering_key => 'blocked', status => 'dead'")
@@ -40,14 +40,14 @@ impl Backlog<'_> {
         self.fill(rows, "drain", &key).await
     }
 
-    /// The same for so many destinations, `to-0` and so on, one after another.
+    /// The same for the destinations `to-0`, `to-1` … in turn.
     pub(crate) async fn refill_to(self, rows: u32, destinations: u32) -> Result<(), Failure> {
         self.clear().await?;
         let to = format!(", destination => 'to-' || n % {destinations}");
         self.fill(rows, "drain", &to).await
     }
 
-    /// Adds the same to a table that holds so many delivered rows already.
+    /// The same in a table with `delivered` delivered rows.
     pub(crate) async fn refill_upon(self, rows: u32, delivered: u32) -> Result<(), Failure> {
         self.clear().await?;
         let done = ", status => 'delivered', delivered_at => now()";
@@ -60,7 +60,7 @@ impl Backlog<'_> {
         self.database.run(&format!("truncate {}", self.table)).await
     }
 
-    /// Writes events; `also` names further columns, each as `, column => expression`.
+    /// Writes events. `also` sets further columns, each as `, column => expression`.
     async fn fill(self, rows: u32, topic: &str, also: &str) -> Result<(), Failure> {
         let table = self.table;
         let also: Vec<(&str, &str)> = also
@@ -74,7 +74,7 @@ impl Backlog<'_> {
              select pillarbox.uuidv7(), 'bench', '{topic}', {SMALL}{values} from generate_series(1, {rows}) n"
         );
         self.database.run(&insert).await?;
-        self.database.calm(table).await
+        self.database.vacuum_and_checkpoint(table).await
     }
 
     /// Empties the table and writes `rows` events of 1 MiB that hardly compress.
@@ -90,10 +90,10 @@ impl Backlog<'_> {
              from noise, generate_series(1, {rows}) n"
         );
         self.database.run(&insert).await?;
-        self.database.calm(table).await
+        self.database.vacuum_and_checkpoint(table).await
     }
 
-    /// Fails unless every row is delivered: a figure for half of the work would be worse than none.
+    /// Fails unless every row is delivered, because a figure for half of the work would be wrong.
     pub(crate) async fn verify(self, rows: u32) -> Result<(), Failure> {
         let table = self.table;
         let delivered = self
@@ -105,7 +105,7 @@ impl Backlog<'_> {
         if delivered == i64::from(rows) {
             return Ok(());
         }
-        Err(Failure::said(format!(
+        Err(Failure::new(format!(
             "{delivered} of {rows} rows of {table} are delivered"
         )))
     }

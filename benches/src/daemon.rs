@@ -1,7 +1,6 @@
-//! The real daemon, in a process of its own, with a `log` destination on a standard output that nobody
-//! reads.
+//! The real daemon in its own process, with a `log` destination whose output is discarded.
 //!
-//! **If we die here** the child is killed with us, as far as its handle is dropped.
+//! **If we die here** the child process is killed when its handle is dropped. After `kill -9` it keeps running.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,31 +12,31 @@ use crate::database::Database;
 use crate::failure::Failure;
 use crate::ours::TABLE;
 
-/// A backlog that takes longer will not be drained.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// The longest time to drain a backlog.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// `pillarbox run`.
 pub(crate) struct Daemon {
     child: Child,
-    /// Holds the configuration while the daemon lives.
+    /// Holds the configuration file while the daemon runs.
     _folder: tempfile::TempDir,
 }
 
 impl Daemon {
-    /// Starts it on a database that is migrated.
+    /// Starts it on a migrated database.
     pub(crate) fn start(program: Option<&Path>, database: &Database) -> Result<Self, Failure> {
         let program = locate(program)?;
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("pillarbox.toml");
         let config = format!(
             "[database]\nurl = \"{}\"\n\n[http]\nlisten = \"127.0.0.1:0\"\n\n\
-             [[destination]]\nname = \"nowhere\"\ntype = \"log\"\n",
+             [[destination]]\nname = \"null\"\ntype = \"log\"\n",
             database.url()
         );
         std::fs::write(&file, config)?;
         let mut command = Command::new(program);
         command.arg("run").arg("--config").arg(&file);
-        // What is set for the tests of this house must not configure the daemon that is measured.
+        // Variables of the tests must not configure the measured daemon.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("PILLARBOX_") {
                 command.env_remove(name);
@@ -55,15 +54,15 @@ impl Daemon {
         })
     }
 
-    /// Waits until nothing is left to be delivered.
+    /// Waits until no row is pending or processing.
     pub(crate) async fn drained(&mut self, database: &Database) -> Result<(), Failure> {
         let left = format!("select count(*) from {TABLE} where status in ('pending', 'processing')");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
         while database.count(&left).await? > 0 {
             self.is_alive()?;
             if Instant::now() > deadline {
-                return Err(Failure::said(format!(
-                    "the daemon did not drain the backlog in {PATIENCE:?}"
+                return Err(Failure::new(format!(
+                    "the daemon did not drain the backlog within {DRAIN_TIMEOUT:?}"
                 )));
             }
             tokio::time::sleep(Duration::from_millis(250)).await;
@@ -74,27 +73,29 @@ impl Daemon {
     pub(crate) fn is_alive(&mut self) -> Result<(), Failure> {
         match self.child.try_wait()? {
             None => Ok(()),
-            Some(status) => Err(Failure::said(format!("the daemon ended by itself: {status}"))),
+            Some(status) => Err(Failure::new(format!("the daemon exited: {status}"))),
         }
     }
 
-    /// The most memory that it ever held, in MB (10⁶ bytes), as the kernel counts it.
+    /// Its peak memory in MB (10⁶ bytes), as counted by the kernel.
     pub(crate) fn peak_memory(&self) -> Result<f64, Failure> {
         let pid = self
             .child
             .id()
-            .ok_or_else(|| Failure::said("the daemon has ended"))?;
+            .ok_or_else(|| Failure::new("the daemon has exited"))?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let kibibytes: f64 = status
             .lines()
             .find_map(|line| line.strip_prefix("VmHWM:"))
             .and_then(|rest| rest.trim().strip_suffix(" kB"))
             .and_then(|number| number.trim().parse().ok())
-            .ok_or_else(|| Failure::said("the kernel does not say how much memory the daemon held"))?;
+            .ok_or_else(|| {
+                Failure::new("/proc/PID/status has no VmHWM: cannot read the peak memory of the daemon")
+            })?;
         Ok(kibibytes * 1024.0 / 1e6)
     }
 
-    /// Kills it: what is measured is over.
+    /// Kills it after the measurement.
     pub(crate) async fn kill(mut self) -> Result<(), Failure> {
         Ok(self.child.kill().await?)
     }
@@ -109,7 +110,7 @@ fn locate(program: Option<&Path>) -> Result<PathBuf, Failure> {
         return Ok(program);
     }
     let program = program.display();
-    Err(Failure::said(format!(
-        "{program} is not there; build it with `cargo build --release`, or name it with --daemon"
+    Err(Failure::new(format!(
+        "{program} does not exist (build it with `cargo build --release`, or set --daemon)"
     )))
 }

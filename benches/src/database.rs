@@ -1,7 +1,7 @@
-//! A database of our own on the server that is measured: nothing of anybody else's is touched, and
-//! what the server counts for it is ours.
+//! A separate database on the measured server. No other database is touched, and the server's statistics for it are only
+//! ours.
 //!
-//! **If we die here** a database called `pillarbox_bench_…` stays behind; it can be dropped.
+//! **If we die here** a database named `pillarbox_bench_…` is left behind. It can be dropped.
 
 use std::str::FromStr;
 
@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use crate::failure::Failure;
 
-/// A database that is dropped at the end.
+/// A database that is dropped after the run.
 #[derive(Debug)]
 pub(crate) struct Database {
-    /// In the database that the URL names, for what must not count here.
+    /// Connections to the database in the URL, for statements that must not count here.
     outside: PgPool,
     inside: PgPool,
     options: PgConnectOptions,
@@ -24,8 +24,8 @@ pub(crate) struct Database {
 impl Database {
     /// Creates one on the server at `url`.
     pub(crate) async fn create(url: &str) -> Result<Self, Failure> {
-        // Without TLS, on both sides: over it a bare client of sqlx 0.9.0 waits for acknowledgements (Nagle's algorithm), and
-        // we would be measured against somebody who mostly waits.
+        // Without TLS on both sides. Over TLS a bare client of sqlx 0.9.0 waits for acknowledgements (Nagle's algorithm), and
+        // Pillarbox would be compared with a client that mostly waits.
         let options = PgConnectOptions::from_str(url)?
             .ssl_mode(PgSslMode::Disable)
             .application_name("pillarbox-bench");
@@ -75,24 +75,24 @@ impl Database {
         &self.outside
     }
 
-    /// A connection that nobody else uses, as a bare client has it.
+    /// A connection outside the pool, as a bare client has it.
     pub(crate) async fn connection(&self) -> Result<PgConnection, Failure> {
         Ok(self.options.connect().await?)
     }
 
-    /// Runs a statement that we made ourselves.
+    /// Runs a statement that contains no input.
     pub(crate) async fn run(&self, sql: &str) -> Result<(), Failure> {
         run(&self.inside, sql).await
     }
 
-    /// One number.
+    /// Returns one number.
     pub(crate) async fn count(&self, sql: &str) -> Result<i64, Failure> {
         Ok(sqlx::query_scalar(AssertSqlSafe(sql.to_owned()))
             .fetch_one(&self.inside)
             .await?)
     }
 
-    /// Opens a snapshot as a long report would, and keeps it.
+    /// Opens a snapshot and keeps it, as a long report does.
     pub(crate) async fn hold_snapshot(&self) -> Result<Snapshot, Failure> {
         let mut connection = self.connection().await?;
         sqlx::raw_sql("begin isolation level repeatable read; select txid_current_snapshot()")
@@ -101,14 +101,14 @@ impl Database {
         Ok(Snapshot { connection })
     }
 
-    /// Leaves the server as it is for every run: statistics known, no dirty pages of the filling.
-    pub(crate) async fn calm(&self, table: &str) -> Result<(), Failure> {
+    /// Gives every run the same start: fresh statistics, and no dirty pages from the inserts.
+    pub(crate) async fn vacuum_and_checkpoint(&self, table: &str) -> Result<(), Failure> {
         self.run(&format!("vacuum (analyze) {table}")).await?;
         self.run("checkpoint").await
     }
 }
 
-/// A transaction that sees the past, and for whose sake nothing is cleaned up.
+/// An open transaction with an old snapshot, which keeps vacuum from removing dead rows.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     connection: PgConnection,

@@ -1,12 +1,12 @@
-//! Why something could not be measured.
+//! Why a measurement failed.
 
-/// A sentence, with whatever caused it.
+/// An error with its cause.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// What we found out ourselves.
+    /// A failure without an underlying error.
     #[error("{0}")]
-    Said(String),
-    #[error("the database: {0}")]
+    Message(String),
+    #[error("database: {0}")]
     Sql(#[from] sqlx::Error),
     #[error("{0}")]
     Store(#[from] pillarbox::StoreError),
@@ -28,7 +28,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn said(sentence: impl Into<String>) -> Self {
-        Self::Said(sentence.into())
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self::Message(message.into())
     }
 }

@@ -1,10 +1,10 @@
-//! Measures Pillarbox beside the barest thing that does the same work on the same servers.
+//! Measures Pillarbox against the simplest program that does the same work on the same servers.
 //!
-//! A figure alone says more about the machine than about the program. So each speed is a ratio: a peer
-//! with nothing around it and Pillarbox take turns on the same server, and the medians are divided.
-//! What has no peer (memory, queries when idle, latency) stands beside its limit.
+//! A figure alone says more about the machine than about the program. So each speed is a ratio: the simple program (the *peer*) and
+//! Pillarbox run alternately on the same server, and the medians are divided. Memory, idle queries and latency have no peer and are
+//! compared with a limit.
 //!
-//! A missed target is printed, not an error: the exit code says whether the measuring worked.
+//! A missed target is printed and is not an error. The exit code tells whether every measurement could be made.
 
 mod backlog;
 mod daemon;
@@ -26,38 +26,38 @@ use crate::report::Measurement;
 use crate::scale::Scale;
 use crate::scenario::{Context, Scenario};
 
-/// Measures Pillarbox beside the barest thing that does the same. Run by scripts/bench.
+/// Measure Pillarbox against the simplest program that does the same (run by scripts/bench)
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// What to measure; everything unless said otherwise
+    /// Scenarios to measure [default: all]
     #[arg(value_enum)]
     scenarios: Vec<Scenario>,
 
-    /// A few minutes instead of many
+    /// Take a few minutes instead of many
     #[arg(long)]
     quick: bool,
 
-    /// A few seconds: shows that everything runs, and nothing else
+    /// Take a few seconds; shows only that every scenario runs
     #[arg(long, conflicts_with = "quick")]
     smoke: bool,
 
-    /// Print an array of objects instead of a table
+    /// Print a JSON array instead of a table
     #[arg(long)]
     json: bool,
 
-    /// The PostgreSQL server to measure on
+    /// PostgreSQL server to measure on
     #[arg(long, env = "PILLARBOX_TEST_POSTGRES_URL", value_name = "URL")]
     postgres: String,
 
-    /// The RabbitMQ broker, for `rabbitmq`
+    /// RabbitMQ broker, for `rabbitmq`
     #[arg(long, env = "PILLARBOX_TEST_AMQP_URL", value_name = "URL")]
     amqp: Option<String>,
 
-    /// The Kafka brokers, for `kafka`
+    /// Kafka brokers, for `kafka`
     #[arg(long, env = "PILLARBOX_TEST_KAFKA_BROKERS", value_name = "HOST:PORT")]
     kafka: Option<String>,
 
-    /// The daemon, for `memory` and `idle`; the `pillarbox` beside this program unless said otherwise
+    /// Daemon, for `memory` and `idle` [default: the `pillarbox` beside this program]
     #[arg(long, value_name = "FILE")]
     daemon: Option<std::path::PathBuf>,
 }
@@ -84,7 +84,7 @@ impl Arguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Installed twice is installed.
+    // An error means that a provider is installed already.
     rustls::crypto::ring::default_provider().install_default().ok();
     let arguments = Arguments::parse();
     let (measurements, failures) = match measure(&arguments).await {
@@ -111,7 +111,7 @@ async fn main() -> ExitCode {
 
 type Failures = Vec<(Scenario, Failure)>;
 
-/// One scenario that fails does not keep the others from being measured.
+/// Measures every scenario, even if one of them fails.
 async fn measure(arguments: &Arguments) -> Result<(Vec<Measurement>, Failures), Failure> {
     let database = Database::create(&arguments.postgres).await?;
     let context = Context {

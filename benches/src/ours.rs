@@ -1,4 +1,4 @@
-//! Pillarbox as an application links it: a store, a dispatcher, destinations.
+//! Pillarbox as an application embeds it: a store, a dispatcher, destinations.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ use crate::backlog::Backlog;
 use crate::database::Database;
 use crate::failure::Failure;
 
-/// As many as a broker's default: what the engine costs when nothing else does.
+/// The default of a broker's sink, so that only the engine limits the rate.
 pub(crate) const CONCURRENCY: usize = 1024;
 
-/// The table that backlogs are written to, by plain INSERTs.
+/// The outbox, filled with plain INSERTs.
 pub(crate) const TABLE: &str = "pillarbox.outbox_events";
 
-/// A backlog that does not shrink for so long will not.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often we look whether it is over: far below what a run takes.
-const LOOK: Duration = Duration::from_millis(1);
+/// Without progress for this long, a run has failed.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often progress is checked: far below the length of a run.
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// An outbox in a database.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,7 @@ pub(crate) struct Ours<'a> {
 }
 
 impl<'a> Ours<'a> {
-    /// Migrates it if that was not done.
+    /// Creates or updates the outbox.
     pub(crate) async fn new(database: &'a Database) -> Result<Self, Failure> {
         let ours = Self {
             database,
@@ -64,12 +64,13 @@ impl<'a> Ours<'a> {
         Ok(Postgres::new(&self.database.url(), Options::default())?)
     }
 
-    /// Starts a dispatcher with one destination, with the settings of the house.
+    /// Starts a dispatcher with one destination and default settings.
     pub(crate) async fn start(&self, sink: Arc<dyn Sink>, concurrency: usize) -> Result<Running, Failure> {
-        self.start_to(vec![("there".to_owned(), sink)], concurrency).await
+        self.start_to(vec![("destination".to_owned(), sink)], concurrency)
+            .await
     }
 
-    /// Starts a dispatcher that has its connection and sends everything that knows no destination to all of these.
+    /// Starts a dispatcher that routes every event without a destination to all of these. It is connected when this returns.
     pub(crate) async fn start_to(
         &self,
         destinations: Vec<(String, Arc<dyn Sink>)>,
@@ -80,12 +81,12 @@ impl<'a> Ours<'a> {
         store
             .adopt(self.tables)
             .await
-            .map_err(|error| Failure::said(error.to_string()))?;
+            .map_err(|error| Failure::new(error.to_string()))?;
         let settings = Settings::default();
         let timeout = settings.timeout;
         let mut builder = Dispatcher::builder(Arc::new(store.clone())).settings(settings);
         for (name, sink) in destinations {
-            sink.check().await.map_err(Failure::Said)?;
+            sink.check().await.map_err(Failure::Message)?;
             let destination = Destination::shared(name.clone(), sink)
                 .policy(Policy::default().timeout(timeout))
                 .concurrency(concurrency);
@@ -101,7 +102,7 @@ impl<'a> Ours<'a> {
         })
     }
 
-    /// Drains a backlog of `rows` and says how long it took, from the start to the last settle.
+    /// Drains a backlog of `rows` and returns the time from the start to the last settle.
     pub(crate) async fn drain(
         &self,
         rows: u32,
@@ -115,20 +116,20 @@ impl<'a> Ours<'a> {
         let snapshot = running.stop().await?;
         drained?;
         if snapshot.delivered != snapshot.claimed {
-            return Err(Failure::said(format!(
-                "not every attempt was the first and the last: {snapshot:?}"
+            return Err(Failure::new(format!(
+                "some rows needed more than one attempt: {snapshot:?}"
             )));
         }
         Ok(took)
     }
 
-    /// Drains a backlog into nothing.
-    pub(crate) async fn drain_into_nothing(&self, rows: u32) -> Result<Duration, Failure> {
-        self.drain(rows, Arc::new(Nothing), CONCURRENCY).await
+    /// Drains a backlog into a sink that does nothing.
+    pub(crate) async fn drain_to_null(&self, rows: u32) -> Result<Duration, Failure> {
+        self.drain(rows, Arc::new(NullSink), CONCURRENCY).await
     }
 }
 
-/// A dispatcher at work.
+/// A running dispatcher.
 pub(crate) struct Running {
     store: Postgres,
     counters: Arc<pillarbox_dispatch::Counters>,
@@ -137,12 +138,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// What it has done so far.
+    /// Its counters so far.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.counters.snapshot()
     }
 
-    /// Waits until so many rows are written down as delivered.
+    /// Waits until this many rows are settled as delivered.
     pub(crate) async fn delivered(&self, rows: u64) -> Result<(), Failure> {
         let mut last = (0, Instant::now());
         loop {
@@ -153,33 +154,33 @@ impl Running {
             if delivered > last.0 {
                 last = (delivered, Instant::now());
             }
-            if last.1.elapsed() > PATIENCE {
-                return Err(Failure::said(format!(
-                    "{delivered} of {rows} delivered, and no more for {PATIENCE:?}"
+            if last.1.elapsed() > STALL_TIMEOUT {
+                return Err(Failure::new(format!(
+                    "{delivered} of {rows} rows delivered, and no progress for {STALL_TIMEOUT:?}"
                 )));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
-    /// Stops it, and says what it did.
+    /// Stops it and returns its counters.
     pub(crate) async fn stop(self) -> Result<Snapshot, Failure> {
         self.shutdown.cancel();
         let snapshot = self
             .task
             .await
-            .map_err(|error| Failure::said(format!("the dispatcher: {error}")))?;
+            .map_err(|error| Failure::new(format!("dispatcher: {error}")))?;
         self.store.close().await;
         Ok(snapshot)
     }
 }
 
-/// A sink that takes everything and does nothing.
+/// A sink that confirms every event at once.
 #[derive(Debug)]
-pub(crate) struct Nothing;
+pub(crate) struct NullSink;
 
 #[async_trait]
-impl Sink for Nothing {
+impl Sink for NullSink {
     async fn deliver(&self, _: &Delivery) -> Outcome {
         Outcome::Delivered
     }
@@ -191,10 +192,10 @@ impl Sink for Nothing {
 
 /// A sink that never answers.
 #[derive(Debug)]
-pub(crate) struct Hanging;
+pub(crate) struct HangingSink;
 
 #[async_trait]
-impl Sink for Hanging {
+impl Sink for HangingSink {
     async fn deliver(&self, _: &Delivery) -> Outcome {
         std::future::pending().await
     }

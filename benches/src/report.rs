@@ -1,11 +1,11 @@
-//! What was found, for people and for programs.
+//! The results, as a table or as JSON.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Which way a ratio should go.
+/// The target of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
@@ -31,19 +31,19 @@ impl Target {
     }
 }
 
-/// One figure beside the one that it is judged by.
+/// One figure and the figure that it is compared with.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Measurement {
     pub(crate) scenario: &'static str,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// What it is compared with.
+    /// The name of the peer or limit.
     pub(crate) against: &'static str,
     pub(crate) peer_value: f64,
     pub(crate) ratio: f64,
     pub(crate) target: Target,
     pub(crate) met: bool,
-    /// Whatever else was seen.
+    /// Further values of the run.
     pub(crate) details: Map<String, Value>,
 }
 
@@ -68,7 +68,7 @@ impl Measurement {
         }
     }
 
-    /// Two speeds in rows per second: medians of runs that took turns.
+    /// Two speeds in rows per second: the medians of alternating runs.
     pub(crate) fn speeds(scenario: &'static str, against: &'static str, runs: &Pairs, least: f64) -> Self {
         let value = (median(&runs.ours), "rows/s");
         let peer = (against, median(&runs.peer));
@@ -84,14 +84,14 @@ impl Measurement {
     }
 }
 
-/// Speeds of runs that took turns, in rows per second.
+/// Speeds of alternating runs, in rows per second.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
     pub(crate) peer: Vec<f64>,
     pub(crate) ours: Vec<f64>,
 }
 
-/// The value in the middle; the mean of the two in the middle if there are two. Zero of nothing.
+/// The median, or zero for an empty list.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -111,12 +111,12 @@ fn round_all(values: &[f64]) -> Vec<f64> {
     values.iter().map(|value| value.round()).collect()
 }
 
-/// An array of objects.
+/// A JSON array with one object per measurement.
 pub(crate) fn json(measurements: &[Measurement]) -> String {
     serde_json::to_string_pretty(measurements).expect("numbers and texts have a JSON form")
 }
 
-/// A table for people.
+/// A table as text.
 pub(crate) fn table(measurements: &[Measurement]) -> String {
     let mut table = String::new();
     let mut line = |cells: [&str; 6]| {
@@ -125,15 +125,15 @@ pub(crate) fn table(measurements: &[Measurement]) -> String {
             table,
             "{scenario:<22}{value:>16}{peer:>16}{ratio:>8}  {target:<15} {against}"
         )
-        .expect("a text takes what is written");
+        .expect("writing to a string cannot fail");
     };
     line([
         "scenario",
         "pillarbox",
-        "against",
+        "peer",
         "ratio",
         "target",
-        "what it is against",
+        "compared with",
     ]);
     for found in measurements {
         let unit = found.unit;
@@ -150,7 +150,7 @@ pub(crate) fn table(measurements: &[Measurement]) -> String {
     table
 }
 
-/// Whole numbers with their thousands apart; small ones with two digits.
+/// Whole numbers with thousands separators; small numbers with two digits.
 fn figure(value: f64) -> String {
     if value.abs() < 100.0 {
         return format!("{value:.2}");
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_one_in_the_middle() {
+    fn the_median_is_the_middle_value() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert_eq!(median(&[]), 0.0);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_stand_apart() {
+    fn thousands_are_separated() {
         assert_eq!(
             [figure(1_234_567.8), figure(999.6), figure(0.5)],
             ["1,234,568", "1,000", "0.50"]
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_an_array_of_objects() {
+    fn json_is_an_array_of_objects() {
         let found = Measurement::new(
             "idle",
             (2.0, "queries/s"),

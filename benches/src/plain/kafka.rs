@@ -1,4 +1,4 @@
-//! A bare relay to Kafka: claims a thousand, sends them, awaits their delivery reports, acks them.
+//! A bare relay to Kafka: claims 1,000 rows, sends them, waits for their delivery reports, acks them.
 
 use futures_util::future::join_all;
 use rdkafka::ClientConfig;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{Claimed, Plain};
 use crate::failure::Failure;
 
-/// A producer that is as careful as ours: nothing is acked that all replicas do not have.
+/// A producer with the guarantees of the Kafka sink: a row is acked when all in-sync replicas have it.
 pub(crate) struct Relay {
     producer: FutureProducer,
 }
@@ -23,7 +23,7 @@ impl Relay {
         Ok(Self { producer })
     }
 
-    /// Drains the table; rows say their topic.
+    /// Drains the table into the topics of its rows.
     pub(crate) async fn drain(&self, plain: &mut Plain<'_>) -> Result<(), Failure> {
         let mut claimed = plain.turn(&[]).await?;
         while !claimed.is_empty() {
@@ -37,14 +37,14 @@ impl Relay {
         let mut reports = Vec::with_capacity(rows.len());
         for row in rows {
             let record = FutureRecord::<(), _>::to(&row.topic).payload(&row.payload);
-            // The queue holds a hundred thousand, a batch is a thousand: it is never full.
+            // The queue holds 100,000 records and a batch has 1,000, so it is never full.
             reports.push(self.producer.send_result(record).map_err(|(error, _)| error)?);
         }
         for report in join_all(reports).await {
             match report {
                 Ok(Ok(_)) => {}
                 Ok(Err((error, _))) => return Err(error.into()),
-                Err(_) => return Err(Failure::said("the producer ended before it reported")),
+                Err(_) => return Err(Failure::new("the producer closed before its delivery report")),
             }
         }
         Ok(rows.iter().map(|row| row.id).collect())

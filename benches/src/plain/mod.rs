@@ -1,8 +1,7 @@
-//! The peers: the barest programs that do the same work, on the barest table.
+//! The peers: the simplest programs that do the same work, on the simplest table.
 //!
-//! They claim a thousand rows, do something with them and ack them, one batch after another. No
-//! leases that are checked, no retries, no routes, no limits: what they leave out is what Pillarbox
-//! adds, and the ratio says what that costs.
+//! They claim 1,000 rows, deliver them and ack them, one batch after another. They check no leases and have no retries, routes or
+//! limits. The ratio shows what these features of Pillarbox cost.
 
 #[cfg(feature = "kafka")]
 pub(crate) mod kafka;

@@ -1,4 +1,4 @@
-//! A bare relay to RabbitMQ: claims a thousand, publishes them with pipelined confirms, acks them.
+//! A bare relay to RabbitMQ: claims 1,000 rows, publishes them with pipelined confirms, acks them.
 
 use futures_util::future::try_join_all;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{Claimed, Plain};
 use crate::failure::Failure;
 
-/// A connection with one channel that confirms.
+/// A connection with one channel in confirm mode.
 pub(crate) struct Relay {
     connection: Connection,
     channel: Channel,
@@ -61,8 +61,8 @@ impl Relay {
         }
         for confirmation in try_join_all(confirms).await? {
             if !matches!(confirmation, Confirmation::Ack(None)) {
-                return Err(Failure::said(format!(
-                    "a message was not taken: {confirmation:?}"
+                return Err(Failure::new(format!(
+                    "RabbitMQ did not confirm a message: {confirmation:?}"
                 )));
             }
         }

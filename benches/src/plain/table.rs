@@ -1,4 +1,4 @@
-//! The plain table, and the one statement that works on it.
+//! The plain table, and the one statement that acks and claims.
 
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
@@ -7,7 +7,7 @@ use crate::backlog::Backlog;
 use crate::database::Database;
 use crate::failure::Failure;
 
-/// The plain table's name.
+/// The name of the plain table.
 const TABLE: &str = "plain_outbox";
 
 /// A client with one connection.
@@ -17,7 +17,7 @@ pub(crate) struct Plain<'a> {
     worker: Uuid,
 }
 
-/// What a bare client gets to see of a row.
+/// A claimed row.
 pub(crate) struct Claimed {
     pub(crate) id: Uuid,
     pub(crate) topic: String,
@@ -25,7 +25,7 @@ pub(crate) struct Claimed {
 }
 
 impl<'a> Plain<'a> {
-    /// Makes the table if it is not there, and connects.
+    /// Creates the table if it does not exist, and connects.
     pub(crate) async fn new(database: &'a Database) -> Result<Self, Failure> {
         let found = database
             .count(&format!(
@@ -36,7 +36,7 @@ impl<'a> Plain<'a> {
             database.run(include_str!("plain.sql")).await?;
         }
         let mut connection = database.connection().await?;
-        // As any client would that has met a bad plan once.
+        // These settings keep the planner from a sequential scan of a table that was empty when it was analysed.
         sqlx::raw_sql("set jit = off; set enable_seqscan = off")
             .execute(&mut connection)
             .await?;
@@ -72,7 +72,7 @@ impl<'a> Plain<'a> {
             .collect()
     }
 
-    /// Drains the table into nothing.
+    /// Drains the table without delivering anything.
     pub(crate) async fn drain(&mut self) -> Result<(), Failure> {
         let mut claimed = self.turn(&[]).await?;
         while !claimed.is_empty() {

@@ -1,20 +1,20 @@
-//! A backlog in somebody else's table, against the same in ours.
+//! A backlog in an adopted table, compared with the same backlog in the native table.
 
 use std::time::Duration;
 
 use pillarbox_store::stores::postgres::adopt::{Table, built_in};
 
-use super::{Context, rate, tell};
+use super::{Context, progress, rate};
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::ours::Ours;
 use crate::report::{Measurement, Pairs};
 
 const LAYOUT: &str = "order-service";
-/// Its own ten are for a poller that sends them one after another.
+/// The layout's own value, 10, suits a poller that sends one row after another.
 const BATCH: usize = 1000;
 
-/// The table and the indexes of its document.
+/// The table with the indexes of the order service.
 const TABLE: &str = "drop table if exists outbox;
     create table outbox (
       id uuid primary key, aggregate_type varchar(255) not null, aggregate_id uuid not null,
@@ -30,23 +30,24 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
     let mut pairs = Pairs::default();
     for _ in 0..context.scale.pairs() {
         ours.backlog().refill(rows, "drain").await?;
-        pairs.peer.push(rate(rows, ours.drain_into_nothing(rows).await?));
-        tell("native", pairs.peer[pairs.peer.len() - 1]);
+        pairs.peer.push(rate(rows, ours.drain_to_null(rows).await?));
+        progress("native", pairs.peer[pairs.peer.len() - 1]);
 
         ours.backlog().clear().await?;
         fill(context.database, rows).await?;
-        let took = ours.adopting(&tables).drain_into_nothing(rows).await?;
+        let took = ours.adopting(&tables).drain_to_null(rows).await?;
         pairs.ours.push(rate(rows, took));
         verify(context.database, rows).await?;
-        tell("adopted", pairs.ours[pairs.ours.len() - 1]);
+        progress("adopted", pairs.ours[pairs.ours.len() - 1]);
     }
-    let against = "the same backlog in the outbox's own table";
+    let against = "the same backlog in the native table";
     let found = Measurement::speeds("drain-adopted", against, &pairs, 0.35);
     Ok(vec![found.detail("rows", rows).detail("layout", LAYOUT)])
 }
 
 fn table() -> Result<Table, Failure> {
-    let layout = built_in(LAYOUT).ok_or_else(|| Failure::said(format!("there is no layout {LAYOUT}")))?;
+    let layout =
+        built_in(LAYOUT).ok_or_else(|| Failure::new(format!("no built-in layout is called {LAYOUT}")))?;
     Ok(Table {
         name: LAYOUT.to_owned(),
         layout,
@@ -56,7 +57,7 @@ fn table() -> Result<Table, Failure> {
     })
 }
 
-/// Rows as the service writes them, with payloads like those of the other backlogs.
+/// Writes rows as the service does, with the payloads of the other backlogs.
 async fn fill(database: &Database, rows: u32) -> Result<(), Failure> {
     database.run(TABLE).await?;
     database
@@ -70,15 +71,15 @@ async fn fill(database: &Database, rows: u32) -> Result<(), Failure> {
          from generate_series(1, {rows}) n"
     );
     database.run(&insert).await?;
-    database.calm("outbox").await
+    database.vacuum_and_checkpoint("outbox").await
 }
 
-/// What the table says itself is what counts.
+/// Checks the adopted table itself.
 async fn verify(database: &Database, rows: u32) -> Result<(), Failure> {
     let sent = "select count(*) from outbox where status = 'SENT' and sent_at is not null";
     let sent = database.count(sent).await?;
     if sent == i64::from(rows) {
         return Ok(());
     }
-    Err(Failure::said(format!("{sent} of {rows} rows are SENT")))
+    Err(Failure::new(format!("{sent} of {rows} rows are SENT")))
 }

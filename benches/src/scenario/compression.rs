@@ -1,4 +1,4 @@
-//! What compressing large payloads saves and costs: events of 2 MiB of JSON, with and without.
+//! What compression of large payloads saves and costs: events of 2 MiB of JSON, with and without it.
 
 use std::time::Instant;
 
@@ -39,7 +39,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
         }
     }
     ours.backlog().clear().await?;
-    let against = "the same stored as jsonb, which PostgreSQL compresses itself";
+    let against = "the same as jsonb, which PostgreSQL compresses";
     Ok(vec![
         Measurement::new(
             "compression-size",
@@ -57,7 +57,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
     ])
 }
 
-/// Orders as a shop has them: the same names again and again, other values.
+/// Orders of a shop: the same keys with different values.
 fn orders(seed: u64) -> Value {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut orders = Vec::new();

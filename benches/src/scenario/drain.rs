@@ -1,8 +1,8 @@
-//! A backlog into a sink that does nothing, against a bare SQL loop.
+//! A backlog into a sink that does nothing, compared with a bare SQL loop.
 
 use std::time::Instant;
 
-use super::{Context, rate, tell};
+use super::{Context, progress, rate};
 use crate::failure::Failure;
 use crate::ours::Ours;
 use crate::plain::Plain;
@@ -19,13 +19,13 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
         plain.drain().await?;
         pairs.peer.push(rate(rows, began.elapsed()));
         plain.backlog().verify(rows).await?;
-        tell("bare SQL", pairs.peer[pairs.peer.len() - 1]);
+        progress("bare SQL", pairs.peer[pairs.peer.len() - 1]);
 
         ours.backlog().refill(rows, "drain").await?;
-        let took = ours.drain_into_nothing(rows).await?;
+        let took = ours.drain_to_null(rows).await?;
         pairs.ours.push(rate(rows, took));
         ours.backlog().verify(rows).await?;
-        tell("pillarbox", pairs.ours[pairs.ours.len() - 1]);
+        progress("pillarbox", pairs.ours[pairs.ours.len() - 1]);
     }
     let found = Measurement::speeds(
         "drain",

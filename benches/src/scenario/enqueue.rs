@@ -1,5 +1,5 @@
-//! What it costs an application to enqueue, against the bare INSERT that is wrapped: one transaction after another on one
-//! connection, with 1 and with 100 events each.
+//! What an enqueue costs an application, compared with a bare INSERT: one transaction after another on one connection, with 1 and
+//! with 100 events each.
 
 use std::time::Instant;
 
@@ -12,18 +12,18 @@ use crate::failure::Failure;
 use crate::ours::Ours;
 use crate::report::{Measurement, Target, median};
 
-/// How events get into the table.
+/// How events are enqueued.
 #[derive(Debug)]
 enum Way {
-    /// The statement that the library wraps, without its checks and without looking for duplicates.
+    /// A bare INSERT, without the library's checks and without duplicate detection.
     Bare { prepared: bool },
     /// The library.
     Outbox(Outbox),
-    /// The function that any language calls, prepared as their clients do.
+    /// The SQL function for other languages, prepared as their clients do.
     Function,
 }
 
-/// A figure: who is measured, against whom, and how much more it may cost.
+/// One comparison, and the highest ratio allowed.
 struct Figure {
     names: [&'static str; 2],
     ours: Way,
@@ -66,7 +66,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
         for (name, per_transaction) in figure.names.into_iter().zip([1, 100]) {
             let transactions = context.scale.enqueued() / per_transaction.min(10);
             let (mut mine, mut theirs) = (Vec::new(), Vec::new());
-            // Commits are as noisy as the disk: many short turns.
+            // Commits are as noisy as the disk, so there are many short runs.
             for _ in 0..context.scale.pairs() * 4 {
                 for (way, costs) in [(&figure.against, &mut theirs), (&figure.ours, &mut mine)] {
                     ours.backlog().clear().await?;
@@ -90,7 +90,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
     Ok(found)
 }
 
-/// Microseconds for each transaction.
+/// Microseconds per transaction.
 async fn run(
     connection: &mut PgConnection,
     way: &Way,

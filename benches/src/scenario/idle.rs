@@ -1,8 +1,8 @@
-//! What a daemon with nothing to do asks of its database, as the database counts it.
+//! The queries of an idle daemon, as counted by PostgreSQL.
 //!
-//! The daemon has a database of its own and is watched from another, so that watching counts nothing.
-//! Where the server has `pg_stat_statements` loaded (scripts/bench sees to it), statements are counted,
-//! `begin`, `set` and `commit` included; elsewhere transactions.
+//! The daemon has its own database and is observed from another one, so that the observer's queries do not count. If the server has
+//! `pg_stat_statements` (scripts/bench loads it), statements are counted, including `begin`, `set` and `commit`. Otherwise
+//! transactions are counted.
 
 use std::time::{Duration, Instant};
 
@@ -15,21 +15,21 @@ use crate::failure::Failure;
 use crate::ours::Ours;
 use crate::report::{Measurement, Target};
 
-/// A start asks more; after that a daemon is idle.
-const SETTLED: Duration = Duration::from_secs(3);
+/// The daemon runs more queries at its start. After this time it is idle.
+const WARM_UP: Duration = Duration::from_secs(3);
 
 pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
     let own = context.database.sibling().await?;
-    let found = watch(context, &own).await;
+    let found = count_queries(context, &own).await;
     own.remove().await?;
     Ok(vec![found?])
 }
 
-async fn watch(context: &Context<'_>, own: &Database) -> Result<Measurement, Failure> {
+async fn count_queries(context: &Context<'_>, own: &Database) -> Result<Measurement, Failure> {
     Ours::new(own).await?;
     let counter = Counter::on(own.outside()).await?;
     let mut daemon = Daemon::start(context.daemon, own)?;
-    tokio::time::sleep(SETTLED).await;
+    tokio::time::sleep(WARM_UP).await;
     daemon.is_alive()?;
     let seconds = context.scale.idle_seconds();
     let began = Instant::now();
@@ -40,9 +40,7 @@ async fn watch(context: &Context<'_>, own: &Database) -> Result<Measurement, Fai
     daemon.is_alive()?;
     daemon.kill().await?;
     if after <= before {
-        return Err(Failure::said(
-            "the daemon asked nothing at all: it is not idle but stuck",
-        ));
+        return Err(Failure::new("the daemon ran no query at all: it is stuck"));
     }
     let found = Measurement::new(
         "idle",
@@ -55,7 +53,7 @@ async fn watch(context: &Context<'_>, own: &Database) -> Result<Measurement, Fai
         .detail("seconds", seconds))
 }
 
-/// What counts.
+/// What is counted.
 #[derive(Debug, Clone, Copy)]
 enum Counter {
     Statements,
@@ -63,7 +61,7 @@ enum Counter {
 }
 
 impl Counter {
-    /// The finer one, if the server has it.
+    /// Statements, if the server can count them.
     async fn on(pool: &PgPool) -> Result<Self, Failure> {
         let loaded: String = sqlx::query_scalar("show shared_preload_libraries")
             .fetch_one(pool)

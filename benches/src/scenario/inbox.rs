@@ -1,8 +1,7 @@
-//! What it costs a consumer to handle each event once, against the same handler without an inbox: one transaction after
-//! another on one connection, with one event and with 500 each.
+//! What an inbox costs a consumer, compared with the same handler without one: one transaction after another on one connection, with
+//! 1 and with 500 events each.
 //!
-//! The handler writes a row, and is called for each event, as handlers are; the leanest there can be writes all rows of a
-//! transaction by one statement.
+//! The handler writes one row per event. The leanest possible handler writes all rows of a transaction with one statement.
 
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use pillarbox::inbox::Key;
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
-use super::{Context, rate, tell};
+use super::{Context, progress, rate};
 use crate::failure::Failure;
 use crate::ours::Ours;
 use crate::report::{Measurement, Pairs};
@@ -36,9 +35,9 @@ const CONTENT: &str = concat!(
 struct Figure {
     name: &'static str,
     per_transaction: usize,
-    /// Do statements stay prepared, the mark's and the handler's?
+    /// Are the statements of the mark and of the handler prepared?
     prepared: bool,
-    /// Is the handler called once for all events of a transaction?
+    /// Is the handler called once per transaction?
     at_once: bool,
     against: &'static str,
     least: f64,
@@ -50,7 +49,7 @@ const FIGURES: [Figure; 4] = [
         per_transaction: 1,
         prepared: false,
         at_once: false,
-        against: "the bare handler, one event a transaction, not prepared either",
+        against: "the bare handler, one event per transaction, not prepared",
         least: 0.6,
     },
     Figure {
@@ -58,7 +57,7 @@ const FIGURES: [Figure; 4] = [
         per_transaction: 1,
         prepared: true,
         at_once: false,
-        against: "the bare handler, one event a transaction, prepared too",
+        against: "the bare handler, one event per transaction, prepared",
         least: 0.6,
     },
     Figure {
@@ -66,7 +65,7 @@ const FIGURES: [Figure; 4] = [
         per_transaction: 500,
         prepared: true,
         at_once: false,
-        against: "the bare handler, called for each of 500 events a transaction",
+        against: "the bare handler, called for each of 500 events per transaction",
         least: 0.6,
     },
     Figure {
@@ -74,7 +73,7 @@ const FIGURES: [Figure; 4] = [
         per_transaction: 500,
         prepared: true,
         at_once: true,
-        against: "one INSERT for all of 500 events a transaction",
+        against: "one INSERT for 500 events per transaction",
         least: 0.4,
     },
 ];
@@ -92,7 +91,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
             Inbox::default()
         };
         let mut runs = Pairs::default();
-        // Commits are as noisy as the disk: many short turns.
+        // Commits are as noisy as the disk, so there are many short runs.
         for _ in 0..context.scale.pairs() * 4 {
             for (inbox, speeds) in [(None, &mut runs.peer), (Some(&inbox), &mut runs.ours)] {
                 context
@@ -103,14 +102,14 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
             }
         }
         let measured = Measurement::speeds(figure.name, figure.against, &runs, figure.least);
-        tell(figure.name, measured.value);
+        progress(figure.name, measured.value);
         found.push(measured.detail("events", events));
     }
     Ok(found)
 }
 
 impl Figure {
-    /// Events a second.
+    /// Events per second.
     async fn run(
         &self,
         connection: &mut PgConnection,

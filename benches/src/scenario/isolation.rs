@@ -1,17 +1,17 @@
-//! Fifty destinations of which one hangs, against fifty that are well: what the other forty-nine get.
+//! Fifty destinations of which one hangs, compared with fifty healthy ones: the throughput of the other forty-nine.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use pillarbox::Sink;
 
-use super::{Context, rate, tell};
+use super::{Context, progress, rate};
 use crate::failure::Failure;
-use crate::ours::{Hanging, Nothing, Ours};
+use crate::ours::{HangingSink, NullSink, Ours};
 use crate::report::{Measurement, Pairs};
 
 const DESTINATIONS: u32 = 50;
-/// As many as a webhook has.
+/// A typical concurrency of a webhook.
 const CONCURRENCY: usize = 32;
 
 pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
@@ -20,27 +20,27 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
     let mut pairs = Pairs::default();
     for _ in 0..context.scale.pairs().max(context.scale.fewest_for_isolation()) {
         pairs.peer.push(run(&ours, rows, false).await?);
-        tell("all well", pairs.peer[pairs.peer.len() - 1]);
+        progress("healthy", pairs.peer[pairs.peer.len() - 1]);
         pairs.ours.push(run(&ours, rows, true).await?);
-        tell("one hangs", pairs.ours[pairs.ours.len() - 1]);
+        progress("one hangs", pairs.ours[pairs.ours.len() - 1]);
     }
     let found = Measurement::speeds(
         "isolation",
-        "the same forty-nine destinations while the fiftieth is well",
+        "the same forty-nine destinations while the fiftieth is healthy",
         &pairs,
         0.90,
     );
     Ok(vec![found.detail("rows", rows)])
 }
 
-/// How many rows a second the first forty-nine get.
+/// Rows per second of the first forty-nine.
 async fn run(ours: &Ours<'_>, rows: u32, one_hangs: bool) -> Result<f64, Failure> {
     ours.backlog().refill_to(rows, DESTINATIONS).await?;
     let sink = |number: u32| -> Arc<dyn Sink> {
         if one_hangs && number == DESTINATIONS - 1 {
-            Arc::new(Hanging)
+            Arc::new(HangingSink)
         } else {
-            Arc::new(Nothing)
+            Arc::new(NullSink)
         }
     };
     let destinations = (0..DESTINATIONS).map(|number| (format!("to-{number}"), sink(number)));

@@ -1,4 +1,4 @@
-//! A backlog into Kafka, with delivery reports, against a bare relay.
+//! A backlog into Kafka, with delivery reports, compared with a bare relay.
 
 use super::Context;
 use crate::failure::Failure;
@@ -7,9 +7,9 @@ use crate::report::Measurement;
 #[cfg(feature = "kafka")]
 pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
     let brokers = context.kafka.ok_or_else(|| {
-        Failure::said("no broker is named; set PILLARBOX_TEST_KAFKA_BROKERS, or run scripts/bench")
+        Failure::new("no Kafka broker (set PILLARBOX_TEST_KAFKA_BROKERS, or run scripts/bench)")
     })?;
-    let pairs = turns::take(context, brokers).await?;
+    let pairs = alternating::run(context, brokers).await?;
     let found = Measurement::speeds(
         "kafka",
         "a bare relay with rdkafka: claim 1,000, send, await delivery reports, ack",
@@ -21,13 +21,13 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
 
 #[cfg(not(feature = "kafka"))]
 pub(super) async fn measure(_: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
-    Err(Failure::said(
-        "this program was built without Kafka; build it with `--features kafka`",
+    Err(Failure::new(
+        "this program has no Kafka (build it with `--features kafka`)",
     ))
 }
 
 #[cfg(feature = "kafka")]
-mod turns {
+mod alternating {
     use std::time::{Duration, Instant};
 
     use pillarbox_sinks::kafka::Config;
@@ -43,12 +43,12 @@ mod turns {
     use crate::plain::Plain;
     use crate::plain::kafka::Relay;
     use crate::report::Pairs;
-    use crate::scenario::{Context, rate, tell};
+    use crate::scenario::{Context, progress, rate};
 
     const PARTITIONS: i32 = 3;
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    pub(super) async fn take(context: &Context<'_>, brokers: &str) -> Result<Pairs, Failure> {
+    pub(super) async fn run(context: &Context<'_>, brokers: &str) -> Result<Pairs, Failure> {
         let rows = context.scale.relayed();
         let ours = Ours::new(context.database).await?;
         let mut plain = Plain::new(context.database).await?;
@@ -64,7 +64,7 @@ mod turns {
             pairs.peer.push(rate(rows, began.elapsed()));
             plain.backlog().verify(rows).await?;
             topics.verify_and_delete(&topic, rows).await?;
-            tell("bare relay", pairs.peer[pairs.peer.len() - 1]);
+            progress("bare relay", pairs.peer[pairs.peer.len() - 1]);
 
             let topic = topics.create().await?;
             ours.backlog().refill(rows, &topic).await?;
@@ -73,12 +73,12 @@ mod turns {
             pairs.ours.push(rate(rows, took));
             ours.backlog().verify(rows).await?;
             topics.verify_and_delete(&topic, rows).await?;
-            tell("pillarbox", pairs.ours[pairs.ours.len() - 1]);
+            progress("pillarbox", pairs.ours[pairs.ours.len() - 1]);
         }
         Ok(pairs)
     }
 
-    /// A topic for every run, so that none begins on what another left.
+    /// Creates a topic for every run, so that no run sees records of another.
     struct Topics {
         admin: AdminClient<DefaultClientContext>,
         reader: BaseConsumer,
@@ -99,12 +99,12 @@ mod turns {
             let topic = NewTopic::new(&name, PARTITIONS, TopicReplication::Fixed(1));
             let options = AdminOptions::new().operation_timeout(Some(TIMEOUT));
             for created in self.admin.create_topics([&topic], &options).await? {
-                created.map_err(|(topic, code)| Failure::said(format!("{topic} was not created: {code}")))?;
+                created.map_err(|(topic, code)| Failure::new(format!("{topic} was not created: {code}")))?;
             }
             Ok(name)
         }
 
-        /// Fails unless every event is there once.
+        /// Fails unless every event arrived once.
         async fn verify_and_delete(&self, topic: &str, rows: u32) -> Result<(), Failure> {
             let mut held = 0;
             for partition in 0..PARTITIONS {
@@ -115,7 +115,7 @@ mod turns {
             if held == i64::from(rows) {
                 return Ok(());
             }
-            Err(Failure::said(format!(
+            Err(Failure::new(format!(
                 "the topic held {held} records for {rows} events"
             )))
         }

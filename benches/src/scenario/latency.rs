@@ -1,4 +1,4 @@
-//! From the commit of a plain INSERT, by anybody, to its delivery, when nothing else is going on.
+//! The time from the commit of a plain INSERT, by any client, to its delivery on an idle system.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +12,11 @@ use crate::failure::Failure;
 use crate::ours::{Ours, TABLE};
 use crate::report::{Measurement, Target};
 
-/// After this long without an event a dispatcher is as lazy as it gets: its waits double from 5 ms to
-/// `poll_interval`, which is 500 ms.
+/// After this long without an event the dispatcher polls at its slowest: its waits double from 5 ms to `poll_interval`, 500 ms.
 const IDLE: Duration = Duration::from_millis(1200);
-/// So that inserts come at any moment of a wait.
+/// Spreads the inserts over the whole wait.
 const SPREAD: Duration = Duration::from_millis(500);
-const PATIENCE: Duration = Duration::from_secs(30);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
     let ours = Ours::new(context.database).await?;
@@ -54,23 +53,23 @@ async fn sample(
             format!("insert into {TABLE} (namespace, topic, payload) values ('bench', 'one', '{{}}')");
         context.database.run(&insert).await?;
         let committed = Instant::now();
-        let arrived = tokio::time::timeout(PATIENCE, arrivals.recv())
+        let arrived = tokio::time::timeout(ARRIVAL_TIMEOUT, arrivals.recv())
             .await
-            .map_err(|_| Failure::said(format!("an event did not arrive within {PATIENCE:?}")))?
-            .ok_or_else(|| Failure::said("the dispatcher ended"))?;
-        // It may arrive before the client has heard of its own commit.
+            .map_err(|_| Failure::new(format!("an event did not arrive within {ARRIVAL_TIMEOUT:?}")))?
+            .ok_or_else(|| Failure::new("the dispatcher stopped"))?;
+        // An event may arrive before the client gets the answer to its commit.
         samples.push(arrived.saturating_duration_since(committed).as_secs_f64() * 1e3);
     }
     Ok(samples)
 }
 
-/// The smallest sample that is not below `percent` of them. Zero of nothing.
+/// The smallest sample that is not below `percent` of all samples, or zero for an empty list.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or(0.0)
 }
 
-/// Says when each event arrives.
+/// A sink that reports the time of each arrival.
 struct Stopwatch(UnboundedSender<Instant>);
 
 #[async_trait]
@@ -78,7 +77,7 @@ impl Sink for Stopwatch {
     async fn deliver(&self, _: &Delivery) -> Outcome {
         match self.0.send(Instant::now()) {
             Ok(()) => Outcome::Delivered,
-            Err(_) => Outcome::unavailable("nobody is watching"),
+            Err(_) => Outcome::unavailable("the benchmark has ended"),
         }
     }
 

@@ -1,5 +1,4 @@
-//! The most memory that the daemon holds while it drains many small events, and while it drains large
-//! ones whose sum is far more than it may hold.
+//! Peak memory of the daemon while it drains many small events, and large ones whose total far exceeds its limit.
 
 use super::Context;
 use crate::daemon::Daemon;

@@ -1,4 +1,4 @@
-//! What is measured: one file each.
+//! The scenarios, one file each.
 
 mod adopted;
 mod compression;
@@ -27,14 +27,14 @@ use crate::failure::Failure;
 use crate::report::Measurement;
 use crate::scale::Scale;
 
-/// What can be asked for by name.
+/// A scenario, by the name used on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
-    /// A backlog into nothing, against a bare SQL loop
+    /// A backlog into a null sink, compared with a bare SQL loop
     Drain,
-    /// A backlog with 10,000 keys, against one without
+    /// A backlog with 10,000 keys, compared with one without keys
     DrainKeyed,
-    /// A backlog with one key, against one without
+    /// A backlog with one key, compared with one without keys
     DrainHotKey,
     /// A backlog beside a blocked key with 100,000 rows behind its head
     DrainBlockedKey,
@@ -42,33 +42,33 @@ pub(crate) enum Scenario {
     DrainHeldSnapshot,
     /// A backlog on a table with a million delivered rows
     DrainLargeTable,
-    /// A backlog in somebody else's table, against one in ours
+    /// A backlog in an adopted table, compared with the native table
     DrainAdopted,
-    /// A backlog into two destinations, against one
+    /// A backlog into two destinations, compared with one
     Fanout,
-    /// A backlog among four workers, against one
+    /// A backlog with four workers, compared with one
     FourWorkers,
     /// Fifty destinations of which one hangs
     Isolation,
-    /// What it costs to enqueue, against the bare INSERT
+    /// Enqueue, compared with a bare INSERT
     Enqueue,
-    /// Events that are handled once, against the bare handler
+    /// A handler with an inbox, compared with the bare handler
     Inbox,
-    /// What compressing large payloads saves and costs
+    /// Compression of large payloads: size and time
     Compression,
-    /// A backlog into RabbitMQ, against a bare relay
+    /// A backlog into RabbitMQ, compared with a bare relay
     Rabbitmq,
-    /// A backlog into Kafka, against a bare relay
+    /// A backlog into Kafka, compared with a bare relay
     Kafka,
     /// Peak memory of the daemon
     Memory,
-    /// Queries per second of a daemon that has nothing to do
+    /// Queries per second of an idle daemon
     Idle,
     /// From the commit of a plain INSERT to its delivery
     Latency,
 }
 
-/// What a scenario works with.
+/// The servers and settings of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) database: &'a Database,
@@ -136,8 +136,8 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// Says how a run went while the others are still to come.
-fn tell(who: &str, rate: f64) {
+/// Prints the result of one run.
+fn progress(who: &str, rate: f64) {
     eprintln!("  {who:<10} {rate:>9.0} rows/s");
 }
 

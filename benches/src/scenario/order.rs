@@ -1,7 +1,7 @@
-//! What order costs: a backlog with many keys, and with one, against the same backlog without; and beside a key that is
-//! blocked, against the same without that.
+//! What order costs: a backlog with many keys and with one key, compared with the same backlog without keys. And a backlog beside a
+//! blocked key, compared with the same without that key.
 
-use super::{Context, rate, tell};
+use super::{Context, progress, rate};
 use crate::failure::Failure;
 use crate::ours::Ours;
 use crate::report::{Measurement, Pairs};
@@ -27,19 +27,19 @@ async fn measure(
     let mut pairs = Pairs::default();
     for _ in 0..context.scale.pairs() {
         ours.backlog().refill(rows, "drain").await?;
-        pairs.peer.push(rate(rows, ours.drain_into_nothing(rows).await?));
-        tell("no keys", pairs.peer[pairs.peer.len() - 1]);
+        pairs.peer.push(rate(rows, ours.drain_to_null(rows).await?));
+        progress("no keys", pairs.peer[pairs.peer.len() - 1]);
 
         ours.backlog().refill_keyed(rows, keys).await?;
-        pairs.ours.push(rate(rows, ours.drain_into_nothing(rows).await?));
+        pairs.ours.push(rate(rows, ours.drain_to_null(rows).await?));
         ours.backlog().verify(rows).await?;
-        tell("with keys", pairs.ours[pairs.ours.len() - 1]);
+        progress("with keys", pairs.ours[pairs.ours.len() - 1]);
     }
     let found = Measurement::speeds(name, "the same backlog without keys", &pairs, least);
     Ok(vec![found.detail("rows", rows).detail("keys", keys)])
 }
 
-/// Many keys beside one that does not go on.
+/// Many keys beside a blocked one.
 pub(super) async fn blocked(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
     const KEYS: u32 = 10_000;
     let rows = context.scale.drained();
@@ -48,13 +48,13 @@ pub(super) async fn blocked(context: &Context<'_>) -> Result<Vec<Measurement>, F
     let mut pairs = Pairs::default();
     for _ in 0..context.scale.pairs() {
         ours.backlog().refill_keyed(rows, KEYS).await?;
-        pairs.peer.push(rate(rows, ours.drain_into_nothing(rows).await?));
-        tell("none", pairs.peer[pairs.peer.len() - 1]);
+        pairs.peer.push(rate(rows, ours.drain_to_null(rows).await?));
+        progress("none", pairs.peer[pairs.peer.len() - 1]);
 
         ours.backlog().refill_blocked(rows, KEYS, behind).await?;
-        pairs.ours.push(rate(rows, ours.drain_into_nothing(rows).await?));
+        pairs.ours.push(rate(rows, ours.drain_to_null(rows).await?));
         ours.backlog().verify(rows).await?;
-        tell("one blocked", pairs.ours[pairs.ours.len() - 1]);
+        progress("one blocked", pairs.ours[pairs.ours.len() - 1]);
     }
     let against = "the same backlog without the blocked key";
     let found = Measurement::speeds("drain-blocked-key", against, &pairs, 0.90);

@@ -1,4 +1,4 @@
-//! A backlog into RabbitMQ, confirmed, against a bare relay.
+//! A backlog into RabbitMQ, with publisher confirms, compared with a bare relay.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use pillarbox_sinks::rabbitmq::Config;
 use pillarbox_sinks::{SinkConfig, message};
 use uuid::Uuid;
 
-use super::{Context, rate, tell};
+use super::{Context, progress, rate};
 use crate::failure::Failure;
 use crate::ours::Ours;
 use crate::plain::Plain;
@@ -19,10 +19,10 @@ use crate::report::{Measurement, Pairs};
 
 pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
     let url = context.amqp.ok_or_else(|| {
-        Failure::said("no broker is named; set PILLARBOX_TEST_AMQP_URL, or run scripts/bench")
+        Failure::new("no RabbitMQ broker (set PILLARBOX_TEST_AMQP_URL, or run scripts/bench)")
     })?;
     let queue = Queue::declare(url).await?;
-    let pairs = take_turns(context, url, &queue).await;
+    let pairs = alternate(context, url, &queue).await;
     queue.delete().await?;
     let found = Measurement::speeds(
         "rabbitmq",
@@ -33,7 +33,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
     Ok(vec![found.detail("rows", context.scale.relayed())])
 }
 
-async fn take_turns(context: &Context<'_>, url: &str, queue: &Queue) -> Result<Pairs, Failure> {
+async fn alternate(context: &Context<'_>, url: &str, queue: &Queue) -> Result<Pairs, Failure> {
     let rows = context.scale.relayed();
     let ours = Ours::new(context.database).await?;
     let mut plain = Plain::new(context.database).await?;
@@ -48,7 +48,7 @@ async fn take_turns(context: &Context<'_>, url: &str, queue: &Queue) -> Result<P
         relay.close().await?;
         plain.backlog().verify(rows).await?;
         queue.purge(rows).await?;
-        tell("bare relay", pairs.peer[pairs.peer.len() - 1]);
+        progress("bare relay", pairs.peer[pairs.peer.len() - 1]);
 
         ours.backlog().refill(rows, "orders").await?;
         let sink = config.build("rabbitmq", &message::Config::default()).await?;
@@ -56,12 +56,12 @@ async fn take_turns(context: &Context<'_>, url: &str, queue: &Queue) -> Result<P
         pairs.ours.push(rate(rows, took));
         ours.backlog().verify(rows).await?;
         queue.purge(rows).await?;
-        tell("pillarbox", pairs.ours[pairs.ours.len() - 1]);
+        progress("pillarbox", pairs.ours[pairs.ours.len() - 1]);
     }
     Ok(pairs)
 }
 
-/// A durable queue that takes everything from an exchange of the same name.
+/// A durable queue, bound to everything from an exchange of the same name.
 struct Queue {
     connection: Connection,
     channel: Channel,
@@ -77,16 +77,16 @@ impl Queue {
             durable: true,
             ..ExchangeDeclareOptions::default()
         };
-        let nothing = FieldTable::default;
+        let no_arguments = FieldTable::default;
         channel
-            .exchange_declare(name.as_str().into(), ExchangeKind::Topic, durable, nothing())
+            .exchange_declare(name.as_str().into(), ExchangeKind::Topic, durable, no_arguments())
             .await?;
         let durable = QueueDeclareOptions {
             durable: true,
             ..QueueDeclareOptions::default()
         };
         channel
-            .queue_declare(name.as_str().into(), durable, nothing())
+            .queue_declare(name.as_str().into(), durable, no_arguments())
             .await?;
         let bind = QueueBindOptions::default();
         channel
@@ -95,7 +95,7 @@ impl Queue {
                 name.as_str().into(),
                 "#".into(),
                 bind,
-                nothing(),
+                no_arguments(),
             )
             .await?;
         Ok(Self {
@@ -105,7 +105,7 @@ impl Queue {
         })
     }
 
-    /// Empties it, and fails unless every event was there once.
+    /// Empties it. Fails unless every event was in it once.
     async fn purge(&self, rows: u32) -> Result<(), Failure> {
         let purged = self
             .channel
@@ -114,7 +114,7 @@ impl Queue {
         if purged == rows {
             return Ok(());
         }
-        Err(Failure::said(format!(
+        Err(Failure::new(format!(
             "the queue held {purged} messages for {rows} events"
         )))
     }

@@ -1,6 +1,6 @@
-//! A backlog on a table that holds a million delivered rows, against one on an empty table.
+//! A backlog in a table with a million delivered rows, compared with an empty table.
 
-use super::{Context, rate, tell};
+use super::{Context, progress, rate};
 use crate::failure::Failure;
 use crate::ours::Ours;
 use crate::report::{Measurement, Pairs};
@@ -12,13 +12,13 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
     let mut pairs = Pairs::default();
     for _ in 0..context.scale.pairs() {
         ours.backlog().refill(rows, "drain").await?;
-        pairs.peer.push(rate(rows, ours.drain_into_nothing(rows).await?));
-        tell("empty", pairs.peer[pairs.peer.len() - 1]);
+        pairs.peer.push(rate(rows, ours.drain_to_null(rows).await?));
+        progress("empty", pairs.peer[pairs.peer.len() - 1]);
 
         ours.backlog().refill_upon(rows, old).await?;
-        pairs.ours.push(rate(rows, ours.drain_into_nothing(rows).await?));
+        pairs.ours.push(rate(rows, ours.drain_to_null(rows).await?));
         ours.backlog().verify(rows + old).await?;
-        tell("large", pairs.ours[pairs.ours.len() - 1]);
+        progress("large", pairs.ours[pairs.ours.len() - 1]);
     }
     let found = Measurement::speeds(
         "drain-large-table",

@@ -1,7 +1,6 @@
-//! A backlog while another session holds an old snapshot open, so that nothing dead can be cleaned up, against one
-//! without.
+//! A backlog while another session holds an old snapshot, so that vacuum cannot remove dead rows, compared with one without it.
 
-use super::{Context, rate, tell};
+use super::{Context, progress, rate};
 use crate::failure::Failure;
 use crate::ours::Ours;
 use crate::report::{Measurement, Pairs};
@@ -12,20 +11,20 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
     let mut pairs = Pairs::default();
     for _ in 0..context.scale.pairs() {
         ours.backlog().refill(rows, "drain").await?;
-        pairs.peer.push(rate(rows, ours.drain_into_nothing(rows).await?));
-        tell("clean", pairs.peer[pairs.peer.len() - 1]);
+        pairs.peer.push(rate(rows, ours.drain_to_null(rows).await?));
+        progress("clean", pairs.peer[pairs.peer.len() - 1]);
 
         ours.backlog().refill(rows, "drain").await?;
         let snapshot = context.database.hold_snapshot().await?;
-        let drained = ours.drain_into_nothing(rows).await;
+        let drained = ours.drain_to_null(rows).await;
         snapshot.release().await?;
         pairs.ours.push(rate(rows, drained?));
         ours.backlog().verify(rows).await?;
-        tell("held", pairs.ours[pairs.ours.len() - 1]);
+        progress("held", pairs.ours[pairs.ours.len() - 1]);
     }
     let found = Measurement::speeds(
         "drain-held-snapshot",
-        "the same backlog with nobody holding a snapshot",
+        "the same backlog without such a session",
         &pairs,
         0.80,
     );

@@ -1,11 +1,11 @@
-//! A backlog among four workers, against one.
+//! A backlog with four workers, compared with one worker.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Context, rate, tell};
+use super::{Context, progress, rate};
 use crate::failure::Failure;
-use crate::ours::{CONCURRENCY, Nothing, Ours};
+use crate::ours::{CONCURRENCY, NullSink, Ours};
 use crate::report::{Measurement, Pairs};
 
 const WORKERS: usize = 4;
@@ -16,14 +16,14 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
     let mut pairs = Pairs::default();
     for _ in 0..context.scale.pairs() {
         ours.backlog().refill(rows, "drain").await?;
-        pairs.peer.push(rate(rows, ours.drain_into_nothing(rows).await?));
-        tell("one", pairs.peer[pairs.peer.len() - 1]);
+        pairs.peer.push(rate(rows, ours.drain_to_null(rows).await?));
+        progress("one", pairs.peer[pairs.peer.len() - 1]);
 
         ours.backlog().refill(rows, "drain").await?;
         let began = Instant::now();
         let mut workers = Vec::new();
         for _ in 0..WORKERS {
-            workers.push(ours.start(Arc::new(Nothing), CONCURRENCY).await?);
+            workers.push(ours.start(Arc::new(NullSink), CONCURRENCY).await?);
         }
         let delivered = || {
             workers
@@ -31,7 +31,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
                 .map(|worker| worker.snapshot().delivered)
                 .sum::<u64>()
         };
-        let deadline = began + context.scale.patience();
+        let deadline = began + context.scale.drain_timeout();
         while delivered() < u64::from(rows) && Instant::now() < deadline {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
@@ -41,7 +41,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
         }
         pairs.ours.push(rate(rows, took));
         ours.backlog().verify(rows).await?;
-        tell("four", pairs.ours[pairs.ours.len() - 1]);
+        progress("four", pairs.ours[pairs.ours.len() - 1]);
     }
     let found = Measurement::speeds("four-workers", "one worker", &pairs, 1.0);
     Ok(vec![found.detail("rows", rows)])

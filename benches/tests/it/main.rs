@@ -1,4 +1,4 @@
-//! One tiny round of every benchmark, so that none of them rots. The figures mean nothing here.
+//! One tiny run of every scenario, so that all of them keep working. The figures mean nothing here.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -10,11 +10,11 @@ const BENCH: &str = env!("CARGO_BIN_EXE_pillarbox-bench");
 /// A variable that `scripts/test` sets.
 fn service(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {
-        panic!("{variable} is not set; run the tests by scripts/test, or eval \"$(scripts/services env)\"")
+        panic!("{variable} is not set (run scripts/test, or eval \"$(scripts/services env)\")")
     })
 }
 
-/// The daemon that `cargo test --workspace` has built; built now if only this crate is being tested.
+/// The daemon. `cargo test --workspace` has built it; otherwise this builds it.
 fn daemon() -> PathBuf {
     let daemon = Path::new(BENCH).with_file_name("pillarbox");
     if !daemon.exists() {
@@ -42,16 +42,16 @@ fn bench(arguments: &[&str], change: impl FnOnce(&mut Command)) -> Output {
 }
 
 fn parsed(output: &Output) -> Vec<Value> {
-    serde_json::from_slice(&output.stdout).expect("standard output is an array and nothing else")
+    serde_json::from_slice(&output.stdout).expect("standard output is a JSON array")
 }
 
-/// What every object must say.
-fn assert_is_sound(scenarios: &[&str], output: &Output) {
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+/// Checks the fields of every measurement.
+fn assert_complete(scenarios: &[&str], output: &Output) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
     let found = parsed(output);
     let names: Vec<&str> = found.iter().filter_map(|one| one["scenario"].as_str()).collect();
-    assert_eq!(names, scenarios, "{told}");
+    assert_eq!(names, scenarios, "{errors}");
     for one in &found {
         for number in ["value", "peer_value", "ratio"] {
             assert!(
@@ -70,14 +70,14 @@ fn assert_is_sound(scenarios: &[&str], output: &Output) {
 }
 
 #[test]
-fn a_backlog_is_drained_into_nothing() {
+fn drain_is_measured() {
     service("PILLARBOX_TEST_POSTGRES_URL");
     let output = bench(&["drain"], |_| {});
-    assert_is_sound(&["drain"], &output);
+    assert_complete(&["drain"], &output);
 }
 
 #[test]
-fn a_backlog_is_drained_with_keys_to_many_and_by_many() {
+fn all_variants_of_drain_are_measured() {
     let scenarios = [
         "drain-keyed",
         "drain-hot-key",
@@ -90,11 +90,11 @@ fn a_backlog_is_drained_with_keys_to_many_and_by_many() {
         "isolation",
     ];
     let output = bench(&scenarios, |_| {});
-    assert_is_sound(&scenarios, &output);
+    assert_complete(&scenarios, &output);
 }
 
 #[test]
-fn an_enqueue_is_held_against_the_bare_insert() {
+fn enqueue_and_compression_are_measured() {
     service("PILLARBOX_TEST_POSTGRES_URL");
     let output = bench(&["enqueue", "compression"], |_| {});
     let found = [
@@ -107,63 +107,63 @@ fn an_enqueue_is_held_against_the_bare_insert() {
         "compression-size",
         "compression-time",
     ];
-    assert_is_sound(&found, &output);
+    assert_complete(&found, &output);
 }
 
 #[test]
-fn a_backlog_is_drained_into_rabbitmq() {
+fn rabbitmq_is_measured() {
     service("PILLARBOX_TEST_POSTGRES_URL");
     service("PILLARBOX_TEST_AMQP_URL");
     let output = bench(&["rabbitmq"], |_| {});
-    assert_is_sound(&["rabbitmq"], &output);
+    assert_complete(&["rabbitmq"], &output);
 }
 
 #[cfg(feature = "kafka")]
 #[test]
-fn a_backlog_is_drained_into_kafka() {
+fn kafka_is_measured() {
     service("PILLARBOX_TEST_POSTGRES_URL");
     service("PILLARBOX_TEST_KAFKA_BROKERS");
     let output = bench(&["kafka"], |_| {});
-    assert_is_sound(&["kafka"], &output);
+    assert_complete(&["kafka"], &output);
 }
 
 #[cfg(not(feature = "kafka"))]
 #[test]
-fn a_build_without_kafka_says_how_to_build_it() {
+fn without_the_feature_kafka_the_error_names_it() {
     service("PILLARBOX_TEST_POSTGRES_URL");
     let output = bench(&["kafka"], |_| {});
-    let told = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && told.contains("--features kafka"),
-        "{told}"
+        !output.status.success() && errors.contains("--features kafka"),
+        "{errors}"
     );
 }
 
 #[test]
-fn the_daemon_is_watched() {
+fn memory_and_idle_queries_of_the_daemon_are_measured() {
     service("PILLARBOX_TEST_POSTGRES_URL");
     let daemon = daemon();
     let output = bench(&["memory", "idle"], |command| {
         command.arg("--daemon").arg(&daemon);
     });
-    assert_is_sound(&["memory", "memory-large", "idle"], &output);
+    assert_complete(&["memory", "memory-large", "idle"], &output);
 }
 
 #[test]
-fn single_events_are_timed() {
+fn latency_is_measured() {
     service("PILLARBOX_TEST_POSTGRES_URL");
     let output = bench(&["latency"], |_| {});
-    assert_is_sound(&["latency"], &output);
+    assert_complete(&["latency"], &output);
 }
 
 #[test]
-fn what_cannot_be_measured_is_named_and_keeps_nothing_else_from_being_measured() {
+fn a_failing_scenario_is_reported_and_the_others_are_measured() {
     service("PILLARBOX_TEST_POSTGRES_URL");
     let output = bench(&["rabbitmq", "drain"], |command| {
         command.env("PILLARBOX_TEST_AMQP_URL", "amqp://127.0.0.1:1/%2f");
     });
-    let told = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(told.contains("rabbitmq could not be measured"), "{told}");
-    assert_eq!(parsed(&output).len(), 1, "drain was measured: {told}");
+    assert!(errors.contains("rabbitmq could not be measured"), "{errors}");
+    assert_eq!(parsed(&output).len(), 1, "drain was measured: {errors}");
 }
