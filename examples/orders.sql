@@ -1,4 +1,4 @@
--- The business table of the examples, and what their role may do there beside enqueuing.
+-- The business table of the examples, and the permissions of their role on it.
 -- psql "$OWNER_URL" --variable role=shop --file examples/orders.sql
 create table public.orders (
   id    bigint primary key,

@@ -14,13 +14,13 @@ const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 var errChangedMind = errors.New("the customer changed her mind")
 
-// enqueued is what came of an event.
+// enqueued is the result of an enqueue.
 type enqueued struct {
 	ID    string `db:"id"`
 	IsNew bool   `db:"is_new"`
 }
 
-// event is what enqueue_many takes; its keys are the arguments of pillarbox.enqueue.
+// event is one entry of enqueue_many. Its keys are the arguments of pillarbox.enqueue.
 type event struct {
 	Namespace   string         `json:"namespace"`
 	Topic       string         `json:"topic"`
@@ -29,7 +29,7 @@ type event struct {
 	Payload     map[string]any `json:"payload"`
 }
 
-// enqueue tells the others that an order was placed, as a part of the transaction.
+// enqueue enqueues OrderCreated in the transaction.
 func enqueue(ctx context.Context, tx pgx.Tx, order int, total string) (enqueued, error) {
 	rows, err := tx.Query(ctx, `
 		select id::text, is_new from pillarbox.enqueue(
@@ -49,7 +49,7 @@ func enqueue(ctx context.Context, tx pgx.Tx, order int, total string) (enqueued,
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[enqueued])
 }
 
-// enqueueMany enqueues all of these by one statement, in their order.
+// enqueueMany enqueues all events with one statement, in order.
 func enqueueMany(ctx context.Context, tx pgx.Tx, events []event) ([]enqueued, error) {
 	rows, err := tx.Query(ctx, "select id::text, is_new from pillarbox.enqueue_many($1) order by ord", events)
 	if err != nil {
@@ -65,7 +65,7 @@ func placeOrder(ctx context.Context, tx pgx.Tx, order int, total string) (enqueu
 	return enqueue(ctx, tx, order, total)
 }
 
-// check fails unless there are so many orders, and as many events, of this order.
+// check fails unless the order has `want` rows and `want` events.
 func check(ctx context.Context, conn *pgx.Conn, order, want int) error {
 	var orders, events int
 	err := conn.QueryRow(ctx, `
@@ -74,12 +74,12 @@ func check(ctx context.Context, conn *pgx.Conn, order, want int) error {
 		        where namespace = 'shop' and topic = 'orders' and dedupe_key = $2)`,
 		order, fmt.Sprintf("order-%d/created", order)).Scan(&orders, &events)
 	if err == nil && (orders != want || events != want) {
-		err = fmt.Errorf("of order %d there are %d orders and %d events, not %d", order, orders, events, want)
+		err = fmt.Errorf("order %d has %d rows and %d events, expected %d of each", order, orders, events, want)
 	}
 	return err
 }
 
-// run places an order, rolls one back, repeats itself and enqueues three events at once.
+// run places an order, rolls one back, enqueues a duplicate, and enqueues three events with one call.
 func run(ctx context.Context, conn *pgx.Conn) error {
 	var first enqueued
 	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) { // commits unless there is an error
@@ -114,14 +114,14 @@ func run(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 		if again != (enqueued{ID: first.ID, IsNew: false}) {
-			return fmt.Errorf("the same dedupe key again gave %+v", again)
+			return fmt.Errorf("a second enqueue with the same dedupe key returned %+v", again)
 		}
-		fmt.Println("was there before:", again.ID)
+		fmt.Println("already enqueued:", again.ID)
 		return reserve(ctx, tx, "tea", "pot", "cup")
 	})
 }
 
-// reserve tells the others that the articles of order 1 were put aside.
+// reserve enqueues StockReserved for each article of order 1.
 func reserve(ctx context.Context, tx pgx.Tx, articles ...string) error {
 	var events []event
 	for _, article := range articles {
@@ -154,7 +154,7 @@ func main() {
 		err = run(ctx, conn)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "not as it should be:", err)
+		fmt.Fprintln(os.Stderr, "check failed:", err)
 		os.Exit(1)
 	}
 }

@@ -5,7 +5,7 @@ import pg from "pg";
 
 const TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/** Runs `work` in a transaction: commits if it ends well, rolls back if it throws. */
+/** Runs `work` in a transaction. Commits if it succeeds, rolls back if it throws. */
 async function transaction(pool, work) {
   const client = await pool.connect();
   try {
@@ -21,7 +21,7 @@ async function transaction(pool, work) {
   }
 }
 
-/** Tells the others that an order was placed. Part of the client's transaction. */
+/** Enqueues OrderCreated in the client's transaction. */
 async function enqueue(client, order, total) {
   const { rows } = await client.query(
     `select id, is_new from pillarbox.enqueue(
@@ -39,9 +39,9 @@ async function enqueue(client, order, total) {
   return rows[0];
 }
 
-/** Enqueues all of these by one statement, in their order. */
+/** Enqueues all events with one statement, in order. */
 async function enqueueMany(client, events) {
-  // Said as text: pg would make a PostgreSQL array of a JavaScript one.
+  // Passed as text, because pg turns a JavaScript array into a PostgreSQL array.
   const { rows } = await client.query("select id, is_new from pillarbox.enqueue_many($1) order by ord", [
     JSON.stringify(events),
   ]);
@@ -53,7 +53,7 @@ async function placeOrder(client, order, total) {
   return enqueue(client, order, total);
 }
 
-/** How many orders and how many events there are of this order. */
+/** Counts the rows and the events of this order. */
 async function count(pool, order) {
   const { rows } = await pool.query({
     text: `select (select count(*)::int from orders where id = $1),
@@ -68,7 +68,7 @@ async function count(pool, order) {
 async function main(pool) {
   const first = await transaction(pool, (client) => placeOrder(client, 1, "19.90"));
   assert.equal(first.is_new, true);
-  assert.deepEqual(await count(pool, 1), [1, 1], "order 1 and its event are there");
+  assert.deepEqual(await count(pool, 1), [1, 1], "order 1 and its event exist");
   console.log(`enqueued ${first.id} OrderCreated`);
 
   const change = transaction(pool, async (client) => {
@@ -76,12 +76,12 @@ async function main(pool) {
     throw new Error("the customer changed her mind");
   });
   await assert.rejects(change, /changed her mind/);
-  assert.deepEqual(await count(pool, 2), [0, 0], "neither order 2 nor its event is there");
+  assert.deepEqual(await count(pool, 2), [0, 0], "neither order 2 nor its event exists");
   console.log("rolled back: the customer changed her mind");
 
   const again = await transaction(pool, (client) => enqueue(client, 1, "19.90"));
-  assert.deepEqual(again, { id: first.id, is_new: false }, "the same dedupe key again is not new");
-  console.log(`was there before: ${again.id}`);
+  assert.deepEqual(again, { id: first.id, is_new: false }, "a second enqueue with the same dedupe key is not new");
+  console.log(`already enqueued: ${again.id}`);
 
   const events = ["tea", "pot", "cup"].map((article) => ({
     namespace: "shop",

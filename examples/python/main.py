@@ -10,11 +10,11 @@ TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Changed(Exception):
-    """Something went wrong after the event was enqueued."""
+    """An error after the event was enqueued."""
 
 
 def enqueue(connection, order, total):
-    """Tells the others that an order was placed. Part of whatever transaction is open."""
+    """Enqueues OrderCreated in the open transaction."""
     return connection.execute(
         """
         select id, is_new from pillarbox.enqueue(
@@ -34,7 +34,7 @@ def enqueue(connection, order, total):
 
 
 def enqueue_many(connection, events):
-    """Enqueues all of these by one statement, in their order."""
+    """Enqueues all events with one statement, in order."""
     return connection.execute(
         "select id, is_new from pillarbox.enqueue_many(%s) order by ord", [Jsonb(events)]
     ).fetchall()
@@ -47,7 +47,7 @@ def place_order(connection, order, total):
 
 
 def count(connection, order):
-    """How many orders and how many events there are of this order."""
+    """Counts the rows and the events of this order."""
     return connection.execute(
         """
         select (select count(*) from orders where id = %s),
@@ -60,13 +60,13 @@ def count(connection, order):
 
 def check(holds, what):
     if not holds:
-        sys.exit(f"not as it should be: {what}")
+        sys.exit(f"check failed: {what}")
 
 
 def main():
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         first, is_new = place_order(connection, 1, "19.90")
-        check(is_new and count(connection, 1) == (1, 1), "order 1 and its event are there")
+        check(is_new and count(connection, 1) == (1, 1), "order 1 and its event exist")
         print(f"enqueued {first} OrderCreated")
 
         try:
@@ -74,12 +74,12 @@ def main():
                 place_order(connection, 2, "5.00")
                 raise Changed("the customer changed her mind")
         except Changed as error:
-            check(count(connection, 2) == (0, 0), "neither order 2 nor its event is there")
+            check(count(connection, 2) == (0, 0), "neither order 2 nor its event exists")
             print(f"rolled back: {error}")
 
         again, is_new = enqueue(connection, 1, "19.90")
-        check(not is_new and again == first, "the same dedupe key again is not new")
-        print(f"was there before: {again}")
+        check(not is_new and again == first, "a second enqueue with the same dedupe key is not new")
+        print(f"already enqueued: {again}")
 
         events = [
             {

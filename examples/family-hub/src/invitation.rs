@@ -8,7 +8,7 @@ use uuid::Uuid;
 /// How long an invitation can be accepted.
 const VALID: Duration = Duration::days(14);
 
-/// A value of the domain, `{"value": …}` in JSON.
+/// A domain value, `{"value": …}` in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Value<T> {
     pub(crate) value: T,
@@ -20,7 +20,7 @@ impl<T> Value<T> {
     }
 }
 
-/// Somebody was invited to a family. Other services know this shape as version 1.
+/// A member was invited to a family. Consumers know this shape as version 1.
 #[derive(Debug, Serialize, Event)]
 #[serde(rename_all = "camelCase")]
 #[event(
@@ -50,7 +50,7 @@ struct FamilyMemberInvitedEvent {
 }
 
 impl FamilyMemberInvitedEvent {
-    /// What happens in one family is told in order.
+    /// The ordering key: events of one family are delivered in order.
     fn family(&self) -> String {
         self.family_id.value.to_string()
     }
@@ -60,7 +60,7 @@ impl FamilyMemberInvitedEvent {
     }
 }
 
-/// An invitation. Whatever changes it says so by recording an event.
+/// An invitation. Every change records an event.
 #[derive(Debug)]
 pub(crate) struct FamilyMemberInvitation {
     pub(crate) id: Uuid,
@@ -115,7 +115,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_invitation_says_that_somebody_was_invited() {
+    fn a_new_invitation_records_an_event() {
         let (family, user) = (Uuid::now_v7(), Uuid::now_v7());
         let mut invitation =
             FamilyMemberInvitation::create_email_invitation(family, "john@example.com", "Member", user);

@@ -1,4 +1,4 @@
-//! The command and its handler: checks the rules, lets the aggregate change, saves it, commits.
+//! The command and its handler, which checks the rules, changes the aggregate, saves it and commits.
 
 use pillarbox::sqlite::begin;
 use pillarbox::{CommitError, EnqueueError, Outbox, UnitOfWork};
@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::invitation::FamilyMemberInvitation;
 use crate::repository;
 
-/// Invites somebody to a family.
+/// Invites a member to a family.
 #[derive(Debug)]
 pub(crate) struct InviteFamilyMemberByEmail {
     pub(crate) family: Uuid,
@@ -17,18 +17,18 @@ pub(crate) struct InviteFamilyMemberByEmail {
     invited_by: Uuid,
 }
 
-/// What came of the command.
+/// The result of the command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Invited {
     New,
-    /// It was handled before. Nothing changes, so nothing is told.
+    /// The command was handled before. There is no change and no event.
     Already,
 }
 
-/// Why nobody was invited.
+/// Why the command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    #[error("{0} is no address")]
+    #[error("invalid e-mail address: {0}")]
     NoAddress(String),
     #[error(transparent)]
     Database(#[from] sqlx::Error),
@@ -48,7 +48,7 @@ impl InviteFamilyMemberByEmail {
         }
     }
 
-    /// The business rules, and the aggregate.
+    /// Checks the business rules and creates the aggregate.
     pub(crate) fn to_invitation(&self) -> Result<FamilyMemberInvitation, Refused> {
         if !self.email.contains('@') {
             return Err(Refused::NoAddress(self.email.clone()));
@@ -73,7 +73,7 @@ impl Handler {
         Self { pool, outbox }
     }
 
-    /// May be called again for a command that was handled, or that was interrupted anywhere.
+    /// Handles a command. It may be called again for a command that was handled or interrupted before.
     pub(crate) async fn handle(&self, command: &InviteFamilyMemberByEmail) -> Result<Invited, Refused> {
         let mut work = UnitOfWork::new(&self.outbox, begin(&self.pool).await?);
         if repository::is_invited(&mut work, command.family, &command.email).await? {
@@ -85,7 +85,7 @@ impl Handler {
         Ok(Invited::New)
     }
 
-    /// Saves an invitation that exists already, as often as it takes: its event stays the same.
+    /// Saves an invitation. It may be called until it succeeds, because the event keeps its id.
     pub(crate) async fn save(&self, invitation: &mut FamilyMemberInvitation) -> Result<(), Refused> {
         let mut work = UnitOfWork::new(&self.outbox, begin(&self.pool).await?);
         repository::add(&mut work, invitation).await?;
@@ -100,7 +100,7 @@ mod tests {
     use pillarbox::testing::{Expected, assert_enqueued, assert_nothing_enqueued};
     use pillarbox_store::stores::sqlite::{Options, Sqlite, connect_options};
 
-    /// A handler on a file of its own, and a family.
+    /// A handler on its own SQLite file, and a family.
     async fn handler() -> (tempfile::TempDir, Handler, Uuid) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("test.db").to_string_lossy().into_owned();
@@ -114,18 +114,18 @@ mod tests {
         (folder, Handler::new(pool, Outbox::default()), family)
     }
 
-    async fn told(handler: &Handler) -> Vec<pillarbox::Event> {
+    async fn enqueued(handler: &Handler) -> Vec<pillarbox::Event> {
         let mut connection = handler.pool.acquire().await.unwrap();
         handler.outbox.enqueued(&mut connection).await.unwrap()
     }
 
     #[tokio::test]
-    async fn a_command_that_is_handled_twice_is_told_once() {
+    async fn a_command_that_is_handled_twice_enqueues_one_event() {
         let (_folder, handler, family) = handler().await;
         let command = InviteFamilyMemberByEmail::new(family, "john@example.com", "Member", Uuid::now_v7());
         assert_eq!(handler.handle(&command).await.unwrap(), Invited::New);
         assert_eq!(handler.handle(&command).await.unwrap(), Invited::Already);
-        let events = told(&handler).await;
+        let events = enqueued(&handler).await;
         assert_eq!(events.len(), 1);
         assert_enqueued(
             &events,
@@ -135,16 +135,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_is_refused_is_not_told() {
+    async fn a_refused_command_enqueues_no_event() {
         let (_folder, handler, family) = handler().await;
-        let command = InviteFamilyMemberByEmail::new(family, "nobody", "Member", Uuid::now_v7());
+        let command = InviteFamilyMemberByEmail::new(family, "not-an-address", "Member", Uuid::now_v7());
         let refused = handler.handle(&command).await;
         assert!(matches!(refused, Err(Refused::NoAddress(_))), "{refused:?}");
-        assert_nothing_enqueued(told(&handler).await);
+        assert_nothing_enqueued(enqueued(&handler).await);
     }
 
     #[tokio::test]
-    async fn a_save_that_fails_and_is_tried_again_is_told_once() {
+    async fn a_failed_save_that_is_retried_enqueues_one_event() {
         let (_folder, handler, _) = handler().await;
         let late = Uuid::now_v7();
         let command = InviteFamilyMemberByEmail::new(late, "jane@example.com", "Admin", Uuid::now_v7());
@@ -155,10 +155,10 @@ mod tests {
                 matches!(refused, Err(Refused::Commit(CommitError::Commit(_)))),
                 "{refused:?}"
             );
-            assert_nothing_enqueued(told(&handler).await);
+            assert_nothing_enqueued(enqueued(&handler).await);
         }
         repository::create_family(&handler.pool, late).await.unwrap();
         handler.save(&mut invitation).await.unwrap();
-        assert_eq!(told(&handler).await.len(), 1);
+        assert_eq!(enqueued(&handler).await.len(), 1);
     }
 }

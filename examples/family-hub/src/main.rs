@@ -1,12 +1,12 @@
-//! Family Hub invites people by e-mail, and tells the rest of the world by events.
+//! Family Hub invites family members by e-mail, and publishes an event for each invitation.
 //!
 //! ```text
 //! command handler ─▶ aggregate ─▶ repository ─▶ unit of work ─▶ outbox ─▶ dispatcher ─▶ family-hub.events
 //!   invite.rs        invitation.rs  repository.rs   invite.rs                publisher.rs
 //! ```
 //!
-//! Invites two people. The first command is sent twice, and the commit of the second fails at first; each of them is told
-//! of exactly once.
+//! The program invites two members. It sends the first command twice, and the first commit of the second command fails. Each
+//! invitation is published exactly once.
 
 mod invitation;
 mod invite;
@@ -44,12 +44,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let jane = InviteFamilyMemberByEmail::new(does, "jane@example.com", "Admin", user);
 
     handle(&handler, &john).await?;
-    handle(&handler, &john).await?; // somebody clicked twice
-    invite_before_the_family_is_there(&handler, &pool, &jane).await?;
+    handle(&handler, &john).await?; // the user clicked twice
+    invite_before_the_family_exists(&handler, &pool, &jane).await?;
     wake.ring();
 
     for _ in 0..2 {
-        println!("{}", published.recv().await.ok_or("the publisher is gone")?);
+        println!("{}", published.recv().await.ok_or("the publisher stopped")?);
     }
     shutdown.cancel();
     let done = running.await?;
@@ -64,20 +64,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn handle(handler: &Handler, command: &InviteFamilyMemberByEmail) -> Result<(), Box<dyn Error>> {
     match handler.handle(command).await? {
         Invited::New => println!("{}: invited", command.email),
-        Invited::Already => println!("{}: was invited before, nothing to tell", command.email),
+        Invited::Already => println!("{}: was invited before, no new event", command.email),
     }
     Ok(())
 }
 
-/// The family is created by somebody else, who is late: the commit fails, and the same invitation is committed again.
-async fn invite_before_the_family_is_there(
+/// Another process creates the family too late. The first commit fails, and the second try commits the same invitation.
+async fn invite_before_the_family_exists(
     handler: &Handler,
     pool: &SqlitePool,
     command: &InviteFamilyMemberByEmail,
 ) -> Result<(), Box<dyn Error>> {
     let mut invitation = command.to_invitation()?;
     while let Err(error) = handler.save(&mut invitation).await {
-        println!("{}: {error}; its event is kept for the next try", command.email);
+        println!("{}: {error}; the event is kept for the next try", command.email);
         repository::create_family(pool, command.family).await?;
     }
     println!("{}: invited at the second try", command.email);

@@ -1,4 +1,4 @@
-//! The dispatcher, and a function that stands for the exchange `family-hub.events` of a broker.
+//! The dispatcher, and a function in place of the broker's exchange `family-hub.events`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use pillarbox_sinks::Callback;
 use pillarbox_store::stores::sqlite::Sqlite;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// After 1, 2, 5, 15, 60 and 300 seconds, and then every 15 minutes for ever.
+/// Waits in seconds before each retry. The last one repeats without limit.
 const WAITS: [u64; 7] = [1, 2, 5, 15, 60, 300, 900];
 
-/// A dispatcher, and what it published, a line for each event.
+/// Returns a dispatcher, and a channel with one line per published event.
 pub(crate) fn publisher(
     store: Sqlite,
     wake: Wake,

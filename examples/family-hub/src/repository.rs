@@ -1,11 +1,11 @@
-//! Keeps invitations. Takes the caller's transaction and never commits: the unit of work does.
+//! Stores invitations in the caller's transaction. The unit of work commits it.
 
 use sqlx::{SqliteConnection, SqlitePool};
 use uuid::Uuid;
 
 use crate::invitation::FamilyMemberInvitation;
 
-/// An invitation to a family that does not exist shows itself at the commit.
+/// The foreign key is checked at the commit, so an invitation to a missing family fails there.
 pub(crate) async fn create_tables(pool: &SqlitePool) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(
         "create table families (id text primary key);
@@ -45,7 +45,7 @@ pub(crate) async fn is_invited(
     Ok(found.is_some())
 }
 
-/// Adds an invitation. Adding it again changes nothing: the answer to a commit may have been lost.
+/// Adds an invitation. Adding it again has no effect, because the answer to the first commit may have been lost.
 pub(crate) async fn add(
     connection: &mut SqliteConnection,
     invitation: &FamilyMemberInvitation,

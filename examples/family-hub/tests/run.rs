@@ -1,31 +1,31 @@
-//! The example does what its README says.
+//! The program prints what its README shows.
 
 use std::process::Command;
 
 const README: &str = include_str!("../README.md");
 
 #[test]
-fn everybody_who_was_invited_is_told_of_once() {
+fn the_program_prints_what_its_readme_shows() {
     let output = Command::new(env!("CARGO_BIN_EXE_family-hub"))
         .output()
-        .expect("starts");
-    let said = String::from_utf8_lossy(&output.stdout);
+        .expect("the program starts");
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
-        "{said}{}",
+        "{printed}{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    // What goes to different families is published in any order.
+    // Events of different families are published in any order.
     let sorted = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort();
         lines
     };
-    assert_eq!(sorted(&said), sorted(story()));
+    assert_eq!(sorted(&printed), sorted(expected()));
 }
 
-/// What the README says that it prints: its last block of text.
-fn story() -> &'static str {
+/// The last text block of the README.
+fn expected() -> &'static str {
     let (_, rest) = README.rsplit_once("```text\n").expect("the block begins");
     rest.split_once("```").expect("the block ends").0
 }

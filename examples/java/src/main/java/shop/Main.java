@@ -27,10 +27,10 @@ public final class Main {
                    (select count(*) from pillarbox.outbox_events
                     where namespace = 'shop' and topic = 'orders' and dedupe_key = ?)""";
 
-    /** What came of an event. */
+    /** The result of an enqueue. */
     record Enqueued(UUID id, boolean isNew) {}
 
-    /** What is done in a transaction. */
+    /** Work in a transaction. */
     interface Work<T> {
         T in(Connection connection) throws SQLException;
     }
@@ -41,7 +41,7 @@ public final class Main {
         }
     }
 
-    /** Commits if the work ends well, rolls back if it throws. */
+    /** Commits if the work succeeds, rolls back if it throws. */
     static <T> T transaction(Connection connection, Work<T> work) throws SQLException {
         connection.setAutoCommit(false);
         try {
@@ -56,7 +56,7 @@ public final class Main {
         }
     }
 
-    /** Tells the others that an order was placed. Part of the connection's transaction. */
+    /** Enqueues OrderCreated in the connection's transaction. */
     static Enqueued enqueue(Connection connection, long order, String total) throws SQLException {
         try (PreparedStatement call = connection.prepareStatement(ENQUEUE)) {
             call.setString(1, Long.toString(order));
@@ -68,7 +68,7 @@ public final class Main {
         }
     }
 
-    /** Enqueues all events of a JSON array by one statement, in their order. */
+    /** Enqueues all events of a JSON array with one statement, in order. */
     static List<Enqueued> enqueueMany(Connection connection, String events) throws SQLException {
         try (PreparedStatement call = connection.prepareStatement(ENQUEUE_MANY)) {
             call.setString(1, events);
@@ -96,7 +96,7 @@ public final class Main {
         return enqueue(connection, order, total);
     }
 
-    /** Are there so many orders, and as many events, of this order? */
+    /** Does the order have this many rows and events? */
     static boolean thereAre(Connection connection, long count, long order) throws SQLException {
         try (PreparedStatement query = connection.prepareStatement(COUNT)) {
             query.setLong(1, order);
@@ -109,13 +109,13 @@ public final class Main {
 
     static void check(boolean holds, String what) {
         if (!holds) {
-            throw new IllegalStateException("not as it should be: " + what);
+            throw new IllegalStateException("check failed: " + what);
         }
     }
 
     static void run(Connection connection) throws SQLException {
         Enqueued first = transaction(connection, tx -> placeOrder(tx, 1, "19.90"));
-        check(first.isNew() && thereAre(connection, 1, 1), "order 1 and its event are there");
+        check(first.isNew() && thereAre(connection, 1, 1), "order 1 and its event exist");
         System.out.println("enqueued " + first.id() + " OrderCreated");
 
         try {
@@ -124,13 +124,13 @@ public final class Main {
                 throw new ChangedMind();
             });
         } catch (ChangedMind error) {
-            check(thereAre(connection, 0, 2), "neither order 2 nor its event is there");
+            check(thereAre(connection, 0, 2), "neither order 2 nor its event exists");
             System.out.println("rolled back: " + error.getMessage());
         }
 
         Enqueued again = transaction(connection, tx -> enqueue(tx, 1, "19.90"));
-        check(again.equals(new Enqueued(first.id(), false)), "the same dedupe key again is not new");
-        System.out.println("was there before: " + again.id());
+        check(again.equals(new Enqueued(first.id(), false)), "a second enqueue with the same dedupe key is not new");
+        System.out.println("already enqueued: " + again.id());
 
         String event = """
                 {"namespace": "shop", "topic": "stock", "event_type": "StockReserved",
