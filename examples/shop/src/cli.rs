@@ -1,10 +1,10 @@
-//! What can be said on the command line.
+//! The command line.
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::environment::Environment;
 use crate::faults::Mode;
-use crate::order::Wanted;
-use crate::places::Places;
+use crate::order::OrderArgs;
 use crate::services::Service;
 
 /// A shop of six services with a fault switch.
@@ -12,26 +12,26 @@ use crate::services::Service;
 #[command(name = "shop")]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) places: Places,
+    pub(crate) environment: Environment,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start everything, keep it running and say what happens, until Ctrl-C
+    /// Start every service, restart those that die, and print what happens, until Ctrl-C
     Up,
-    /// Create the tables (`up` does so by itself)
+    /// Create the tables (`up` does this too)
     Migrate,
     /// Run one service
     Serve(Serve),
     /// Place orders
-    Order(Wanted),
-    /// Let a service misbehave, or behave again
+    Order(OrderArgs),
+    /// Set the fault switch of a service
     Fault(Fault),
-    /// Show how things stand
+    /// Show orders, stock, queues and violations
     Status {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -40,7 +40,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     pub(crate) service: Service,
-    /// End when standard input does: a service that `up` started does not outlive it
+    /// Exit at the end of standard input, so that a service does not outlive `up`
     #[arg(long, hide = true)]
     pub(crate) until_stdin_ends: bool,
 }

@@ -1,5 +1,5 @@
-//! The fault switch: a row in `shop.faults` for each service that misbehaves. Looked at for every command, so that it works at
-//! once, on whatever process.
+//! The fault switch: a row in `shop.faults` per faulty service. Services read it for every command, so a change applies at once
+//! and in every process.
 
 use std::fmt;
 
@@ -8,25 +8,25 @@ use pillarbox::saga::{Action, Command};
 use sqlx::{PgExecutor, PgPool, PgTransaction};
 
 use crate::Result;
-use crate::places::Places;
+use crate::environment::Environment;
 use crate::services::Service;
 
-/// How a service misbehaves.
+/// The fault of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
-    /// Not at all
+    /// No fault
     Off,
-    /// Commands are refused, for good; compensations are carried out
+    /// Refuse commands; do compensations
     Refuse,
-    /// Commands and compensations fail, as long as the switch stays so
+    /// Fail commands and compensations
     Fail,
-    /// The first attempt at every command fails
+    /// Fail the first attempt of every command
     Flaky,
-    /// Commands are carried out, and answered when nobody waits any more
+    /// Do commands, and reply after the saga's timeout
     Slow,
-    /// The process ends in the middle of the next command, once
+    /// Abort the process in the middle of the next command, once
     Crash,
-    /// Everything is published twice; of the dispatcher only
+    /// Publish every message twice (dispatcher only)
     Twice,
 }
 
@@ -44,12 +44,12 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Turns the switch.
-pub(crate) async fn set(places: &Places, service: Service, mode: Mode) -> Result<()> {
+/// Sets the switch.
+pub(crate) async fn set(environment: &Environment, service: Service, mode: Mode) -> Result<()> {
     if !fits(service, mode) {
-        return Err(format!("`{mode}` is nothing that {service} can do; see `shop fault --help`").into());
+        return Err(format!("{service} has no fault `{mode}` (see `shop fault --help`)").into());
     }
-    let pool = places.pool()?;
+    let pool = environment.pool()?;
     sqlx::query(
         "insert into shop.faults (service, mode) values ($1, $2) on conflict (service) do update set mode = excluded.mode",
     )
@@ -70,7 +70,7 @@ fn fits(service: Service, mode: Mode) -> bool {
     }
 }
 
-/// How a service is to treat this command.
+/// The fault that applies to this command.
 pub(crate) async fn mode(
     transaction: &mut PgTransaction<'static>,
     service: Service,
@@ -87,7 +87,7 @@ pub(crate) async fn mode(
     Ok(if applies { mode } else { Mode::Off })
 }
 
-/// How the switch of a service stands.
+/// The current switch of a service.
 pub(crate) async fn read(executor: impl PgExecutor<'_>, service: Service) -> Result<Mode, sqlx::Error> {
     let text: Option<String> = sqlx::query_scalar("select mode from shop.faults where service = $1")
         .bind(service.to_string())
@@ -97,13 +97,13 @@ pub(crate) async fn read(executor: impl PgExecutor<'_>, service: Service) -> Res
     Ok(mode.unwrap_or(Mode::Off))
 }
 
-/// Ends the process as suddenly as `kill -9` does. The switch goes back first, outside the transaction that is lost, or the
-/// command would end every process that it comes to.
+/// Ends the process as suddenly as `kill -9`. It resets the switch first, outside the lost transaction. Otherwise the command
+/// would kill every process that receives it.
 pub(crate) async fn crash(pool: &PgPool, service: Service) -> Result<(), sqlx::Error> {
     sqlx::query("delete from shop.faults where service = $1")
         .bind(service.to_string())
         .execute(pool)
         .await?;
-    eprintln!("{service}: the fault switch says crash");
+    eprintln!("{service}: fault switch: crash");
     std::process::abort()
 }

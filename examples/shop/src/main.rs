@@ -1,39 +1,39 @@
-//! A shop of six services, each a process of its own, on PostgreSQL and RabbitMQ.
+//! A shop of six services on PostgreSQL and RabbitMQ. Each service is a process.
 //!
 //! ```text
 //! shop order ─▶ shop.orders + saga + OrderPlaced        one transaction
 //!                    │
 //!               dispatcher ─▶ RabbitMQ ─┬▶ payment ──┐
-//!                    ▲                  ├▶ stock     │ work + answer in one transaction
+//!                    ▲                  ├▶ stock     │ work + reply in one transaction
 //!                    │                  ├▶ shipping  │
 //!                    └──────────────────┼────────────┘
-//!                                       ├▶ orders          the saga goes on
-//!                                       └▶ notifications   tells the customer
+//!                                       ├▶ orders          continues the saga
+//!                                       └▶ notifications   notifies the customer
 //! ```
 //!
-//! | module | what it holds |
+//! | module | what it does |
 //! |---|---|
-//! | `cli`, `places` | commands, and where everything is |
-//! | `messages` | what the services say to each other |
-//! | `saga` | payment, stock, shipping, and how each is undone |
-//! | `order` | an order is placed |
-//! | `services` | one file for each |
-//! | `duty` | what payment, stock and shipping have in common: a command, the work, its answer |
+//! | `cli`, `environment` | the command line, connections and timeouts |
+//! | `messages` | the messages between services |
+//! | `saga` | payment, stock, shipping, and their compensations |
+//! | `order` | places an order |
+//! | `services` | one file per service |
+//! | `task` | the part that payment, stock and shipping share: a command, the work, the reply |
 //! | `faults` | the fault switch |
-//! | `up`, `watch` | starts everything, keeps it running, says what happens |
-//! | `status`, `books` | how things stand, and whether the sums are right |
+//! | `up`, `watch` | starts every service, restarts those that die, prints what happens |
+//! | `status`, `consistency` | shows the state of everything, and checks the tables against each other |
 
-mod books;
 mod cli;
-mod duty;
+mod consistency;
+mod environment;
 mod faults;
 mod messages;
 mod order;
-mod places;
 mod saga;
 mod services;
 mod signals;
 mod status;
+mod task;
 mod up;
 mod watch;
 
@@ -45,34 +45,34 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Command};
 
-/// The program is an example: whatever goes wrong is said, and that is the end.
+/// This program is an example: it prints any error and exits.
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
-    // What the client of RabbitMQ has to say, consumers and the dispatcher say in their own words.
+    // Consumers and the dispatcher log the errors of the RabbitMQ client themselves.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,lapin=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr)
         .init();
-    // One TLS provider for everything in the process. Whoever installed one before us installed the same.
+    // One TLS provider for the whole process. An error means that the same one is installed already.
     rustls::crypto::ring::default_provider().install_default().ok();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(run(cli));
-    // Somebody may still wait for the end of standard input.
+    // A task may still wait for the end of standard input.
     runtime.shutdown_background();
     result
 }
 
 async fn run(cli: Cli) -> Result<()> {
-    let places = cli.places;
+    let environment = cli.environment;
     match cli.command {
-        Command::Up => up::up(&places).await,
-        Command::Migrate => places.migrate().await,
-        Command::Serve(serve) => services::serve(serve.service, &places, serve.until_stdin_ends).await,
-        Command::Order(wanted) => order::place_all(&places, &wanted).await,
-        Command::Fault(fault) => faults::set(&places, fault.service, fault.mode).await,
-        Command::Status { json } => status::print(&places, json).await,
+        Command::Up => up::up(&environment).await,
+        Command::Migrate => environment.migrate().await,
+        Command::Serve(serve) => services::serve(serve.service, &environment, serve.until_stdin_ends).await,
+        Command::Order(wanted) => order::place_all(&environment, &wanted).await,
+        Command::Fault(fault) => faults::set(&environment, fault.service, fault.mode).await,
+        Command::Status { json } => status::print(&environment, json).await,
     }
 }

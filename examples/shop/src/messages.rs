@@ -1,7 +1,7 @@
-//! What the services say to each other: commands of the saga, and what happened to an order.
+//! The messages between services: commands of the saga, and events about orders.
 //!
-//! A command's topic is the service that it is for. Everything about an order goes by the topic `order-events`, one order's events
-//! one after another.
+//! The topic of a command is the service that receives it. Events about orders have the topic `order-events` and are delivered in
+//! order per order.
 
 use pillarbox::Event;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub(crate) struct ChargeCard {
     pub(crate) cents: i64,
 }
 
-/// To the payment service. Nobody may know the charge: an answer that never came does not tell.
+/// To the payment service. The charge is unknown if the reply to [`ChargeCard`] never arrived.
 #[derive(Debug, Serialize, Deserialize, Event)]
 #[event(namespace = "shop", topic = "payment", type = "RefundCard")]
 pub(crate) struct RefundCard {
@@ -26,13 +26,13 @@ pub(crate) struct RefundCard {
     pub(crate) charge: Option<Uuid>,
 }
 
-/// The payment service's answer.
+/// The payment service's reply to [`ChargeCard`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Charged {
     pub(crate) charge: Uuid,
 }
 
-/// To the stock.
+/// To the stock service.
 #[derive(Debug, Serialize, Deserialize, Event)]
 #[event(namespace = "shop", topic = "stock", type = "ReserveStock")]
 pub(crate) struct ReserveStock {
@@ -42,7 +42,7 @@ pub(crate) struct ReserveStock {
     pub(crate) quantity: i32,
 }
 
-/// To the stock.
+/// To the stock service.
 #[derive(Debug, Serialize, Deserialize, Event)]
 #[event(namespace = "shop", topic = "stock", type = "ReleaseStock")]
 pub(crate) struct ReleaseStock {
@@ -50,7 +50,7 @@ pub(crate) struct ReleaseStock {
     pub(crate) order: i64,
 }
 
-/// To the shipping department.
+/// To the shipping service.
 #[derive(Debug, Serialize, Deserialize, Event)]
 #[event(namespace = "shop", topic = "shipping", type = "BookParcel")]
 pub(crate) struct BookParcel {
@@ -59,7 +59,7 @@ pub(crate) struct BookParcel {
     pub(crate) address: String,
 }
 
-/// To the shipping department.
+/// To the shipping service.
 #[derive(Debug, Serialize, Deserialize, Event)]
 #[event(namespace = "shop", topic = "shipping", type = "CancelParcel")]
 pub(crate) struct CancelParcel {
@@ -67,10 +67,10 @@ pub(crate) struct CancelParcel {
     pub(crate) order: i64,
 }
 
-/// What happened to orders: to whom it may concern.
+/// The topic of events about orders.
 pub(crate) const ORDER_EVENTS: &str = "order-events";
 
-/// Somebody has placed an order.
+/// A customer placed an order.
 #[derive(Debug, Serialize, Deserialize, Event)]
 #[event(namespace = "shop", topic = "order-events", type = "OrderPlaced", version = 2)]
 pub(crate) struct OrderPlaced {
@@ -86,7 +86,7 @@ pub(crate) struct Customer {
     pub(crate) email: String,
 }
 
-/// The same as the shop of last year said it: the customer is one text, `Jane <jane@example.com>`.
+/// Version 1 of [`OrderPlaced`]: the customer is one text, `Jane <jane@example.com>`.
 #[derive(Debug, Serialize, Event)]
 #[event(namespace = "shop", topic = "order-events", type = "OrderPlaced", version = 1)]
 pub(crate) struct OrderPlacedLastYear {
@@ -95,7 +95,7 @@ pub(crate) struct OrderPlacedLastYear {
     pub(crate) customer: String,
 }
 
-/// Everything is paid, reserved and booked.
+/// The order is paid, reserved and booked.
 #[derive(Debug, Serialize, Deserialize, Event)]
 #[event(namespace = "shop", topic = "order-events", type = "OrderConfirmed")]
 pub(crate) struct OrderConfirmed {
@@ -103,11 +103,11 @@ pub(crate) struct OrderConfirmed {
     pub(crate) order: i64,
 }
 
-/// It came to nothing, and everything is undone.
+/// The order failed, and all its steps are undone.
 #[derive(Debug, Serialize, Deserialize, Event)]
 #[event(namespace = "shop", topic = "order-events", type = "OrderCancelled")]
 pub(crate) struct OrderCancelled {
     #[event(key, aggregate = "order")]
     pub(crate) order: i64,
-    pub(crate) why: Option<String>,
+    pub(crate) reason: Option<String>,
 }

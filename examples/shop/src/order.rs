@@ -1,6 +1,6 @@
-//! An order is placed: its row, its saga and its event commit together.
+//! Places an order: its row, its saga and its event commit together.
 //!
-//! **If we die here** before the commit there is no order. After it, everything that follows from it is in the outbox.
+//! **If we die here** before the commit, there is no order. After the commit, the next steps are in the outbox.
 
 use clap::Args;
 use pillarbox::Outbox;
@@ -8,84 +8,88 @@ use pillarbox::saga::Saga;
 use sqlx::{PgPool, PgTransaction};
 
 use crate::Result;
+use crate::environment::Environment;
 use crate::messages::{Customer, OrderPlaced, OrderPlacedLastYear};
-use crate::places::Places;
 use crate::saga::{self, Order};
 
-/// What everything costs here.
+/// The price of every item.
 const CENTS: i64 = 2500;
 
-/// What is ordered, by whom, and how often.
+/// The arguments of `shop order`.
 #[derive(Debug, Args)]
-pub(crate) struct Wanted {
-    /// How many orders
+pub(crate) struct OrderArgs {
+    /// Number of orders
     #[arg(long, default_value_t = 1)]
     count: u32,
-    /// What; of a `unicorn` there is none in stock
+    /// Item; `unicorn` is out of stock
     #[arg(long, default_value = "teapot")]
     item: String,
-    /// How many in each order
+    /// Quantity in each order
     #[arg(long, default_value_t = 1)]
     quantity: i32,
-    /// Whose money; the card `expired` is refused
+    /// Card; payment refuses `expired`
     #[arg(long, default_value = "4242")]
     card: String,
-    /// Where to; nobody delivers to `nowhere`
+    /// Address; shipping refuses `nowhere`
     #[arg(long, default_value = "1 Harbour Street")]
     address: String,
-    /// Who
+    /// Name of the customer
     #[arg(long, default_value = "Jane")]
     name: String,
-    /// The customer's address for mail
+    /// E-mail address of the customer
     #[arg(long, default_value = "jane@example.com")]
     email: String,
-    /// Say it in version 1, as the shop of last year did
+    /// Enqueue OrderPlaced in version 1, as last year's shop did
     #[arg(long)]
     last_year: bool,
 }
 
-/// Places as many orders as are wanted, each in a transaction of its own.
-pub(crate) async fn place_all(places: &Places, wanted: &Wanted) -> Result<()> {
-    let saga = saga::define(places.patience())?;
-    let pool = places.pool()?;
-    for _ in 0..wanted.count {
-        let id = place(&pool, &saga, wanted).await?;
+/// Places the orders, each in its own transaction.
+pub(crate) async fn place_all(environment: &Environment, arguments: &OrderArgs) -> Result<()> {
+    let saga = saga::define(environment.step_timeout())?;
+    let pool = environment.pool()?;
+    for _ in 0..arguments.count {
+        let id = place(&pool, &saga, arguments).await?;
         println!("order {id}: placed");
     }
     pool.close().await;
     Ok(())
 }
 
-async fn place(pool: &PgPool, saga: &Saga<Order>, wanted: &Wanted) -> Result<i64> {
+async fn place(pool: &PgPool, saga: &Saga<Order>, arguments: &OrderArgs) -> Result<i64> {
     let mut transaction = pool.begin().await?;
-    let cents = CENTS * i64::from(wanted.quantity);
+    let cents = CENTS * i64::from(arguments.quantity);
     let insert =
         "insert into shop.orders (customer, item, quantity, cents) values ($1, $2, $3, $4) returning id";
     let id: i64 = sqlx::query_scalar(insert)
-        .bind(&wanted.name)
-        .bind(&wanted.item)
-        .bind(wanted.quantity)
+        .bind(&arguments.name)
+        .bind(&arguments.item)
+        .bind(arguments.quantity)
         .bind(cents)
         .fetch_one(&mut *transaction)
         .await?;
     let order = Order {
         id,
-        item: wanted.item.clone(),
-        quantity: wanted.quantity,
+        item: arguments.item.clone(),
+        quantity: arguments.quantity,
         cents,
-        card: wanted.card.clone(),
-        address: wanted.address.clone(),
+        card: arguments.card.clone(),
+        address: arguments.address.clone(),
         charge: None,
     };
     saga.start(&mut transaction, id, &order).await?;
-    tell(&mut transaction, id, wanted).await?;
+    enqueue_placed(&mut transaction, id, arguments).await?;
     transaction.commit().await?;
     Ok(id)
 }
 
-async fn tell(transaction: &mut PgTransaction<'static>, order: i64, wanted: &Wanted) -> Result<()> {
-    let (outbox, name, email) = (Outbox::default(), &wanted.name, &wanted.email);
-    if wanted.last_year {
+async fn enqueue_placed(
+    transaction: &mut PgTransaction<'static>,
+    order: i64,
+    arguments: &OrderArgs,
+) -> Result<()> {
+    let (outbox, name, email) = (Outbox::default(), &arguments.name, &arguments.email);
+    if arguments.last_year {
         let customer = format!("{name} <{email}>");
         let placed = OrderPlacedLastYear { order, customer };
         outbox.enqueue(transaction, &placed).await?;

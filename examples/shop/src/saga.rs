@@ -1,4 +1,4 @@
-//! The saga of an order: payment, stock, shipping; and how each is undone.
+//! The saga of an order: payment, stock, shipping, and their compensations.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::messages::{
     BookParcel, CancelParcel, ChargeCard, Charged, RefundCard, ReleaseStock, ReserveStock,
 };
 
-/// Rows and messages know the saga by this.
+/// The name of the saga in rows and messages.
 pub(crate) const NAME: &str = "order";
-/// Where answers and the saga's own timeouts go: to the service `orders`.
+/// The namespace of replies and of the saga's own timeouts, which go to the service `orders`.
 pub(crate) const NAMESPACE: &str = "shop";
-/// The topic there.
+/// Their topic.
 pub(crate) const TOPIC: &str = "orders";
 
-/// What the saga knows of an order.
+/// The saga's data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) id: i64,
@@ -27,12 +27,12 @@ pub(crate) struct Order {
     pub(crate) cents: i64,
     pub(crate) card: String,
     pub(crate) address: String,
-    /// Known when the payment service has answered.
+    /// Set from the payment service's reply.
     pub(crate) charge: Option<Uuid>,
 }
 
-/// The saga. Whoever starts it and whoever runs it must agree on it.
-pub(crate) fn define(patience: Duration) -> Result<Saga<Order>, InvalidSaga> {
+/// Defines the saga. The process that starts it and the one that runs it must use the same definition.
+pub(crate) fn define(step_timeout: Duration) -> Result<Saga<Order>, InvalidSaga> {
     let payment = Step::new("payment", |order: &Order| ChargeCard {
         order: order.id,
         card: order.card.clone(),
@@ -55,13 +55,13 @@ pub(crate) fn define(patience: Duration) -> Result<Saga<Order>, InvalidSaga> {
     })
     .compensation(|order| CancelParcel { order: order.id });
 
-    let wait = RetryPolicy::exponential(patience / 10, patience);
-    let patient = |step: Step<Order>| step.timeout(patience).retry(wait.clone().max_attempts(3));
+    let wait = RetryPolicy::exponential(step_timeout / 10, step_timeout);
+    let with_timeout = |step: Step<Order>| step.timeout(step_timeout).retry(wait.clone().max_attempts(3));
     Saga::define(NAME)
         .address(NAMESPACE, TOPIC)
-        .step(patient(payment))
-        .step(patient(stock))
-        .step(patient(shipping))
+        .step(with_timeout(payment))
+        .step(with_timeout(stock))
+        .step(with_timeout(shipping))
         .retry_compensations(wait)
         .build(&Outbox::default())
 }

@@ -1,4 +1,4 @@
-//! How a process is asked to stop: SIGINT, SIGTERM, or the end of whoever started it.
+//! How a process is asked to stop: SIGINT, SIGTERM, or the end of its parent process.
 
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,7 +24,7 @@ pub(crate) fn shutdown(until_stdin_ends: bool) -> Result<CancellationToken> {
 }
 
 async fn end_of_stdin() {
-    let mut nothing = [0; 64];
+    let mut ignored = [0; 64];
     let mut stdin = tokio::io::stdin();
-    while stdin.read(&mut nothing).await.is_ok_and(|bytes| bytes > 0) {}
+    while stdin.read(&mut ignored).await.is_ok_and(|bytes| bytes > 0) {}
 }

@@ -1,4 +1,4 @@
-//! How things stand: orders and their sagas, what every service has, what waits, and whether the sums are right.
+//! `shop status`: orders and their sagas, the tables of every service, waiting messages, and violations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,34 +10,35 @@ use serde::Serialize;
 use sqlx::PgPool;
 use tokio::time::timeout;
 
-use crate::places::Places;
+use crate::environment::Environment;
 use crate::services::Service;
-use crate::{Result, books};
+use crate::{Result, consistency};
 
-/// How many orders are shown: the last.
+/// The number of orders shown, newest last.
 const MOST_ORDERS: i64 = 20;
-/// How long the broker may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for the broker.
+const BROKER_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Serialize)]
 struct Status {
     orders: Vec<OrderStatus>,
-    /// Of orders, by status.
+    /// Number of orders, by status.
     counts: BTreeMap<String, i64>,
     charged_cents: i64,
     refunded_cents: i64,
     stock: Vec<Item>,
     parcels: BTreeMap<String, i64>,
     notifications: i64,
-    /// Events that were handled, by consumer.
+    /// Handled events, by consumer.
     inbox: BTreeMap<String, i64>,
     /// Rows of the outbox, by status.
     outbox: BTreeMap<String, i64>,
-    /// Messages that were given up on, by service; nothing if the broker does not answer.
+    /// Dead letters, by service; `None` if the broker is unavailable.
     dead_letters: Option<BTreeMap<String, u32>>,
     faults: BTreeMap<String, String>,
-    /// What is wrong. Nothing ever should be.
-    mistakes: Vec<String>,
+    /// Must always be empty.
+    #[serde(rename = "mistakes")]
+    violations: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -58,14 +59,14 @@ struct Item {
     reserved: i64,
 }
 
-pub(crate) async fn print(places: &Places, json: bool) -> Result<()> {
-    let pool = places.pool()?;
+pub(crate) async fn print(environment: &Environment, json: bool) -> Result<()> {
+    let pool = environment.pool()?;
     let mut status = read(&pool).await?;
-    // A broker that is away is no reason to show nothing.
-    status.dead_letters = match timeout(PATIENCE, dead_letters(places)).await {
+    // The rest is shown even if the broker is unavailable.
+    status.dead_letters = match timeout(BROKER_TIMEOUT, dead_letters(environment)).await {
         Ok(Ok(letters)) => Some(letters),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "RabbitMQ does not say how many dead letters there are");
+            tracing::warn!(%error, "cannot count dead letters");
             None
         }
         Err(_) => None,
@@ -100,7 +101,7 @@ async fn read(pool: &PgPool) -> Result<Status> {
         .await?,
         dead_letters: None,
         faults: faults(pool).await?,
-        mistakes: books::mistakes(pool).await?,
+        violations: consistency::violations(pool).await?,
     })
 }
 
@@ -163,18 +164,18 @@ async fn faults(pool: &PgPool) -> Result<BTreeMap<String, String>, sqlx::Error> 
     Ok(rows.into_iter().collect())
 }
 
-/// How many messages each consumer has given up on.
-async fn dead_letters(places: &Places) -> Result<BTreeMap<String, u32>, lapin::Error> {
-    let connection = Connection::connect(&places.amqp, ConnectionProperties::default()).await?;
+/// The number of dead letters of each consumer.
+async fn dead_letters(environment: &Environment) -> Result<BTreeMap<String, u32>, lapin::Error> {
+    let connection = Connection::connect(&environment.amqp, ConnectionProperties::default()).await?;
     let mut letters = BTreeMap::new();
     for service in Service::ALL.into_iter().filter(|service| service.consumes()) {
-        // A queue that is not there closes the channel.
+        // Asking for a missing queue closes the channel.
         let channel = connection.create_channel().await?;
         let options = QueueDeclareOptions {
             passive: true,
             ..QueueDeclareOptions::default()
         };
-        let name = format!("{}.dead", places.queue_name(service));
+        let name = format!("{}.dead", environment.queue_name(service));
         let queue = channel
             .queue_declare(name.into(), options, FieldTable::default())
             .await;
@@ -182,8 +183,8 @@ async fn dead_letters(places: &Places) -> Result<BTreeMap<String, u32>, lapin::E
             letters.insert(service.to_string(), queue.message_count());
         }
     }
-    // We know what we wanted to know.
-    connection.close(200, "goodbye".into()).await.ok();
+    // The counts are complete, whatever the close returns.
+    connection.close(200, "done".into()).await.ok();
     Ok(letters)
 }
 
@@ -225,10 +226,10 @@ impl Status {
     }
 
     fn verdict(&self) -> String {
-        if self.mistakes.is_empty() {
-            "right".to_owned()
+        if self.violations.is_empty() {
+            "ok".to_owned()
         } else {
-            format!("WRONG: {}", self.mistakes.join("; "))
+            format!("WRONG: {}", self.violations.join("; "))
         }
     }
 }

@@ -1,5 +1,5 @@
--- The services' own tables. In real life each service has a database of its own, with an outbox and an inbox there; here they
--- share one server and one outbox, so that one command starts everything and one query sees it.
+-- The tables of the services. In production each service has its own database, with its own outbox and inbox. Here they share
+-- one database and one outbox, so that one command starts everything and one query checks it.
 begin;
 
 create schema if not exists shop;
@@ -17,8 +17,8 @@ create table if not exists shop.faults (
   mode    text not null
 );
 
--- Each step's table has one row for an order, whatever number of attempts there are. `barred`: nothing was done, and never will
--- be; a command that comes after its compensation finds that.
+-- Each step's table has one row per order, however many attempts there are. `barred` means that nothing was done and nothing
+-- will be: a command that arrives after its compensation is refused.
 create schema if not exists payment;
 create table if not exists payment.charges (
   order_id bigint primary key,
@@ -49,7 +49,7 @@ create table if not exists shipping.parcels (
   status   text not null check (status in ('booked', 'cancelled', 'barred'))
 );
 
--- No unique key: what is handled twice is here twice.
+-- No unique key, so that an event that is handled twice shows here.
 create schema if not exists notifications;
 create table if not exists notifications.sent (
   position bigint generated always as identity primary key,

@@ -1,6 +1,6 @@
-//! Starts every service in a process of its own, starts those again that die, and ends all of them when it is told to.
+//! `shop up`: starts every service in its own process, restarts those that die, and stops all of them on a signal.
 //!
-//! **If we die here** the services see the end of their standard input, and end as well.
+//! **If we die here** the services see the end of their standard input and exit too.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -10,26 +10,26 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::places::Places;
+use crate::environment::Environment;
 use crate::services::Service;
 use crate::watch::Watch;
 use crate::{Result, signals};
 
-/// Before a service is started again: one that cannot start must not do so a thousand times in a second.
+/// The wait before a restart. It keeps a service that cannot start from looping.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long a service may take to finish what it does.
+/// How long a service may take to finish its work in flight.
 const GRACE: Duration = Duration::from_secs(15);
 
-pub(crate) async fn up(places: &Places) -> Result<()> {
-    places.migrate().await?;
+pub(crate) async fn up(environment: &Environment) -> Result<()> {
+    environment.migrate().await?;
     let shutdown = signals::shutdown(false)?;
-    let watch = Watch::begin(places.pool()?).await?;
+    let watch = Watch::begin(environment.pool()?).await?;
     let mut running = JoinSet::new();
     for service in Service::ALL {
-        running.spawn(keep_running(service, places.clone(), shutdown.clone()));
+        running.spawn(keep_running(service, environment.clone(), shutdown.clone()));
     }
     running.spawn(watch.run(shutdown.clone()));
-    println!("the shop is open: place orders by `shop order` in another terminal; Ctrl-C closes it");
+    println!("the shop is open: place orders with `shop order` in another terminal; Ctrl-C closes it");
     let mut result = Ok(());
     while let Some(ended) = running.join_next().await {
         if let Err(error) = ended? {
@@ -41,10 +41,10 @@ pub(crate) async fn up(places: &Places) -> Result<()> {
     result
 }
 
-async fn keep_running(service: Service, places: Places, shutdown: CancellationToken) -> Result<()> {
+async fn keep_running(service: Service, environment: Environment, shutdown: CancellationToken) -> Result<()> {
     while !shutdown.is_cancelled() {
-        let mut process = start(service, &places)?;
-        // Apart, because waiting for a process closes its standard input first.
+        let mut process = start(service, &environment)?;
+        // Taken out, because `wait` closes the standard input of the process first.
         let stdin = process.stdin.take();
         let id = process.id().unwrap_or_default();
         println!("{service:<13} is process {id}");
@@ -55,7 +55,7 @@ async fn keep_running(service: Service, places: Places, shutdown: CancellationTo
                 return stop(process).await;
             }
             ended = process.wait() => {
-                println!("{service:<13} has ended ({}); starting it again", why(ended?));
+                println!("{service:<13} exited ({}); starting it again", why(ended?));
             }
         }
         tokio::select! {
@@ -67,18 +67,18 @@ async fn keep_running(service: Service, places: Places, shutdown: CancellationTo
     Ok(())
 }
 
-fn start(service: Service, places: &Places) -> Result<Child> {
+fn start(service: Service, environment: &Environment) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["serve", service.as_str(), "--until-stdin-ends"])
-        .envs(places.environment())
+        .envs(environment.variables())
         .stdin(Stdio::piped())
-        .process_group(0) // Ctrl-C is for us: we say when
+        .process_group(0) // Ctrl-C reaches only `up`, which then stops the services
         .kill_on_drop(true);
     Ok(command.spawn()?)
 }
 
-/// It was asked by the end of its standard input; insists when the grace period is over.
+/// Waits for a process whose standard input was closed. Kills it after the grace time.
 async fn stop(mut process: Child) -> Result<()> {
     if timeout(GRACE, process.wait()).await.is_err() {
         process.kill().await?;

@@ -1,6 +1,7 @@
-//! Says what happens: the log of the sagas and what customers are told, as they are committed.
+//! Prints committed lines: the log of the sagas, and the notifications of customers.
 //!
-//! Numbers are given before the commit, so that a line may appear below one that was seen: the last ones are looked at again.
+//! The database assigns numbers before the commit, so a late line can have a lower number than a printed one. The last lines are
+//! therefore read again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use crate::Result;
 
 const PAUSE: Duration = Duration::from_millis(200);
-/// How far below the newest line a late one may be.
-const BEHIND: i64 = 500;
-/// How many lines are remembered, so that none is said twice.
-const REMEMBERED: usize = 1000;
+/// How far below the newest line a late line may be.
+const LATE_BY: i64 = 500;
+/// How many line numbers are kept, so that no line is printed twice.
+const KEPT: usize = 1000;
 
 const LINES: &str = "
     select number, line from (
@@ -24,17 +25,17 @@ const LINES: &str = "
                'attempt ' || nullif(l.attempt, 1), l.detail))) as line, l.at
       from pillarbox.saga_log l join pillarbox.sagas s on s.seq = l.saga where l.seq * 2 > $1
       union all
-      select position * 2 + 1, 'customer told: ' || words, at from notifications.sent where position * 2 + 1 > $2
+      select position * 2 + 1, 'customer notified: ' || words, at from notifications.sent where position * 2 + 1 > $2
     ) lines order by at, number";
 
-/// Whoever watches.
+/// The lines printed so far.
 pub(crate) struct Watch {
     pool: PgPool,
     seen: Seen,
 }
 
 impl Watch {
-    /// What is there now is not said.
+    /// Skips the lines that exist now.
     pub(crate) async fn begin(pool: PgPool) -> Result<Self> {
         let mut seen = Seen::default();
         for (number, _) in lines(&pool, &seen).await? {
@@ -43,12 +44,12 @@ impl Watch {
         Ok(Self { pool, seen })
     }
 
-    /// Says everything else until the shop closes.
+    /// Prints new lines until the shop closes.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> Result<()> {
         while !shutdown.is_cancelled() {
             match lines(&self.pool, &self.seen).await {
-                Ok(lines) => self.say(lines),
-                Err(error) => tracing::warn!(%error, "what happens cannot be read; trying again"),
+                Ok(lines) => self.print(lines),
+                Err(error) => tracing::warn!(%error, "cannot read the log, will retry"),
             }
             tokio::select! {
                 biased;
@@ -59,7 +60,7 @@ impl Watch {
         Ok(())
     }
 
-    fn say(&mut self, lines: Vec<(i64, String)>) {
+    fn print(&mut self, lines: Vec<(i64, String)>) {
         for (number, line) in lines {
             if self.seen.is_new(number) {
                 println!("{line}");
@@ -76,7 +77,7 @@ async fn lines(pool: &PgPool, seen: &Seen) -> Result<Vec<(i64, String)>, sqlx::E
         .await
 }
 
-/// Which lines were said: even numbers are the sagas', odd ones the customers'.
+/// The numbers of printed lines: even ones from sagas, odd ones from notifications.
 #[derive(Default)]
 struct Seen([BTreeSet<i64>; 2]);
 
@@ -88,15 +89,15 @@ impl Seen {
     fn is_new(&mut self, number: i64) -> bool {
         let seen = self.of(number);
         let is_new = seen.insert(number);
-        if seen.len() > REMEMBERED {
+        if seen.len() > KEPT {
             seen.pop_first();
         }
         is_new
     }
 
-    /// Nothing below is looked at any more.
+    /// Lines up to this number are not read again.
     fn floor(&self, which: usize) -> i64 {
         let newest = self.0[which].last().copied().unwrap_or_default();
-        newest - BEHIND
+        newest - LATE_BY
     }
 }

@@ -1,7 +1,7 @@
-//! Gets what is in the outbox to RabbitMQ. In production this is the daemon, `pillarbox run`; here it is built in, so that the
-//! shop is one program.
+//! Delivers events from the outbox to RabbitMQ. In production the daemon does this (`pillarbox run`). Here the dispatcher is
+//! embedded, so that the shop is one program.
 //!
-//! **If we die here** another dispatcher takes over when the lease ends.
+//! **If we die here** another dispatcher takes over when the lease expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::Service;
 use crate::Result;
+use crate::environment::Environment;
 use crate::faults::{self, Mode};
-use crate::places::Places;
 
-pub(super) async fn run(places: &Places, shutdown: CancellationToken) -> Result<()> {
-    let config = Config::new(places.amqp.as_str(), places.exchange());
+pub(super) async fn run(environment: &Environment, shutdown: CancellationToken) -> Result<()> {
+    let config = Config::new(environment.amqp.as_str(), environment.exchange());
     let sink = Repeating {
         sink: RabbitMq::new("rabbitmq", &config)?,
-        pool: places.pool()?,
+        pool: environment.pool()?,
     };
-    let lease = places.lease();
-    // A queue that is not declared yet is a retry: soon, and without a limit.
+    let lease = environment.lease();
+    // A queue that is not declared yet causes a retry: soon, and without limit.
     let retry = RetryPolicy::exponential(Duration::from_millis(200), Duration::from_secs(5));
     let policy = Policy::default()
         .retry(retry)
@@ -38,7 +38,7 @@ pub(super) async fn run(places: &Places, shutdown: CancellationToken) -> Result<
         poll_interval: Duration::from_millis(50),
         ..Settings::default()
     };
-    let dispatcher = Dispatcher::builder(Arc::new(places.store()?))
+    let dispatcher = Dispatcher::builder(Arc::new(environment.store()?))
         .settings(settings)
         .destination(destination)
         .build()?;
@@ -46,8 +46,7 @@ pub(super) async fn run(places: &Places, shutdown: CancellationToken) -> Result<
     Ok(())
 }
 
-/// The fault `twice`: what was delivered is delivered again, the same message to the letter. An example of a sink around a
-/// sink.
+/// The fault `twice`: publishes every message a second time, with identical content. An example of a sink that wraps a sink.
 struct Repeating {
     sink: RabbitMq,
     pool: PgPool,

@@ -1,4 +1,4 @@
-//! The services. Each runs in a process of its own and knows the others by their messages only.
+//! The services. Each runs in its own process and communicates by messages only.
 
 pub(crate) mod dispatcher;
 mod notifications;
@@ -17,23 +17,23 @@ use sqlx::PgPool;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-use crate::places::{CONCURRENCY, Places};
+use crate::environment::{CONCURRENCY, Environment};
 use crate::{Result, signals};
 
-/// Who there is.
+/// A service of the shop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Service {
-    /// Gets what is in the outbox to RabbitMQ
+    /// Deliver events from the outbox to RabbitMQ
     Dispatcher,
-    /// Runs the saga
+    /// Run the saga
     Orders,
-    /// Charges cards
+    /// Charge cards
     Payment,
-    /// Reserves stock
+    /// Reserve stock
     Stock,
-    /// Books parcels
+    /// Book parcels
     Shipping,
-    /// Tells customers
+    /// Notify customers
     Notifications,
 }
 
@@ -58,7 +58,7 @@ impl Service {
         }
     }
 
-    /// Has it a queue of its own?
+    /// Does it have a queue?
     pub(crate) fn consumes(self) -> bool {
         self != Self::Dispatcher
     }
@@ -70,20 +70,20 @@ impl fmt::Display for Service {
     }
 }
 
-/// Runs a service until it is told to stop.
-pub(crate) async fn serve(service: Service, places: &Places, until_stdin_ends: bool) -> Result<()> {
+/// Runs a service until it is asked to stop.
+pub(crate) async fn serve(service: Service, environment: &Environment, until_stdin_ends: bool) -> Result<()> {
     let shutdown = signals::shutdown(until_stdin_ends)?;
     match service {
-        Service::Dispatcher => dispatcher::run(places, shutdown).await,
-        Service::Orders => orders::run(places, shutdown).await,
-        Service::Payment => payment::run(places, shutdown).await,
-        Service::Stock => stock::run(places, shutdown).await,
-        Service::Shipping => shipping::run(places, shutdown).await,
-        Service::Notifications => notifications::run(places, shutdown).await,
+        Service::Dispatcher => dispatcher::run(environment, shutdown).await,
+        Service::Orders => orders::run(environment, shutdown).await,
+        Service::Payment => payment::run(environment, shutdown).await,
+        Service::Stock => stock::run(environment, shutdown).await,
+        Service::Shipping => shipping::run(environment, shutdown).await,
+        Service::Notifications => notifications::run(environment, shutdown).await,
     }
 }
 
-/// What all consumers of the shop have in common. What nobody here handles was sent here by mistake.
+/// The settings that all consumers of the shop share. An event without a handler was routed here by mistake and is rejected.
 fn consumer(service: Service, pool: &PgPool) -> Consumer<PgPool> {
     Consumer::new(service.to_string(), pool.clone())
         .concurrency(CONCURRENCY)

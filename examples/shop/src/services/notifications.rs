@@ -1,4 +1,4 @@
-//! Tells customers what became of their orders: once, in order, and in the words of today also where the event is of last year.
+//! Notifies customers about their orders: once, in order, and also from events of version 1.
 
 use pillarbox::versions::Upcasters;
 use pillarbox_consume::{HandlerError, Received};
@@ -8,16 +8,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Service, consume, consumer};
 use crate::Result;
+use crate::environment::Environment;
 use crate::messages::{ORDER_EVENTS, OrderCancelled, OrderConfirmed, OrderPlaced};
-use crate::places::Places;
 
-pub(super) async fn run(places: &Places, shutdown: CancellationToken) -> Result<()> {
-    let consumer = consumer(Service::Notifications, &places.pool()?)
+pub(super) async fn run(environment: &Environment, shutdown: CancellationToken) -> Result<()> {
+    let consumer = consumer(Service::Notifications, &environment.pool()?)
         .upcasters(upcasters())
         .on("OrderPlaced", 2, placed)
         .on("OrderConfirmed", 1, confirmed)
         .on("OrderCancelled", 1, cancelled);
-    let queue = places.queue(Service::Notifications, ORDER_EVENTS);
+    let queue = environment.queue(Service::Notifications, ORDER_EVENTS);
     consume(consumer, queue, shutdown).await
 }
 
@@ -25,9 +25,9 @@ fn upcasters() -> Upcasters {
     Upcasters::new().add("OrderPlaced", 1, with_customer)
 }
 
-/// Version 2 knows the name and the address apart.
+/// Version 2 has the name and the e-mail address in separate fields.
 fn with_customer(mut order: Value) -> Result<Value, String> {
-    let text = order["customer"].as_str().ok_or("the customer is no text")?;
+    let text = order["customer"].as_str().ok_or("the customer is not a text")?;
     let (name, email) = text.split_once(" <").ok_or("the customer has no address")?;
     order["customer"] = json!({ "name": name, "email": email.trim_end_matches('>') });
     Ok(order)
@@ -38,11 +38,11 @@ async fn placed(
     event: Received<OrderPlaced>,
 ) -> Result<(), HandlerError> {
     let OrderPlaced { order, customer } = event.body;
-    let words = format!(
+    let text = format!(
         "{}: thank you, {}, we have your order {order}",
         customer.email, customer.name
     );
-    send(transaction, order, "placed", words).await
+    send(transaction, order, "placed", text).await
 }
 
 async fn confirmed(
@@ -63,22 +63,22 @@ async fn cancelled(
     transaction: &mut PgTransaction<'static>,
     event: Received<OrderCancelled>,
 ) -> Result<(), HandlerError> {
-    let OrderCancelled { order, why } = event.body;
-    let why = why.unwrap_or_else(|| "you or we have given it up".to_owned());
-    let words = format!("order {order} came to nothing ({why}); you have paid nothing");
-    send(transaction, order, "cancelled", words).await
+    let OrderCancelled { order, reason } = event.body;
+    let reason = reason.unwrap_or_else(|| "on request".to_owned());
+    let text = format!("order {order} was cancelled ({reason}); you have not been charged");
+    send(transaction, order, "cancelled", text).await
 }
 
 async fn send(
     transaction: &mut PgTransaction<'static>,
     order: i64,
     what: &str,
-    words: String,
+    text: String,
 ) -> Result<(), HandlerError> {
     sqlx::query("insert into notifications.sent (order_id, what, words) values ($1, $2, $3)")
         .bind(order)
         .bind(what)
-        .bind(words)
+        .bind(text)
         .execute(&mut **transaction)
         .await?;
     Ok(())
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_last_year_is_read_as_of_today() {
+    fn version_1_is_read_as_version_2() {
         let old = json!({ "order": 7, "customer": "Jane Doe <jane@example.com>" });
         let new: OrderPlaced = serde_json::from_value(with_customer(old).unwrap()).unwrap();
         assert_eq!(new.order, 7);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_missing_between_the_versions() {
+    fn the_upcasters_have_no_gap() {
         upcasters().leads_to("OrderPlaced", 2).unwrap();
     }
 }

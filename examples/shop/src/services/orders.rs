@@ -1,6 +1,6 @@
-//! Runs the saga: every answer, timeout and wish of a person moves it on. When it ends, so does the order.
+//! The orchestrator: passes every reply, timeout and operator's request to the saga. When the saga ends, the order ends too.
 //!
-//! **If we die here** neither the saga nor the order has moved, and the message comes again.
+//! **If we die here** neither the saga nor the order has changed, and the broker delivers the message again.
 
 use bytes::Bytes;
 use pillarbox::saga::message::ID;
@@ -12,14 +12,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Service, consume, consumer};
 use crate::Result;
+use crate::environment::Environment;
 use crate::messages::{OrderCancelled, OrderConfirmed};
-use crate::places::Places;
 use crate::saga::{self, NAME, Order, TOPIC};
 
-pub(super) async fn run(places: &Places, shutdown: CancellationToken) -> Result<()> {
-    let saga = saga::define(places.patience())?;
-    let consumer = consumer(Service::Orders, &places.pool()?).otherwise(Orchestrator { saga });
-    consume(consumer, places.queue(Service::Orders, TOPIC), shutdown).await
+pub(super) async fn run(environment: &Environment, shutdown: CancellationToken) -> Result<()> {
+    let saga = saga::define(environment.step_timeout())?;
+    let consumer = consumer(Service::Orders, &environment.pool()?).otherwise(Orchestrator { saga });
+    consume(consumer, environment.queue(Service::Orders, TOPIC), shutdown).await
 }
 
 struct Orchestrator {
@@ -40,14 +40,14 @@ impl Handler<PgTransaction<'static>, Bytes> for Orchestrator {
         };
         match handled {
             Handled::Moved(status) => ended(transaction, &event, status).await,
-            Handled::NotOurs => Err(HandlerError::reject("it is not for the saga of an order")),
-            // Doubled or late, or of an order that is long forgotten.
+            Handled::NotOurs => Err(HandlerError::reject("the message is not for the saga `order`")),
+            // Duplicate or late, or its saga was deleted.
             Handled::Ignored(_) | Handled::Unknown => Ok(()),
         }
     }
 }
 
-/// What follows for the order.
+/// Ends the order if its saga has ended.
 async fn ended(
     transaction: &mut PgTransaction<'static>,
     event: &Received<Bytes>,
@@ -58,8 +58,8 @@ async fn ended(
         Status::Running | Status::Compensating => Ok(()),
         Status::Completed => close(transaction, order, "confirmed", &OrderConfirmed { order }).await,
         Status::Compensated => {
-            let why = reason(transaction, order).await?;
-            close(transaction, order, "cancelled", &OrderCancelled { order, why }).await
+            let reason = reason(transaction, order).await?;
+            close(transaction, order, "cancelled", &OrderCancelled { order, reason }).await
         }
     }
 }
@@ -79,7 +79,7 @@ async fn close(
     Ok(())
 }
 
-/// Why the saga was given up: what the last command came to. Nothing if a person wanted it so.
+/// Why the saga gave up: the result of its last failed command. `None` if an operator asked for it.
 async fn reason(transaction: &mut PgTransaction<'static>, order: i64) -> Result<Option<String>, sqlx::Error> {
     let select = "select l.step || ': ' || coalesce(l.detail, l.what)
          from pillarbox.saga_log l join pillarbox.sagas s on s.seq = l.saga

@@ -1,66 +1,71 @@
-//! Books parcels, and cancels them.
+//! Books and cancels parcels.
 
 use sqlx::PgConnection;
 use tokio_util::sync::CancellationToken;
 
 use super::{Service, consume, consumer};
 use crate::Result;
-use crate::duty::{Duty, Said, on_duty};
+use crate::environment::Environment;
 use crate::messages::{BookParcel, CancelParcel};
-use crate::places::Places;
+use crate::task::{Reply, Task, handler};
 
-pub(super) async fn run(places: &Places, shutdown: CancellationToken) -> Result<()> {
-    let pool = places.pool()?;
+pub(super) async fn run(environment: &Environment, shutdown: CancellationToken) -> Result<()> {
+    let pool = environment.pool()?;
     let consumer = consumer(Service::Shipping, &pool)
-        .on("BookParcel", 1, on_duty(Book, &pool, places))
-        .on("CancelParcel", 1, on_duty(Cancel, &pool, places));
-    consume(consumer, places.queue(Service::Shipping, "shipping"), shutdown).await
+        .on("BookParcel", 1, handler(Book, &pool, environment))
+        .on("CancelParcel", 1, handler(Cancel, &pool, environment));
+    consume(
+        consumer,
+        environment.queue(Service::Shipping, "shipping"),
+        shutdown,
+    )
+    .await
 }
 
 struct Book;
 
-impl Duty for Book {
-    type Told = BookParcel;
+impl Task for Book {
+    type Input = BookParcel;
     const SERVICE: Service = Service::Shipping;
 
-    async fn carry_out(&self, connection: &mut PgConnection, told: &BookParcel) -> Result<Said, sqlx::Error> {
-        if told.address == "nowhere" {
-            return Ok(Said::Refused("nobody delivers there"));
+    async fn perform(&self, connection: &mut PgConnection, input: &BookParcel) -> Result<Reply, sqlx::Error> {
+        if input.address == "nowhere" {
+            return Ok(Reply::Refused("no carrier delivers to this address"));
         }
         let insert = "insert into shipping.parcels (order_id, address, status) values ($1, $2, 'booked') \
                       on conflict (order_id) do nothing";
         sqlx::query(insert)
-            .bind(told.order)
-            .bind(&told.address)
+            .bind(input.order)
+            .bind(&input.address)
             .execute(&mut *connection)
             .await?;
         let select = "select status = 'booked' from shipping.parcels where order_id = $1";
         let is_booked: bool = sqlx::query_scalar(select)
-            .bind(told.order)
+            .bind(input.order)
             .fetch_one(connection)
             .await?;
         Ok(if is_booked {
-            Said::done()
+            Reply::done()
         } else {
-            Said::Refused("it was cancelled already")
+            Reply::Refused("the parcel was cancelled before")
         })
     }
 }
 
 struct Cancel;
 
-impl Duty for Cancel {
-    type Told = CancelParcel;
+impl Task for Cancel {
+    type Input = CancelParcel;
     const SERVICE: Service = Service::Shipping;
 
-    async fn carry_out(
+    async fn perform(
         &self,
         connection: &mut PgConnection,
-        told: &CancelParcel,
-    ) -> Result<Said, sqlx::Error> {
+        input: &CancelParcel,
+    ) -> Result<Reply, sqlx::Error> {
         let upsert = "insert into shipping.parcels as p (order_id, address, status) values ($1, '', 'barred') \
                       on conflict (order_id) do update set status = 'cancelled' where p.status = 'booked'";
-        sqlx::query(upsert).bind(told.order).execute(connection).await?;
-        Ok(Said::done())
+        sqlx::query(upsert).bind(input.order).execute(connection).await?;
+        Ok(Reply::done())
     }
 }

@@ -1,4 +1,4 @@
-//! Where everything is: the database, the broker, and what queues are called.
+//! The environment of every process: the database, the broker, the names of queues, and timeouts.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,54 +12,54 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use crate::Result;
 use crate::services::Service;
 
-/// How many events a service handles at once.
+/// The number of events that a service handles at once.
 pub(crate) const CONCURRENCY: usize = 4;
-/// As many connections as handlers, one for the consumer itself, and one for the fault switch.
+/// One connection per handler, one for the consumer itself, and one for the fault switch.
 const CONNECTIONS: u32 = 6;
 
 const TABLES: &str = include_str!("tables.sql");
 
-/// Where everything is, and how patient everybody is.
+/// Connection settings and timeouts, shared by all processes.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Places {
-    /// The PostgreSQL database of all services
+pub(crate) struct Environment {
+    /// PostgreSQL database of all services
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub(crate) database: String,
-    /// The RabbitMQ between them
+    /// RabbitMQ between them
     #[arg(long, env = "AMQP_URL", hide_env_values = true)]
     pub(crate) amqp: String,
-    /// What the exchange and the queues are called begins with this
+    /// Prefix of the exchange and the queues
     #[arg(long, env = "SHOP_PREFIX", default_value = "shop")]
     pub(crate) prefix: String,
-    /// How long the saga waits for the answer of a service
+    /// How long the saga waits for the reply of a service
     #[arg(long, env = "SHOP_PATIENCE", default_value = "5s")]
-    patience: humantime::Duration,
-    /// How long it takes until a killed dispatcher is missed
+    step_timeout: humantime::Duration,
+    /// The dispatcher's lease: how long rows of a killed dispatcher wait
     #[arg(long, env = "SHOP_LEASE", default_value = "6s")]
     lease: humantime::Duration,
 }
 
-impl Places {
-    pub(crate) fn patience(&self) -> Duration {
-        *self.patience
+impl Environment {
+    pub(crate) fn step_timeout(&self) -> Duration {
+        *self.step_timeout
     }
 
     pub(crate) fn lease(&self) -> Duration {
         *self.lease
     }
 
-    /// The same for another process of this program.
-    pub(crate) fn environment(&self) -> [(&'static str, String); 5] {
+    /// Variables that give another process the same environment.
+    pub(crate) fn variables(&self) -> [(&'static str, String); 5] {
         [
             ("DATABASE_URL", self.database.clone()),
             ("AMQP_URL", self.amqp.clone()),
             ("SHOP_PREFIX", self.prefix.clone()),
-            ("SHOP_PATIENCE", self.patience.to_string()),
+            ("SHOP_PATIENCE", self.step_timeout.to_string()),
             ("SHOP_LEASE", self.lease.to_string()),
         ]
     }
 
-    /// Connections for a service. Opened when they are needed, so that a database that is away is waited for.
+    /// The connections of a service. They are opened on first use, so a service can start while the database is unavailable.
     pub(crate) fn pool(&self) -> Result<PgPool> {
         let options = PgConnectOptions::from_str(&self.database)?.application_name("shop");
         Ok(PgPoolOptions::new()
@@ -71,9 +71,9 @@ impl Places {
         Ok(Postgres::new(&self.database, Options::default())?)
     }
 
-    /// The outbox with its inbox and sagas, and the tables of the services.
+    /// Creates the outbox, the inbox, the tables of sagas, and the tables of the services.
     pub(crate) async fn migrate(&self) -> Result<()> {
-        // As patient as the pool is: here nobody asks again, as a dispatcher does, if the database is slow to answer.
+        // A dispatcher would retry; this command does not. So it waits longer for a slow database.
         let options = Options {
             timeout: Duration::from_secs(90),
             ..Options::default()
@@ -91,7 +91,7 @@ impl Places {
         format!("{}.events", self.prefix)
     }
 
-    /// The queue of a service, with everything on its topic in it.
+    /// The queue of a service, bound to its topic.
     pub(crate) fn queue(&self, service: Service, topic: &str) -> Config {
         Config::new(self.amqp.as_str(), self.queue_name(service)).bind(self.exchange(), topic)
     }

@@ -1,10 +1,11 @@
-//! Whether the sums are right: every order that has ended is done by everybody or by nobody, and everything was done once.
+//! Checks the tables of all services against each other: an ended order is done by every service or by none, and each step
+//! was done once.
 //!
-//! Each check is one statement that counts what is wrong. Orders whose saga is under way are between, as they may be.
+//! Each check is one statement that counts violations. Orders whose saga still runs may be partly done and are not checked.
 
 use sqlx::PgPool;
 
-/// What is wrong, and how to count it.
+/// A violation, and the statement that counts it.
 const CHECKS: [(&str, &str); 6] = [
     (
         "confirmed orders are not paid, reserved and booked",
@@ -44,22 +45,22 @@ const CHECKS: [(&str, &str); 6] = [
     (
         "customers were told something twice, or that an order is both confirmed and cancelled",
         "select count(*) from (select 1 from notifications.sent
-           group by order_id, case what when 'placed' then 'placed' else 'ended' end having count(*) > 1) told",
+           group by order_id, case what when 'placed' then 'placed' else 'ended' end having count(*) > 1) repeated",
     ),
 ];
 
-/// A sentence for each thing that is wrong. Seen at one moment, as far as all of it goes.
-pub(crate) async fn mistakes(pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
+/// One sentence per violation, all from one snapshot of the database.
+pub(crate) async fn violations(pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
     let mut transaction = pool
         .begin_with("begin isolation level repeatable read, read only")
         .await?;
-    let mut mistakes = Vec::new();
+    let mut violations = Vec::new();
     for (what, count) in CHECKS {
         let count: i64 = sqlx::query_scalar(count).fetch_one(&mut *transaction).await?;
         if count > 0 {
-            mistakes.push(format!("{what}: {count}"));
+            violations.push(format!("{what}: {count}"));
         }
     }
     transaction.commit().await?;
-    Ok(mistakes)
+    Ok(violations)
 }
