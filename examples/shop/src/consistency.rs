@@ -25,25 +25,25 @@ const CHECKS: [(&str, &str); 6] = [
          where o.status = 'cancelled' and num_nonnulls(c.order_id, r.order_id, p.order_id) > 0",
     ),
     (
-        "orders say otherwise than their sagas",
+        "orders do not match their sagas",
         "select count(*) from shop.orders o left join pillarbox.sagas s on s.name = 'order' and s.id = o.id::text
          where o.status is distinct from
            case s.status when 'completed' then 'confirmed' when 'compensated' then 'cancelled'
              when 'running' then 'placed' when 'compensating' then 'placed' end",
     ),
     (
-        "something was paid, reserved or booked that nobody has ordered",
+        "something was paid, reserved or booked without an order",
         "select count(*) from (select order_id from payment.charges union all
            select order_id from stock.reservations union all select order_id from shipping.parcels) done
          where not exists (select from shop.orders o where o.id = done.order_id)",
     ),
     (
-        "items are not all on hand or reserved",
+        "items are neither on hand nor reserved",
         "select count(*) from stock.items i where i.delivered <> i.on_hand +
            (select coalesce(sum(r.quantity), 0) from stock.reservations r where r.item = i.item and r.status = 'reserved')",
     ),
     (
-        "customers were told something twice, or that an order is both confirmed and cancelled",
+        "customers were notified twice",
         "select count(*) from (select 1 from notifications.sent
            group by order_id, case what when 'placed' then 'placed' else 'ended' end having count(*) > 1) repeated",
     ),

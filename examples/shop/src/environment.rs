@@ -32,7 +32,7 @@ pub(crate) struct Environment {
     #[arg(long, env = "SHOP_PREFIX", default_value = "shop")]
     pub(crate) prefix: String,
     /// How long the saga waits for the reply of a service
-    #[arg(long, env = "SHOP_PATIENCE", default_value = "5s")]
+    #[arg(long, env = "SHOP_STEP_TIMEOUT", default_value = "5s")]
     step_timeout: humantime::Duration,
     /// The dispatcher's lease: how long rows of a killed dispatcher wait
     #[arg(long, env = "SHOP_LEASE", default_value = "6s")]
@@ -54,7 +54,7 @@ impl Environment {
             ("DATABASE_URL", self.database.clone()),
             ("AMQP_URL", self.amqp.clone()),
             ("SHOP_PREFIX", self.prefix.clone()),
-            ("SHOP_PATIENCE", self.step_timeout.to_string()),
+            ("SHOP_STEP_TIMEOUT", self.step_timeout.to_string()),
             ("SHOP_LEASE", self.lease.to_string()),
         ]
     }

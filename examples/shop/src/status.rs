@@ -37,7 +37,6 @@ struct Status {
     dead_letters: Option<BTreeMap<String, u32>>,
     faults: BTreeMap<String, String>,
     /// Must always be empty.
-    #[serde(rename = "mistakes")]
     violations: Vec<String>,
 }
 
@@ -217,19 +216,19 @@ impl Status {
         println!("outbox        {}", listed(&self.outbox));
         match &self.dead_letters {
             Some(letters) => println!("dead letters  {}", listed(letters)),
-            None => println!("dead letters  unknown: RabbitMQ does not answer"),
+            None => println!("dead letters  unknown: RabbitMQ is unavailable"),
         }
         for (service, mode) in &self.faults {
             println!("fault switch  {service}: {mode}");
         }
-        println!("books         {}", self.verdict());
+        println!("consistency   {}", self.verdict());
     }
 
     fn verdict(&self) -> String {
         if self.violations.is_empty() {
             "ok".to_owned()
         } else {
-            format!("WRONG: {}", self.violations.join("; "))
+            format!("VIOLATED: {}", self.violations.join("; "))
         }
     }
 }

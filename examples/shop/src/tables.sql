@@ -55,7 +55,7 @@ create table if not exists notifications.sent (
   position bigint generated always as identity primary key,
   order_id bigint not null,
   what     text not null,
-  words    text not null,
+  text     text not null,
   at       timestamptz not null default clock_timestamp()
 );
 

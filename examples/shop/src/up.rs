@@ -55,7 +55,7 @@ async fn keep_running(service: Service, environment: Environment, shutdown: Canc
                 return stop(process).await;
             }
             ended = process.wait() => {
-                println!("{service:<13} exited ({}); starting it again", why(ended?));
+                println!("{service:<13} exited ({}); restarting", why(ended?));
             }
         }
         tokio::select! {

@@ -25,7 +25,7 @@ const LINES: &str = "
                'attempt ' || nullif(l.attempt, 1), l.detail))) as line, l.at
       from pillarbox.saga_log l join pillarbox.sagas s on s.seq = l.saga where l.seq * 2 > $1
       union all
-      select position * 2 + 1, 'customer notified: ' || words, at from notifications.sent where position * 2 + 1 > $2
+      select position * 2 + 1, 'customer notified: ' || text, at from notifications.sent where position * 2 + 1 > $2
     ) lines order by at, number";
 
 /// The lines printed so far.

@@ -75,7 +75,7 @@ async fn send(
     what: &str,
     text: String,
 ) -> Result<(), HandlerError> {
-    sqlx::query("insert into notifications.sent (order_id, what, words) values ($1, $2, $3)")
+    sqlx::query("insert into notifications.sent (order_id, what, text) values ($1, $2, $3)")
         .bind(order)
         .bind(what)
         .bind(text)

@@ -83,7 +83,7 @@ impl Fixture {
                 ("DATABASE_URL", database.url.clone()),
                 ("AMQP_URL", amqp.to_owned()),
                 ("SHOP_PREFIX", database.name.clone()),
-                ("SHOP_PATIENCE", timeout.to_owned()),
+                ("SHOP_STEP_TIMEOUT", timeout.to_owned()),
                 ("SHOP_LEASE", lease.to_owned()),
             ],
             name: database.name.clone(),
@@ -167,8 +167,8 @@ impl Fixture {
         for (name, process) in services {
             process.stop(name).await;
         }
-        let mistakes = self.status().await["mistakes"].clone();
-        assert_eq!(mistakes, serde_json::json!([]));
+        let violations = self.status().await["violations"].clone();
+        assert_eq!(violations, serde_json::json!([]));
         let notified: Vec<(i64, Vec<String>, String)> = sqlx::query_as(
             "select o.id, array_agg(n.what order by n.position), o.status from shop.orders o
              left join notifications.sent n on n.order_id = o.id group by o.id",

@@ -61,14 +61,14 @@ async fn an_event_of_last_year_is_understood() {
     .await
     .unwrap();
     assert_eq!(versions, [2, 1]);
-    let words: Vec<String> =
-        sqlx::query_scalar("select words from notifications.sent where what = 'placed' order by order_id")
+    let texts: Vec<String> =
+        sqlx::query_scalar("select text from notifications.sent where what = 'placed' order by order_id")
             .fetch_all(&fixture.pool)
             .await
             .unwrap();
-    for (order, words) in (1..).zip(words) {
+    for (order, text) in (1..).zip(texts) {
         assert_eq!(
-            words,
+            text,
             format!("joan@example.com: thank you, Joan, we have your order {order}")
         );
     }
@@ -76,7 +76,7 @@ async fn an_event_of_last_year_is_understood() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn books_that_are_wrong_are_called_wrong() {
+async fn inconsistent_tables_are_reported() {
     let fixture = Fixture::open(LONG_TIMEOUT).await;
     let services = fixture.start_all();
     fixture.order(&[]).await;
@@ -93,28 +93,33 @@ async fn books_that_are_wrong_are_called_wrong() {
         ),
         (
             "update shop.orders set status = 'placed' where id = 2",
-            "orders say otherwise than their sagas: 1",
+            "orders do not match their sagas: 1",
         ),
         (
             "insert into shipping.parcels values (3, '', 'booked')",
-            "something was paid, reserved or booked that nobody has ordered: 1",
+            "something was paid, reserved or booked without an order: 1",
         ),
         (
             "update stock.items set on_hand = on_hand + 1 where item = 'teapot'",
-            "items are not all on hand or reserved: 1",
+            "items are neither on hand nor reserved: 1",
         ),
         (
-            "insert into notifications.sent (order_id, what, words) values (1, 'cancelled', '')",
-            "customers were told something twice, or that an order is both confirmed and cancelled: 1",
+            "insert into notifications.sent (order_id, what, text) values (1, 'cancelled', '')",
+            "customers were notified twice: 1",
         ),
     ] {
         sqlx::raw_sql(forgery).execute(&fixture.pool).await.unwrap();
-        let mistakes = fixture.status().await["mistakes"].clone();
+        let violations = fixture.status().await["violations"].clone();
         assert!(
-            mistakes.as_array().unwrap().contains(&says.into()),
-            "{mistakes} after: {forgery}"
+            violations.as_array().unwrap().contains(&says.into()),
+            "{violations} after: {forgery}"
         );
     }
-    assert!(fixture.run(&["status"]).await.contains("books         WRONG: "));
+    assert!(
+        fixture
+            .run(&["status"])
+            .await
+            .contains("consistency   VIOLATED: ")
+    );
     fixture.close().await;
 }

@@ -31,7 +31,7 @@ async fn orders_placed_during_an_outage_of_the_broker_are_completed_after_it() {
     })
     .await;
     let unknown = fixture.run(&["status"]).await;
-    assert!(unknown.contains("RabbitMQ does not answer"), "{unknown}");
+    assert!(unknown.contains("RabbitMQ is unavailable"), "{unknown}");
     proxy.restore().await;
 
     let totals = fixture.check_ledger(services).await;

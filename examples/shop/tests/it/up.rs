@@ -65,7 +65,7 @@ async fn one_command_starts_all_services_restarts_them_and_stops_them() {
             == 3
     })
     .await;
-    until_printed(&up, "(signal 9); starting it again").await;
+    until_printed(&up, "(signal 9); restarting").await;
 
     up.signal(Signal::INT);
     assert!(up.exit().await.success());
