@@ -185,11 +185,11 @@ fn a_migration_that_has_to_wait_says_so_and_goes_on() {
 
 #[test]
 fn a_missing_database_is_named() {
-    let place = Place::postgres(LOG);
-    let url = url();
+    let fixture = Fixture::postgres(LOG);
+    let url = postgres_url();
     let (server, _) = url.rsplit_once('/').expect("a URL with a database");
     let url = format!("{server}/no_such_database");
-    let error = place.run(&["stats", "--database", &url]).failed(1);
+    let error = fixture.run(&["stats", "--database", &url]).failure(1);
     assert!(
         error.contains("database \"no_such_database\" does not exist (3D000)"),
         "{error}"
