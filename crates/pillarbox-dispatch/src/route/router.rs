@@ -1,8 +1,8 @@
 //! Finds the destinations of claimed rows and passes the rows to their senders.
 //!
 //! A row with one destination goes straight to its sender. A row with several becomes a family: first the store writes one
-//! row per destination. A row with a key may also have to ask the store whether it may go, because an earlier row of its
-//! key may be unfinished at its destination.
+//! row per destination. A row with a key may also have to ask the store whether it may go. An earlier row of its key may be
+//! unfinished at its destination.
 //!
 //! When the store fails, the router keeps the batch and the claimer's next tick resumes it. After some failures the
 //! families are released, so that a statement that always fails cannot stop the claimer.
