@@ -1,6 +1,7 @@
 //! The plans of frequent statements: they use an index, and read a bounded number of rows in a table of any size. Counted
 //! in rows, not in time, with statistics and without.
 
+use pillarbox::internal::envelope::with_columns;
 use pillarbox_testkit::store_suite::Harness;
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
@@ -18,7 +19,7 @@ macro_rules! statement {
 
 /// Values for the parameters. From the last to the first, for `$1` is also the beginning of `$10`.
 fn with(statement: &str, values: &[&str]) -> String {
-    let mut text = statement.to_owned();
+    let mut text = with_columns(statement);
     for (number, value) in values.iter().enumerate().rev() {
         text = text.replace(&format!("${}", number + 1), value);
     }
