@@ -1,4 +1,4 @@
-//! The sinks by name: one line per sink in each `match`.
+//! The table of sinks. `SinkConfig` and everything that depends on the list follow from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,40 +6,21 @@ use std::time::Duration;
 use pillarbox::Sink;
 use serde::{Deserialize, Serialize};
 
-use crate::message::{self, Decoded};
+use crate::message::{self, Decoded, Form};
 use crate::secret::Secret;
-use crate::{kafka, log, nats, rabbitmq, redis, webhook};
 
-/// What a `[[destination]]` says of its sink. `type` chooses; an unknown key is refused.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-pub enum SinkConfig {
-    /// RabbitMQ.
-    RabbitMq(rabbitmq::Config),
-    /// Kafka.
-    Kafka(kafka::Config),
-    /// NATS JetStream.
-    Nats(nats::Config),
-    /// Redis streams.
-    Redis(redis::Config),
-    /// HTTP POST.
-    Webhook(webhook::Config),
-    /// One line per event on standard output.
-    Log(log::Config),
-}
-
-/// A value in a sink's configuration that cannot be true.
+/// An invalid setting of a sink.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` {problem}")]
 pub struct ConfigError {
-    /// Which key.
+    /// The key.
     pub key: &'static str,
-    /// What is wrong with it and what to do.
+    /// What is wrong with its value, and what to do.
     pub problem: String,
 }
 
 impl ConfigError {
-    /// Something is wrong at this key.
+    /// An error at this key.
     pub fn at(key: &'static str, problem: impl Into<String>) -> Self {
         Self {
             key,
@@ -48,114 +29,131 @@ impl ConfigError {
     }
 }
 
-/// Why a destination has no sink.
+/// Why the sink of a destination was not built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// The program was built without it.
+    /// The program was built without the sink.
     #[error(
-        "destination `{destination}`: this pillarbox was built without the {sink} sink; \
-         build one with `cargo build --release --features {sink}`"
+        "destination `{destination}`: this pillarbox was built without the {sink} sink \
+         (build it with `--features full`, or `--features pillarbox-sinks/{sink}`)"
     )]
     NotBuilt {
-        /// Whose sink it is.
+        /// The destination that needs the sink.
         destination: String,
-        /// Which sink, which is also the name of the feature.
+        /// The sink, which is also the name of its cargo feature.
         sink: &'static str,
     },
-    /// Its configuration cannot be true.
+    /// A setting of the sink is invalid.
     #[error("destination `{destination}`: {error}")]
     Config {
-        /// Whose configuration it is.
+        /// The destination with the setting.
         destination: String,
-        /// What is wrong.
+        /// The key and the problem.
         error: ConfigError,
     },
 }
 
+/// Makes everything that depends on the list of sinks from one row per sink.
+macro_rules! sinks {
+    ($(
+        $name:literal $(if feature $feature:literal)? => $module:ident::$Sink:ident, $concurrency:literal
+        $(, $timeout:ident)?;
+    )*) => {
+        /// The keys of a `[[destination]]` that belong to its sink. `type` names the sink. An unknown key is an error.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "type")]
+        pub enum SinkConfig {
+            $(
+                #[doc = concat!("`type = \"", $name, "\"`: see [`", stringify!($module), "`](crate::", stringify!($module), ").")]
+                #[serde(rename = $name)]
+                $Sink(crate::$module::Config),
+            )*
+        }
+
+        /// Every sink that a configuration can name, in the order of the documentation.
+        pub const SINKS: &[SinkKind] = &[$(
+            SinkKind {
+                name: $name,
+                is_built_in: true $(&& cfg!(feature = $feature))?,
+            },
+        )*];
+
+        impl SinkConfig {
+            /// The name in `type`.
+            pub fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$Sink(_) => $name,)*
+                }
+            }
+
+            /// How many events are in flight at once, unless the destination sets `concurrency`.
+            pub fn default_concurrency(&self) -> usize {
+                match self {
+                    $(Self::$Sink(_) => $concurrency,)*
+                }
+            }
+
+            /// Sets the sink's own timeout to that of the dispatcher. A sink without one ends an attempt when the
+            /// dispatcher drops it.
+            pub fn set_timeout(&mut self, timeout: Duration) {
+                match self {
+                    $(Self::$Sink(_config) => { $(_config.$timeout = timeout;)? })*
+                }
+            }
+
+            fn sink(&self, name: &str, form: &Form) -> Result<Arc<dyn Sink>, BuildError> {
+                let built: Result<Arc<dyn Sink>, ConfigError> = match self {
+                    $(
+                        $(#[cfg(feature = $feature)])?
+                        Self::$Sink(config) => crate::$module::$Sink::with_form(name, config, form).map(arc),
+                        $(
+                            #[cfg(not(feature = $feature))]
+                            Self::$Sink(_) => {
+                                let destination = name.to_owned();
+                                return Err(BuildError::NotBuilt { destination, sink: $name });
+                            }
+                        )?
+                    )*
+                };
+                built.map_err(|error| invalid(name, error))
+            }
+        }
+    };
+}
+
+// One row per sink: the name in `type`, its cargo feature if it has one, the sink (`Config` stands beside it), its default
+// concurrency, and the key of `Config` that takes the dispatcher's timeout, if it has one.
+//
+// The throughput of a broker is its concurrency divided by the round trip, because confirmations are pipelined. A webhook
+// is a request that the receiver must work on.
+sinks! {
+    "rabbitmq" if feature "rabbitmq" => rabbitmq::RabbitMq, 1024;
+    "kafka" if feature "kafka" => kafka::Kafka, 4096, timeout;
+    "nats" if feature "nats" => nats::Nats, 1024;
+    "redis" if feature "redis" => redis::Redis, 1024;
+    "webhook" if feature "webhook" => webhook::Webhook, 16, timeout;
+    "log" => log::Log, 64;
+}
+
+/// A sink that a configuration can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SinkKind {
+    /// The name in `type`, which is also its cargo feature.
+    pub name: &'static str,
+    /// Was this program built with it?
+    pub is_built_in: bool,
+}
+
 impl SinkConfig {
-    /// What `type` says.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::RabbitMq(_) => "rabbitmq",
-            Self::Kafka(_) => "kafka",
-            Self::Nats(_) => "nats",
-            Self::Redis(_) => "redis",
-            Self::Webhook(_) => "webhook",
-            Self::Log(_) => "log",
-        }
-    }
-
-    /// How many events may be on their way at once, if nobody says.
-    pub fn default_concurrency(&self) -> usize {
-        match self {
-            // Confirms are pipelined: what limits a broker is the round trip divided by this.
-            Self::RabbitMq(_) | Self::Nats(_) | Self::Redis(_) => 1024,
-            Self::Kafka(_) => 4096,
-            // Each one is a request that a receiver must work on.
-            Self::Webhook(_) => 16,
-            Self::Log(_) => 64,
-        }
-    }
-
-    /// Makes the sink give up on an attempt when the dispatcher would, instead of after its own
-    /// default. Sinks whose attempts just end when they are dropped have nothing to change.
-    pub fn set_timeout(&mut self, timeout: Duration) {
-        match self {
-            Self::Kafka(config) => config.timeout = timeout,
-            Self::Webhook(config) => config.timeout = timeout,
-            Self::RabbitMq(_) | Self::Nats(_) | Self::Redis(_) | Self::Log(_) => {}
-        }
-    }
-
-    /// Makes the sink of the destination `name`, whose messages look as `message` says. Reads secrets and certificates;
-    /// connects to nothing, so that a place which is away does not keep a daemon from starting. [`Sink::check`] says
-    /// whether it is there.
+    /// Builds the sink of the destination `name`, with messages in the format of `message`. It reads secrets and
+    /// certificates and opens no connection, so a daemon starts while a broker is down. [`Sink::check`] probes the
+    /// connection.
     ///
     /// # Errors
-    /// When the configuration cannot be true, or the program was built without the sink.
+    /// When a setting is invalid, or the program was built without the sink.
     pub async fn build(&self, name: &str, message: &message::Config) -> Result<Arc<dyn Sink>, BuildError> {
-        let refused = |error| BuildError::Config {
-            destination: name.to_owned(),
-            error,
-        };
-        #[cfg_attr(
-            not(any(
-                feature = "rabbitmq",
-                feature = "kafka",
-                feature = "nats",
-                feature = "redis",
-                feature = "webhook"
-            )),
-            allow(unused_variables, reason = "the log has a form of its own")
-        )]
-        let form = &message.form().map_err(refused)?;
-        let sink: Result<Arc<dyn Sink>, ConfigError> = match self {
-            #[cfg(feature = "rabbitmq")]
-            Self::RabbitMq(config) => rabbitmq::RabbitMq::with_form(name, config, form).map(arc),
-            #[cfg(feature = "kafka")]
-            Self::Kafka(config) => kafka::Kafka::with_form(name, config, form).map(arc),
-            #[cfg(feature = "nats")]
-            Self::Nats(config) => nats::Nats::with_form(name, config, form).map(arc),
-            #[cfg(feature = "redis")]
-            Self::Redis(config) => redis::Redis::with_form(name, config, form).map(arc),
-            #[cfg(feature = "webhook")]
-            Self::Webhook(config) => webhook::Webhook::with_form(name, config, form).map(arc),
-            Self::Log(config) => log::Log::new(config).with_message(name, message).map(arc),
-            #[cfg(not(all(
-                feature = "rabbitmq",
-                feature = "kafka",
-                feature = "nats",
-                feature = "redis",
-                feature = "webhook"
-            )))]
-            other => {
-                return Err(BuildError::NotBuilt {
-                    destination: name.to_owned(),
-                    sink: other.kind(),
-                });
-            }
-        };
-        let sink = sink.map_err(refused)?;
+        let form = message.form().map_err(|error| invalid(name, error))?;
+        let sink = self.sink(name, &form)?;
         Ok(match message.decoder() {
             Some(decoder) => arc(Decoded::with(sink, decoder)),
             None => sink,
@@ -167,17 +165,14 @@ fn arc(sink: impl Sink) -> Arc<dyn Sink> {
     Arc::new(sink)
 }
 
-/// Reads a secret that the sink cannot do without.
-#[cfg_attr(
-    not(any(
-        feature = "rabbitmq",
-        feature = "kafka",
-        feature = "nats",
-        feature = "redis",
-        feature = "webhook"
-    )),
-    allow(dead_code, reason = "only sinks with a client of their own have secrets")
-)]
+fn invalid(destination: &str, error: ConfigError) -> BuildError {
+    BuildError::Config {
+        destination: destination.to_owned(),
+        error,
+    }
+}
+
+/// Reads a secret that the sink needs.
 pub(crate) fn reveal(key: &'static str, secret: &Secret) -> Result<String, ConfigError> {
     secret
         .reveal()
@@ -192,22 +187,15 @@ mod tests {
         toml::from_str(text).map_err(|error| error.message().to_owned())
     }
 
-    #[test]
-    fn the_type_chooses_the_sink() {
-        for (text, kind) in [
-            ("type = \"log\"", "log"),
-            ("type = \"webhook\"\nurl = \"https://example.com/\"", "webhook"),
-            ("type = \"kafka\"\nbrokers = \"127.0.0.1:9092\"", "kafka"),
-            ("type = \"nats\"\nurl = \"nats://127.0.0.1\"", "nats"),
-            ("type = \"redis\"\nurl = \"redis://127.0.0.1\"", "redis"),
-            (
-                "type = \"rabbitmq\"\nurl = \"amqp://127.0.0.1\"\nexchange = \"e\"",
-                "rabbitmq",
-            ),
-        ] {
-            assert_eq!(parse(text).unwrap().kind(), kind);
-        }
-    }
+    /// The shortest configuration of each sink, in the order of the table.
+    const MINIMAL: [&str; 6] = [
+        "type = \"rabbitmq\"\nurl = \"amqp://127.0.0.1\"\nexchange = \"e\"",
+        "type = \"kafka\"\nbrokers = \"127.0.0.1:9092\"",
+        "type = \"nats\"\nurl = \"nats://127.0.0.1\"",
+        "type = \"redis\"\nurl = \"redis://127.0.0.1\"",
+        "type = \"webhook\"\nurl = \"https://example.com/\"",
+        "type = \"log\"",
+    ];
 
     #[test]
     fn an_unknown_type_names_the_known_ones() {
@@ -217,16 +205,22 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_refused() {
-        for text in [
-            "type = \"log\"\ncolour = \"red\"",
-            "type = \"webhook\"\nurl = \"https://example.com/\"\ncolour = \"red\"",
-            "type = \"kafka\"\nbrokers = \"127.0.0.1:9092\"\ncolour = \"red\"",
-            "type = \"nats\"\nurl = \"nats://127.0.0.1\"\ncolour = \"red\"",
-            "type = \"redis\"\nurl = \"redis://127.0.0.1\"\ncolour = \"red\"",
-            "type = \"rabbitmq\"\nexchange = \"e\"\ncolour = \"red\"",
-        ] {
-            let error = parse(text).unwrap_err();
+        for text in MINIMAL {
+            let error = parse(&format!("{text}\ncolour = \"red\"")).unwrap_err();
             assert!(error.contains("unknown field `colour`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_dispatchers_timeout_reaches_the_sinks_that_have_one() {
+        for text in MINIMAL {
+            let mut config = parse(text).unwrap();
+            config.set_timeout(Duration::from_secs(7));
+            match &config {
+                SinkConfig::Kafka(kafka) => assert_eq!(kafka.timeout, Duration::from_secs(7)),
+                SinkConfig::Webhook(webhook) => assert_eq!(webhook.timeout, Duration::from_secs(7)),
+                other => assert_eq!(*other, parse(text).unwrap()),
+            }
         }
     }
 
@@ -261,19 +255,28 @@ mod tests {
         }
     }
 
-    #[cfg(not(feature = "kafka"))]
     #[tokio::test]
-    async fn a_build_without_kafka_says_how_to_build_it() {
-        let config = parse("type = \"kafka\"\nbrokers = \"127.0.0.1:9092\"").unwrap();
-        let error = config
-            .build("stream", &message::Config::default())
-            .await
-            .err()
-            .unwrap()
-            .to_string();
-        assert!(
-            error.contains("`cargo build --release --features kafka`"),
-            "{error}"
-        );
+    async fn every_sink_is_built_in_or_the_error_names_the_feature() {
+        for (text, kind) in MINIMAL.iter().zip(SINKS) {
+            let config = parse(text).unwrap();
+            assert_eq!(config.kind(), kind.name);
+            match config.build("partner", &message::Config::default()).await {
+                Ok(_) => assert!(kind.is_built_in, "{}", kind.name),
+                Err(BuildError::Config { error, .. }) => panic!("{}: {error}", kind.name),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(!kind.is_built_in, "{error}");
+                    let advice = format!("--features pillarbox-sinks/{}", kind.name);
+                    assert!(
+                        error.starts_with("destination `partner`: ") && error.contains(&advice),
+                        "{error}"
+                    );
+                }
+            }
+        }
+        assert_eq!(MINIMAL.len(), SINKS.len());
+        let is_built_in = |name| SINKS.iter().any(|kind| kind.name == name && kind.is_built_in);
+        assert!(is_built_in("log"));
+        assert_eq!(is_built_in("kafka"), cfg!(feature = "kafka"));
     }
 }

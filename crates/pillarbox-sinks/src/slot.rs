@@ -133,10 +133,6 @@ impl<C: Open> Links<C> {
     }
 
     /// See [`Slot::get_soon`].
-    #[cfg_attr(
-        not(feature = "rabbitmq"),
-        allow(dead_code, reason = "only one sink takes turns")
-    )]
     pub(crate) async fn get_soon(&self) -> Result<Arc<C>, String> {
         self.slot.get_soon(|| C::open(self.settings.clone())).await
     }

@@ -67,12 +67,6 @@ impl Tls {
 
 /// Sees to it that TLS has its cryptography. A program that installed a provider of its own keeps it; one
 /// that did not would otherwise panic at the first connection.
-#[cfg(any(
-    feature = "rabbitmq",
-    feature = "webhook",
-    feature = "nats",
-    feature = "redis"
-))]
 pub(crate) fn ensure_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // An error means that another thread was quicker.

@@ -108,14 +108,14 @@ fn pipelining_to_a_place_that_keeps_no_order_is_refused_with_its_line() {
     check(folder.path(), &format!("{hook}pipelined = false\n"), &[]).success();
 }
 
-#[cfg(not(feature = "kafka"))]
+#[cfg(not(feature = "full"))]
 #[test]
 fn kafka_in_a_build_without_it_says_how_to_build_it() {
     let folder = tempfile::tempdir().unwrap();
     let text = "database.url = \"outbox.db\"\n[[destination]]\nname = \"k\"\ntype = \"kafka\"\nbrokers = \"h:9092\"\n";
     let error = check(folder.path(), text, &[]).failure(2);
     assert!(
-        error.contains("p.toml:4: ") && error.contains("--features kafka"),
+        error.contains("p.toml:4: ") && error.contains("--features full"),
         "{error}"
     );
 }

@@ -33,16 +33,23 @@ impl Log {
         Self::to(io::stdout())
     }
 
-    /// Lines of this format, for the destination `name`. A line has no headers: of CloudEvents there is only the
+    pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
+        Self::new(config).formatted(name, form)
+    }
+
+    /// Writes lines in this format, for the destination `name`. A line has no headers, so CloudEvents need the
     /// structured mode.
     ///
     /// # Errors
-    /// When it cannot be true.
+    /// When the format is invalid for a log.
     pub fn with_message(self, name: &str, message: &message::Config) -> Result<Self, ConfigError> {
-        let form = message.form()?;
+        self.formatted(name, &message.form()?)
+    }
+
+    fn formatted(self, name: &str, form: &Form) -> Result<Self, ConfigError> {
         let cloudevents = match form {
             Form::Plain => None,
-            Form::Structured(_) => Some(Writer::new(name, &HTTP, Added::default()).with_form(&form)?),
+            Form::Structured(_) => Some(Writer::new(name, &HTTP, Added::default()).with_form(form)?),
             Form::Binary(_) => {
                 let problem = "cannot be `cloudevents` here: a line has no headers for the attributes; \
                                use `cloudevents-structured`";

@@ -29,22 +29,10 @@ mod reader;
 mod turns;
 mod writer;
 
-#[cfg_attr(
-    not(all(
-        feature = "rabbitmq",
-        feature = "kafka",
-        feature = "nats",
-        feature = "redis",
-        feature = "webhook"
-    )),
-    allow(unused_imports, reason = "each binding is for one sink")
-)]
 pub(crate) use binding::{AMQP, HTTP, KAFKA, NATS, REDIS};
 pub(crate) use config::Form;
 pub use config::{Config, Format, MAX_DECOMPRESSED};
 pub use decoded::Decoded;
 pub(crate) use decoder::Decoder;
 pub use reader::{Incoming, Protocol, Read, Unreadable, read};
-#[cfg(any(feature = "kafka", feature = "nats"))]
-pub(crate) use writer::Parts;
-pub(crate) use writer::Writer;
+pub(crate) use writer::{Parts, Writer};

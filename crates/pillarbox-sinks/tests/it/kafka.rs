@@ -1,6 +1,8 @@
 //! The Kafka sink against a real broker. Answers that a healthy broker does not give come from the mock
 //! cluster in librdkafka.
 
+#![cfg(feature = "kafka")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -6,14 +6,9 @@
 mod callback;
 mod cloudevents;
 mod environment;
-#[cfg(feature = "kafka")]
 mod kafka;
 mod log;
-#[cfg(feature = "nats")]
 mod nats;
-#[cfg(feature = "rabbitmq")]
 mod rabbitmq;
-#[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "webhook")]
 mod webhook;

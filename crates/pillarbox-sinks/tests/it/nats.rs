@@ -1,5 +1,7 @@
 //! The NATS sink against a real server, behind a proxy that can be cut.
 
+#![cfg(feature = "nats")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The RabbitMQ sink against a real broker, behind a proxy that can be cut.
 
+#![cfg(feature = "rabbitmq")]
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 

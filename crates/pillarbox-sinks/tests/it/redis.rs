@@ -1,5 +1,7 @@
 //! The Redis sink against a real server, behind a proxy that can be cut.
 
+#![cfg(feature = "redis")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! The webhook sink: the place is an HTTP server in this process, behind a proxy that can be cut.
 
+#![cfg(feature = "webhook")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;

@@ -16,7 +16,7 @@ mod debezium;
 mod family_hub;
 mod faults;
 mod modkit;
-#[cfg(feature = "kafka")]
+#[cfg(feature = "full")]
 mod order_service;
 mod proposals;
 mod rediver;
