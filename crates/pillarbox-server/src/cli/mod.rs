@@ -15,6 +15,7 @@ mod run;
 mod sagas;
 mod stats;
 mod time_arg;
+mod version;
 mod workers;
 
 use clap::{Parser, Subcommand};
@@ -95,6 +96,8 @@ pub(crate) enum Command {
     Config(config::Config),
     /// Write a commented pillarbox.toml
     Init(init::Init),
+    /// Print the version; --verbose adds the commit, the schema and the sinks
+    Version(version::Version),
 }
 
 impl Command {
@@ -114,7 +117,8 @@ impl Command {
             | Self::Stats(_)
             | Self::Adopt(_)
             | Self::Config(_)
-            | Self::Init(_) => "warn",
+            | Self::Init(_)
+            | Self::Version(_) => "warn",
         }
     }
 
@@ -136,6 +140,7 @@ impl Command {
             Self::Adopt(adopt) => Box::pin(adopt.run()).await,
             Self::Config(config) => config.run().await,
             Self::Init(init) => init.run(),
+            Self::Version(version) => version.run(),
         }
     }
 }

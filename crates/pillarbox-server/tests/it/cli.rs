@@ -22,6 +22,7 @@ fn help_teaches_with_examples_and_exit_codes() {
         "stats",
         "config",
         "init",
+        "version",
         "Exit codes",
         "Start here",
     ] {
@@ -35,6 +36,39 @@ fn help_teaches_with_examples_and_exit_codes() {
         run(folder.path(), &["--version"])
             .success()
             .starts_with("pillarbox 0.")
+    );
+}
+
+#[test]
+fn version_names_the_commit_the_schema_and_the_sinks() {
+    let folder = tempfile::tempdir().unwrap();
+    let short = run(folder.path(), &["version"]).success();
+    assert_eq!(short, run(folder.path(), &["--version"]).success());
+
+    let long = run(folder.path(), &["version", "--verbose"]).success();
+    assert!(long.starts_with(&short), "{long}");
+    for line in ["\ncommit: ", "\nschema: postgres ", "\nsinks: rabbitmq, "] {
+        assert!(long.contains(line), "{line}: {long}");
+    }
+
+    let json: serde_json::Value =
+        serde_json::from_str(&run(folder.path(), &["version", "--json"]).success()).unwrap();
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+    assert!(json["commit"].is_null() || json["commit"].is_string(), "{json}");
+    for database in ["postgres", "sqlite"] {
+        assert!(json["schema"][database].as_i64().unwrap() > 0, "{json}");
+    }
+    let has = |list: &str, sink: &str| {
+        let sinks = json["sinks"][list].as_array().unwrap();
+        sinks.iter().any(|name| name == sink)
+    };
+    assert!(has("built_in", "log") && has("built_in", "webhook"), "{json}");
+    assert_eq!(has("built_in", "kafka"), cfg!(feature = "full"), "{json}");
+    assert_eq!(has("not_built_in", "kafka"), !cfg!(feature = "full"), "{json}");
+    assert_eq!(
+        long.contains("--features full"),
+        !cfg!(feature = "full"),
+        "{long}"
     );
 }
 
