@@ -17,12 +17,12 @@ pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S:
 /// Reads a duration from text.
 ///
 /// # Errors
-/// When the text is no duration; the error shows how one looks.
+/// When the text is not a duration. The error shows an example.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     humantime::parse_duration(&text).map_err(|error| {
         de::Error::custom(format!(
-            "`{text}` is no duration ({error}); write for example \"20s\""
+            "`{text}` is not a duration ({error}); write for example \"20s\""
         ))
     })
 }

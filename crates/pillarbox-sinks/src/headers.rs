@@ -1,8 +1,7 @@
-//! What travels beside the payload, the same to every place: `docs/sinks/message-format.md`.
+//! The headers of a message, the same for every sink: `docs/sinks/message-format.md`.
 //!
-//! Names that begin with `pillarbox-` are ours. A header of the event with such a name is left out, so
-//! that a producer cannot forge what a receiver relies on. What the configuration adds wins over the event's
-//! own and cannot have such a name either.
+//! Names that begin with `pillarbox-` are reserved. A header of the event with such a name is left out, so a producer cannot
+//! forge what a receiver relies on. The configuration cannot add one either. Its headers override those of the event.
 
 mod table;
 
@@ -14,13 +13,13 @@ use time::format_description::well_known::Rfc3339;
 pub(crate) use table::Added;
 pub use table::{Table, TableError};
 
-/// What the names of our own headers begin with.
+/// The prefix of reserved header names.
 pub const PREFIX: &str = "pillarbox-";
 
 /// A name and its value.
 pub type Header<'a> = (&'a str, Cow<'a, str>);
 
-/// Our headers, then the event's own.
+/// The headers of Pillarbox, then those of the event.
 pub fn of(delivery: &Delivery) -> Vec<Header<'_>> {
     let event = &delivery.event;
     let mut headers: Vec<Header<'_>> = Vec::with_capacity(13 + event.headers.len());
@@ -55,8 +54,8 @@ pub(crate) fn own(delivery: &Delivery) -> impl Iterator<Item = Header<'_>> {
     own.map(|(name, value)| (name.as_str(), Cow::from(value)))
 }
 
-/// These headers, and then those that the destination adds, in the place of others of the same name. An event that
-/// lacks what one of them needs is rejected.
+/// These headers and those of the destination, which replace others of the same name. Rejects an event without a value that
+/// one of them needs.
 pub(crate) fn with_added<'a>(
     mut headers: Vec<Header<'a>>,
     delivery: &Delivery,
@@ -71,7 +70,7 @@ pub(crate) fn with_added<'a>(
 
 /// When the row was written, by the store's clock.
 pub(crate) fn created_at(delivery: &Delivery) -> String {
-    // A year outside 0..=9999 has no such form; the seconds since 1970 are better than nothing.
+    // RFC 3339 has no year outside of 0..=9999; such a time is written in seconds since 1970.
     let seconds = || delivery.created_at.unix_timestamp().to_string();
     delivery.created_at.format(&Rfc3339).unwrap_or_else(|_| seconds())
 }

@@ -1,6 +1,6 @@
-//! Where Pillarbox delivers. Each sink is one folder with the same file names: `config.rs` (what can be
-//! said), `encode.rs` (an event as a message, pure), `classify.rs` (what an answer means, pure) and
-//! `sink.rs` (the sink itself).
+//! The sinks that Pillarbox delivers to. Each is one folder with the same file names: `config.rs` (its keys),
+//! `encode.rs` (an event as a message, pure), `classify.rs` (an answer as an outcome, pure) and `sink.rs` (the sink
+//! itself). A sink with a connection of its own has `settings.rs` (checked configuration) and `connection.rs` too.
 //!
 //! | sink | feature | confirmed means |
 //! |---|---|---|
@@ -12,10 +12,10 @@
 //! | [`nats`] | `nats` | a JetStream stream acknowledged the message |
 //! | [`redis`] | `redis` | the entry was added to the stream |
 //!
-//! What a message looks like is the same to all of them: [`message`].
+//! All of them send the same [`message`].
 //!
-//! [`SinkConfig`] is the registry. The configuration of every sink can be read in every build, so that
-//! a build without a sink can say how to get it.
+//! [`registry`] has the table of sinks. Every build reads the configuration of every sink. A build without the sink
+//! then says how to build it.
 
 #![cfg_attr(
     not(feature = "full"),
@@ -27,6 +27,7 @@
 )]
 
 pub mod callback;
+mod connector;
 pub mod duration;
 pub mod headers;
 pub mod kafka;
@@ -41,7 +42,6 @@ pub mod registry;
 mod sample;
 pub mod secret;
 pub mod size;
-mod slot;
 pub mod template;
 pub mod tls;
 pub mod webhook;

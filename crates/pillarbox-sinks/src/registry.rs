@@ -78,6 +78,10 @@ macro_rules! sinks {
             },
         )*];
 
+        /// The name and the shortest configuration of each sink.
+        #[cfg(test)]
+        const MINIMAL: &[(&str, &str)] = &[$(($name, crate::$module::MINIMAL),)*];
+
         impl SinkConfig {
             /// The name in `type`.
             pub fn kind(&self) -> &'static str {
@@ -187,15 +191,12 @@ mod tests {
         toml::from_str(text).map_err(|error| error.message().to_owned())
     }
 
-    /// The shortest configuration of each sink, in the order of the table.
-    const MINIMAL: [&str; 6] = [
-        "type = \"rabbitmq\"\nurl = \"amqp://127.0.0.1\"\nexchange = \"e\"",
-        "type = \"kafka\"\nbrokers = \"127.0.0.1:9092\"",
-        "type = \"nats\"\nurl = \"nats://127.0.0.1\"",
-        "type = \"redis\"\nurl = \"redis://127.0.0.1\"",
-        "type = \"webhook\"\nurl = \"https://example.com/\"",
-        "type = \"log\"",
-    ];
+    /// The shortest configuration of each sink.
+    fn minimal() -> impl Iterator<Item = String> {
+        MINIMAL
+            .iter()
+            .map(|(name, keys)| format!("type = \"{name}\"\n{keys}"))
+    }
 
     #[test]
     fn an_unknown_type_names_the_known_ones() {
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_refused() {
-        for text in MINIMAL {
+        for text in minimal() {
             let error = parse(&format!("{text}\ncolour = \"red\"")).unwrap_err();
             assert!(error.contains("unknown field `colour`"), "{error}");
         }
@@ -213,13 +214,13 @@ mod tests {
 
     #[test]
     fn the_dispatchers_timeout_reaches_the_sinks_that_have_one() {
-        for text in MINIMAL {
-            let mut config = parse(text).unwrap();
+        for text in minimal() {
+            let mut config = parse(&text).unwrap();
             config.set_timeout(Duration::from_secs(7));
             match &config {
                 SinkConfig::Kafka(kafka) => assert_eq!(kafka.timeout, Duration::from_secs(7)),
                 SinkConfig::Webhook(webhook) => assert_eq!(webhook.timeout, Duration::from_secs(7)),
-                other => assert_eq!(*other, parse(text).unwrap()),
+                other => assert_eq!(*other, parse(&text).unwrap()),
             }
         }
     }
@@ -249,7 +250,7 @@ mod tests {
                 .unwrap()
                 .to_string();
             assert!(
-                error.starts_with("destination `partner`: `url` is to come from"),
+                error.starts_with("destination `partner`: `url` comes from"),
                 "{error}"
             );
         }
@@ -257,13 +258,13 @@ mod tests {
 
     #[tokio::test]
     async fn every_sink_is_built_in_or_the_error_names_the_feature() {
-        for (text, kind) in MINIMAL.iter().zip(SINKS) {
-            let config = parse(text).unwrap();
+        for (text, kind) in minimal().zip(SINKS) {
+            let config = parse(&text).unwrap();
             assert_eq!(config.kind(), kind.name);
             match config.build("partner", &message::Config::default()).await {
                 Ok(_) => assert!(kind.is_built_in, "{}", kind.name),
                 Err(BuildError::Config { error, .. }) => panic!("{}: {error}", kind.name),
-                Err(error) => {
+                Err(error @ BuildError::NotBuilt { .. }) => {
                     let error = error.to_string();
                     assert!(!kind.is_built_in, "{error}");
                     let advice = format!("--features pillarbox-sinks/{}", kind.name);
@@ -274,7 +275,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(MINIMAL.len(), SINKS.len());
         let is_built_in = |name| SINKS.iter().any(|kind| kind.name == name && kind.is_built_in);
         assert!(is_built_in("log"));
         assert_eq!(is_built_in("kafka"), cfg!(feature = "kafka"));

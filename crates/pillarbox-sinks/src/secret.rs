@@ -1,6 +1,6 @@
-//! What must not be seen: passwords, tokens, URLs that hold them.
+//! Values that must not be printed: passwords, tokens, and URLs with them.
 //!
-//! A secret is written in the configuration, or named there and kept elsewhere:
+//! A secret is in the configuration, or in an environment variable or file that the configuration names:
 //!
 //! ```toml
 //! password = "inline"
@@ -8,8 +8,8 @@
 //! password = { file = "/run/secrets/rabbitmq" }
 //! ```
 //!
-//! It prints as `***` wherever it is printed. The environment and the file are read when the sink is
-//! built, so that the configuration itself never holds what they hold.
+//! It prints as `***`. The variable and the file are read when the sink is built, so their value is never in the
+//! configuration itself.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -29,42 +29,42 @@ enum Source {
     File(PathBuf),
 }
 
-/// Why a secret could not be had. Never says what it is.
+/// Why a secret could not be read. The error never has its value.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The variable is not there, or is not text.
-    #[error("is to come from the environment variable {0}, which is not set; set it")]
+    /// The variable is not set, or is not UTF-8.
+    #[error("comes from the environment variable {0}, which is not set")]
     Env(String),
     /// The file cannot be read.
-    #[error("is to come from the file {}, which cannot be read: {error}", path.display())]
+    #[error("comes from the file {}, which cannot be read: {error}", path.display())]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// The file says nothing.
-    #[error("is to come from the file {}, which is empty", .0.display())]
+    /// The file is empty.
+    #[error("comes from the file {}, which is empty", .0.display())]
     Empty(PathBuf),
 }
 
 impl Secret {
-    /// A secret that is given as it is.
+    /// A secret in the configuration.
     pub fn inline(value: impl Into<String>) -> Self {
         Self(Source::Inline(value.into()))
     }
 
-    /// A secret that an environment variable holds.
+    /// A secret in an environment variable.
     pub fn env(name: impl Into<String>) -> Self {
         Self(Source::Env(name.into()))
     }
 
-    /// A secret that a file holds. One line break at its end is not part of it.
+    /// A secret in a file. One line break at its end is removed.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self(Source::File(path.into()))
     }
 
-    /// The text, if it is not kept elsewhere. Must not be printed.
+    /// The value, if it is in the configuration. It must not be printed.
     pub(crate) fn as_inline(&self) -> Option<&str> {
         match &self.0 {
             Source::Inline(value) => Some(value),
@@ -72,10 +72,10 @@ impl Secret {
         }
     }
 
-    /// Reads the secret. What comes back must not be printed.
+    /// Reads the secret. The result must not be printed.
     ///
     /// # Errors
-    /// When the variable or the file is not there.
+    /// When the variable is not set, or the file cannot be read.
     pub fn reveal(&self) -> Result<String, SecretError> {
         match &self.0 {
             Source::Inline(value) => Ok(value.clone()),
@@ -120,7 +120,7 @@ impl fmt::Display for Secret {
     }
 }
 
-/// Where it comes from may be seen; an inline value is `***`.
+/// Shows the variable or file; an inline value is `***`.
 impl Serialize for Secret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (key, value) = match &self.0 {
@@ -167,15 +167,15 @@ impl<'de> Visitor<'de> for SecretVisitor {
         }
     }
 
-    // What was given may be a password of digits only: serde's own message would print it.
+    // The value may be a password of digits. The message of serde would print it.
     fn visit_i64<E: de::Error>(self, _: i64) -> Result<Secret, E> {
-        Err(E::custom("this is a text; put it in quotes"))
+        Err(E::custom("expected a text; put it in quotes"))
     }
     fn visit_u64<E: de::Error>(self, _: u64) -> Result<Secret, E> {
-        Err(E::custom("this is a text; put it in quotes"))
+        Err(E::custom("expected a text; put it in quotes"))
     }
     fn visit_f64<E: de::Error>(self, _: f64) -> Result<Secret, E> {
-        Err(E::custom("this is a text; put it in quotes"))
+        Err(E::custom("expected a text; put it in quotes"))
     }
 }
 

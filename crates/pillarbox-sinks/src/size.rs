@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// Powers of 1024 only: "MB" means two things to two people, and is refused.
+/// Powers of 1024 only. "MB" is ambiguous, and refused.
 fn parse(text: &str) -> Option<usize> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: usize = text[..digits].parse().ok()?;

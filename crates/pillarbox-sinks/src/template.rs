@@ -3,11 +3,11 @@
 //! ```text
 //! arap.{event_type}                  a field of the event
 //! {ordering_key|aggregate_id}        the first one that the event has
-//! tenants/{header.region}/{{x}}      a header; braces that mean themselves
+//! tenants/{header.region}/{{x}}      a header; literal braces
 //! ```
 //!
-//! There is nothing more: no functions, no conditions. A template is checked when the configuration is
-//! read. An event that lacks the value is rejected, because no later attempt would have it.
+//! There are no functions and no conditions. A template is checked when the configuration is read. An event without the
+//! value is rejected, because no later attempt would have it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +15,7 @@ use std::fmt;
 use pillarbox::Delivery;
 use serde::{Deserialize, Serialize};
 
-/// A text with places for an event's fields.
+/// A text with placeholders for fields of an event.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Template {
@@ -63,20 +63,20 @@ const NAMES: [(&str, Field); 12] = [
     ("destination", Field::Destination),
 ];
 
-/// Why a text is no template.
+/// Why a text is not a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// A name that no event has.
-    #[error("`{{{name}}}` is not known; the names are {}, and header.NAME", known())]
+    /// An unknown name.
+    #[error("`{{{name}}}` is unknown; the names are {}, and header.NAME", known())]
     Unknown {
-        /// What was written.
+        /// The name.
         name: String,
     },
     /// `{` without `}`.
-    #[error("a `{{` is never closed; write `{{{{` for a brace that means itself")]
+    #[error("a `{{` is not closed; write `{{{{` for a literal brace")]
     Unclosed,
     /// `}` without `{`.
-    #[error("a `}}` closes nothing; write `}}}}` for a brace that means itself")]
+    #[error("a `}}` has no `{{`; write `}}}}` for a literal brace")]
     Unopened,
 }
 
@@ -84,13 +84,13 @@ fn known() -> String {
     NAMES.map(|(name, _)| name).join(", ")
 }
 
-/// The event lacks what a template needs.
+/// The event has no value for a placeholder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the event has no `{field}`, which the template `{template}` needs")]
 pub struct Missing {
-    /// What it lacks.
+    /// The missing field.
     pub field: String,
-    /// Who needs it.
+    /// The template.
     pub template: String,
 }
 
@@ -98,7 +98,7 @@ impl Template {
     /// Reads a template.
     ///
     /// # Errors
-    /// When a brace is alone or a name is not known.
+    /// When a brace has no pair or a name is unknown.
     pub fn parse(source: &str) -> Result<Self, TemplateError> {
         let mut parts = Vec::new();
         let mut literal = String::new();
@@ -135,7 +135,7 @@ impl Template {
         })
     }
 
-    /// A template that is nothing but this text.
+    /// A template without placeholders.
     pub fn literal(text: &str) -> Self {
         Self {
             source: text.replace('{', "{{").replace('}', "}}"),
@@ -148,7 +148,7 @@ impl Template {
         &self.source
     }
 
-    /// Does it need nothing of the event?
+    /// Is it the same for every event?
     pub fn is_constant(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, Part::Literal(_)))
     }
@@ -161,7 +161,7 @@ impl Template {
         }
     }
 
-    /// What stands there whatever the event.
+    /// The text without its placeholders.
     pub fn without_fields(&self) -> String {
         let literals = self.parts.iter().map(|part| match part {
             Part::Literal(text) => text.as_str(),
@@ -170,18 +170,18 @@ impl Template {
         literals.collect()
     }
 
-    /// Fills in an event on its way to the named destination.
+    /// Fills in the fields of an event for the named destination.
     ///
     /// # Errors
-    /// When the event lacks a value.
+    /// When the event has no value for a placeholder.
     pub fn render(&self, delivery: &Delivery, destination: &str) -> Result<String, Missing> {
         self.render_with(delivery, destination, |value, out| out.push_str(value))
     }
 
-    /// Fills in an event, each value written by `write`: for escaping.
+    /// Fills in the fields of an event. `write` writes each value, for escaping.
     ///
     /// # Errors
-    /// When the event lacks a value.
+    /// When the event has no value for a placeholder.
     pub fn render_with(
         &self,
         delivery: &Delivery,
@@ -357,7 +357,7 @@ mod tests {
     fn an_unknown_name_is_refused_with_the_known_ones() {
         let error = Template::parse("{event-type}").unwrap_err().to_string();
         assert!(
-            error.starts_with("`{event-type}` is not known; the names are id, namespace, topic,"),
+            error.starts_with("`{event-type}` is unknown; the names are id, namespace, topic,"),
             "{error}"
         );
         assert!(error.ends_with("and header.NAME"), "{error}");

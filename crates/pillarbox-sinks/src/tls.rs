@@ -1,7 +1,6 @@
-//! TLS as every sink takes it: a private CA, and a certificate of our own where the place asks for one.
+//! The TLS settings of every sink: a private CA and a client certificate.
 //!
-//! What the machine trusts stays trusted unless a sink's page says otherwise. There is no way to turn
-//! verification off.
+//! The CAs of the system stay trusted, unless the page of a sink says otherwise. Verification cannot be turned off.
 
 use std::path::{Path, PathBuf};
 
@@ -15,20 +14,20 @@ use crate::registry::ConfigError;
 pub struct Tls {
     /// PEM file with the certificates of private authorities.
     pub ca_file: Option<PathBuf>,
-    /// PEM file with our own certificate and its chain, for places that ask who we are.
+    /// PEM file with the client certificate and its chain, for servers that require one.
     pub cert_file: Option<PathBuf>,
     /// PEM file with the key of `cert_file`.
     pub key_file: Option<PathBuf>,
 }
 
-/// What the files hold.
+/// The content of the files.
 #[derive(Default)]
 pub(crate) struct Loaded {
     pub(crate) ca: Option<Vec<u8>>,
     pub(crate) identity: Option<Identity>,
 }
 
-/// Our own certificate and its key, both PEM.
+/// The client certificate and its key, both PEM.
 pub(crate) struct Identity {
     pub(crate) cert: Vec<u8>,
     pub(crate) key: Vec<u8>,
@@ -65,11 +64,10 @@ impl Tls {
     }
 }
 
-/// Sees to it that TLS has its cryptography. A program that installed a provider of its own keeps it; one
-/// that did not would otherwise panic at the first connection.
+/// Installs a cryptography provider for TLS if the program has installed none. Without one the first connection panics.
 pub(crate) fn ensure_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that another thread was quicker.
+        // An error means that another thread installed one first.
         rustls::crypto::ring::default_provider().install_default().ok();
     }
 }
@@ -81,7 +79,7 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
             format!("names {}, which cannot be read: {error}", path.display()),
         )
     })?;
-    // A file of another form (DER, an empty one) would be ignored silently and every connection refused.
+    // The TLS library would ignore another file (DER, an empty one) silently, and every connection would fail.
     if !bytes.windows(11).any(|window| window == b"-----BEGIN ") {
         return Err(ConfigError::at(
             key,

@@ -261,7 +261,7 @@ fn a_database_from_a_missing_variable_names_the_variable() {
     ));
     assert_eq!(
         error,
-        "p.toml:2: `url` is to come from the environment variable PILLARBOX_NO_SUCH, which is not set; set it"
+        "p.toml:2: `url` comes from the environment variable PILLARBOX_NO_SUCH, which is not set"
     );
 }
 
@@ -475,7 +475,7 @@ fn every_error_in_a_destination_has_its_line() {
         ),
         (
             "source = \"/{nmespace}\"",
-            "p.toml:5: `destination.source`: `{nmespace}` is not known; the names are id, namespace, topic, event_type, \
+            "p.toml:5: `destination.source`: `{nmespace}` is unknown; the names are id, namespace, topic, event_type, \
              event_version, aggregate_type, aggregate_id, tenant_id, ordering_key, dedupe_key, severity, destination, and \
              header.NAME",
         ),
@@ -709,12 +709,12 @@ fn a_template_with_an_unknown_name_is_rejected_with_its_line() {
         let templates = keys.iter().map(|key| {
             (
                 format!("{key} = \"{{event_tpye}}\""),
-                format!("`{key}`: `{{event_tpye}}` is not known; the names are id, namespace,"),
+                format!("`{key}`: `{{event_tpye}}` is unknown; the names are id, namespace,"),
             )
         });
         let headers = (
             "headers = { x-source = \"shop\", x-type = \"{event_tpye}\" }".to_owned(),
-            "`headers`: `x-type`: `{event_tpye}` is not known; the names are id, namespace,".to_owned(),
+            "`headers`: `x-type`: `{event_tpye}` is unknown; the names are id, namespace,".to_owned(),
         );
         for (written, said) in templates.chain([headers]) {
             let error = wrong(&with(&format!(

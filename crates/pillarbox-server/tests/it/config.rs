@@ -56,7 +56,7 @@ fn a_message_that_cannot_be_is_refused_with_its_line() {
         (
             hook,
             "compressed = true\nformat = \"cloudevents-structured\"",
-            "p.toml:6: destination `to`: `compressed` cannot be with",
+            "p.toml:6: destination `to`: `compressed` excludes",
         ),
         (
             hook,

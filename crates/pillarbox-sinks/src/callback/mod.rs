@@ -1,10 +1,9 @@
 //! Delivers by calling an async function in the application's own process.
 //!
-//! `Ok` means delivered. Any error means: try again, by the destination's retry policy. What will never
-//! be accepted is a [`CallbackError::Reject`]. A panic is an error like any other, because a panic must
-//! not take the dispatcher with it. What is stored compressed comes as it was.
+//! `Ok` means delivered. Any error means a retry by the destination's policy. [`CallbackError::Reject`] gives up on the
+//! event. A panic is an error like any other, and does not end the dispatcher. Payloads are decompressed first.
 //!
-//! **If we die here** the function may have run: the event comes again, with the same id.
+//! **If we die here** the function may have run. It is called again, with the same event id.
 
 use std::any::Any;
 use std::future::Future;
@@ -18,7 +17,7 @@ use pillarbox::{Delivery, Outcome, Sink};
 
 use crate::message::{Decoder, MAX_DECOMPRESSED};
 
-/// A function that takes events.
+/// A sink that calls a function.
 ///
 /// ```
 /// use pillarbox_sinks::{Callback, CallbackError};
@@ -37,20 +36,19 @@ pub struct Callback<F> {
     decoder: Option<Decoder>,
 }
 
-/// Why a callback did not take an event. Every error converts into [`CallbackError::Retry`], so that
-/// `?` does what one expects.
+/// Why a callback failed. Every error converts into [`CallbackError::Retry`], so `?` retries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallbackError {
-    /// Not this time.
+    /// Try again.
     Retry {
-        /// What went wrong.
+        /// The error.
         reason: String,
-        /// Not before this, if that is known.
+        /// The earliest time for the next attempt.
         after: Option<Duration>,
     },
-    /// Never.
+    /// Give up on the event.
     Reject {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -64,7 +62,7 @@ impl CallbackError {
         }
     }
 
-    /// A failed attempt that should not be repeated before some time has passed.
+    /// A failed attempt, and how long to wait before the next.
     pub fn retry_after(reason: impl Into<String>, after: Duration) -> Self {
         Self::Retry {
             reason: reason.into(),
@@ -72,7 +70,7 @@ impl CallbackError {
         }
     }
 
-    /// A refusal for good.
+    /// A rejection: the event becomes dead.
     pub fn reject(reason: impl Into<String>) -> Self {
         Self::Reject {
             reason: reason.into(),
@@ -99,7 +97,7 @@ where
         }
     }
 
-    /// Payloads that are stored compressed come as they are stored, with their `content_encoding`.
+    /// Passes compressed payloads as they are stored, with their `content_encoding`.
     #[must_use]
     pub fn compressed(self) -> Self {
         Self {
@@ -108,8 +106,7 @@ where
         }
     }
 
-    /// Payloads that get larger than this when they are decompressed are rejected; [`MAX_DECOMPRESSED`] unless said
-    /// otherwise.
+    /// Rejects payloads that are larger than this when decompressed; [`MAX_DECOMPRESSED`] by default.
     #[must_use]
     pub fn max_decompressed(self, bytes: usize) -> Self {
         Self {
@@ -137,15 +134,15 @@ where
 {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
         match &self.decoder {
-            Some(decoder) if is_compressed(&delivery.event) => match decoder.unpack(delivery).await {
-                Ok(unpacked) => self.call(unpacked.delivery.clone()).await,
+            Some(decoder) if is_compressed(&delivery.event) => match decoder.decompress(delivery).await {
+                Ok(decompressed) => self.call(decompressed.delivery.clone()).await,
                 Err(outcome) => outcome,
             },
             Some(_) | None => self.call(delivery.clone()).await,
         }
     }
 
-    /// A function is always there.
+    /// A function is always available.
     async fn check(&self) -> Result<(), String> {
         Ok(())
     }
@@ -154,7 +151,7 @@ where
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("it did not say why")
+        .unwrap_or("without a message")
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! headers = { x-tenant = "{tenant_id}", x-token = { env = "SHOP_TOKEN" } }
 //! ```
 //!
-//! A text is a [`Template`]; what the environment or a file holds is taken as it is. Either may hold a
-//! token, so no value is ever printed.
+//! A text is a [`Template`]. A value of the environment or of a file is taken as it is. Either may have a token, so no value
+//! is printed.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,19 +26,19 @@ pub struct Table(BTreeMap<String, Value>);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Value {
-    /// Made from the event.
+    /// From the event.
     Made(Template),
-    /// Kept in the environment or in a file.
+    /// From the environment or a file.
     Kept(Secret),
 }
 
-/// A value that is no template.
+/// An invalid template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}`: {error}")]
 pub struct TableError {
-    /// Of which header.
+    /// The header.
     pub name: String,
-    /// What is wrong with it.
+    /// The problem.
     pub error: TemplateError,
 }
 
@@ -46,7 +46,7 @@ impl Table {
     /// A table of these names and values.
     ///
     /// # Errors
-    /// When a text is no template.
+    /// When a text is not a template.
     pub fn new<N, V>(headers: impl IntoIterator<Item = (N, V)>) -> Result<Self, TableError>
     where
         N: Into<String>,
@@ -65,7 +65,7 @@ impl Table {
         Ok(Self(table))
     }
 
-    /// Is there nothing to add?
+    /// Is the table empty?
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -96,13 +96,13 @@ impl fmt::Debug for Value {
     }
 }
 
-/// The table as it is needed: names that the place can carry, secrets that were read. Never printed.
+/// The checked table, with its secrets. Never printed.
 #[derive(Default)]
 pub(crate) struct Added(Vec<(String, Template)>);
 
 impl Added {
-    /// Reads the secrets. `legal` says what speaks against a name and against the text that its value has
-    /// whatever the event: found out later, it would make every event dead.
+    /// Reads the secrets. `legal` checks each name, and the part of its value that is the same for every event. An error
+    /// that is found later would make every event dead.
     pub(crate) fn new(
         table: &Table,
         legal: impl Fn(&str, &str) -> Result<(), String>,
@@ -125,13 +125,13 @@ impl Added {
         legal: impl Fn(&str, &str) -> Result<(), String>,
     ) -> Result<Template, String> {
         if name.is_empty() || name.contains(char::is_control) {
-            return Err("it is no name for a header".to_owned());
+            return Err("it is not a valid header name".to_owned());
         }
         if is_ours(name) {
-            return Err(format!("names that begin with `{PREFIX}` are ours"));
+            return Err(format!("names that begin with `{PREFIX}` are reserved"));
         }
         if self.has(name) {
-            return Err("it is there already, in another case".to_owned());
+            return Err("it is there twice, in another case".to_owned());
         }
         let value = match value {
             Value::Made(template) => template.clone(),
@@ -144,7 +144,7 @@ impl Added {
         Ok(value)
     }
 
-    /// Is there a header of this name, in whatever case?
+    /// Is there a header of this name, in any case?
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(added, _)| added.eq_ignore_ascii_case(name))
     }
@@ -154,13 +154,13 @@ impl Added {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Those that need no event, for a question that is about none.
+    /// The headers that are the same for every event, for a probe.
     pub(crate) fn constant(&self) -> impl Iterator<Item = (&str, String)> {
         let constant = self.0.iter().filter(|(_, value)| value.is_constant());
         constant.map(|(name, value)| (name.as_str(), value.without_fields()))
     }
 
-    /// The headers for one event. It is rejected if it lacks a value; the template is not shown.
+    /// The headers for one event. Rejects an event without a value that they need; the template is not shown.
     pub(super) fn render<'a>(
         &'a self,
         delivery: &Delivery,
@@ -223,7 +223,7 @@ mod tests {
     fn a_text_that_is_no_template_is_refused_with_its_header() {
         let error = parse("x-type = \"{event_tpye}\"").unwrap_err();
         assert!(
-            error.starts_with("`x-type`: `{event_tpye}` is not known; the names are id, namespace,"),
+            error.starts_with("`x-type`: `{event_tpye}` is unknown; the names are id, namespace,"),
             "{error}"
         );
     }
@@ -244,17 +244,17 @@ mod tests {
         );
         assert_eq!(
             parse("x-number = 4711").unwrap_err().lines().next(),
-            Some("this is a text; put it in quotes")
+            Some("expected a text; put it in quotes")
         );
     }
 
     #[test]
     fn a_name_that_no_message_can_have_is_refused() {
         for (headers, said) in [
-            (&[("", "x")][..], "``: it is no name"),
-            (&[("a\nb", "x")], "`a\\nb`: it is no name"),
+            (&[("", "x")][..], "``: it is not a valid header name"),
+            (&[("a\nb", "x")], "`a\\nb`: it is not a valid header name"),
             (&[("Pillarbox-Id", "x")], "`Pillarbox-Id`: names that begin with"),
-            (&[("X-A", "x"), ("x-a", "x")], "`x-a`: it is there already"),
+            (&[("X-A", "x"), ("x-a", "x")], "`x-a`: it is there twice"),
         ] {
             let error = added(headers, anything).err().unwrap();
             assert_eq!(error.key, "headers");
@@ -264,7 +264,7 @@ mod tests {
         let error = Added::new(&table, anything).err().unwrap().to_string();
         assert!(
             error.starts_with(
-                "`headers` cannot have `x-token`: its value is to come from the environment variable"
+                "`headers` cannot have `x-token`: its value comes from the environment variable"
             ),
             "{error}"
         );

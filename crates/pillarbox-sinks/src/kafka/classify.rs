@@ -1,23 +1,23 @@
-//! What a delivery report, or the lack of one, means.
+//! The outcome of a delivery report, or of its absence.
 //!
-//! The broker answers for a batch. "Too large" and "invalid" may be said of a batch in which only one
-//! record is to blame, or, for the size, none alone is. So such an answer is a refusal only for a record
-//! that was alone; the others are uncertain and come again, in small groups and then alone.
+//! The broker answers for a batch. "Too large" and "invalid" may be answered to a batch with one bad record, or with
+//! records that are too large only together. So such an answer rejects only a record that was alone. The outcome of the
+//! others is unknown: they are sent again in small groups, and then alone.
 
 use pillarbox::Outcome;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
-/// From the error of a record. `seen` is what the client last said of its connections.
+/// The outcome of a record's error. `seen` is the last connection error of the client.
 pub(super) fn failure(error: &KafkaError, alone: bool, seen: Option<&str>) -> Outcome {
     let Some(code) = error.rdkafka_error_code() else {
-        return Outcome::retry(format!("Kafka did not take the record: {error}"));
+        return Outcome::retry(format!("Kafka did not accept the record: {error}"));
     };
     let because = seen.map(|seen| format!("; {seen}")).unwrap_or_default();
     match code {
         Code::MessageSizeTooLarge | Code::InvalidMessageSize | Code::InvalidRecord | Code::InvalidMessage
             if alone =>
         {
-            Outcome::reject(format!("Kafka refuses the record: {code}"))
+            Outcome::reject(format!("Kafka rejected the record: {code}"))
         }
         Code::MessageSizeTooLarge
         | Code::MessageBatchTooLarge
@@ -25,29 +25,29 @@ pub(super) fn failure(error: &KafkaError, alone: bool, seen: Option<&str>) -> Ou
         | Code::InvalidRecord
         | Code::InvalidMessage
         | Code::InvalidDifferentRecord => {
-            Outcome::connection_lost(format!("Kafka refused the batch: {code}"))
+            Outcome::connection_lost(format!("Kafka rejected the batch: {code}"))
         }
-        Code::InvalidTopic => Outcome::reject(format!("Kafka refuses the topic: {code}")),
+        Code::InvalidTopic => Outcome::reject(format!("Kafka rejected the topic: {code}")),
         Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => {
-            Outcome::retry(format!("the topic does not exist ({code}); create it"))
+            Outcome::retry(format!("the topic does not exist: {code} (create it)"))
         }
         Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed => {
-            Outcome::retry(format!("the user may not write there ({code}); grant it"))
+            Outcome::retry(format!("the user may not write to the topic: {code} (grant it)"))
         }
-        // It may have been sent: librdkafka knows, its binding does not say.
-        Code::MessageTimedOut => Outcome::retry(format!("no confirmation in time ({code}){because}")),
-        Code::PurgeQueue => Outcome::unavailable("the record was not sent before the end"),
-        Code::PurgeInflight => Outcome::connection_lost("the confirmation did not come before the end"),
-        _ => Outcome::retry(format!("Kafka did not take the record: {code}{because}")),
+        // It may have been sent: librdkafka knows, the Rust binding does not say.
+        Code::MessageTimedOut => Outcome::retry(format!("delivery report timed out: {code}{because}")),
+        Code::PurgeQueue => Outcome::unavailable("the record was not sent before the shutdown"),
+        Code::PurgeInflight => Outcome::connection_lost("no delivery report before the shutdown"),
+        _ => Outcome::retry(format!("Kafka did not accept the record: {code}{because}")),
     }
 }
 
-/// From the error of handing a record to the client: nothing has been sent.
-pub(super) fn not_taken(error: &KafkaError) -> Outcome {
+/// The outcome of an error while the record is queued: nothing was sent.
+pub(super) fn not_queued(error: &KafkaError) -> Outcome {
     match error.rdkafka_error_code() {
-        // The client has looked at this one record only.
+        // The client checked this record alone.
         Some(Code::MessageSizeTooLarge) => Outcome::reject(
-            "the record is larger than `max_message_bytes`; raise it there and at the broker, or send a reference to the data",
+            "the record is larger than `max_message_bytes` (raise it there and at the broker, or send a reference to the data)",
         ),
         _ => failure(error, true, None),
     }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn what_the_client_itself_finds_too_large_is_a_refusal() {
         let error = KafkaError::MessageProduction(Code::MessageSizeTooLarge);
-        assert_eq!(not_taken(&error).name(), "reject");
+        assert_eq!(not_queued(&error).name(), "reject");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a `kafka` destination can say.
+//! The keys of a `kafka` destination.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,19 +15,18 @@ use crate::tls::Tls;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The brokers to ask first: `host:port`, several divided by commas.
+    /// The bootstrap brokers: `host:port`, separated by commas.
     pub brokers: String,
-    /// What the topic is made of.
+    /// The template of the topic.
     #[serde(default = "default_topic")]
     pub topic: Template,
-    /// What the record's key is made of. Unless said otherwise the ordering key, else the aggregate's id,
-    /// else there is none.
+    /// The template of the record's key. The default is the ordering key, else the aggregate's id, else no key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Template>,
-    /// Added to every record; they win over the event's own.
+    /// Headers of every record. They override those of the event.
     #[serde(default, skip_serializing_if = "Table::is_empty")]
     pub headers: Table,
-    /// How long one record may take until it is confirmed or given up.
+    /// The timeout of one record, until it is confirmed.
     #[serde(default = "default_timeout", with = "duration")]
     pub timeout: Duration,
     /// How long records are collected into one request.
@@ -39,13 +38,13 @@ pub struct Config {
     /// The largest record, in bytes; the broker's `message.max.bytes` should be the same.
     #[serde(default = "default_max_message_bytes")]
     pub max_message_bytes: u32,
-    /// Who we are to the broker, if it asks for a password.
+    /// The user and password, if the broker needs them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sasl: Option<Sasl>,
-    /// Its presence turns TLS on; an empty table trusts what the machine trusts.
+    /// Turns TLS on. An empty table trusts the CAs of the system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// Anything else that librdkafka knows, except what would break a promise.
+    /// Other options of librdkafka, except those that would break a guarantee.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, Secret>,
 }
@@ -71,32 +70,32 @@ pub enum Compression {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sasl {
-    /// How they are shown to the broker.
+    /// How the password is sent.
     #[serde(default)]
     pub mechanism: Mechanism,
-    /// Who.
+    /// The user.
     pub user: String,
     /// The user's password.
     pub password: Secret,
 }
 
-/// How a password is shown to the broker.
+/// How a password is sent to the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Mechanism {
-    /// As it is: only over TLS or on a network that is trusted.
+    /// In plain text: only over TLS, or on a trusted network.
     #[default]
     #[serde(rename = "PLAIN")]
     Plain,
-    /// As a proof, with SHA-256.
+    /// As a challenge response, with SHA-256.
     #[serde(rename = "SCRAM-SHA-256")]
     ScramSha256,
-    /// As a proof, with SHA-512.
+    /// As a challenge response, with SHA-512.
     #[serde(rename = "SCRAM-SHA-512")]
     ScramSha512,
 }
 
 impl Config {
-    /// These brokers, everything else as by default.
+    /// These brokers, everything else at its default.
     pub fn new(brokers: impl Into<String>) -> Self {
         Self {
             brokers: brokers.into(),
@@ -130,3 +129,7 @@ fn default_linger() -> Duration {
 fn default_max_message_bytes() -> u32 {
     1_048_588
 }
+
+/// The shortest configuration that works.
+#[cfg(test)]
+pub(crate) const MINIMAL: &str = "brokers = \"127.0.0.1:9092\"";

@@ -1,7 +1,7 @@
 //! An event as a Kafka record.
 //!
-//! The record has no timestamp of the event: a topic's retention counts from it, so that an event that
-//! waited longer than the retention would be thrown away on arrival. A header has it.
+//! The record's timestamp is not that of the event. The retention of a topic counts from the timestamp, so an event that
+//! waited longer would be deleted on arrival. A header has the time of the event.
 
 use bytes::Bytes;
 use pillarbox::{Delivery, Outcome};
@@ -23,7 +23,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The record as the client takes it.
+    /// The record for the client library.
     pub(super) fn borrowed(&self) -> FutureRecord<'_, str, [u8]> {
         let record = FutureRecord::to(&self.topic)
             .payload(self.payload.as_ref())
@@ -74,19 +74,19 @@ fn legal_topic(topic: &str) -> Result<(), Outcome> {
     } else if topic.len() > MAX_TOPIC {
         "it is longer than 249 characters"
     } else if matches!(topic, "." | "..") {
-        "Kafka keeps that name for itself"
+        "the name is reserved by Kafka"
     } else if !topic.bytes().all(legal) {
         "only letters, digits, `.`, `_` and `-` are allowed"
     } else {
         return Ok(());
     };
     Err(Outcome::reject(format!(
-        "`{}` is no name for a topic: {problem}",
+        "`{}` is not a valid topic name: {problem}",
         topic.escape_debug()
     )))
 }
 
-/// Kafka has no place of its own for the media type, so it travels as a header.
+/// A Kafka record has no field for the media type, so it is a header.
 fn all_headers(parts: &Parts<'_>) -> OwnedHeaders {
     let mut all = OwnedHeaders::new_with_capacity(parts.headers.len() + 2);
     all = insert(all, "content-type", parts.content_type);
@@ -99,10 +99,10 @@ fn all_headers(parts: &Parts<'_>) -> OwnedHeaders {
     all
 }
 
-/// What speaks against a header that the configuration adds.
+/// Why the configuration cannot add a header.
 pub(super) fn legal_header(name: &str, _: &str) -> Result<(), String> {
     if is_ours(name) {
-        return Err("it says what the payload is".to_owned());
+        return Err("it describes the payload".to_owned());
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! Delivers to Kafka: acks=all, idempotent.
 //!
-//! Delivered means: a delivery report without error, so all in-sync replicas have the record. Records go
-//! in batches and some answers are given to a whole batch; `classify.rs` says what follows from that.
+//! Delivered means a delivery report without error: all in-sync replicas have the record. The broker answers some errors
+//! for a whole batch; `classify.rs` says what follows from that.
 //!
-//! **If we die here** the record may be written: it comes again, with the same `pillarbox-id`. The
-//! idempotence of the producer ends with its process.
+//! **If we die here** the record may be written. It is sent again, with the same `pillarbox-id`. The idempotence of the
+//! producer ends with its process.
 
 #[cfg(feature = "kafka")]
 mod classify;
@@ -18,6 +18,8 @@ mod settings;
 #[cfg(feature = "kafka")]
 mod sink;
 
+#[cfg(test)]
+pub(crate) use config::MINIMAL;
 pub use config::{Compression, Config, Mechanism, Sasl};
 #[cfg(feature = "kafka")]
 #[doc(hidden)]

@@ -1,5 +1,4 @@
-//! The client: made anew after a fatal error, asked whether anybody is there, and ended without
-//! blocking the runtime.
+//! The client of librdkafka: its health, its queue, and its end on a thread of its own.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,13 +17,13 @@ use tokio::time::{Instant, sleep};
 use super::classify;
 use super::encode::Record;
 
-/// How long to wait before asking again whether the client's queue has room.
+/// How often a full queue of the client is tried again.
 const ROOM: Duration = Duration::from_millis(5);
 
-/// What the client says beside its answers.
+/// What the client reports beside its delivery reports.
 #[derive(Default)]
 pub(super) struct Health {
-    /// Has anybody been reached since somebody was last missed?
+    /// Was a broker reached since the last connection error?
     reached: AtomicBool,
     last_error: Mutex<Option<String>>,
 }
@@ -47,7 +46,7 @@ impl Health {
     }
 }
 
-/// What the library beneath says, in our log. For consumers too.
+/// Writes the log of librdkafka to ours. For consumers too.
 #[doc(hidden)]
 pub fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
     match level {
@@ -57,7 +56,7 @@ pub fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
         | RDKafkaLogLevel::Error => {
             tracing::warn!(target: "librdkafka", facility, "{message}");
         }
-        // A broker that is away is said once by the dispatcher, not for every attempt to connect.
+        // The dispatcher logs an unreachable broker once; librdkafka logs every attempt to connect.
         RDKafkaLogLevel::Warning | RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => {
             tracing::info!(target: "librdkafka", facility, "{message}");
         }
@@ -77,7 +76,7 @@ impl ClientContext for Context {
         let code = error.rdkafka_error_code();
         tracing::info!(target: "librdkafka", %error, reason);
         match code {
-            // It only repeats what was said of each of them.
+            // It repeats the errors of the single brokers.
             Some(Code::AllBrokersDown) => self.0.reached.store(false, Ordering::Relaxed),
             _ => self.0.missed(reason.to_owned()),
         }
@@ -86,17 +85,17 @@ impl ClientContext for Context {
 
 type Client = FutureProducer<Context>;
 
-/// A client and what is known of its health.
+/// A client and its health.
 pub(super) struct Producer {
     /// `None` only while it is being dropped.
     client: Option<Client>,
     health: Arc<Health>,
-    /// How many records were handed over so far.
+    /// How many records were queued so far.
     started: AtomicU64,
 }
 
-/// A record that the client has.
-pub(super) struct Handed {
+/// A record in the queue of the client.
+pub(super) struct Queued {
     report: DeliveryFuture,
     was_idle: bool,
     started: u64,
@@ -113,52 +112,52 @@ impl Producer {
         })
     }
 
-    /// Is there a reason to ask before sending whether anybody is there?
+    /// Must a broker be probed before the next record is queued?
     pub(super) fn is_in_doubt(&self) -> bool {
         !self.health.reached.load(Ordering::Relaxed)
     }
 
-    /// Is it of no more use?
+    /// Did the client report a fatal error?
     pub(super) fn is_broken(&self) -> bool {
         self.client().client().fatal_error().is_some()
     }
 
-    /// Hands one record over, and waits at the most until `deadline` for a place in the queue.
+    /// Queues one record, and waits until `deadline` while the queue is full.
     ///
     /// # Errors
-    /// What came of it, if the client did not take it.
+    /// The outcome, if the client did not queue it.
     #[expect(clippy::disallowed_methods, reason = "the client has no signal for free room")]
-    pub(super) async fn hand_over(&self, record: &Record, deadline: Instant) -> Result<Handed, Outcome> {
+    pub(super) async fn queue(&self, record: &Record, deadline: Instant) -> Result<Queued, Outcome> {
         let was_idle = self.client().in_flight_count() == 0;
         let started = self.started.fetch_add(1, Ordering::Relaxed) + 1;
         let report = loop {
             match self.client().send_result(record.borrowed()) {
                 Ok(report) => break report,
                 Err((KafkaError::MessageProduction(Code::QueueFull), _)) => {}
-                Err((error, _)) => return Err(classify::not_taken(&error)),
+                Err((error, _)) => return Err(classify::not_queued(&error)),
             }
             if Instant::now() >= deadline {
                 return Err(Outcome::Throttled {
-                    reason: "the queue of the Kafka client stays full".to_owned(),
+                    reason: "the queue of the Kafka client is full".to_owned(),
                     after: None,
                 });
             }
             sleep(ROOM).await;
         };
-        Ok(Handed {
+        Ok(Queued {
             report,
             was_idle,
             started,
         })
     }
 
-    /// Waits for the report of a record that was handed over.
-    pub(super) async fn report(&self, handed: Handed) -> Outcome {
-        let Handed {
+    /// Waits for the delivery report of a queued record.
+    pub(super) async fn report(&self, queued: Queued) -> Outcome {
+        let Queued {
             report,
             was_idle,
             started,
-        } = handed;
+        } = queued;
         match report.await {
             Ok(Ok(_)) => {
                 self.health.found();
@@ -172,14 +171,10 @@ impl Producer {
         }
     }
 
-    /// Asks the brokers what they know of the topic, or of all if none is given.
-    pub(super) async fn look(
-        self: Arc<Self>,
-        topic: Option<String>,
-        patience: Duration,
-    ) -> Result<(), String> {
-        let answer = off_the_runtime("pillarbox-kafka-check", move || {
-            let metadata = self.client().client().fetch_metadata(topic.as_deref(), patience);
+    /// Fetches the metadata of the topic, or of all topics if none is given.
+    pub(super) async fn probe(self: Arc<Self>, topic: Option<String>, limit: Duration) -> Result<(), String> {
+        let answer = on_own_thread("pillarbox-kafka-check", move || {
+            let metadata = self.client().client().fetch_metadata(topic.as_deref(), limit);
             let metadata = metadata.map_err(|error| self.unreachable(&error))?;
             self.health.found();
             let known = metadata
@@ -197,7 +192,7 @@ impl Producer {
         });
         answer
             .await
-            .unwrap_or_else(|| Err("the thread that asks Kafka ended".to_owned()))
+            .unwrap_or_else(|| Err("the thread that probes Kafka ended".to_owned()))
     }
 
     fn unreachable(&self, error: &KafkaError) -> String {
@@ -209,11 +204,11 @@ impl Producer {
         format!("Kafka cannot be reached ({error}){seen}")
     }
 
-    /// Waits until everything that was handed over has its report.
-    pub(super) async fn flush(self: Arc<Self>, patience: Duration) {
-        let flushed = off_the_runtime("pillarbox-kafka-flush", move || self.client().flush(patience));
+    /// Waits until every queued record has its report.
+    pub(super) async fn flush(self: Arc<Self>, limit: Duration) {
+        let flushed = on_own_thread("pillarbox-kafka-flush", move || self.client().flush(limit));
         if let Some(Err(error)) = flushed.await {
-            tracing::warn!(%error, "not every Kafka record had its report in time; they will be sent again");
+            tracing::warn!(%error, "kafka records without a delivery report at shutdown, will be sent again");
         }
     }
 
@@ -222,19 +217,19 @@ impl Producer {
     }
 }
 
-/// The client waits for its own thread when it is dropped: not on one of the runtime's.
+/// A client that is dropped blocks until its own thread ends, so it is dropped on a thread of its own.
 impl Drop for Producer {
     fn drop(&mut self) {
         let client = self.client.take();
         let ending = std::thread::Builder::new().name("pillarbox-kafka-end".to_owned());
         if let Err(error) = ending.spawn(move || drop(client)) {
-            tracing::warn!(%error, "the Kafka client was ended on a thread of the runtime");
+            tracing::warn!(%error, "kafka client was closed on a thread of the runtime");
         }
     }
 }
 
-/// Runs what blocks on a thread of its own. `None` if it did not come to an end.
-async fn off_the_runtime<T: Send + 'static>(
+/// Runs blocking work on a thread of its own. `None` if the thread failed.
+async fn on_own_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {

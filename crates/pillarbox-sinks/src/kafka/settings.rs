@@ -1,4 +1,4 @@
-//! The configuration as librdkafka takes it, every secret read.
+//! The configuration of librdkafka, with its secrets.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const RESERVED: [(&str, &str); 12] = [
     ("delivery.report.only.error", PROMISE),
     (
         "transactional.id",
-        "is not used: a record is confirmed by its delivery report",
+        "is not supported: a record is confirmed by its delivery report",
     ),
     ("message.timeout.ms", "has a key of its own: `timeout`"),
     ("delivery.timeout.ms", "has a key of its own: `timeout`"),
@@ -29,13 +29,13 @@ const RESERVED: [(&str, &str); 12] = [
     ("message.max.bytes", "has a key of its own: `max_message_bytes`"),
     ("sasl.password", "has a key of its own: `sasl.password`"),
 ];
-const PROMISE: &str = "cannot be changed: a confirmed record would not be safe any more";
+const PROMISE: &str = "cannot be changed: a confirmed record could be lost";
 
-/// How long a topic that was just asked for may take to show itself. Longer than an attempt, an unknown
-/// topic would look like a timeout.
+/// How long a new topic may take to appear. It is shorter than an attempt, because an unknown topic would look like a
+/// timeout.
 const TOPIC_APPEARS: Duration = Duration::from_secs(5);
 
-/// What a producer is made from. Holds the password, so it must not be printed.
+/// The configuration of a producer. Holds the password, so it must not be printed.
 pub(super) fn client_config(name: &str, config: &Config) -> Result<ClientConfig, ConfigError> {
     if config.brokers.trim().is_empty() {
         return Err(ConfigError::at(
@@ -60,7 +60,7 @@ pub(super) fn client_config(name: &str, config: &Config) -> Result<ClientConfig,
             "topic.metadata.propagation.max.ms",
             TOPIC_APPEARS.min(config.timeout / 2).as_millis().to_string(),
         )
-        // A broker that is back is noticed within a second instead of ten.
+        // A broker that is up again is noticed within a second instead of ten.
         .set("reconnect.backoff.max.ms", "1000")
         .set_log_level(RDKafkaLogLevel::Info);
     for (option, value) in security(config.sasl.as_ref(), config.tls.as_ref())? {
@@ -78,8 +78,8 @@ pub(super) fn client_config(name: &str, config: &Config) -> Result<ClientConfig,
     Ok(client)
 }
 
-/// The options of librdkafka by which a client reaches its brokers safely and says who it is. Holds the password, so they
-/// must not be printed. For consumers too.
+/// The options of librdkafka for TLS and authentication. They hold the password, so they must not be printed. For
+/// consumers too.
 #[doc(hidden)]
 pub fn security(sasl: Option<&Sasl>, tls: Option<&Tls>) -> Result<Vec<(&'static str, String)>, ConfigError> {
     let protocol = match (tls, sasl) {
@@ -95,7 +95,7 @@ pub fn security(sasl: Option<&Sasl>, tls: Option<&Tls>) -> Result<Vec<(&'static 
         options.push(("sasl.password", reveal("sasl.password", &sasl.password)?));
     }
     if let Some(tls) = tls {
-        tls.load()?; // says at the start, and in our words, what cannot be read
+        tls.load()?; // a file that cannot be read is an error at the start
         for (option, path) in [
             ("ssl.ca.location", &tls.ca_file),
             ("ssl.certificate.location", &tls.cert_file),
@@ -132,7 +132,7 @@ fn mechanism(mechanism: Mechanism) -> &'static str {
     }
 }
 
-/// Why librdkafka does not take the configuration. Its own words would repeat the value.
+/// Why librdkafka refuses the configuration. Its own message would repeat the value.
 #[doc(hidden)]
 pub fn refused(error: &KafkaError) -> ConfigError {
     match error {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_true_is_refused_at_its_key() {
+    fn an_invalid_setting_is_refused_at_its_key() {
         for (text, key) in [
             ("timeout = \"5ms\"", "timeout"),
             ("tls = { ca_file = \"/no/such/file\" }", "tls.ca_file"),

@@ -19,9 +19,9 @@ use crate::message::{Form, KAFKA, Writer};
 use crate::registry::ConfigError;
 use crate::template::Template;
 
-/// How long the brokers may take to say that they are there.
+/// The timeout of a probe.
 const CHECK: Duration = Duration::from_secs(5);
-/// How long an answer holds for those who waited for their turn meanwhile.
+/// For how long the result of a probe is used for the records that waited meanwhile.
 const STALE: Duration = Duration::from_secs(1);
 
 /// Kafka.
@@ -32,25 +32,25 @@ pub struct Kafka {
     timeout: Duration,
     client_config: ClientConfig,
     current: Mutex<Current>,
-    /// Whose turn it is to hand a record with a key over.
+    /// Queues records with a key one at a time, in the order of their calls.
     turn: tokio::sync::Mutex<()>,
 }
 
 struct Current {
     producer: Arc<Producer>,
-    /// Whoever is in doubt asks; all who are in doubt meanwhile wait for the same answer.
+    /// A probe in progress, which all records share that need one.
     asking: Option<Asking>,
-    /// When that began.
+    /// When it began.
     asked: Instant,
 }
 
 type Asking = Shared<BoxFuture<'static, Result<(), String>>>;
 
 impl Kafka {
-    /// The sink of the destination `name`, in the plain format. Connects in the background.
+    /// The sink of the destination `name`, in the plain format. It connects in the background.
     ///
     /// # Errors
-    /// When the configuration cannot be true.
+    /// When a setting is invalid.
     pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
         Self::with_form(name, config, &Form::Plain)
     }
@@ -75,13 +75,13 @@ impl Kafka {
         })
     }
 
-    /// The producer; a new one if the old one met a fatal error.
+    /// The producer, or a new one after a fatal error.
     fn producer(&self) -> Result<Arc<Producer>, String> {
         let mut current = self.current();
         if current.producer.is_broken() {
             let producer = Producer::new(&self.client_config).map_err(|error| {
                 format!(
-                    "no Kafka client after a fatal error: {}",
+                    "Kafka client cannot be created after a fatal error: {}",
                     settings::refused(&error)
                 )
             })?;
@@ -95,7 +95,7 @@ impl Kafka {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is anybody there? One question at a time, however many want to know; who asks right after hears the same.
+    /// Is a broker reachable? Callers share one probe, also for a moment after it ended.
     async fn ask(&self, producer: &Arc<Producer>, stale: Duration) -> Result<(), String> {
         let asking = {
             let mut current = self.current();
@@ -108,7 +108,7 @@ impl Kafka {
                 Some(asking) => asking.clone(),
                 None => {
                     let topic = self.topic.is_constant().then(|| self.topic.source().to_owned());
-                    let asking = producer.clone().look(topic, CHECK.min(self.timeout));
+                    let asking = producer.clone().probe(topic, CHECK.min(self.timeout));
                     current.asked = Instant::now();
                     current.asking.insert(asking.boxed().shared()).clone()
                 }
@@ -120,13 +120,13 @@ impl Kafka {
 
 #[async_trait]
 impl Sink for Kafka {
-    /// A record that was handed to the client is sent even if the call is dropped.
+    /// A queued record is sent even if the call is dropped.
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
         let record = match encode::record(delivery, &self.topic, self.key.as_ref(), &self.writer) {
             Ok(record) => record,
             Err(outcome) => return outcome,
         };
-        // Records with a key are handed over in the order in which they came, also while the queue is full.
+        // Records with a key are queued in the order of their calls, also while the queue is full.
         let turn = match delivery.lane {
             Some(_) => Some(self.turn.lock().await),
             None => None,
@@ -136,14 +136,14 @@ impl Sink for Kafka {
             Err(reason) => return Outcome::unavailable(reason),
         };
         let deadline = Instant::now() + self.timeout;
-        // Handed over to a client without brokers, the record would wait there and its attempt be lost.
+        // In the queue of a client without brokers the record would wait and use up its attempt.
         if producer.is_in_doubt()
             && let Err(reason) = self.ask(&producer, STALE).await
             && producer.is_in_doubt()
         {
             return Outcome::unavailable(reason);
         }
-        let handed = producer.hand_over(&record, deadline).await;
+        let handed = producer.queue(&record, deadline).await;
         drop(turn);
         match handed {
             Ok(handed) => producer.report(handed).await,

@@ -12,4 +12,6 @@ mod encode;
 mod sink;
 
 pub use config::Config;
+#[cfg(test)]
+pub(crate) use config::MINIMAL;
 pub use sink::Log;

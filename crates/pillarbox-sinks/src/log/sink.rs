@@ -59,7 +59,7 @@ impl Log {
         Ok(Self { cloudevents, ..self })
     }
 
-    /// A log that somebody else reads.
+    /// A log on another writer.
     pub fn to(writer: impl Write + Send + 'static) -> Self {
         let (lines, jobs) = mpsc::channel();
         let (finish, finished) = oneshot::channel();
@@ -68,9 +68,9 @@ impl Log {
             write_all(writer, &jobs);
             finish.send(()).ok();
         });
-        // Without its thread the channel is closed, and every delivery says so.
+        // Without the thread the channel is closed, and every delivery fails.
         if let Err(error) = started {
-            tracing::error!(%error, "the thread that writes the log cannot be started");
+            tracing::error!(%error, "log thread cannot be started");
         }
         Self {
             lines: Mutex::new(Some(lines)),
@@ -93,15 +93,15 @@ fn write_all(mut writer: impl Write, jobs: &mpsc::Receiver<Job>) {
     let mut torn = false;
     while let Ok(job) = jobs.recv() {
         if job.done.is_closed() {
-            continue; // nobody waits for this attempt any more; it will be made again
+            continue; // the attempt was dropped, and the dispatcher makes another
         }
         let result = write_line(&mut writer, job.line, torn);
         torn = result.is_err();
-        job.done.send(result).ok(); // the line stands, whoever still wants to know
+        job.done.send(result).ok(); // the attempt may have been dropped
     }
 }
 
-/// After a failed write half a line may stand there: the next one begins on its own.
+/// A failed write may leave half a line, so the next one begins with a line break.
 fn write_line(writer: &mut impl Write, mut line: Vec<u8>, torn: bool) -> io::Result<()> {
     if torn {
         line.insert(0, b'\n');
@@ -128,7 +128,7 @@ impl Sink for Log {
         }
     }
 
-    /// Asks the writer to flush, which fails if nobody reads.
+    /// Flushes the writer, which fails if the pipe has no reader.
     async fn check(&self) -> Result<(), String> {
         let (done, written) = oneshot::channel();
         let nothing = Job {

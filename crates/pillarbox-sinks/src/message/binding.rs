@@ -8,8 +8,8 @@
 //! | AMQP | `cloudEvents_` | UTF-8 |
 //! | Redis | `ce-` | UTF-8 |
 //!
-//! The specification binds HTTP, Kafka, NATS and AMQP 1.0. RabbitMQ turns the headers of AMQP 0-9-1 into the
-//! application properties of AMQP 1.0, so that a consumer there finds what its binding says. Redis has no binding.
+//! The specification has bindings for HTTP, Kafka, NATS and AMQP 1.0. RabbitMQ converts the headers of AMQP 0-9-1 to the
+//! application properties of AMQP 1.0, so its consumers find the attributes there. Redis has no binding.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use percent_encoding::utf8_percent_encode;
 
 use crate::percent;
 
-/// The attributes by the names that one protocol has for them.
+/// The names of the attributes in one protocol.
 pub(super) struct Names {
     pub(super) specversion: &'static str,
     pub(super) id: &'static str,
@@ -68,10 +68,10 @@ pub(super) const BARE: Names = names!("");
 /// One protocol.
 pub(crate) struct Binding {
     pub(super) names: Names,
-    /// What names of attributes begin with; the first one is ours, others are understood as well.
+    /// The prefixes of attribute names. The first is written, all are read.
     prefixes: &'static [&'static str],
     values: Values,
-    /// Is there an attribute for the media type beside the protocol's own place for it?
+    /// Is the media type an attribute too, beside the field of the protocol?
     pub(super) repeats_media_type: bool,
 }
 
@@ -121,7 +121,7 @@ pub(crate) const REDIS: Binding = Binding {
 };
 
 impl Binding {
-    /// Is it a name that a receiver takes for an attribute?
+    /// Does a receiver read this header as an attribute?
     pub(super) fn is_attribute(&self, name: &str) -> bool {
         self.bare(name).is_some()
     }
@@ -135,7 +135,7 @@ impl Binding {
         Some(&name[prefix.len()..])
     }
 
-    /// What names of attributes begin with.
+    /// The prefix of attribute names.
     pub(super) fn prefix(&self) -> &'static str {
         self.prefixes.first().copied().unwrap_or_default()
     }

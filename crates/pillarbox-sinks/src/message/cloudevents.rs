@@ -3,14 +3,14 @@
 //! | attribute | is |
 //! |---|---|
 //! | `id` | the event's id |
-//! | `source` | the destination's `source`, `/{namespace}` unless said otherwise |
+//! | `source` | the destination's `source`, by default `/{namespace}` |
 //! | `type` | the event type, else the topic |
 //! | `subject` | the aggregate's id |
 //! | `time` | when the row was written |
 //! | `datacontenttype` | the media type |
 //! | `partitionkey`, `traceparent`, `tracestate` | the documented extensions for partitioning and tracing |
-//! | `topic`, `aggregatetype`, `eventversion`, `tenantid`, `dedupekey`, `severity` | extensions of ours |
-//! | `contentencoding` | of ours, in structured mode: what no other place is there for |
+//! | `topic`, `aggregatetype`, `eventversion`, `tenantid`, `dedupekey`, `severity` | extensions of Pillarbox |
+//! | `contentencoding` | extension of Pillarbox, only in structured mode, which has no header for it |
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -27,7 +27,7 @@ use crate::headers::Header;
 /// The media type of the JSON format.
 pub(crate) const STRUCTURED: &str = "application/cloudevents+json";
 
-/// The attributes but for the media type. An event that has one which CloudEvents cannot carry is rejected.
+/// The attributes without the media type. Rejects an event with a value that CloudEvents does not allow.
 pub(super) fn attributes<'a>(
     delivery: &'a Delivery,
     destination: &str,
@@ -43,7 +43,7 @@ pub(super) fn attributes<'a>(
         names.kind,
         event.event_type.as_ref().unwrap_or(&event.topic).into(),
     ));
-    // A year that RFC 3339 cannot write has no time; the attribute is optional.
+    // RFC 3339 cannot express every year; the attribute is optional.
     if let Ok(time) = delivery.created_at.format(&Rfc3339) {
         attributes.push((names.time, time.into()));
     }
@@ -74,7 +74,7 @@ pub(super) fn attributes<'a>(
     }
 }
 
-/// The whole event in the JSON format. JSON stays as it is written; everything else is in base64.
+/// The whole event in the JSON format. A JSON payload stays as it is, any other is in base64.
 pub(super) fn structured(
     delivery: &Delivery,
     destination: &str,
@@ -114,7 +114,7 @@ fn write(body: &mut Vec<u8>, attributes: &[Header<'_>], event: &Event) -> serde_
     map.end()
 }
 
-/// The payload as JSON, if it is some and says so. Looked at, not parsed into anything.
+/// The payload, if its media type is JSON and it is valid. It is checked and not parsed.
 fn json(event: &Event) -> Option<&RawValue> {
     if event.content_encoding.is_some() || !is_json(event.media_type()) {
         return None;
@@ -122,7 +122,7 @@ fn json(event: &Event) -> Option<&RawValue> {
     serde_json::from_slice(event.payload.as_bytes()).ok()
 }
 
-/// Does the media type say JSON: `*/json` or `*/*+json`, whatever its parameters?
+/// Is the media type JSON: `*/json` or `*/*+json`, with any parameters?
 pub(crate) fn is_json(media_type: &str) -> bool {
     let essence = media_type.split(';').next().unwrap_or_default().trim();
     let Some((_, subtype)) = essence.split_once('/') else {
@@ -132,7 +132,7 @@ pub(crate) fn is_json(media_type: &str) -> bool {
     subtype == "json" || subtype.ends_with("+json")
 }
 
-/// The trace that the event names, if it is one.
+/// The trace context of the event, if it is valid.
 fn trace(event: &Event) -> Option<TraceContext> {
     let header = |wanted: &str| {
         let found = event
@@ -144,7 +144,7 @@ fn trace(event: &Event) -> Option<TraceContext> {
     TraceContext::parse(header(TRACEPARENT)?, header(TRACESTATE)).ok()
 }
 
-/// May the text be the value of an attribute? No control characters, and nothing that Unicode says is no character.
+/// Is the text a valid attribute value: without control characters and noncharacters of Unicode?
 fn is_legal(text: &str) -> bool {
     let is_noncharacter =
         |c: char| matches!(u32::from(c), 0xFDD0..=0xFDEF) || u32::from(c) & 0xFFFE == 0xFFFE;
@@ -153,7 +153,7 @@ fn is_legal(text: &str) -> bool {
 
 fn illegal(name: &str) -> Outcome {
     Outcome::reject(format!(
-        "the attribute `{name}` would be empty or hold a control character, which CloudEvents does not allow"
+        "the attribute `{name}` is empty or has a control character, which CloudEvents does not allow"
     ))
 }
 

@@ -1,4 +1,4 @@
-//! What every destination can say of its messages.
+//! The keys of a destination for its messages.
 
 use percent_encoding::utf8_percent_encode;
 pub use pillarbox::compress::MAX_DECOMPRESSED;
@@ -10,31 +10,30 @@ use crate::registry::ConfigError;
 use crate::size::Size;
 use crate::template::Template;
 
-/// The keys that every destination has for its messages.
+/// The keys for messages, which every destination has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What a message looks like.
+    /// The format of messages.
     pub format: Format,
-    /// What the CloudEvents attribute `source` is made of; `/{namespace}` unless said otherwise.
+    /// The template of the CloudEvents attribute `source`; `/{namespace}` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Template>,
-    /// Is what is stored compressed delivered as it is stored, instead of as it was?
+    /// Are compressed payloads sent compressed, instead of decompressed?
     pub compressed: bool,
-    /// The largest payload that is decompressed; [`MAX_DECOMPRESSED`] unless said otherwise. What is larger is
-    /// rejected.
+    /// The size limit of a decompressed payload; [`MAX_DECOMPRESSED`] by default. A larger one is rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_decompressed: Option<Size>,
 }
 
-/// What a message looks like.
+/// The format of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Format {
-    /// The payload as it is, everything else in headers that begin with `pillarbox-`.
+    /// The payload is the body. The other fields are headers that begin with `pillarbox-`.
     #[default]
     #[serde(rename = "plain")]
     Plain,
-    /// CloudEvents in binary mode: the payload as it is, the attributes in headers.
+    /// CloudEvents in binary mode: the payload is the body, the attributes are headers.
     #[serde(rename = "cloudevents")]
     CloudEvents,
     /// CloudEvents in structured mode: attributes and payload in one JSON object.
@@ -42,7 +41,7 @@ pub enum Format {
     CloudEventsStructured,
 }
 
-/// What a message looks like, with what it needs.
+/// The format of messages, with what it needs.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Form {
     #[default]
@@ -51,19 +50,18 @@ pub(crate) enum Form {
     Structured(Source),
 }
 
-/// What makes the CloudEvents attribute `source`.
+/// The template of the CloudEvents attribute `source`.
 #[derive(Debug, Clone)]
 pub(crate) struct Source(Template);
 
 impl Config {
-    /// The keys by name, to be split off from those of the sink.
+    /// The names of the keys, which separate them from those of the sink.
     pub const KEYS: [&'static str; 4] = ["format", "source", "compressed", "max_decompressed"];
 
-    /// What was written, if it can be true.
+    /// The checked format.
     pub(crate) fn form(&self) -> Result<Form, ConfigError> {
         if self.compressed && self.max_decompressed.is_some() {
-            let problem =
-                "is for payloads that are decompressed, and `compressed` leaves them as they are; keep one";
+            let problem = "has no effect with `compressed = true`; keep one";
             return Err(ConfigError::at("max_decompressed", problem));
         }
         match self.format {
@@ -74,15 +72,15 @@ impl Config {
             Format::Plain => Ok(Form::Plain),
             Format::CloudEvents => Ok(Form::Binary(self.source()?)),
             Format::CloudEventsStructured if self.compressed => {
-                let problem = "cannot be with `format = \"cloudevents-structured\"`: the payload stands inside of the \
-                               message and has to be read; remove it, or use `format = \"cloudevents\"`";
+                let problem = "excludes `format = \"cloudevents-structured\"`, which has the payload inside of its JSON; \
+                               remove it, or use `format = \"cloudevents\"`";
                 Err(ConfigError::at("compressed", problem))
             }
             Format::CloudEventsStructured => Ok(Form::Structured(self.source()?)),
         }
     }
 
-    /// What is decompressed at the most; nothing is where it is delivered as it is stored.
+    /// The decoder, unless payloads are sent compressed.
     pub(crate) fn decoder(&self) -> Option<crate::message::Decoder> {
         let limit = self.max_decompressed.map_or(MAX_DECOMPRESSED, |size| size.0);
         (!self.compressed).then(|| crate::message::Decoder::new(limit))
@@ -107,14 +105,14 @@ impl Source {
         let problem = if template.source().is_empty() {
             "is empty; CloudEvents need one, such as \"https://shop.example/{namespace}\""
         } else if !template.without_fields().bytes().all(is_uri) {
-            "holds a character that no URI has; percent-encode it"
+            "has a character that is not allowed in a URI; percent-encode it"
         } else {
             return Ok(Self(template));
         };
         Err(ConfigError::at("source", problem))
     }
 
-    /// The source of one event: a URI reference, whatever the event's names are.
+    /// The source of one event. It is always a valid URI reference.
     pub(super) fn render(&self, delivery: &Delivery, destination: &str) -> Result<String, Outcome> {
         let encode = |value: &str, out: &mut String| out.extend(utf8_percent_encode(value, percent::URI));
         let rendered = self.0.render_with(delivery, destination, encode);
@@ -128,7 +126,7 @@ impl Source {
     }
 }
 
-/// May the byte stand in a URI (RFC 3986: unreserved, reserved, or the beginning of an encoded one)?
+/// Is the byte allowed in a URI (RFC 3986: unreserved, reserved, or the `%` of an encoded one)?
 fn is_uri(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&byte)
 }
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused_at_its_key() {
+    fn contradicting_keys_are_refused() {
         for (text, key) in [
             ("source = \"/shop\"", "source"),
             (

@@ -1,9 +1,9 @@
-//! A sink that gets payloads as they were, whatever is stored.
+//! Wraps a sink so that it gets decompressed payloads.
 //!
-//! Goes around another one. What is not compressed is handed on untouched; what is waits for room, is decompressed
-//! and then handed on. Where the other one keeps order this one does too: see [`Turns`].
+//! A payload that is not compressed passes unchanged. A compressed one waits for memory and is decompressed first. If the
+//! wrapped sink keeps order, the wrapper does too: see [`KeyOrder`].
 //!
-//! **If we die here** nothing was sent yet, or the inner sink's own words hold.
+//! **If we die here** nothing was sent yet, or the wrapped sink was called and its own page applies.
 
 use std::sync::Arc;
 
@@ -11,42 +11,42 @@ use async_trait::async_trait;
 use pillarbox::compress::is_compressed;
 use pillarbox::{Delivery, Outcome, Sink};
 
-use super::decoder::{Decoder, LATER};
-use super::turns::{Place, Turns};
+use super::decoder::{Decoder, PAUSE};
+use super::key_order::{KeyOrder, Turn};
 
-/// A sink around another one, which never sees what is compressed with zstd.
+/// A sink around another one, which never gets a payload that is compressed with zstd.
 pub struct Decoded {
     inner: Arc<dyn Sink>,
     decoder: Decoder,
-    /// Where the order of calls matters.
-    turns: Option<Turns>,
+    /// For sinks that keep order.
+    order: Option<KeyOrder>,
 }
 
 impl Decoded {
-    /// Around this sink. What gets larger than `limit` bytes is rejected.
+    /// Wraps this sink. Payloads of more than `limit` bytes are rejected.
     pub fn around(inner: Arc<dyn Sink>, limit: usize) -> Self {
         Self::with(inner, Decoder::new(limit))
     }
 
     pub(crate) fn with(inner: Arc<dyn Sink>, decoder: Decoder) -> Self {
-        let turns = inner.keeps_order().then(Turns::new);
+        let order = inner.keeps_order().then(KeyOrder::new);
         Self {
             inner,
             decoder,
-            turns,
+            order,
         }
     }
 
-    async fn deliver_in_turn(&self, delivery: &Delivery, place: Place<'_>) -> Outcome {
+    async fn deliver_in_turn(&self, delivery: &Delivery, turn: Turn<'_>) -> Outcome {
         if !is_compressed(&delivery.event) {
-            return place.begin(self.inner.deliver(delivery)).await;
+            return turn.send(self.inner.deliver(delivery)).await;
         }
-        match self.decoder.unpack(delivery).await {
-            Ok(unpacked) => place.begin(self.inner.deliver(&unpacked.delivery)).await,
+        match self.decoder.decompress(delivery).await {
+            Ok(decompressed) => turn.send(self.inner.deliver(&decompressed.delivery)).await,
             Err(outcome) => {
-                // What is refused for good is no reason for others to wait; all else comes again before them.
+                // A rejected event is never sent, so others need not wait for it. Any other is sent later, before them.
                 if matches!(outcome, Outcome::Reject { .. }) {
-                    place.pass();
+                    turn.skip();
                 }
                 outcome
             }
@@ -57,20 +57,20 @@ impl Decoded {
 #[async_trait]
 impl Sink for Decoded {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        if let (Some(turns), Some(lane)) = (&self.turns, delivery.lane) {
-            return match turns.take(lane).await {
-                Some(place) => self.deliver_in_turn(delivery, place).await,
+        if let (Some(order), Some(lane)) = (&self.order, delivery.lane) {
+            return match order.turn(lane).await {
+                Some(turn) => self.deliver_in_turn(delivery, turn).await,
                 None => Outcome::Throttled {
-                    reason: "an earlier event of its key could not be decompressed yet".to_owned(),
-                    after: Some(LATER),
+                    reason: "an earlier event of its key is not decompressed yet".to_owned(),
+                    after: Some(PAUSE),
                 },
             };
         }
         if !is_compressed(&delivery.event) {
             return self.inner.deliver(delivery).await;
         }
-        match self.decoder.unpack(delivery).await {
-            Ok(unpacked) => self.inner.deliver(&unpacked.delivery).await,
+        match self.decoder.decompress(delivery).await {
+            Ok(decompressed) => self.inner.deliver(&decompressed.delivery).await,
             Err(outcome) => outcome,
         }
     }
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// A sink, and what it gets.
+    /// A sink and the deliveries that it gets.
     fn keeping() -> (FakeSink, Arc<Mutex<Vec<Delivery>>>) {
         let kept: Arc<Mutex<Vec<Delivery>>> = Arc::default();
         let keep = kept.clone();
@@ -223,19 +223,19 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_is_decompressed_at_once_is_bounded() {
-        let gate = Arc::new(Semaphore::new(0));
-        let waiting = gate.clone();
+        let permits = Arc::new(Semaphore::new(0));
+        let waiting = permits.clone();
         let inner = FakeSink::scripted(move |_| {
-            let gate = waiting.clone();
+            let permits = waiting.clone();
             async move {
-                gate.acquire().await.expect("it stays open").forget();
+                permits.acquire().await.expect("it stays open").forget();
                 Outcome::Delivered
             }
         });
-        let sink = Decoded::with(Arc::new(inner.clone()), Decoder::with_room(MIB, 4 * MIB));
+        let sink = Decoded::with(Arc::new(inner.clone()), Decoder::with_memory(MIB, 4 * MIB));
         let sent: Vec<Delivery> = (0..6).map(|number| stored(number, MIB)).collect();
         let mut calls: FuturesUnordered<_> = sent.iter().map(|one| sink.deliver(one)).collect();
-        // Each takes one MiB of four: four are under way, and two wait until one is done.
+        // Each takes one MiB of four: four are in flight, and two wait until one is done.
         let fourth = async {
             while inner.ledger().len() < 4 {
                 tokio::task::yield_now().await;
@@ -247,7 +247,7 @@ mod tests {
         }
         for done in 1..=6 {
             assert_eq!(inner.ledger().len(), (done + 3).min(6));
-            gate.add_permits(1);
+            permits.add_permits(1);
             assert_eq!(calls.next().await, Some(Outcome::Delivered));
             let next = async {
                 while inner.ledger().len() < (done + 4).min(6) {
@@ -264,14 +264,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_event_that_finds_no_room_comes_again_and_its_attempt_does_not_count() {
         let inner = FakeSink::hanging();
-        // Larger than all the room: it takes all of it.
-        let sink = Decoded::with(Arc::new(inner.clone()), Decoder::with_room(2 * MIB, MIB));
+        // Larger than all the memory: it takes all of it.
+        let sink = Decoded::with(Arc::new(inner.clone()), Decoder::with_memory(2 * MIB, MIB));
         let (first, second) = (stored(1, 2 * MIB), stored(2, 1000));
-        let held = sink.deliver(&first);
+        let first_delivery = sink.deliver(&first);
         let refused = sink.deliver(&second);
         tokio::select! {
             biased; // the first one comes first
-            outcome = held => panic!("{outcome:?} without an answer"),
+            outcome = first_delivery => panic!("{outcome:?} without an answer"),
             outcome = refused => assert_eq!(outcome.name(), "throttled"),
         }
         assert_eq!(numbers(&inner), [1]);

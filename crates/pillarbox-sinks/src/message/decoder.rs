@@ -1,8 +1,8 @@
-//! Payloads that are stored compressed, as they were.
+//! Decompresses payloads that are stored compressed.
 //!
-//! How much is decompressed and not yet delivered is bounded for each destination, so that a thousand attempts
-//! at once cannot fill the memory. Room is taken before anything is decompressed, by what the frame claims, or by
-//! the limit where it claims nothing; the decoder holds it to that.
+//! Each destination bounds how much is decompressed and not yet delivered, so that a thousand attempts at once cannot fill
+//! the memory. Memory is reserved before a payload is decompressed. The size is the one that the frame declares, or the
+//! limit if it declares none. The decoder fails if the payload turns out larger.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,94 +17,96 @@ use super::cloudevents::is_json;
 
 const KIB: usize = 1024;
 /// How much may be decompressed and not yet delivered.
-const ROOM: usize = 64 * 1024 * KIB;
-/// How long to wait for room: well below the time that an attempt has.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the destination is left alone when there was none.
-pub(super) const LATER: Duration = Duration::from_secs(1);
-/// What is larger is decompressed aside: about a millisecond of work.
-const ASIDE: usize = 512 * KIB;
+const MEMORY: usize = 64 * 1024 * KIB;
+/// How long to wait for memory: well below the timeout of an attempt.
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to pause the destination when no memory was free.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// Larger payloads are decompressed on a blocking thread: about a millisecond of work.
+const LARGE: usize = 512 * KIB;
 
 /// Decompresses for one destination.
 pub(crate) struct Decoder {
     limit: usize,
-    /// All the room there is, in KiB.
-    all: usize,
-    /// What is left of it.
-    room: Arc<Semaphore>,
+    /// All of its memory, in KiB.
+    total: usize,
+    /// The part that is free.
+    free: Arc<Semaphore>,
 }
 
-/// A delivery as it was before it was compressed, and the room that it takes.
-pub(crate) struct Unpacked {
+/// A delivery with a decompressed payload, and the memory that it takes.
+pub(crate) struct Decompressed {
     pub(crate) delivery: Delivery,
-    _room: OwnedSemaphorePermit,
+    _memory: OwnedSemaphorePermit,
 }
 
 impl Decoder {
-    /// Nothing larger than `limit` bytes.
+    /// Rejects payloads of more than `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
-        Self::with_room(limit, ROOM)
+        Self::with_memory(limit, MEMORY)
     }
 
-    pub(super) fn with_room(limit: usize, room: usize) -> Self {
-        let all = room / KIB;
+    pub(super) fn with_memory(limit: usize, memory: usize) -> Self {
+        let total = memory / KIB;
         Self {
             limit,
-            all,
-            room: Arc::new(Semaphore::new(all)),
+            total,
+            free: Arc::new(Semaphore::new(total)),
         }
     }
 
-    /// The delivery with its payload as it was. What cannot be decompressed is rejected; without room it is not its
-    /// fault, and it comes again. Safe to cancel.
-    pub(crate) async fn unpack(&self, delivery: &Delivery) -> Result<Unpacked, Outcome> {
+    /// The delivery with its payload decompressed. Rejects an invalid payload. Throttles if no memory is free, because the
+    /// event is not at fault. Safe to cancel.
+    pub(crate) async fn decompress(&self, delivery: &Delivery) -> Result<Decompressed, Outcome> {
         let body = delivery.event.payload.as_bytes().clone();
-        let claim = compress::decompressed_size(&body);
-        let size = claim.map_or(self.limit, |size| usize::try_from(size).unwrap_or(usize::MAX));
+        let declared = compress::decompressed_size(&body);
+        let size = declared.map_or(self.limit, |size| usize::try_from(size).unwrap_or(usize::MAX));
         let limit = self.limit;
         if size > limit {
             return Err(rejected(&DecompressError::TooLarge { limit }));
         }
-        let room = self.take(size).await?;
+        let memory = self.reserve(size).await?;
         let says_json = is_json(delivery.event.media_type());
         let decompress = move || payload(&body, limit, says_json);
-        let (payload, room) = if size <= ASIDE {
-            (decompress(), room)
+        let (payload, memory) = if size <= LARGE {
+            (decompress(), memory)
         } else {
-            // The room goes along: what nobody waits for any more still takes it.
-            aside(move || (decompress(), room)).await?
+            // The thread owns the memory: it is in use until the work ends, even if the attempt was dropped.
+            on_blocking_thread(move || (decompress(), memory)).await?
         };
-        Ok(Unpacked {
+        Ok(Decompressed {
             delivery: with_payload(delivery, payload.map_err(|error| rejected(&error))?),
-            _room: room,
+            _memory: memory,
         })
     }
 
-    /// One that is larger than all the room takes all of it, and goes alone.
-    async fn take(&self, size: usize) -> Result<OwnedSemaphorePermit, Outcome> {
-        let kib = u32::try_from(size.div_ceil(KIB).min(self.all)).unwrap_or(u32::MAX);
-        let taking = self.room.clone().acquire_many_owned(kib);
-        match timeout(PATIENCE, taking).await {
-            Ok(Ok(room)) => Ok(room),
+    /// A payload that is larger than all the memory takes all of it, and is decompressed alone.
+    async fn reserve(&self, size: usize) -> Result<OwnedSemaphorePermit, Outcome> {
+        let kib = u32::try_from(size.div_ceil(KIB).min(self.total)).unwrap_or(u32::MAX);
+        let reserving = self.free.clone().acquire_many_owned(kib);
+        match timeout(MEMORY_TIMEOUT, reserving).await {
+            Ok(Ok(memory)) => Ok(memory),
             Ok(Err(_)) | Err(_) => Err(Outcome::Throttled {
-                reason: format!("the memory for decompressed payloads was in use for {PATIENCE:?}"),
-                after: Some(LATER),
+                reason: format!("no memory for decompressed payloads was free for {MEMORY_TIMEOUT:?}"),
+                after: Some(PAUSE),
             }),
         }
     }
 }
 
-/// Runs what takes milliseconds where it holds up nobody. See ADR 0010.
+/// Runs milliseconds of work off the threads that run tasks. See ADR 0010.
 #[allow(
     clippy::disallowed_methods,
-    reason = "decompressing is pure work, and too long for the runtime's threads"
+    reason = "decompressing does no I/O, and is too long for the runtime's threads"
 )]
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Outcome> {
+async fn on_blocking_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Outcome> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Outcome::retry(format!("the payload was not decompressed: {error}")))
+    done.map_err(|error| Outcome::retry(format!("decompressing the payload failed: {error}")))
 }
 
-/// Bytes that say they are JSON, and are, are JSON again: a sink that shows JSON shows it.
+/// Bytes with a JSON media type become JSON again if they are valid, so that the log shows JSON.
 fn payload(body: &[u8], limit: usize, says_json: bool) -> Result<Payload, DecompressError> {
     let content = compress::decompress(body, limit)?;
     let is_json = says_json && serde_json::from_slice::<&RawValue>(&content).is_ok();

@@ -1,6 +1,6 @@
-//! What goes out of an event, whatever carries it: the contract is `docs/sinks/message-format.md`.
+//! The message that every sink makes of an event: the contract is `docs/sinks/message-format.md`.
 //!
-//! Every destination has the same few keys for it, beside those of its sink:
+//! Every destination has the same keys for it, beside those of its sink:
 //!
 //! ```toml
 //! format = "cloudevents"
@@ -10,23 +10,23 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `config.rs` | what can be said |
+//! | `config.rs` | the keys |
 //! | `writer.rs` | an event as headers and a body, by format |
 //! | `cloudevents.rs`, `binding.rs` | the attributes, and how each protocol names and writes them |
-//! | `reader.rs` | the way back: a message as what it says of its event, for consumers |
-//! | `decoder.rs`, `decoded.rs`, `turns.rs` | what is stored compressed, delivered as it was and in its turn |
+//! | `reader.rs` | a message as the event that it describes, for consumers |
+//! | `decoder.rs`, `decoded.rs`, `key_order.rs` | compressed payloads, decompressed and in the order of their keys |
 //!
-//! An event that is neither compressed nor sent as a CloudEvent pays nothing for any of this.
+//! An event that is neither compressed nor sent as a CloudEvent pays nothing for this.
 //!
-//! **If we die here** nothing was sent: all of it comes before the send.
+//! **If we die here** nothing was sent: all of this happens before the send.
 
 mod binding;
 mod cloudevents;
 mod config;
 mod decoded;
 mod decoder;
+mod key_order;
 mod reader;
-mod turns;
 mod writer;
 
 pub(crate) use binding::{AMQP, HTTP, KAFKA, NATS, REDIS};

@@ -1,9 +1,9 @@
-//! A message as what it says of its event: the inverse of `writer.rs`, for consumers.
+//! Reads a message as the event that it describes: the inverse of `writer.rs`, for consumers.
 //!
-//! All three formats are understood, whatever the destination chose, so that it may change its mind while messages are on
-//! their way. A message from elsewhere may say less; what it does not say is not there.
+//! It reads all three formats, so a destination can change its format while messages are in flight. A message of another
+//! producer may have fewer fields.
 //!
-//! **If we die here** nothing happened: a message is only looked at.
+//! **If we die here** nothing happened: reading has no effect.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -26,10 +26,10 @@ use super::binding::{AMQP, BARE, Binding, KAFKA, Names};
 use super::cloudevents::STRUCTURED;
 use crate::headers::PREFIX;
 
-/// The namespace of ids that are made of another's ids. It never changes: inboxes are full of them.
+/// The UUID namespace of ids that are derived from foreign ids. It never changes, because inboxes store such ids.
 const FOREIGN: Uuid = uuid!("019a8661-2b54-5d3e-a8c1-666f72656967");
 
-/// How a message came.
+/// The protocol of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// AMQP 0-9-1: RabbitMQ.
@@ -38,7 +38,7 @@ pub enum Protocol {
     Kafka,
 }
 
-/// A message, as any protocol has it.
+/// A message of any protocol.
 #[derive(Debug, Clone, Default)]
 pub struct Incoming {
     /// Its headers. Of several with the same name the last one counts.
@@ -47,25 +47,25 @@ pub struct Incoming {
     pub content_type: Option<String>,
     /// How the body is encoded.
     pub content_encoding: Option<String>,
-    /// What it carries.
+    /// The body.
     pub body: Bytes,
 }
 
-/// What a message says of its event. The fields of the envelope read as its own.
+/// The event that a message describes. Fields of the envelope can be read directly.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Read {
-    /// The event's id, which the envelope leaves to this field. A CloudEvent whose id is no UUID has one that is made of
-    /// its `source` and `id`.
+    /// The event's id, instead of that of the envelope. If the id of a CloudEvent is not a UUID, it is derived from
+    /// `source` and `id`.
     pub id: Option<Uuid>,
-    /// What else it says. Texts that it does not have are empty, and the version is 1.
+    /// The other fields. A missing text is empty, and a missing version is 1.
     ///
-    /// The namespace of a CloudEvent whose `source` is not `/{namespace}` is the source. A CloudEvent without an event
-    /// type has its topic there.
+    /// If the `source` of a CloudEvent is not `/{namespace}`, the namespace is the source. The event type of a CloudEvent
+    /// without one is the topic.
     pub envelope: Envelope,
     /// When the event was written, by the database's clock.
     pub created_at: Option<OffsetDateTime>,
-    /// Which attempt of the dispatcher brought it. CloudEvents do not say.
+    /// The attempt of the dispatcher. CloudEvents do not have it.
     pub attempt: Option<u32>,
     /// The payload.
     pub body: Bytes,
@@ -85,28 +85,28 @@ impl DerefMut for Read {
     }
 }
 
-/// Why a message is none of an event.
+/// Why a message is not an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// A value is not what its name promises.
+    /// A value of the wrong type.
     #[error("`{name}` is `{value}`, which is not {expected}")]
     Value {
         /// The header or attribute.
         name: String,
-        /// What it says.
+        /// Its value.
         value: String,
-        /// What it is to be.
+        /// The expected type.
         expected: &'static str,
     },
-    /// A structured CloudEvent is not the JSON that it should be.
-    #[error("the message says that it is {STRUCTURED}, and is not: {0}")]
+    /// A structured CloudEvent that is not valid.
+    #[error("the message is not valid {STRUCTURED}: {0}")]
     Structured(String),
 }
 
 /// Reads a message.
 ///
 /// # Errors
-/// When it contradicts itself. What it does not say is no error here.
+/// When a field is invalid. A missing field is not an error here.
 pub fn read(protocol: Protocol, incoming: Incoming) -> Result<Read, Unreadable> {
     let binding = match protocol {
         Protocol::Amqp => &AMQP,
@@ -193,7 +193,7 @@ fn structured(incoming: Incoming) -> Result<Read, Unreadable> {
             Value::String(text) => text,
             Value::Number(number) => number.to_string(),
             Value::Bool(is) => is.to_string(),
-            // The specification knows no others; an attribute that is null is not there.
+            // The specification has no other types. An attribute that is null is absent.
             Value::Null | Value::Array(_) | Value::Object(_) => continue,
         };
         match name.as_str() {
@@ -218,13 +218,13 @@ struct Structured {
     attributes: BTreeMap<String, Value>,
 }
 
-/// `"data": null` is a payload, and it is null.
+/// `"data": null` is a payload of `null`.
 fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
 impl Read {
-    /// Takes over one of our own headers, whose name is known by its prefix. Those of later versions are left out.
+    /// Reads a header that begins with `pillarbox-`. Those of later versions are ignored.
     fn header(&mut self, name: &str, value: String) -> Result<(), Unreadable> {
         match name.to_ascii_lowercase().as_str() {
             "pillarbox-id" => self.id = Some(parse(name, &value, UUID)?),
@@ -257,7 +257,7 @@ fn parse<T: FromStr<Err: Display>>(name: &str, value: &str, expected: &'static s
     })
 }
 
-/// As it is written; a year that RFC 3339 does not know is written in seconds.
+/// RFC 3339, or seconds since 1970 for years that RFC 3339 cannot express.
 fn time(text: &str) -> Option<OffsetDateTime> {
     let seconds = || OffsetDateTime::from_unix_timestamp(text.parse().ok()?).ok();
     OffsetDateTime::parse(text, &Rfc3339).ok().or_else(seconds)
@@ -267,7 +267,7 @@ fn time(text: &str) -> Option<OffsetDateTime> {
 #[derive(Default)]
 struct Attributes(BTreeMap<&'static str, String>);
 
-/// The attributes that have a place in [`Read`], or none because nobody needs them.
+/// The attributes that [`Read`] has a field for, and those that are ignored.
 const KNOWN: [&str; 15] = {
     let Names {
         specversion,
@@ -308,7 +308,7 @@ const KNOWN: [&str; 15] = {
 };
 
 impl Attributes {
-    /// Takes an attribute, if it is one that we know.
+    /// Reads a known attribute.
     fn take(&mut self, name: &str, value: &str) -> bool {
         let known = KNOWN.iter().find(|known| **known == name);
         if let Some(known) = known {
@@ -341,7 +341,7 @@ impl Attributes {
         read.ordering_key = self.0.remove(BARE.partitionkey);
         read.dedupe_key = self.0.remove(BARE.dedupekey);
         read.severity = self.0.remove(BARE.severity);
-        // The headers of the same names are sent as well, and are the event's own words.
+        // The headers of the same names are sent too, and are the event's own.
         for name in [BARE.traceparent, BARE.tracestate] {
             if let Some(value) = self.0.remove(name) {
                 let said = read
@@ -357,7 +357,7 @@ impl Attributes {
     }
 }
 
-/// `/shop` is what is written of the namespace `shop`.
+/// The `source` of the namespace `shop` is `/shop`.
 fn namespace(source: String) -> String {
     let decoded = source
         .strip_prefix('/')

@@ -19,9 +19,9 @@ pub(crate) struct Writer {
     form: Form,
 }
 
-/// What one message is made of.
+/// The parts of one message.
 pub(crate) struct Parts<'a> {
-    /// All headers but those two that say what the body is.
+    /// All headers except the two that describe the body.
     pub(crate) headers: Vec<Header<'a>>,
     pub(crate) content_type: &'a str,
     pub(crate) content_encoding: Option<&'a str>,
@@ -39,7 +39,7 @@ impl Writer {
         }
     }
 
-    /// In this format. Where it is CloudEvents, a configured header cannot pass for an attribute.
+    /// In this format. A configured header cannot look like a CloudEvents attribute.
     pub(crate) fn with_form(self, form: &Form) -> Result<Self, ConfigError> {
         let taken = match form {
             Form::Plain => None,
@@ -68,12 +68,12 @@ impl Writer {
         &self.destination
     }
 
-    /// What the configuration adds.
+    /// The headers of the configuration.
     pub(crate) fn added(&self) -> &Added {
         &self.added
     }
 
-    /// Writes an event. One that cannot be written is rejected.
+    /// Writes an event, or rejects it if it has no valid form.
     pub(crate) fn write<'a>(&'a self, delivery: &'a Delivery) -> Result<Parts<'a>, Outcome> {
         let event = &delivery.event;
         let as_it_is = |headers| Parts {
@@ -108,7 +108,7 @@ impl Writer {
         self.with_added(headers, delivery)
     }
 
-    /// The event's own headers, but for those that would pass for attributes.
+    /// The event's own headers, except those that look like attributes.
     fn own<'a>(&'a self, delivery: &'a Delivery) -> impl Iterator<Item = Header<'a>> {
         headers::own(delivery).filter(|(name, _)| !self.binding.is_attribute(name))
     }

@@ -1,9 +1,8 @@
-//! Who we are to the servers, and how a client is kept from connecting twice.
+//! Authenticates to the servers, and keeps the client library from reconnecting.
 //!
-//! The client would reconnect by itself and then send what still waited in it: events whose attempts were
-//! given up long ago. It cannot be told not to. But it asks who we are before it says anything to a server,
-//! and a client that is refused an answer the second time never sends again. A lost connection is then
-//! lost, and the sink opens another.
+//! The client library reconnects by itself and then sends what waits in its queue: events whose attempts ended long ago.
+//! No option turns that off. But it asks for credentials before it sends to a server, and it never sends again without
+//! them. So they are given once. A lost connection stays lost, and the sink opens another.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -12,15 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_nats::{Auth, AuthError};
 use nkeys::KeyPair;
 
-/// Who we are. Holds secrets, so it is not printable.
+/// How the sink authenticates. Holds secrets, so it is not printable.
 pub(super) enum Identity {
-    /// Nobody in particular.
-    Anybody,
+    /// Not at all.
+    Anonymous,
     /// A user with a password.
     User { name: String, password: String },
-    /// Whoever has the token.
+    /// A token.
     Token(String),
-    /// A user with a token signed by its account, and the key to prove that it is ours.
+    /// A JWT of the user, signed by its account, and the key that the JWT is for.
     Credentials { jwt: String, key: Box<KeyPair> },
 }
 
@@ -28,21 +27,21 @@ impl Identity {
     /// Reads a credentials file.
     ///
     /// # Errors
-    /// When it is none. Never repeats what it holds.
+    /// When it is invalid. The error never repeats its content.
     pub(super) fn from_credentials(text: &str) -> Result<Self, &'static str> {
         let jwt = block(text, "NATS USER JWT").ok_or("holds no user JWT; give a .creds file")?;
         let seed = block(text, "USER NKEY SEED").ok_or("holds no user key; give a .creds file")?;
-        let key = KeyPair::from_seed(seed).map_err(|_| "holds a key that is none")?;
+        let key = KeyPair::from_seed(seed).map_err(|_| "holds an invalid user key; give a .creds file")?;
         Ok(Self::Credentials {
             jwt: jwt.to_owned(),
             key: Box::new(key),
         })
     }
 
-    /// Whom to name in an error.
+    /// Names the credentials in an error.
     pub(super) fn describe(&self) -> String {
         match self {
-            Self::Anybody => "a client without a password".to_owned(),
+            Self::Anonymous => "a client without a password".to_owned(),
             Self::User { name, .. } => format!("the user `{name}` or its password"),
             Self::Token(_) => "the token".to_owned(),
             Self::Credentials { .. } => "the credentials".to_owned(),
@@ -52,7 +51,7 @@ impl Identity {
     fn answer(&self, nonce: &[u8]) -> Result<Auth, AuthError> {
         let mut auth = Auth::new();
         match self {
-            Self::Anybody => {}
+            Self::Anonymous => {}
             Self::User { name, password } => {
                 auth.username = Some(name.clone());
                 auth.password = Some(password.clone());
@@ -67,12 +66,12 @@ impl Identity {
     }
 }
 
-/// Says who we are, once.
+/// Authenticates once.
 pub(super) fn once(identity: Arc<Identity>) -> impl Fn(Vec<u8>) -> Ready<Result<Auth, AuthError>> {
     let asked = AtomicBool::new(false);
     move |nonce| {
         ready(if asked.swap(true, Ordering::SeqCst) {
-            Err(AuthError::new("this client has had its connection"))
+            Err(AuthError::new("this client was connected before"))
         } else {
             identity.answer(&nonce)
         })

@@ -1,4 +1,4 @@
-//! What the stream's answer, or its lack, means.
+//! The outcome of an answer of the stream, or of its absence.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use pillarbox::Outcome;
 
 use super::auth::Identity;
 
-/// From the error of handing a message to the client: nothing has been sent.
-pub(super) fn not_taken(error: &PublishError) -> Outcome {
+/// The outcome of an error while the message is queued: nothing was sent.
+pub(super) fn not_queued(error: &PublishError) -> Outcome {
     match error.kind() {
         PublishErrorKind::MaxPayloadExceeded => Outcome::reject(format!(
-            "the message with its headers is larger than the server takes ({error}); \
-             raise its `max_payload`, or send a reference to the data"
+            "the message with its headers is too large for the server: {error} \
+             (raise its `max_payload`, or send a reference to the data)"
         )),
         PublishErrorKind::StreamNotFound
         | PublishErrorKind::WrongLastMessageId
@@ -23,43 +23,47 @@ pub(super) fn not_taken(error: &PublishError) -> Outcome {
         | PublishErrorKind::TimedOut
         | PublishErrorKind::BrokenPipe
         | PublishErrorKind::MaxAckPending
-        | PublishErrorKind::Other => Outcome::unavailable(format!("the connection took no message: {error}")),
+        | PublishErrorKind::Other => {
+            Outcome::unavailable(format!("the message could not be queued: {error}"))
+        }
     }
 }
 
-/// From the answer to a message on this subject, if it is not a confirmation.
+/// The outcome of an answer to a message on this subject that is not an acknowledgement.
 pub(super) fn failure(error: &PublishError, subject: &str) -> Outcome {
     match error.kind() {
         PublishErrorKind::StreamNotFound => Outcome::retry(format!(
-            "no stream takes the subject `{subject}`; create one that does, or set `create_stream`"
+            "no stream has the subject `{subject}` (create one that does, or set `create_stream`)"
         )),
         PublishErrorKind::BrokenPipe => lost(),
-        PublishErrorKind::MaxPayloadExceeded => not_taken(error),
+        PublishErrorKind::MaxPayloadExceeded => not_queued(error),
         PublishErrorKind::WrongLastMessageId
         | PublishErrorKind::WrongLastSequence
         | PublishErrorKind::TimedOut
         | PublishErrorKind::MaxAckPending
         | PublishErrorKind::Other => match error.source().and_then(|source| source.downcast_ref()) {
             Some(refusal) => refused(refusal),
-            None => Outcome::retry(format!("what came back is no confirmation of a stream: {error}")),
+            None => Outcome::retry(format!(
+                "the answer is not an acknowledgement of a stream: {error}"
+            )),
         },
     }
 }
 
-/// From what JetStream says. Numbers and texts: `server/errors.json` of nats-server.
+/// The outcome of a JetStream error. Numbers and texts: `server/errors.json` of nats-server.
 fn refused(error: &jetstream::Error) -> Outcome {
     match error.error_code() {
         ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM => {
-            Outcome::reject(format!("the stream refuses the message: {error}"))
+            Outcome::reject(format!("the stream rejected the message: {error}"))
         }
         ErrorCode::STREAM_NOT_MATCH => Outcome::retry(format!(
-            "the subject belongs to another stream than `stream` names: {error}"
+            "the subject belongs to another stream than `stream`: {error}"
         )),
         ErrorCode::STREAM_TOO_MANY_REQUESTS => Outcome::Throttled {
-            reason: format!("the stream has too much to do: {error}"),
+            reason: format!("the stream has too many requests: {error}"),
             after: Some(Duration::from_secs(5)),
         },
-        // The server, not the stream, cannot store anything: it has not, and every event would hear the same.
+        // The server cannot store any message, so nothing was stored, and every event would get the same answer.
         ErrorCode::INSUFFICIENT_RESOURCES
         | ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
         | ErrorCode::MEMORY_RESOURCES_EXCEEDED
@@ -68,10 +72,10 @@ fn refused(error: &jetstream::Error) -> Outcome {
         | ErrorCode::CLUSTER_NOT_LEADER
         | ErrorCode::JETSTREAM_NOT_ENABLED
         | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => {
-            Outcome::unavailable(format!("JetStream takes nothing now: {error}"))
+            Outcome::unavailable(format!("JetStream is unavailable: {error}"))
         }
-        // A full or sealed stream among them: a person or its consumers mend it.
-        _ => Outcome::retry(format!("the stream did not take the message: {error}")),
+        // Among them a full or sealed stream, which the operator or its consumers correct.
+        _ => Outcome::retry(format!("the stream did not accept the message: {error}")),
     }
 }
 
@@ -80,13 +84,13 @@ pub(super) fn lost() -> Outcome {
     Outcome::connection_lost("the connection was lost before the confirmation")
 }
 
-/// Why there is no connection. Never shows a password or a token.
+/// Why the connection failed, without password or token.
 pub(super) fn not_connected(error: &ConnectError, server: &ServerAddr, identity: &Identity) -> String {
-    let place = format!("{}:{}", server.host(), server.port());
+    let address = format!("{}:{}", server.host(), server.port());
     match error.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
             format!(
-                "NATS at {place} refused {}: authorization violation",
+                "NATS at {address} refused {}: authorization violation",
                 identity.describe()
             )
         }
@@ -95,15 +99,14 @@ pub(super) fn not_connected(error: &ConnectError, server: &ServerAddr, identity:
         | ConnectErrorKind::TimedOut
         | ConnectErrorKind::Tls
         | ConnectErrorKind::Io
-        | ConnectErrorKind::MaxReconnects => format!("NATS at {place} cannot be reached: {error}"),
+        | ConnectErrorKind::MaxReconnects => format!("NATS at {address} cannot be reached: {error}"),
     }
 }
 
-/// What a server says of a subject that the user may not use. It answers nobody, it only tells the
-/// connection.
+/// A denial: the user may not use a subject. The server sends it to the connection, without naming a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Denied {
-    /// Where publishing was denied; without one it is the answers that we may not hear.
+    /// The subject of the denied publish. `None` if subscribing to answers was denied.
     subject: Option<String>,
 }
 
@@ -162,7 +165,7 @@ mod tests {
             assert_eq!(refusal(code).name(), "reject", "{code}");
         }
         assert_eq!(
-            not_taken(&PublishErrorKind::MaxPayloadExceeded.into()).name(),
+            not_queued(&PublishErrorKind::MaxPayloadExceeded.into()).name(),
             "reject"
         );
     }
@@ -193,7 +196,7 @@ mod tests {
             failure(&PublishErrorKind::BrokenPipe.into(), "a").name(),
             "connection_lost"
         );
-        assert_eq!(not_taken(&PublishErrorKind::Other.into()).name(), "unavailable");
+        assert_eq!(not_queued(&PublishErrorKind::Other.into()).name(), "unavailable");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a `nats` destination can say.
+//! The keys of a `nats` destination.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::tls::Tls;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// `nats://host:4222`, or `tls://` for TLS; several servers of one cluster divided by commas. May hold
-    /// user and password, or a token in the user's place.
+    /// `nats://host:4222`, or `tls://` for TLS. Servers of one cluster are separated by commas. It may have a user and a
+    /// password, or a token in the place of the user.
     pub url: Secret,
-    /// Who, if `url` does not say it.
+    /// The user, if it is not in `url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The user's password.
@@ -29,39 +29,39 @@ pub struct Config {
     /// The contents of a credentials file (`.creds`) instead of a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<Secret>,
-    /// What the subject is made of.
+    /// The template of the subject.
     #[serde(default = "default_subject")]
     pub subject: Template,
-    /// Added to every message; they win over the event's own.
+    /// Headers of every message. They override those of the event.
     #[serde(default, skip_serializing_if = "Table::is_empty")]
     pub headers: Table,
-    /// The stream that must take the messages. Unless it is named, any stream with the subject may.
+    /// The stream that must store the messages. By default any stream with the subject may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,
-    /// Create `stream` if it is not there. One that is there stays as it is.
+    /// Create `stream` if it does not exist. An existing stream stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create_stream: Option<CreateStream>,
-    /// How long connecting may take, up to the stream.
+    /// The timeout of connecting, up to the stream.
     #[serde(default = "default_connect_timeout", with = "duration")]
     pub connect_timeout: Duration,
-    /// Its presence turns TLS on; an empty table trusts what the machine trusts.
+    /// Turns TLS on. An empty table trusts the CAs of the system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
 }
 
-/// A stream that is created if it is not there: in files, without limits.
+/// A stream that is created if it does not exist: in files, without limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateStream {
-    /// Which subjects it takes, for example `shop.>`.
+    /// The subjects that it stores, for example `shop.>`.
     pub subjects: Vec<String>,
-    /// On how many servers it is kept.
+    /// The number of replicas.
     #[serde(default = "one")]
     pub replicas: u8,
 }
 
 impl Config {
-    /// Servers at this URL, everything else as by default.
+    /// Servers at this URL, everything else at its default.
     pub fn new(url: impl Into<Secret>) -> Self {
         Self {
             url: url.into(),
@@ -90,3 +90,7 @@ fn default_connect_timeout() -> Duration {
 fn one() -> u8 {
     1
 }
+
+/// The shortest configuration that works.
+#[cfg(test)]
+pub(crate) const MINIMAL: &str = "url = \"nats://127.0.0.1\"";

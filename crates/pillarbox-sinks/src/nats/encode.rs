@@ -8,11 +8,11 @@ use pillarbox::{Delivery, Outcome};
 use crate::message::{Parts, Writer};
 use crate::template::Template;
 
-/// The longest subject. A server ends a connection whose control line is over 4096 bytes, and the answer's
-/// subject has to fit as well.
+/// The longest subject. A server closes a connection whose control line is over 4096 bytes, and the subject of the answer
+/// must fit too.
 const MAX_SUBJECT: usize = 2048;
 
-/// The message. What NATS cannot carry is rejected here: some of it would cost the connection.
+/// The message. An event that NATS cannot carry is rejected here: the server would close the connection.
 pub(super) fn message(
     delivery: &Delivery,
     subject: &Template,
@@ -43,19 +43,19 @@ fn legal_subject(subject: &str) -> Result<(), Outcome> {
     } else if subject.contains(|c: char| c.is_whitespace() || c.is_control()) {
         "it holds white space"
     } else if subject.split('.').any(|token| matches!(token, "*" | ">")) {
-        "`*` and `>` are for those who subscribe"
+        "`*` and `>` are wildcards of subscriptions"
     } else if subject.starts_with('$') || subject.starts_with("_INBOX.") {
-        "NATS keeps it for itself" // $JS.API.STREAM.DELETE.… would do what it says
+        "it is reserved by NATS" // $JS.API.STREAM.DELETE.… would delete a stream
     } else {
         return Ok(());
     };
     Err(Outcome::reject(format!(
-        "`{}` is no subject to publish to: {problem}",
+        "`{}` is not a valid subject: {problem}",
         subject.escape_debug()
     )))
 }
 
-/// NATS has no place of its own for the media type, so it travels as a header.
+/// A NATS message has no field for the media type, so it is a header.
 fn all_headers(parts: &Parts<'_>) -> Result<HeaderMap, Outcome> {
     let mut all = HeaderMap::new();
     insert(&mut all, "content-type", parts.content_type)?;
@@ -68,10 +68,10 @@ fn all_headers(parts: &Parts<'_>) -> Result<HeaderMap, Outcome> {
     Ok(all)
 }
 
-/// What speaks against a header that the configuration adds.
+/// Why the configuration cannot add a header.
 pub(super) fn legal_header(name: &str, value: &str) -> Result<(), String> {
     if is_ours(name) {
-        return Err("it says what the payload is".to_owned());
+        return Err("it describes the payload".to_owned());
     }
     header(name, value)?;
     Ok(())
@@ -91,12 +91,12 @@ fn insert(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Outcom
 }
 
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
-    // Nats-Rollup, for one, would empty the stream.
+    // Nats-Rollup, for example, would empty the stream.
     if name
         .get(..5)
         .is_some_and(|start| start.eq_ignore_ascii_case("nats-"))
     {
-        return Err("NATS keeps names that begin with `Nats-` for itself");
+        return Err("NATS reserves names that begin with `Nats-`");
     }
     let legal_name = name.parse().ok().filter(|_| !name.is_empty());
     legal_name

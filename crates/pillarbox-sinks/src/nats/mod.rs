@@ -1,13 +1,13 @@
 //! Delivers to NATS JetStream, acknowledged.
 //!
-//! Delivered means: a stream acknowledged the message, new or as a duplicate of one that it has. Core NATS
-//! without a stream confirms nothing, so a subject that no stream takes is not delivered.
+//! Delivered means that a stream acknowledged the message, as a new one or as a duplicate. Core NATS without a stream
+//! confirms nothing, so a message on a subject without a stream is not delivered.
 //!
-//! The token by which a stream knows duplicates is the row's id, so that siblings and replays of one event
-//! get through; the event's id is in `pillarbox-id`.
+//! A stream detects duplicates by `Nats-Msg-Id`, which is the id of the row. Siblings and replays of one event have rows of
+//! their own, so they are no duplicates. The event's id is in `pillarbox-id`.
 //!
-//! **If we die here** the stream may have the message: it comes again with the same token, and is dropped
-//! there if the stream's duplicate window still remembers it.
+//! **If we die here** the stream may have the message. It is sent again with the same `Nats-Msg-Id`, and the stream drops it
+//! within its duplicate window.
 
 #[cfg(feature = "nats")]
 mod auth;
@@ -15,14 +15,16 @@ mod auth;
 mod classify;
 mod config;
 #[cfg(feature = "nats")]
-mod encode;
+mod connection;
 #[cfg(feature = "nats")]
-mod link;
+mod encode;
 #[cfg(feature = "nats")]
 mod settings;
 #[cfg(feature = "nats")]
 mod sink;
 
+#[cfg(test)]
+pub(crate) use config::MINIMAL;
 pub use config::{Config, CreateStream};
 #[cfg(feature = "nats")]
 pub use sink::Nats;

@@ -1,4 +1,4 @@
-//! The configuration as it is needed: every value checked, every secret read.
+//! The checked configuration, with its secrets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::config::{Config, CreateStream};
 use crate::registry::{ConfigError, reveal};
 use crate::tls::{self, Tls};
 
-/// What connecting takes. Holds secrets, so it is not printable.
+/// The settings of a connection. Holds secrets, so it is not printable.
 pub(super) struct Settings {
     pub(super) connection_name: String,
     pub(super) servers: Vec<ServerAddr>,
@@ -28,7 +28,7 @@ impl Settings {
         tls::ensure_provider();
         let servers = servers(&reveal("url", &config.url)?)?;
         if let Some(tls) = &config.tls {
-            tls.load()?; // says at the start, and in our words, what cannot be read
+            tls.load()?; // a file that cannot be read is an error at the start
         }
         if let Some(stream) = &config.stream {
             legal_stream(stream)?;
@@ -44,15 +44,15 @@ impl Settings {
         })
     }
 
-    /// How long one server may take, so that there is time left for the next.
-    pub(super) fn patience(&self) -> Duration {
+    /// The timeout of one server, which leaves time for the others.
+    pub(super) fn server_timeout(&self) -> Duration {
         let servers = u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
         self.connect_timeout / servers.max(1)
     }
 }
 
 fn servers(url: &str) -> Result<Vec<ServerAddr>, ConfigError> {
-    // The parser's own words may repeat the URL with its password.
+    // The error of the parser may repeat the URL with its password.
     let wrong = || {
         ConfigError::at(
             "url",
@@ -70,7 +70,7 @@ fn servers(url: &str) -> Result<Vec<ServerAddr>, ConfigError> {
     }
 }
 
-/// There is one way to say who we are, or none.
+/// The one way to authenticate, or none.
 fn identity(config: &Config, servers: &[ServerAddr]) -> Result<Identity, ConfigError> {
     let in_url = in_url(servers)?;
     if config.password.is_some() && config.user.is_none() {
@@ -82,11 +82,11 @@ fn identity(config: &Config, servers: &[ServerAddr]) -> Result<Identity, ConfigE
         ("credentials", config.credentials.is_some()),
     ];
     let mut given = given.iter().filter(|(_, given)| *given).map(|(key, _)| *key);
-    let way = given.next();
-    if let Some(second) = given.next().or(way.filter(|_| in_url.is_some())) {
+    let first = given.next();
+    if let Some(second) = given.next().or(first.filter(|_| in_url.is_some())) {
         return Err(ConfigError::at(
             second,
-            "is a second way to say who we are; keep one of `user`, `token`, `credentials` and the user in `url`",
+            "is a second way to authenticate; keep one of `user`, `token`, `credentials` and the user in `url`",
         ));
     }
     if let Some(name) = &config.user {
@@ -104,10 +104,10 @@ fn identity(config: &Config, servers: &[ServerAddr]) -> Result<Identity, ConfigE
         return Identity::from_credentials(&reveal("credentials", credentials)?)
             .map_err(|problem| ConfigError::at("credentials", problem));
     }
-    Ok(in_url.unwrap_or(Identity::Anybody))
+    Ok(in_url.unwrap_or(Identity::Anonymous))
 }
 
-/// Whoever the URL names; a name without a password is a token.
+/// The user in the URL. A name without a password is a token.
 fn in_url(servers: &[ServerAddr]) -> Result<Option<Identity>, ConfigError> {
     let mut users = servers
         .iter()
@@ -118,7 +118,7 @@ fn in_url(servers: &[ServerAddr]) -> Result<Option<Identity>, ConfigError> {
     if users.any(|other| other != first) {
         return Err(ConfigError::at(
             "url",
-            "names different users; one is for all servers",
+            "has different users; give the same user for all servers",
         ));
     }
     let (name, password) = first;
@@ -143,7 +143,7 @@ fn legal_stream(name: &str) -> Result<(), ConfigError> {
     if name.is_empty() || name.contains(illegal) {
         return Err(ConfigError::at(
             "stream",
-            "is no name for a stream: it must not be empty or hold spaces, `.`, `*`, `>`, `/` or `\\`",
+            "is not the name of a stream; it must have no spaces and none of `.`, `*`, `>`, `/` and `\\`",
         ));
     }
     Ok(())
@@ -196,7 +196,7 @@ mod tests {
         match &*parse(text).ok().unwrap().identity {
             Identity::User { name, password } => (name.clone(), password.clone()),
             Identity::Token(token) => ("token".to_owned(), token.clone()),
-            Identity::Anybody | Identity::Credentials { .. } => panic!("{text}: no user"),
+            Identity::Anonymous | Identity::Credentials { .. } => panic!("{text}: no user"),
         }
     }
 
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_true_is_refused_at_its_key() {
+    fn an_invalid_setting_is_refused_at_its_key() {
         for (text, key) in [
             ("url = \"http://a:hunter2@b\"", "url"),
             ("url = \"ws://a:hunter2@b\"", "url"),

@@ -5,9 +5,10 @@ use pillarbox::{Delivery, Outcome, Sink};
 use tokio::time::timeout;
 
 use super::config::Config;
+use super::connection::Connection;
 use super::encode;
-use super::link::Links;
 use super::settings::Settings;
+use crate::connector::Connector;
 use crate::headers::Added;
 use crate::message::{Form, NATS, Writer};
 use crate::registry::ConfigError;
@@ -17,14 +18,14 @@ use crate::template::Template;
 pub struct Nats {
     subject: Template,
     writer: Writer,
-    links: Links,
+    connector: Connector<Connection>,
 }
 
 impl Nats {
-    /// The sink of the destination `name`, in the plain format. Connects when it is first needed.
+    /// The sink of the destination `name`, in the plain format. It connects for the first event.
     ///
     /// # Errors
-    /// When the configuration cannot be true.
+    /// When a setting is invalid.
     pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
         Self::with_form(name, config, &Form::Plain)
     }
@@ -34,40 +35,40 @@ impl Nats {
         Ok(Self {
             subject: config.subject.clone(),
             writer: Writer::new(name, &NATS, added).with_form(form)?,
-            links: Links::new(Settings::new(name, config)?),
+            connector: Connector::new(Settings::new(name, config)?),
         })
     }
 
-    async fn look(&self) -> Result<(), String> {
-        let link = self.links.get().await?;
-        link.look(self.links.settings()).await
+    async fn probe(&self) -> Result<(), String> {
+        let connection = self.connector.get().await?;
+        connection.probe(self.connector.settings()).await
     }
 }
 
 #[async_trait]
 impl Sink for Nats {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let stream = self.links.settings().stream.as_deref();
+        let stream = self.connector.settings().stream.as_deref();
         let message = match encode::message(delivery, &self.subject, stream, &self.writer) {
             Ok(message) => message,
             Err(outcome) => return outcome,
         };
-        match self.links.get().await {
-            Ok(link) => link.publish(message).await,
+        match self.connector.get().await {
+            Ok(connection) => connection.publish(message).await,
             Err(reason) => Outcome::unavailable(reason),
         }
     }
 
     async fn check(&self) -> Result<(), String> {
-        let patience = self.links.settings().connect_timeout;
-        timeout(patience, self.look()).await.unwrap_or_else(|_| {
-            // A connection that says nothing is of no use to anybody, even if TCP still believes in it.
-            self.links.forget();
-            Err(format!("NATS did not answer within {patience:?}"))
+        let limit = self.connector.settings().connect_timeout;
+        timeout(limit, self.probe()).await.unwrap_or_else(|_| {
+            // The connection is useless, even if TCP keeps it open.
+            self.connector.reset();
+            Err(format!("NATS did not answer within {limit:?}"))
         })
     }
 
     async fn close(&self) {
-        self.links.close().await;
+        self.connector.close().await;
     }
 }

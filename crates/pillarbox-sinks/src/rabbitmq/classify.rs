@@ -1,4 +1,4 @@
-//! What the broker's answer, or its silence, means.
+//! The outcome of an answer of the broker, or of its absence.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,22 +18,21 @@ const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
 const NOT_ALLOWED: u16 = 530;
 
-/// One message of a cohort, and how its publishing ended.
+/// One message of a cohort, and its result.
 pub(super) struct Published {
     /// The `message_id`.
     pub(super) id: ShortString,
-    /// How large its body is.
+    /// The size of its body.
     pub(super) len: usize,
-    /// What came back. A confirmation may carry a returned message, and it may be another one's.
+    /// The result. A confirmation may carry a returned message, which may be another one.
     pub(super) result: Result<Confirmation, Error>,
 }
 
-/// From a cohort of which every message has ended. In the order of the messages.
+/// The outcomes of a cohort, in the order of its messages. Every message has a result.
 ///
-/// Whose a returned message is, only its `message_id` tells. The broker returns a message before it
-/// confirms it, so once all are confirmed every returned message is with one of the confirmations. If
-/// the channel ended before, one may be missing: it is that of somebody whose own confirmation carried
-/// another's.
+/// A returned message is found by its `message_id`. The broker returns a message before it confirms it. So once all are
+/// confirmed, every returned message is attached to one of the confirmations. If the channel ended before, one may be
+/// missing: it belongs to a message whose own confirmation carried another one.
 pub(super) fn cohort(published: Vec<Published>) -> Vec<Outcome> {
     let alone = published.len() == 1;
     let complete = published.iter().all(|message| message.result.is_ok());
@@ -45,11 +44,11 @@ pub(super) fn cohort(published: Vec<Published>) -> Vec<Outcome> {
     let outcome = |message: Published| match (returned.get(message.id.as_str()), message.result) {
         (Some(reason), _) => Outcome::retry(reason.clone()),
         (None, Err(error)) => lost(&error, message.len, alone),
-        (None, Ok(Confirmation::Ack(Some(_)))) if !complete => {
-            Outcome::connection_lost("the channel ended before it was clear whether the message was returned")
-        }
+        (None, Ok(Confirmation::Ack(Some(_)))) if !complete => Outcome::connection_lost(
+            "the channel was closed before it was known whether the message is routable",
+        ),
         (None, Ok(Confirmation::Ack(_))) => Outcome::Delivered,
-        (None, Ok(Confirmation::Nack(_))) => Outcome::retry("the broker could not take the message (nack)"),
+        (None, Ok(Confirmation::Nack(_))) => Outcome::retry("the broker did not accept the message (nack)"),
         (None, Ok(Confirmation::NotRequested)) => {
             Outcome::connection_lost("the channel lost its confirm mode")
         }
@@ -76,8 +75,8 @@ fn unroutable(returned: &BasicReturnMessage) -> String {
     )
 }
 
-/// From an error between the first byte and the confirmation. What the broker says of a channel it says
-/// of one message on it; only of one that was alone is it known which.
+/// The outcome of an error before the confirmation. The broker closes a channel because of one message on it. Only if
+/// the message was alone, it is known which.
 fn lost(error: &Error, len: usize, alone: bool) -> Outcome {
     let ErrorKind::ProtocolError(refusal) = error.kind() else {
         return Outcome::connection_lost(format!(
@@ -87,7 +86,7 @@ fn lost(error: &Error, len: usize, alone: bool) -> Outcome {
     let text = refusal.get_message().as_str();
     match refusal.get_id() {
         CONTENT_TOO_LARGE if alone => Outcome::reject(format!("the broker refused the message: {text}")),
-        // The broker names the limit, so that the culprit is known in any company.
+        // The broker names the limit, so the message is known even among others.
         PRECONDITION_FAILED if size_limit(text).is_some_and(|limit| len > limit) => {
             Outcome::reject(format!("the broker refused the message: {text}"))
         }
@@ -108,32 +107,32 @@ fn size_limit(text: &str) -> Option<usize> {
     rest[..digits].parse().ok()
 }
 
-/// A broker short of memory or disk reads nothing more.
+/// A broker that is short of memory or disk stops reading.
 pub(super) fn blocked() -> Outcome {
     Outcome::Throttled {
-        reason: "the broker blocks publishers; look at its memory and disk alarms".to_owned(),
+        reason: "RabbitMQ blocks publishers (check its memory and disk alarms)".to_owned(),
         after: Some(Duration::from_secs(5)),
     }
 }
 
-/// Why there is no connection. Never shows the password.
+/// Why the connection failed, without the password.
 pub(super) fn not_connected(error: &Error, settings: &Settings) -> String {
     let authority = &settings.uri.authority;
-    let place = format!("{}:{}", authority.host, authority.port);
+    let address = format!("{}:{}", authority.host, authority.port);
     let user = &authority.userinfo.username;
     match code(error) {
         Some(ACCESS_REFUSED) => {
             format!(
-                "RabbitMQ at {place} refused the user `{user}` or its password: {}",
+                "RabbitMQ at {address} refused the user `{user}` or its password: {}",
                 words(error)
             )
         }
         Some(NOT_ALLOWED) => format!(
-            "RabbitMQ at {place} does not let the user `{user}` into the virtual host `{}`: {}",
+            "RabbitMQ at {address} does not let the user `{user}` into the virtual host `{}`: {}",
             settings.uri.vhost,
             words(error)
         ),
-        _ => format!("RabbitMQ at {place} cannot be reached: {}", words(error)),
+        _ => format!("RabbitMQ at {address} cannot be reached: {}", words(error)),
     }
 }
 

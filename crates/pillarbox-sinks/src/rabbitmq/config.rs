@@ -1,4 +1,4 @@
-//! What a `rabbitmq` destination can say.
+//! The keys of a `rabbitmq` destination.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::secret::Secret;
 use crate::template::Template;
 use crate::tls::Tls;
 
-/// A destination of `type = "rabbitmq"`. Either `url`, or `host` and what belongs to it.
+/// A destination of `type = "rabbitmq"`. It has either `url`, or `host` and the keys after it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -23,13 +23,13 @@ pub struct Config {
     /// Its port; 5672, or 5671 with `tls`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Who; `guest` unless said otherwise.
+    /// The user; `guest` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The user's password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
-    /// The virtual host; `/` unless said otherwise.
+    /// The virtual host; `/` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost: Option<String>,
     /// The exchange that messages are published to.
@@ -37,31 +37,31 @@ pub struct Config {
     /// What kind of exchange: `topic`, `direct`, `fanout`, `headers` or a plugin's `x-…`.
     #[serde(default = "default_kind")]
     pub kind: String,
-    /// Declare the exchange, durable, when connecting? Without, it must be there.
+    /// Declare the exchange as durable when connecting? Otherwise it must exist.
     #[serde(default = "yes")]
     pub declare: bool,
-    /// What the routing key is made of.
+    /// The template of the routing key.
     #[serde(default = "default_routing_key")]
     pub routing_key: Template,
-    /// Added to every message; they win over the event's own.
+    /// Headers of every message. They override those of the event.
     #[serde(default, skip_serializing_if = "Table::is_empty")]
     pub headers: Table,
-    /// Does a message that no queue takes count as not delivered?
+    /// Does an unroutable message count as not delivered?
     #[serde(default = "yes")]
     pub mandatory: bool,
-    /// How often both sides say that they are still there.
+    /// The interval of heartbeats in both directions.
     #[serde(default = "default_heartbeat", with = "duration")]
     pub heartbeat: Duration,
-    /// How long connecting may take, up to the declared exchange.
+    /// The timeout of connecting, up to the declared exchange.
     #[serde(default = "default_connect_timeout", with = "duration")]
     pub connect_timeout: Duration,
-    /// A private CA, a certificate of our own. With `host`, its presence turns TLS on.
+    /// A private CA and a client certificate. With `host`, it turns TLS on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
 }
 
 impl Config {
-    /// A broker at this URL and an exchange there, everything else as by default.
+    /// A broker at this URL and an exchange there, everything else at its default.
     pub fn new(url: impl Into<Secret>, exchange: impl Into<String>) -> Self {
         Self {
             url: Some(url.into()),
@@ -103,3 +103,7 @@ fn default_heartbeat() -> Duration {
 fn default_connect_timeout() -> Duration {
     Duration::from_secs(10)
 }
+
+/// The shortest configuration that works.
+#[cfg(test)]
+pub(crate) const MINIMAL: &str = "url = \"amqp://127.0.0.1\"\nexchange = \"e\"";

@@ -4,20 +4,20 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use pillarbox::{Delivery, Outcome};
 
-use super::lane::Message;
+use super::channel::Message;
 use crate::headers::Header;
 use crate::message::Writer;
 use crate::template::Template;
 
 /// To be written to disk by the broker.
 const PERSISTENT: u8 = 2;
-/// What a table entry costs beside its name and its value: two lengths and a type.
+/// The bytes of a table entry beside its name and value: two lengths and a type.
 const ENTRY_OVERHEAD: usize = 6;
-/// What all properties but the headers take at the most, with the frame around them.
+/// The most bytes of all properties without the headers, with their frame.
 const PROPERTIES: usize = 2048;
 
-/// The message, and how large the frame with its properties gets at the most. Names longer than AMQP can
-/// carry are rejected here: they would cost the connection.
+/// The message, and the largest size of the frame with its properties. Names that are too long for AMQP are rejected here:
+/// the broker would close the connection.
 pub(super) fn message(
     delivery: &Delivery,
     routing_key: &Template,
@@ -53,10 +53,10 @@ pub(super) fn message(
     Ok((message, header_size))
 }
 
-/// What speaks against a header that the configuration adds.
+/// Why the configuration cannot add a header.
 pub(super) fn legal_header(name: &str, _: &str) -> Result<(), String> {
     if is_kept(name) {
-        return Err("RabbitMQ keeps it for itself".to_owned());
+        return Err("it is reserved by RabbitMQ".to_owned());
     }
     match ShortString::try_new(name) {
         Ok(_) => Ok(()),
@@ -64,7 +64,7 @@ pub(super) fn legal_header(name: &str, _: &str) -> Result<(), String> {
     }
 }
 
-/// To RabbitMQ these are lists of further routing keys; a text there costs the channel.
+/// RabbitMQ reads lists of further routing keys from these. It closes the channel if it finds a text.
 fn is_kept(name: &str) -> bool {
     matches!(name, "CC" | "BCC")
 }
@@ -75,7 +75,7 @@ fn table(headers: Vec<Header<'_>>) -> Result<(FieldTable, usize), Outcome> {
     for (name, value) in headers {
         if is_kept(name) {
             return Err(Outcome::reject(format!(
-                "the event has a header `{name}`, which RabbitMQ keeps for itself; rename it"
+                "the event has the header `{name}`, which RabbitMQ reserves (rename it)"
             )));
         }
         size += ENTRY_OVERHEAD + name.len() + value.len();

@@ -1,32 +1,35 @@
 //! Delivers to RabbitMQ, confirmed.
 //!
-//! Delivered means: the broker confirmed the message and did not return it as unroutable.
+//! Delivered means that the broker confirmed the message and did not return it as unroutable.
 //!
-//! One connection is kept, with a few channels. A channel takes messages in cohorts and begins the next
-//! when the last confirmation of the one before is in; `lane.rs` says why that is not pedantry.
+//! One connection has a few channels. A channel publishes messages in cohorts, one after the other; `channel.rs` says why.
 //!
-//! Automatic recovery of the client stays off: what was in flight when a connection went away is
-//! uncertain, and the dispatcher must hear that.
+//! The automatic recovery of the client library is off. The outcome of what was in flight on a lost connection is unknown,
+//! and the dispatcher must know that.
 //!
-//! **If we die here** the broker may have the message: it comes again, with the same `message_id`.
+//! **If we die here** the broker may have the message. It is sent again, with the same `message_id`.
 
+#[cfg(feature = "rabbitmq")]
+mod channel;
 #[cfg(feature = "rabbitmq")]
 mod classify;
 mod config;
+#[cfg(feature = "rabbitmq")]
+mod connection;
 #[cfg(feature = "rabbitmq")]
 mod dial;
 #[cfg(feature = "rabbitmq")]
 mod encode;
 #[cfg(feature = "rabbitmq")]
-mod lane;
-#[cfg(feature = "rabbitmq")]
-mod link;
-#[cfg(feature = "rabbitmq")]
 mod settings;
 #[cfg(feature = "rabbitmq")]
 mod sink;
+#[cfg(feature = "rabbitmq")]
+mod tls;
 
 pub use config::Config;
+#[cfg(test)]
+pub(crate) use config::MINIMAL;
 #[cfg(feature = "rabbitmq")]
 #[doc(hidden)]
 pub use dial::Dial;

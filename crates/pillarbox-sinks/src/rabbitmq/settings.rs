@@ -1,21 +1,20 @@
-//! The configuration as it is needed: every value checked, every secret read.
+//! The checked configuration, with its secrets.
 
 use std::time::Duration;
 
 use lapin::ExchangeKind;
-use lapin::tcp::{OwnedIdentity, OwnedTLSConfig};
 use lapin::types::ShortString;
 use lapin::uri::{AMQPScheme, AMQPUri};
 
 use super::config::Config;
 use crate::registry::{ConfigError, reveal};
-use crate::tls::{self, Tls};
+use crate::tls::{self, Loaded, Tls};
 
-/// What connecting takes. Holds the password, so it is not printable.
+/// The settings of a connection. Holds the password, so it is not printable.
 pub(super) struct Settings {
     pub(super) connection_name: String,
     pub(super) uri: AMQPUri,
-    pub(super) tls: OwnedTLSConfig,
+    pub(super) tls: Loaded,
     pub(super) exchange: ShortString,
     pub(super) kind: ExchangeKind,
     pub(super) declare: bool,
@@ -25,6 +24,7 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
+        tls::ensure_provider();
         let mut uri = match (&config.url, &config.host) {
             (Some(url), None) => from_url(config, &reveal("url", url)?)?,
             (None, Some(host)) => from_parts(config, host)?,
@@ -32,14 +32,11 @@ impl Settings {
                 return Err(ConfigError::at("host", "and `url` exclude each other; keep one"));
             }
             (None, None) => {
-                return Err(ConfigError::at(
-                    "url",
-                    "is missing; give `url`, or `host` and what belongs to it",
-                ));
+                return Err(ConfigError::at("url", "is missing; give `url`, or `host`"));
             }
         };
         if uri.vhost.is_empty() {
-            uri.vhost = "/".to_owned(); // what people mean by amqp://host/; nobody has a vhost without a name
+            uri.vhost = "/".to_owned(); // amqp://host/ means the default vhost
         }
         uri.query.heartbeat.get_or_insert(heartbeat(config.heartbeat)?);
         let exchange = ShortString::try_new(config.exchange.as_str())
@@ -47,8 +44,13 @@ impl Settings {
         Ok(Self {
             connection_name: format!("pillarbox {name}"),
             uri,
-            tls: tls_config(config.tls.as_ref())?,
-            // The exchange without a name is always there and cannot be declared.
+            tls: config
+                .tls
+                .as_ref()
+                .map(Tls::load)
+                .transpose()?
+                .unwrap_or_default(),
+            // The default exchange has no name, always exists and cannot be declared.
             declare: config.declare && !config.exchange.is_empty(),
             exchange,
             mandatory: config.mandatory,
@@ -72,7 +74,7 @@ fn from_url(config: &Config, url: &str) -> Result<AMQPUri, ConfigError> {
             ));
         }
     }
-    // The parser's own words may repeat the URL with its password.
+    // The error of the parser may repeat the URL with its password.
     let wrong = "is not an AMQP URL; write for example amqp://user:password@host:5672/vhost";
     let uri: AMQPUri = url.parse().map_err(|_| ConfigError::at("url", wrong))?;
     if url.contains("//[") || url.contains("@[") {
@@ -129,25 +131,9 @@ fn exchange_kind(kind: &str) -> Result<ExchangeKind, ConfigError> {
         }
         other => Err(ConfigError::at(
             "kind",
-            format!(
-                "`{other}` is not known; the kinds are topic, direct, fanout, headers and a plugin's x-…"
-            ),
+            format!("`{other}` is unknown; the kinds are topic, direct, fanout, headers and x-… of a plugin"),
         )),
     }
-}
-
-fn tls_config(tls: Option<&Tls>) -> Result<OwnedTLSConfig, ConfigError> {
-    tls::ensure_provider();
-    let files = tls.map(Tls::load).transpose()?.unwrap_or_default();
-    let cert_chain = files.ca.map(String::from_utf8).transpose();
-    let cert_chain = cert_chain.map_err(|_| ConfigError::at("tls.ca_file", "is not a PEM file"))?;
-    Ok(OwnedTLSConfig {
-        cert_chain,
-        identity: files.identity.map(|identity| OwnedIdentity::PKCS8 {
-            pem: identity.cert,
-            key: identity.key,
-        }),
-    })
 }
 
 #[cfg(test)]
@@ -189,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_true_is_refused_at_its_key() {
+    fn an_invalid_setting_is_refused_at_its_key() {
         for (text, key) in [
             ("", "url"),
             ("url = \"amqp://a\"\nhost = \"a\"", "host"),

@@ -7,9 +7,10 @@ use tokio::time::timeout;
 
 use super::classify;
 use super::config::Config;
+use super::connection::Connection;
 use super::encode;
-use super::link::Links;
 use super::settings::Settings;
+use crate::connector::Connector;
 use crate::headers::Added;
 use crate::message::{AMQP, Form, Writer};
 use crate::registry::ConfigError;
@@ -19,16 +20,16 @@ use crate::template::Template;
 pub struct RabbitMq {
     routing_key: Template,
     writer: Writer,
-    links: Links,
-    /// Messages with a key are handed over in the order in which they came, also while the connection is opened.
+    connector: Connector<Connection>,
+    /// Queues events with a key in the order of their calls, also while the connection is opened.
     turn: Mutex<()>,
 }
 
 impl RabbitMq {
-    /// The sink of the destination `name`, in the plain format. Connects when it is first needed.
+    /// The sink of the destination `name`, in the plain format. It connects for the first event.
     ///
     /// # Errors
-    /// When the configuration cannot be true.
+    /// When a setting is invalid.
     pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
         Self::with_form(name, config, &Form::Plain)
     }
@@ -38,21 +39,21 @@ impl RabbitMq {
         Ok(Self {
             routing_key: config.routing_key.clone(),
             writer: Writer::new(name, &AMQP, added).with_form(form)?,
-            links: Links::new(Settings::new(name, config)?),
+            connector: Connector::new(Settings::new(name, config)?),
             turn: Mutex::new(()),
         })
     }
 
-    async fn look(&self) -> Result<(), String> {
-        let link = self.links.get().await?;
-        if link.is_blocked() {
-            return Err("the broker blocks publishers; look at its memory and disk alarms".to_owned());
+    async fn probe(&self) -> Result<(), String> {
+        let connection = self.connector.get().await?;
+        if connection.is_blocked() {
+            return Err("RabbitMQ blocks publishers (check its memory and disk alarms)".to_owned());
         }
-        let settings = self.links.settings();
+        let settings = self.connector.settings();
         if settings.exchange.as_str().is_empty() {
-            return Ok(()); // the exchange without a name is always there
+            return Ok(()); // the default exchange always exists
         }
-        link.declare(settings, true).await
+        connection.declare(settings, true).await
     }
 }
 
@@ -68,23 +69,23 @@ impl Sink for RabbitMq {
             Some(_) => Some(self.turn.lock().await),
             None => None,
         };
-        let link = match self.links.get_soon().await {
-            Ok(link) => link,
+        let connection = match self.connector.get_recent().await {
+            Ok(connection) => connection,
             Err(reason) => return Outcome::unavailable(reason),
         };
-        if link.is_blocked() {
+        if connection.is_blocked() {
             return classify::blocked();
         }
-        if header_size > link.frame_max() {
+        if header_size > connection.frame_max() {
             return Outcome::reject(format!(
                 "the headers take up to {} bytes; the broker allows {} in a frame",
                 header_size,
-                link.frame_max()
+                connection.frame_max()
             ));
         }
-        let ticket = link.hand_over(message, delivery.lane);
+        let receipt = connection.publish(message, delivery.lane);
         drop(turn);
-        ticket.outcome().await
+        receipt.outcome().await
     }
 
     fn keeps_order(&self) -> bool {
@@ -92,15 +93,15 @@ impl Sink for RabbitMq {
     }
 
     async fn check(&self) -> Result<(), String> {
-        let patience = self.links.settings().connect_timeout;
-        timeout(patience, self.look()).await.unwrap_or_else(|_| {
-            // A connection that says nothing is of no use to anybody, even if TCP still believes in it.
-            self.links.forget();
-            Err(format!("RabbitMQ did not answer within {patience:?}"))
+        let limit = self.connector.settings().connect_timeout;
+        timeout(limit, self.probe()).await.unwrap_or_else(|_| {
+            // The connection is useless, even if TCP keeps it open.
+            self.connector.reset();
+            Err(format!("RabbitMQ did not answer within {limit:?}"))
         })
     }
 
     async fn close(&self) {
-        self.links.close().await;
+        self.connector.close().await;
     }
 }

@@ -1,23 +1,25 @@
-//! What Redis's answer, or its lack, means.
+//! The outcome of an answer of Redis, or of its absence.
 
 use pillarbox::Outcome;
 use redis::{ErrorKind, RedisError};
 
-/// From the error of an XADD. An error that Redis itself answers means that nothing was added.
+/// The outcome of a failed XADD. An error that Redis answers means that nothing was added.
 pub(super) fn failure(error: &RedisError) -> Outcome {
     match error.code() {
-        // The server takes no writes from anybody: full, loading, a replica, cut off from its replicas or
-        // from its disk, busy with a script, or it has forgotten who we are.
+        // The server accepts no writes: it is full, loading, a replica, without its replicas or its disk, busy with a
+        // script, or it dropped the login.
         Some(
             "OOM" | "LOADING" | "READONLY" | "NOREPLICAS" | "MISCONF" | "BUSY" | "NOAUTH" | "CLUSTERDOWN"
             | "MASTERDOWN" | "TRYAGAIN",
-        ) => Outcome::unavailable(format!("Redis takes nothing now: {error}")),
+        ) => Outcome::unavailable(format!("Redis accepts no writes: {error}")),
         Some("WRONGTYPE") => Outcome::retry(format!(
-            "the key holds something else than a stream ({error}); rename it, or choose another `stream`"
+            "the key is not a stream: {error} (rename it, or choose another `stream`)"
         )),
-        Some("NOPERM") => Outcome::retry(format!("the user may not add there ({error}); grant it")),
+        Some("NOPERM") => Outcome::retry(format!(
+            "the user may not write to the stream: {error} (grant it)"
+        )),
         Some("MOVED" | "ASK" | "CROSSSLOT") => Outcome::retry(format!(
-            "the stream is on another node of a cluster ({error}); name that node, clusters are not followed"
+            "the stream is on another node of a cluster: {error} (use the URL of that node)"
         )),
         Some(_) => Outcome::retry(format!("Redis refused the entry: {error}")),
         None => no_answer(error),
@@ -27,27 +29,27 @@ pub(super) fn failure(error: &RedisError) -> Outcome {
 fn no_answer(error: &RedisError) -> Outcome {
     match error.kind() {
         ErrorKind::UnexpectedReturnType => {
-            Outcome::retry(format!("what came back is not the id of an entry: {error}"))
+            Outcome::retry(format!("Redis answered without the id of an entry: {error}"))
         }
         _ => Outcome::connection_lost(format!("the connection was lost before the answer: {error}")),
     }
 }
 
-/// Should the next event take a new connection? After a failover the same name leads elsewhere.
+/// Does the next event need a new connection? After a failover the host name has another address.
 pub(super) fn is_wrong_server(error: &RedisError) -> bool {
     matches!(error.code(), Some("READONLY" | "NOAUTH" | "MASTERDOWN"))
 }
 
-/// Why there is no connection. Never shows the password.
-pub(super) fn not_connected(error: &RedisError, place: &str) -> String {
+/// Why the connection failed, without the password.
+pub(super) fn not_connected(error: &RedisError, address: &str) -> String {
     match (error.kind(), error.code()) {
         (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS" | "NOAUTH" | "NOPERM")) => {
-            format!("Redis at {place} refused the user or the password: {error}")
+            format!("Redis at {address} refused the user or the password: {error}")
         }
         (ErrorKind::RESP3NotSupported, _) => {
-            format!("Redis at {place} is older than version 6: {error}")
+            format!("Redis at {address} is older than version 6: {error}")
         }
-        _ => format!("Redis at {place} cannot be reached: {error}"),
+        _ => format!("Redis at {address} cannot be reached: {error}"),
     }
 }
 

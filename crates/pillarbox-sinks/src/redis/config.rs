@@ -1,4 +1,4 @@
-//! What a `redis` destination can say.
+//! The keys of a `redis` destination.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -17,31 +17,31 @@ use crate::tls::Tls;
 pub struct Config {
     /// `redis://user:password@host:6379/0`, or `rediss://` for TLS.
     pub url: Secret,
-    /// Who, if `url` does not say it.
+    /// The user, if it is not in `url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The password, of the user or of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
-    /// What the stream's key is made of.
+    /// The template of the stream's key.
     #[serde(default = "default_stream")]
     pub stream: Template,
-    /// Added to every entry as fields; they win over the event's own.
+    /// Fields of every entry. They override the headers of the event.
     #[serde(default, skip_serializing_if = "Table::is_empty")]
     pub headers: Table,
-    /// Trim the stream to about so many entries, read or not.
+    /// Trim the stream to about this many entries, whether they are read or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_len: Option<NonZeroU64>,
-    /// How long connecting may take.
+    /// The timeout of connecting.
     #[serde(default = "default_connect_timeout", with = "duration")]
     pub connect_timeout: Duration,
-    /// A private CA, a certificate of our own.
+    /// A private CA and a client certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
 }
 
 impl Config {
-    /// A server at this URL, everything else as by default.
+    /// A server at this URL, everything else at its default.
     pub fn new(url: impl Into<Secret>) -> Self {
         Self {
             url: url.into(),
@@ -63,3 +63,7 @@ fn default_stream() -> Template {
 fn default_connect_timeout() -> Duration {
     Duration::from_secs(10)
 }
+
+/// The shortest configuration that works.
+#[cfg(test)]
+pub(crate) const MINIMAL: &str = "url = \"redis://127.0.0.1\"";

@@ -28,7 +28,7 @@ pub(super) fn entry(
     let mut add = cmd("XADD");
     add.arg(stream);
     if let Some(max_len) = max_len {
-        // About: Redis drops whole nodes, which costs it next to nothing.
+        // `~`: Redis drops whole nodes, which is cheap.
         add.arg("MAXLEN").arg("~").arg(max_len.get());
     }
     add.arg("*");
@@ -43,7 +43,7 @@ pub(super) fn entry(
     Ok(add)
 }
 
-/// What speaks against a header that the configuration adds.
+/// Why the configuration cannot add a header.
 pub(super) fn legal_header(name: &str, _: &str) -> Result<(), String> {
     if is_ours(name) {
         return Err("it is a field of every entry".to_owned());

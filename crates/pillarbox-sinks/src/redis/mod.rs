@@ -1,25 +1,26 @@
 //! Delivers to Redis streams.
 //!
-//! Delivered means: Redis answered XADD with the id of the entry. How safe the entry is then is up to the
-//! server: `appendfsync` and replication are its own.
+//! Delivered means that Redis answered XADD with the id of the entry. The durability of the entry depends on the server:
+//! `appendfsync` and replication.
 //!
-//! One connection is kept, on which all entries are pipelined: each waits only for its own answer.
+//! All entries are pipelined on one connection: each waits only for its own answer.
 //!
-//! **If we die here** the entry may be there: it comes again, as another entry with the same
-//! `pillarbox-id`.
+//! **If we die here** the entry may be in the stream. It is sent again, as another entry with the same `pillarbox-id`.
 
 #[cfg(feature = "redis")]
 mod classify;
 mod config;
 #[cfg(feature = "redis")]
-mod encode;
+mod connection;
 #[cfg(feature = "redis")]
-mod link;
+mod encode;
 #[cfg(feature = "redis")]
 mod settings;
 #[cfg(feature = "redis")]
 mod sink;
 
 pub use config::Config;
+#[cfg(test)]
+pub(crate) use config::MINIMAL;
 #[cfg(feature = "redis")]
 pub use sink::Redis;

@@ -1,4 +1,4 @@
-//! The configuration as it is needed: every value checked, every secret read.
+//! The checked configuration, with its secrets.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use super::config::Config;
 use crate::registry::{ConfigError, reveal};
 use crate::tls::{self, Tls};
 
-/// How long a connection may be idle before the system asks whether the server is still there, how often it
-/// asks, and how long what was sent may stay unacknowledged.
-const IDLE: Duration = Duration::from_secs(15);
-const ASK: Duration = Duration::from_secs(5);
-const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+/// TCP keepalive: how long a connection is idle before the first probe, and how often the probes are.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long sent bytes may stay unacknowledged before the connection ends.
+const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What connecting takes. Holds the password, so it is not printable.
+/// The settings of a connection. Holds the password, so it is not printable.
 pub(super) struct Settings {
     pub(super) client: Client,
-    /// For people: `host:port`.
-    pub(super) place: String,
+    /// `host:port`, for messages.
+    pub(super) address: String,
     pub(super) connect_timeout: Duration,
 }
 
@@ -31,24 +31,24 @@ impl Settings {
     pub(super) fn new(config: &Config) -> Result<Self, ConfigError> {
         tls::ensure_provider();
         let url = reveal("url", &config.url)?;
-        // The parser's own words may repeat the URL with its password.
+        // The error of the parser may repeat the URL with its password.
         let wrong = "is not a Redis URL; write for example redis://user:password@host:6379/0";
         let info = url
             .as_str()
             .into_connection_info()
             .map_err(|_| ConfigError::at("url", wrong))?;
-        let place = place(info.addr())?;
+        let address = address(info.addr())?;
         let login = login(config, info.redis_settings())?;
         let info = info.set_redis_settings(login).set_tcp_settings(tcp_settings());
         Ok(Self {
             client: client(info, config.tls.as_ref())?,
-            place,
+            address,
             connect_timeout: config.connect_timeout,
         })
     }
 }
 
-fn place(address: &ConnectionAddr) -> Result<String, ConfigError> {
+fn address(address: &ConnectionAddr) -> Result<String, ConfigError> {
     match address {
         ConnectionAddr::TcpTls { insecure: true, .. } => Err(ConfigError::at(
             "url",
@@ -58,7 +58,10 @@ fn place(address: &ConnectionAddr) -> Result<String, ConfigError> {
             Ok(format!("{host}:{port}"))
         }
         ConnectionAddr::Unix(path) => Ok(path.display().to_string()),
-        _ => Err(ConfigError::at("url", "names a kind of place that is not known")),
+        _ => Err(ConfigError::at(
+            "url",
+            "has an address of an unknown kind; give a host and a port",
+        )),
     }
 }
 
@@ -71,7 +74,7 @@ fn login(config: &Config, in_url: &RedisConnectionInfo) -> Result<RedisConnectio
             return Err(ConfigError::at(key, "is in `url` as well; keep one"));
         }
     }
-    // Version 3 of the protocol, because only then the client tells us when a connection ends.
+    // Only with RESP3 the client library reports the end of a connection.
     let mut login = in_url.clone().set_protocol(ProtocolVersion::RESP3);
     if let Some(user) = &config.user {
         login = login.set_username(user);
@@ -86,10 +89,12 @@ fn login(config: &Config, in_url: &RedisConnectionInfo) -> Result<RedisConnectio
 }
 
 fn tcp_settings() -> TcpSettings {
-    let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(ASK);
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL);
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(target_os = "linux")]
-    let settings = settings.set_user_timeout(UNACKNOWLEDGED);
+    let settings = settings.set_user_timeout(USER_TIMEOUT);
     settings
 }
 
@@ -143,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_shown_without_the_password() {
-        let place = |text| parse(text).ok().unwrap().place;
-        assert_eq!(place("url = \"redis://shop:hunter2@r\""), "r:6379");
-        assert_eq!(place("url = \"rediss://r:7000\""), "r:7000");
+    fn the_address_is_shown_without_the_password() {
+        let address = |text| parse(text).ok().unwrap().address;
+        assert_eq!(address("url = \"redis://shop:hunter2@r\""), "r:6379");
+        assert_eq!(address("url = \"rediss://r:7000\""), "r:7000");
     }
 
     #[test]
-    fn what_cannot_be_true_is_refused_at_its_key() {
+    fn an_invalid_setting_is_refused_at_its_key() {
         for (text, key) in [
             ("url = \"http://a:hunter2@b\"", "url"),
             ("url = \"hunter2\"", "url"),

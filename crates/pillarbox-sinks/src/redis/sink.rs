@@ -8,9 +8,10 @@ use tokio::time::timeout;
 
 use super::classify;
 use super::config::Config;
+use super::connection::Connection;
 use super::encode;
-use super::link::Links;
 use super::settings::Settings;
+use crate::connector::Connector;
 use crate::headers::Added;
 use crate::message::{Form, REDIS, Writer};
 use crate::registry::ConfigError;
@@ -21,14 +22,14 @@ pub struct Redis {
     stream: Template,
     writer: Writer,
     max_len: Option<NonZeroU64>,
-    links: Links,
+    connector: Connector<Connection>,
 }
 
 impl Redis {
-    /// The sink of the destination `name`, in the plain format. Connects when it is first needed.
+    /// The sink of the destination `name`, in the plain format. It connects for the first event.
     ///
     /// # Errors
-    /// When the configuration cannot be true.
+    /// When a setting is invalid.
     pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
         Self::with_form(name, config, &Form::Plain)
     }
@@ -39,19 +40,19 @@ impl Redis {
             stream: config.stream.clone(),
             writer: Writer::new(name, &REDIS, added).with_form(form)?,
             max_len: config.max_len,
-            links: Links::new(Settings::new(config)?),
+            connector: Connector::new(Settings::new(config)?),
         })
     }
 
-    /// A server that answers PING and takes no entries is no good. What it says of the one key that we ask
-    /// about (a user without rights to it, another node's) says nothing about those that events go to.
-    async fn look(&self) -> Result<(), String> {
-        let link = self.links.get().await?;
-        let Err(error) = link.look().await else {
+    /// A server that answers PING and accepts no entries is unavailable. An error that concerns the probe's own key (no
+    /// permission, another node has it) says nothing about the streams of events, so it counts as available.
+    async fn probe(&self) -> Result<(), String> {
+        let connection = self.connector.get().await?;
+        let Err(error) = connection.probe().await else {
             return Ok(());
         };
         if classify::is_wrong_server(&error) {
-            self.links.forget();
+            self.connector.reset();
         }
         match classify::failure(&error) {
             Outcome::Unavailable { reason } | Outcome::ConnectionLost { reason } => Err(reason),
@@ -71,33 +72,33 @@ impl Sink for Redis {
             Ok(entry) => entry,
             Err(outcome) => return outcome,
         };
-        let link = match self.links.get().await {
-            Ok(link) => link,
+        let connection = match self.connector.get().await {
+            Ok(connection) => connection,
             Err(reason) => return Outcome::unavailable(reason),
         };
-        let Err(error) = link.add(&entry).await else {
+        let Err(error) = connection.add(&entry).await else {
             return Outcome::Delivered;
         };
         if classify::is_wrong_server(&error) {
-            self.links.forget();
+            self.connector.reset();
         }
         classify::failure(&error)
     }
 
     async fn check(&self) -> Result<(), String> {
-        let settings = self.links.settings();
-        let patience = settings.connect_timeout;
-        timeout(patience, self.look()).await.unwrap_or_else(|_| {
-            // A connection that says nothing is of no use to anybody, even if TCP still believes in it.
-            self.links.forget();
+        let settings = self.connector.settings();
+        let limit = settings.connect_timeout;
+        timeout(limit, self.probe()).await.unwrap_or_else(|_| {
+            // The connection is useless, even if TCP keeps it open.
+            self.connector.reset();
             Err(format!(
-                "Redis at {} did not answer within {patience:?}",
-                settings.place
+                "Redis at {} did not answer within {limit:?}",
+                settings.address
             ))
         })
     }
 
     async fn close(&self) {
-        self.links.close().await;
+        self.connector.close().await;
     }
 }

@@ -1,4 +1,4 @@
-//! What an answer, or none, means.
+//! The outcome of an answer, or of its absence.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use reqwest::StatusCode;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
-/// The longest that a receiver may put us off.
+/// The longest `Retry-After` that is respected.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 /// How much of an answer is kept in the reason.
 const MAX_EXCERPT: usize = 1024;
 
-/// From the status of an answer.
+/// The outcome of a status.
 pub(super) fn answer(status: StatusCode, after: Option<Duration>, body: &[u8]) -> Outcome {
     let reason = || reason(status, body);
     match status.as_u16() {
@@ -27,18 +27,18 @@ pub(super) fn answer(status: StatusCode, after: Option<Duration>, body: &[u8]) -
             reason: reason(),
             after,
         },
-        // The receiver asks us to stop.
+        // The receiver asks to be disabled.
         410 => Outcome::Disable { reason: reason() },
         // This event will never be accepted.
         400 | 413 | 415 | 422 => Outcome::reject(reason()),
-        // 401, 403, 404 … are often mended by a person.
+        // 401, 403, 404 … are often corrected by an operator.
         _ => Outcome::retry(reason()),
     }
 }
 
-/// From a request without an answer.
+/// The outcome of a request without an answer.
 pub(super) fn failure(error: reqwest::Error) -> Outcome {
-    // A receiver that cannot be reached is a failed attempt like another: many share one network, and
+    // An unreachable receiver uses up an attempt: events may go to many receivers, and
     // only one of them may be misspelt.
     let is_failed_attempt = error.is_connect() || error.is_timeout() || error.is_dns();
     let reason = words(error);
@@ -90,7 +90,7 @@ fn reason(status: StatusCode, body: &[u8]) -> String {
 pub(super) fn retry_after(text: &str, now: OffsetDateTime) -> Option<Duration> {
     let text = text.trim();
     let after = if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
-        // More digits than fit is a long time.
+        // A number too large to parse is a long time.
         Duration::from_secs(text.parse().unwrap_or(u64::MAX))
     } else {
         let at = OffsetDateTime::parse(text, &Rfc2822).ok()?;
@@ -111,7 +111,7 @@ mod tests {
             (&[200, 201, 202, 204, 299][..], "delivered"),
             (&[429], "throttled"),
             (&[408, 425, 500, 502, 503, 504, 599], "retry"),
-            (&[410], "gone"),
+            (&[410], "disable"),
             (&[400, 413, 415, 422], "reject"),
             (
                 &[

@@ -1,4 +1,4 @@
-//! What a `webhook` destination can say.
+//! The keys of a `webhook` destination.
 
 use std::time::Duration;
 
@@ -13,10 +13,9 @@ use crate::tls::Tls;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where to post. After the host it may be a [template](crate::Template); often it holds a token, so it
-    /// is never printed.
+    /// The URL. After the host it may be a [template](crate::Template). It often has a token, so it is never printed.
     pub url: Secret,
-    /// Added to every request; they win over the event's own.
+    /// Headers of every request. They override those of the event.
     #[serde(default, skip_serializing_if = "Table::is_empty")]
     pub headers: Table,
     /// `Authorization: Bearer …`.
@@ -25,16 +24,16 @@ pub struct Config {
     /// `Authorization: Basic …`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic: Option<Basic>,
-    /// Sign every request, by Standard Webhooks: `whsec_…`. Several, while one takes the place of another.
+    /// Sign every request by Standard Webhooks: `whsec_…`. Give two while one replaces the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signing_secrets: Vec<Secret>,
-    /// How long one request may take, from connecting to the last byte of the answer.
+    /// The timeout of one request, from connecting to the last byte of the answer.
     #[serde(default = "default_timeout", with = "duration")]
     pub timeout: Duration,
-    /// How long connecting may take.
+    /// The timeout of connecting.
     #[serde(default = "default_connect_timeout", with = "duration")]
     pub connect_timeout: Duration,
-    /// A private CA, a certificate of our own.
+    /// A private CA and a client certificate.
     #[serde(default)]
     pub tls: Tls,
 }
@@ -43,14 +42,14 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Basic {
-    /// Who.
+    /// The user.
     pub user: String,
-    /// Known to both sides.
+    /// The password.
     pub password: Secret,
 }
 
 impl Config {
-    /// A webhook at this URL, everything else as by default.
+    /// A webhook at this URL, everything else at its default.
     pub fn new(url: impl Into<Secret>) -> Self {
         Self {
             url: url.into(),
@@ -72,3 +71,7 @@ fn default_timeout() -> Duration {
 fn default_connect_timeout() -> Duration {
     Duration::from_secs(10)
 }
+
+/// The shortest configuration that works.
+#[cfg(test)]
+pub(crate) const MINIMAL: &str = "url = \"https://example.com/\"";

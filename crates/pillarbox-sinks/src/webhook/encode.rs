@@ -16,8 +16,7 @@ use crate::percent;
 use crate::registry::ConfigError;
 use crate::template::Template;
 
-/// Headers that belong to the connection, to the payload or to us. Neither an event nor the configuration can
-/// set them.
+/// Headers of the connection, of the payload and of Pillarbox. Neither an event nor the configuration can set them.
 const RESERVED: [&str; 12] = [
     "connection",
     "content-encoding",
@@ -33,7 +32,7 @@ const RESERVED: [&str; 12] = [
     "user-agent",
 ];
 
-/// Where requests go. Never printed: it may hold a token.
+/// The URL of requests. It may have a token, so it is never printed.
 pub(super) struct Target {
     template: Template,
     /// The URL itself, or that of the host if the rest depends on the event.
@@ -67,7 +66,7 @@ impl Target {
         Ok(Self { template, probe })
     }
 
-    /// What to ask whether anybody is there.
+    /// The URL of a probe.
     pub(super) fn probe(&self) -> &Url {
         &self.probe
     }
@@ -86,7 +85,7 @@ impl Target {
                     missing.field
                 ))
             })?;
-        // A URL parser takes such a segment for a step upwards: the event would choose the path.
+        // A URL parser resolves such a segment to the parent: the event would choose the path.
         let path = text.split(['?', '#']).next().unwrap_or_default();
         if path.split('/').any(|segment| matches!(segment, "." | "..")) {
             return Err(Outcome::reject(
@@ -94,7 +93,7 @@ impl Target {
             ));
         }
         Url::parse(&text)
-            .map_err(|error| Outcome::reject(format!("the URL made for the event is wrong: {error}")))
+            .map_err(|error| Outcome::reject(format!("the URL for the event is invalid: {error}")))
     }
 }
 
@@ -147,7 +146,7 @@ pub(super) fn sign(
     headers.insert(HeaderName::from_static("webhook-signature"), signature);
 }
 
-/// What a request carries that is about no event.
+/// The headers of a request without an event.
 pub(super) fn probe_headers(added: &Added, authorization: Option<&HeaderValue>) -> Result<HeaderMap, String> {
     let constant = added.constant().map(|(name, value)| header(name, &value));
     let mut map: HeaderMap = constant.collect::<Result<_, _>>()?;
@@ -157,17 +156,17 @@ pub(super) fn probe_headers(added: &Added, authorization: Option<&HeaderValue>) 
     Ok(map)
 }
 
-/// What speaks against a header that the configuration adds.
+/// Why the configuration cannot add a header.
 pub(super) fn legal_header(name: &str, value: &str) -> Result<(), String> {
     let (name, _) = header(name, value)?;
     if is_reserved(&name) {
-        return Err("it belongs to the connection, to the payload or to us".to_owned());
+        return Err("it is set by the connection, the payload or Pillarbox".to_owned());
     }
     Ok(())
 }
 
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
-    let name = HeaderName::try_from(name).map_err(|_| "it is no name for an HTTP header")?;
+    let name = HeaderName::try_from(name).map_err(|_| "it is not a valid HTTP header name")?;
     let value = secret(value).ok_or("its value holds a character that HTTP forbids")?;
     Ok((name, value))
 }
@@ -181,7 +180,7 @@ pub(super) fn secret(text: &str) -> Option<HeaderValue> {
 
 fn header_name(name: &str) -> Result<HeaderName, Outcome> {
     HeaderName::try_from(name)
-        .map_err(|_| Outcome::reject(format!("`{}` is no name for an HTTP header", printable(name))))
+        .map_err(|_| Outcome::reject(format!("`{}` is not a valid HTTP header name", printable(name))))
 }
 
 fn is_reserved(name: &HeaderName) -> bool {

@@ -1,9 +1,9 @@
 //! Delivers by an HTTP POST of the payload.
 //!
-//! Delivered means: the receiver answered 2xx. Redirects are not followed and the proxies of the
-//! environment are not used: an event goes where the configuration says, or nowhere.
+//! Delivered means that the receiver answered 2xx. Redirects are not followed, and proxies of the environment are ignored:
+//! an event goes only to the configured URL.
 //!
-//! **If we die here** the receiver may have the event: it comes again, with the same `webhook-id`.
+//! **If we die here** the receiver may have the event. It is sent again, with the same `webhook-id`.
 
 #[cfg(feature = "webhook")]
 mod classify;
@@ -13,6 +13,8 @@ mod encode;
 #[cfg(feature = "webhook")]
 mod sink;
 
+#[cfg(test)]
+pub(crate) use config::MINIMAL;
 pub use config::{Basic, Config};
 #[cfg(feature = "webhook")]
 pub use sink::Webhook;

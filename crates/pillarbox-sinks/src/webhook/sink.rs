@@ -19,7 +19,7 @@ use crate::message::{Form, HTTP, Writer};
 use crate::registry::{ConfigError, reveal};
 use crate::tls;
 
-/// How much of an answer is read. More would let a receiver fill our memory.
+/// How much of an answer is read, so that a receiver cannot fill the memory.
 const MAX_ANSWER: usize = 64 * 1024;
 
 /// The webhook.
@@ -36,7 +36,7 @@ impl Webhook {
     /// The webhook of the destination `name`, in the plain format.
     ///
     /// # Errors
-    /// When the configuration cannot be true.
+    /// When a setting is invalid.
     pub fn new(name: &str, config: &Config) -> Result<Self, ConfigError> {
         Self::with_form(name, config, &Form::Plain)
     }
@@ -53,11 +53,11 @@ impl Webhook {
         })
     }
 
-    /// What the receiver said, up to a bound. Reading also frees the connection for the next request.
+    /// The body of the answer, up to a limit. Reading it frees the connection for the next request.
     async fn answer(&self, mut response: Response) -> BytesMut {
         let mut text = BytesMut::new();
         while text.len() < MAX_ANSWER {
-            // The status has been seen: what goes wrong after it changes nothing.
+            // The status is known: an error after it changes nothing.
             let Ok(Some(chunk)) = response.chunk().await else {
                 break;
             };
@@ -94,7 +94,7 @@ impl Sink for Webhook {
         classify::answer(status, retry_after, &answer)
     }
 
-    /// Any answer at all means that somebody is there: what it thinks of HEAD is its own affair.
+    /// Any answer means that the receiver is reachable, also an error for HEAD.
     async fn check(&self) -> Result<(), String> {
         let headers = encode::probe_headers(self.writer.added(), self.authorization.as_ref())?;
         let request = self.client.head(self.target.probe().clone()).headers(headers);

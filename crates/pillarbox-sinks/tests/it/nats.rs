@@ -261,7 +261,7 @@ async fn a_subject_that_no_stream_takes_says_so_and_can_be_mended() {
     assert_eq!(sink.check().await, Ok(()));
     let reason = retry_reason(sink.deliver(&delivery(order())).await);
     assert!(
-        reason.contains("no stream takes") && reason.contains(&name),
+        reason.contains("no stream has") && reason.contains(&name),
         "{reason}"
     );
     create(&harness.jetstream, &name, &name).await;

@@ -212,7 +212,7 @@ async fn a_key_that_is_no_stream_says_so_and_can_be_mended() {
     assert_eq!(sink.check().await, Ok(()));
     let sent = delivery(order());
     let reason = retry_reason(sink.deliver(&sent).await);
-    assert!(reason.contains("something else than a stream"), "{reason}");
+    assert!(reason.contains("is not a stream"), "{reason}");
     let _: i64 = harness.run(&["DEL", &harness.stream]).await;
     assert_eq!(sink.deliver(&sent).await, Outcome::Delivered);
 }
@@ -277,7 +277,7 @@ async fn a_user_without_rights_hears_so() {
     let sink = harness.redis(&config);
     assert_eq!(sink.check().await, Ok(()));
     let reason = retry_reason(sink.deliver(&delivery(order())).await);
-    assert!(reason.contains("may not add there"), "{reason}");
+    assert!(reason.contains("may not write to the stream"), "{reason}");
     let config = Config {
         stream: Template::parse(&format!("allowed:{}", harness.stream)).unwrap(),
         ..config

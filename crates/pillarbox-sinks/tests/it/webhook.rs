@@ -291,7 +291,7 @@ async fn the_receivers_answer_decides() {
         ("/202", 202, "delivered"),
         ("/429", 429, "throttled"),
         ("/503", 503, "retry"),
-        ("/410", 410, "gone"),
+        ("/410", 410, "disable"),
         ("/422", 422, "reject"),
         ("/404", 404, "retry"),
     ] {

@@ -1,15 +1,14 @@
-//! One channel, and the messages that take it.
+//! One AMQP channel, and the task that publishes on it.
 //!
-//! The client hands a returned message to whichever confirmation on the channel comes next, in no order
-//! at all if the broker confirms several at once. Judged one by one, an unroutable message can pass for
-//! delivered, and be lost. But when every message on the channel has been confirmed, every returned one
-//! is in our hands. So messages go in cohorts: those that are waiting are sent at once, none is sent
-//! until the last of them is confirmed, and then all are judged together by their ids.
+//! The client library attaches a returned message to the next confirmation on the channel. That may be the confirmation of
+//! another message if the broker confirms several at once. Classified one by one, an unroutable message could count as
+//! delivered and be lost. After every message on the channel is confirmed, every returned message is known. So messages
+//! are published in cohorts: all that wait are sent at once, and the next is sent after the last confirmation. Then the
+//! whole cohort is classified by message id.
 //!
-//! The cohort belongs to a task of its own: a delivery that is dropped takes nothing with it that the
-//! others need.
+//! A task owns the cohort, so a delivery that is dropped does not affect the others.
 //!
-//! **If we die here** the cohort is uncertain, and comes again.
+//! **If we die here** the outcome of the cohort is unknown, and it is sent again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,19 +17,19 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
-use lapin::{BasicProperties, Channel, Confirmation, Connection, Error};
+use lapin::{BasicProperties, Confirmation, Error};
 use pillarbox::Outcome;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::classify::{self, Published};
 
-/// How many messages wait for each other at the most.
+/// The most messages in one cohort.
 const COHORT: usize = 256;
-/// What is larger travels alone: if the broker's limit is below it, no neighbour is harmed.
+/// A larger message is a cohort of its own. If it exceeds the limit of the broker, no other message fails with it.
 const LARGE: usize = 1024 * 1024;
 
-/// What is published.
+/// A message to publish.
 pub(super) struct Message {
     pub(super) id: ShortString,
     pub(super) routing_key: ShortString,
@@ -43,31 +42,31 @@ struct Job {
     done: oneshot::Sender<Outcome>,
 }
 
-/// The way to a channel.
-pub(super) struct Lane {
+/// A handle of the task.
+pub(super) struct Channel {
     jobs: mpsc::UnboundedSender<Job>,
     waiting: Arc<AtomicUsize>,
 }
 
-impl Lane {
-    /// How many messages are in it.
+impl Channel {
+    /// How many messages wait for a confirmation or to be sent.
     pub(super) fn load(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Hands a message over. How many may wait is the dispatcher's affair.
-    pub(super) fn hand_over(&self, message: Message) -> Ticket {
+    /// Queues a message. The dispatcher bounds how many wait.
+    pub(super) fn publish(&self, message: Message) -> Receipt {
         let (done, outcome) = oneshot::channel();
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let taken = self.jobs.send(Job { message, done }).is_ok();
-        Ticket(taken.then_some(outcome))
+        let is_queued = self.jobs.send(Job { message, done }).is_ok();
+        Receipt(is_queued.then_some(outcome))
     }
 }
 
-/// What a message that was handed over waits for.
-pub(super) struct Ticket(Option<oneshot::Receiver<Outcome>>);
+/// Resolves to the outcome of a queued message.
+pub(super) struct Receipt(Option<oneshot::Receiver<Outcome>>);
 
-impl Ticket {
+impl Receipt {
     pub(super) async fn outcome(self) -> Outcome {
         let Some(outcome) = self.0 else {
             return Outcome::unavailable("the connection was closed before the message was sent");
@@ -77,16 +76,16 @@ impl Ticket {
     }
 }
 
-/// Starts a lane. It ends with its owner, or with `tasks`.
+/// Starts the task. It ends with its handle, or with `tasks`.
 pub(super) fn start(
-    connection: &Arc<Connection>,
+    connection: &Arc<lapin::Connection>,
     exchange: &ShortString,
     mandatory: bool,
     tasks: &mut JoinSet<()>,
-) -> Lane {
+) -> Channel {
     let (jobs, queue) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
-    let worker = Worker {
+    let publisher = Publisher {
         connection: connection.clone(),
         channel: None,
         exchange: exchange.clone(),
@@ -96,27 +95,27 @@ pub(super) fn start(
         },
         waiting: waiting.clone(),
     };
-    tasks.spawn(worker.run(queue));
-    Lane { jobs, waiting }
+    tasks.spawn(publisher.run(queue));
+    Channel { jobs, waiting }
 }
 
-struct Worker {
-    connection: Arc<Connection>,
-    channel: Option<Channel>,
+struct Publisher {
+    connection: Arc<lapin::Connection>,
+    channel: Option<lapin::Channel>,
     exchange: ShortString,
     options: BasicPublishOptions,
     waiting: Arc<AtomicUsize>,
 }
 
-impl Worker {
+impl Publisher {
     async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Job>) {
         let mut batch = Vec::with_capacity(COHORT);
         while queue.recv_many(&mut batch, COHORT).await > 0 {
             let taken = batch.len();
-            // Whoever does not wait any more has not been sent, and will be tried again.
+            // A dropped attempt is not sent: the dispatcher makes another.
             batch.retain(|job: &Job| !job.done.is_closed());
             self.waiting.fetch_sub(taken - batch.len(), Ordering::Relaxed);
-            // A large one goes after those before it and before those after it: keys keep their order.
+            // A large message keeps its place in the queue, so that keys keep their order.
             let mut cohort = Vec::with_capacity(batch.len());
             for job in batch.drain(..) {
                 let is_large = job.message.body.len() > LARGE;
@@ -132,7 +131,7 @@ impl Worker {
         }
     }
 
-    /// Sends a cohort and answers each of its members.
+    /// Sends a cohort and reports the outcome of each message.
     async fn send(&mut self, cohort: Vec<Job>) {
         if cohort.is_empty() {
             return;
@@ -142,17 +141,17 @@ impl Worker {
                 classify::cohort(join_all(cohort.iter().map(|job| self.publish(&channel, job))).await)
             }
             Err(error) => {
-                let reason = format!("RabbitMQ gave no channel: {}", classify::words(&error));
+                let reason = format!("RabbitMQ channel cannot be opened: {}", classify::words(&error));
                 vec![Outcome::unavailable(reason); cohort.len()]
             }
         };
         self.waiting.fetch_sub(cohort.len(), Ordering::Relaxed);
         for (job, outcome) in cohort.into_iter().zip(outcomes) {
-            job.done.send(outcome).ok(); // nobody may be waiting any more
+            job.done.send(outcome).ok(); // the attempt may have been dropped
         }
     }
 
-    async fn publish(&self, channel: &Channel, job: &Job) -> Published {
+    async fn publish(&self, channel: &lapin::Channel, job: &Job) -> Published {
         let message = &job.message;
         Published {
             id: message.id.clone(),
@@ -161,7 +160,7 @@ impl Worker {
         }
     }
 
-    async fn confirmed(&self, channel: &Channel, message: &Message) -> Result<Confirmation, Error> {
+    async fn confirmed(&self, channel: &lapin::Channel, message: &Message) -> Result<Confirmation, Error> {
         let confirm = channel
             .basic_publish(
                 self.exchange.clone(),
@@ -175,7 +174,7 @@ impl Worker {
     }
 
     /// The channel, or a new one if the broker closed it.
-    async fn channel(&mut self) -> Result<Channel, Error> {
+    async fn channel(&mut self) -> Result<lapin::Channel, Error> {
         let usable = self.channel.take().filter(|channel| channel.status().connected());
         let channel = match usable {
             Some(channel) => channel,

@@ -1,9 +1,9 @@
-//! The connection and what is done on it.
+//! The connection, and the requests on it.
 //!
-//! A client of the library is used for one connection; `auth.rs` says how it is kept from making a second.
-//! Its queue is short, so that what waits waits with us, where giving up means that nothing is sent.
+//! A client of the library makes one connection; `auth.rs` keeps it from making a second. Its queue is short: messages wait
+//! in the sink, where a dropped attempt is never sent.
 //!
-//! **If we die here** what was in flight is uncertain, and comes again.
+//! **If we die here** the outcome of what was in flight is unknown, and it is sent again.
 
 use std::future::{pending, ready};
 use std::sync::Arc;
@@ -25,36 +25,27 @@ use tokio::time::timeout;
 use super::auth;
 use super::classify::{self, Denied};
 use super::settings::Settings;
-use crate::slot;
+use crate::connector::Connect;
 use crate::tls::Tls;
 
-/// How many messages the client may hold that are not in its write buffer yet.
+/// How many messages the client queues before its write buffer.
 const QUEUE: usize = 64;
-/// How often we ask whether the server is still there; at the third unanswered time it is not.
+/// How often the server is pinged. After the third ping without an answer the connection is lost.
 const PING: Duration = Duration::from_secs(10);
-/// How many denials may be unread before some are lost; their messages then run into their timeout.
+/// How many denials may be unread. Messages of a denial beyond that end with their timeout.
 const DENIALS: usize = 1024;
-/// The dispatcher gives up long before, and `check` has a limit of its own.
+/// The timeouts of the dispatcher and of `check` are shorter.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 
-/// The connection that is there, being opened, or not there.
-pub(super) type Links = slot::Links<Link>;
-
 /// An open connection.
-pub(super) struct Link {
+pub(super) struct Connection {
     client: Client,
     jetstream: Context,
     lost: watch::Receiver<bool>,
     denials: broadcast::Sender<Denied>,
 }
 
-impl slot::Connection for Link {
-    fn is_lost(&self) -> bool {
-        *self.lost.borrow() || self.client.connection_state() != State::Connected
-    }
-}
-
-impl slot::Open for Link {
+impl Connect for Connection {
     type Settings = Settings;
 
     async fn open(settings: Arc<Settings>) -> Result<Self, String> {
@@ -67,33 +58,37 @@ impl slot::Open for Link {
         }
     }
 
-    async fn goodbye(&self) {
+    fn is_lost(&self) -> bool {
+        *self.lost.borrow() || self.client.connection_state() != State::Connected
+    }
+
+    async fn close(&self) {
         self.client.drain().await.ok();
     }
 }
 
-/// The first server that lets us in. What is said of the last one is said, if none does.
-async fn connect(settings: &Settings) -> Result<Link, String> {
-    let mut said = String::new();
+/// Connects to the first server that accepts. The error is that of the last server.
+async fn connect(settings: &Settings) -> Result<Connection, String> {
+    let mut last_error = String::new();
     for server in &settings.servers {
         match connect_to(settings, server).await {
-            Ok(link) => return link.with_stream(settings).await,
-            Err(reason) => said = reason,
+            Ok(connection) => return connection.with_stream(settings).await,
+            Err(reason) => last_error = reason,
         }
     }
-    Err(said)
+    Err(last_error)
 }
 
-async fn connect_to(settings: &Settings, server: &ServerAddr) -> Result<Link, String> {
+async fn connect_to(settings: &Settings, server: &ServerAddr) -> Result<Connection, String> {
     let (is_lost, lost) = watch::channel(false);
     let (denials, _) = broadcast::channel(DENIALS);
     let denied = denials.clone();
     let options = ConnectOptions::with_auth_callback(auth::once(settings.identity.clone()))
         .name(&settings.connection_name)
-        .connection_timeout(settings.patience())
+        .connection_timeout(settings.server_timeout())
         .ping_interval(PING)
         .client_capacity(QUEUE)
-        // The next connection is ours to make, to the servers that were named.
+        // The sink makes the next connection, to the configured servers.
         .max_reconnects(1)
         .ignore_discovered_servers()
         .event_callback(move |event| {
@@ -104,7 +99,7 @@ async fn connect_to(settings: &Settings, server: &ServerAddr) -> Result<Link, St
         .connect(server)
         .await
         .map_err(|error| classify::not_connected(&error, server, &settings.identity))?;
-    Ok(Link {
+    Ok(Connection {
         jetstream: ContextBuilder::new().timeout(NEVER).build(client.clone()),
         client,
         lost,
@@ -133,7 +128,7 @@ fn observe(event: Event, is_lost: &watch::Sender<bool>, denials: &broadcast::Sen
         }
         Event::ServerError(ServerError::Other(text)) => {
             if let Some(denied) = Denied::from_text(&text) {
-                denials.send(denied).ok(); // nobody may be waiting any more
+                denials.send(denied).ok(); // no message may be in flight
             }
         }
         Event::Connected
@@ -145,27 +140,27 @@ fn observe(event: Event, is_lost: &watch::Sender<bool>, denials: &broadcast::Sen
     }
 }
 
-impl Link {
-    /// Sends a message and waits for its confirmation. May be dropped: what the client has not taken yet
-    /// is never sent.
+impl Connection {
+    /// Sends a message and waits for its acknowledgement. May be dropped: a message that the client has not queued yet is
+    /// never sent.
     pub(super) async fn publish(&self, message: OutboundMessage) -> Outcome {
         let subject = message.subject.clone();
         let mut denials = self.denials.subscribe();
-        let taken = tokio::select! {
+        let queued = tokio::select! {
             biased;
             () = self.lost() => {
                 return Outcome::unavailable("the connection was lost before the message was sent");
             }
-            taken = self.jetstream.publish_message(message) => taken,
+            queued = self.jetstream.publish_message(message) => queued,
         };
-        let confirmation = match taken {
+        let confirmation = match queued {
             Ok(confirmation) => confirmation.into_future(),
-            Err(error) => return classify::not_taken(&error),
+            Err(error) => return classify::not_queued(&error),
         };
         tokio::select! {
             biased;
             confirmed = confirmation => match confirmed {
-                Ok(_) => Outcome::Delivered, // a duplicate is there already
+                Ok(_) => Outcome::Delivered, // also for a duplicate
                 Err(error) => classify::failure(&error, &subject),
             },
             denied = denied(&mut denials, &subject) => Outcome::retry(denied.advice()),
@@ -173,35 +168,35 @@ impl Link {
         }
     }
 
-    /// Is JetStream there, and the stream if one is named?
-    pub(super) async fn look(&self, settings: &Settings) -> Result<(), String> {
+    /// Is JetStream available, and the stream if one is configured?
+    pub(super) async fn probe(&self, settings: &Settings) -> Result<(), String> {
         let mut denials = self.denials.subscribe();
-        let (subject, asked) = match &settings.stream {
+        let (subject, request) = match &settings.stream {
             Some(stream) => (
                 format!("$JS.API.STREAM.INFO.{stream}"),
-                self.ask_stream(stream).boxed(),
+                self.probe_stream(stream).boxed(),
             ),
-            None => ("$JS.API.INFO".to_owned(), self.ask_account().boxed()),
+            None => ("$JS.API.INFO".to_owned(), self.probe_account().boxed()),
         };
         tokio::select! {
             biased;
-            answer = asked => answer,
+            answer = request => answer,
             denied = denied(&mut denials, &subject) => Err(denied.advice()),
-            () = self.lost() => Err("the connection was lost while we asked".to_owned()),
+            () = self.lost() => Err("the connection was lost before the answer".to_owned()),
         }
     }
 
-    async fn ask_stream(&self, stream: &str) -> Result<(), String> {
+    async fn probe_stream(&self, stream: &str) -> Result<(), String> {
         let found = self.jetstream.get_stream(stream).await;
         found.map(drop).map_err(|error| {
-            format!("the stream `{stream}` cannot be used: {error}; create it, or set `create_stream`")
+            format!("the stream `{stream}` cannot be used: {error} (create it, or set `create_stream`)")
         })
     }
 
-    /// Not by the client's own question: its answer has grown over the years, and an old server's is refused.
-    async fn ask_account(&self) -> Result<(), String> {
+    /// A request of its own: that of the client library fails on the shorter answers of old servers.
+    async fn probe_account(&self) -> Result<(), String> {
         let unusable = |problem: String| {
-            format!("JetStream cannot be used: {problem}; is it enabled on the server and for the account?")
+            format!("JetStream cannot be used: {problem} (enable it on the server and for the account)")
         };
         let answer = self.jetstream.request::<_, _, Answer>("INFO", &()).await;
         let answer = answer.map_err(|error| unusable(error.to_string()))?;
@@ -210,7 +205,7 @@ impl Link {
             .map_or(Ok(()), |error| Err(unusable(error.to_string())))
     }
 
-    /// Creates the stream if it is wanted and not there. One that is there is left as it is.
+    /// Creates the stream if `create_stream` is set and it does not exist. An existing stream stays as it is.
     async fn with_stream(self, settings: &Settings) -> Result<Self, String> {
         if let Some(config) = &settings.create {
             let created = self.jetstream.get_or_create_stream(config.clone()).await;
@@ -219,21 +214,21 @@ impl Link {
         Ok(self)
     }
 
-    /// Waits until the connection is gone.
+    /// Waits until the connection is lost.
     async fn lost(&self) {
-        // An error means that whoever would tell is gone, and the connection with it.
+        // An error means that the client was dropped, and its connection with it.
         self.lost.clone().wait_for(|lost| *lost).await.map(drop).ok();
     }
 }
 
-/// What matters of JetStream's answer about the account.
+/// The part of JetStream's answer about the account that matters.
 #[derive(Deserialize)]
 struct Answer {
     error: Option<jetstream::Error>,
 }
 
-/// Waits until the server denies this subject. It does so without saying for which message: all that are
-/// under way on it hear it.
+/// Waits until the server denies this subject. A denial does not name the message, so it ends all that are in flight on the
+/// subject.
 async fn denied(denials: &mut broadcast::Receiver<Denied>, subject: &str) -> Denied {
     loop {
         match denials.recv().await {

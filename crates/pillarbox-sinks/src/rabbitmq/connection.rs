@@ -1,0 +1,113 @@
+//! The connection, and what concerns all of its channels.
+//!
+//! **If we die here** the outcome of what was in flight is unknown, and it is sent again.
+
+use std::sync::Arc;
+
+use lapin::options::ExchangeDeclareOptions;
+use lapin::types::FieldTable;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::channel::{self, Channel, Message, Receipt};
+use super::classify;
+use super::dial;
+use super::settings::Settings;
+use crate::connector::Connect;
+
+/// How many channels publish. While one waits for its cohort, the others send.
+const CHANNELS: usize = 4;
+
+impl Connect for Connection {
+    type Settings = Settings;
+
+    async fn open(settings: Arc<Settings>) -> Result<Self, String> {
+        match timeout(settings.connect_timeout, connect(&settings)).await {
+            Ok(result) => result,
+            Err(_) => Err(dial::timed_out(&settings)),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        !self.client.status().connected()
+    }
+
+    async fn close(&self) {
+        self.client.close(200, "goodbye".into()).await.ok();
+    }
+}
+
+async fn connect(settings: &Settings) -> Result<Connection, String> {
+    let client = Arc::new(dial::connect(settings).await?);
+    let mut tasks = JoinSet::new();
+    let channels = (0..CHANNELS)
+        .map(|_| channel::start(&client, &settings.exchange, settings.mandatory, &mut tasks))
+        .collect();
+    let connection = Connection {
+        client,
+        channels,
+        _tasks: tasks,
+    };
+    if settings.declare {
+        connection.declare(settings, false).await?;
+    }
+    Ok(connection)
+}
+
+/// An open connection and its channels.
+pub(super) struct Connection {
+    client: Arc<lapin::Connection>,
+    channels: Vec<Channel>,
+    /// Ends the tasks of the channels when it is dropped.
+    _tasks: JoinSet<()>,
+}
+
+impl Connection {
+    /// Did the broker block publishers?
+    pub(super) fn is_blocked(&self) -> bool {
+        self.client.status().blocked()
+    }
+
+    /// The size limit of a frame.
+    pub(super) fn frame_max(&self) -> usize {
+        usize::try_from(self.client.configuration().frame_max()).unwrap_or(usize::MAX)
+    }
+
+    /// Publishes a message on the channel with the fewest. A message of a lane always takes the same channel, which keeps
+    /// the order of its key. The receipt may be dropped: the channel goes on.
+    pub(super) fn publish(&self, message: Message, lane: Option<u16>) -> Receipt {
+        let channel = match lane {
+            Some(lane) => &self.channels[usize::from(lane) % self.channels.len()],
+            None => self
+                .channels
+                .iter()
+                .min_by_key(|channel| channel.load())
+                .expect("a connection has channels"),
+        };
+        channel.publish(message)
+    }
+
+    /// Declares the exchange; `passive` only checks that it exists. It takes a channel of its own, because the broker
+    /// closes the channel if it refuses.
+    pub(super) async fn declare(&self, settings: &Settings, passive: bool) -> Result<(), String> {
+        let channel = self
+            .client
+            .create_channel()
+            .await
+            .map_err(|error| classify::words(&error))?;
+        let options = ExchangeDeclareOptions {
+            passive,
+            durable: true,
+            ..ExchangeDeclareOptions::default()
+        };
+        channel
+            .exchange_declare(
+                settings.exchange.clone(),
+                settings.kind.clone(),
+                options,
+                FieldTable::default(),
+            )
+            .await
+            .map_err(|error| classify::no_exchange(&error, settings))
+    }
+}
