@@ -31,7 +31,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ours<'a> {
     database: &'a Database,
-    /// Tables of others that it works on.
+    /// The adopted tables that it serves.
     tables: &'a [Table],
 }
 
@@ -48,7 +48,7 @@ impl<'a> Ours<'a> {
         Ok(ours)
     }
 
-    /// The same that works on these tables of others.
+    /// The same, serving these adopted tables.
     pub(crate) fn adopting(self, tables: &'a [Table]) -> Self {
         Self { tables, ..self }
     }

@@ -92,7 +92,7 @@ async fn a_step_that_fails_at_first_is_tried_again_and_done() {
     fixture.close().await;
 }
 
-/// Nobody knows whether the parcel is booked. It is: so it is cancelled.
+/// The saga cannot know whether the parcel is booked. It is, so it must be cancelled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_is_answered_too_late_is_undone_as_well() {
     let fixture = Fixture::open(LONG_TIMEOUT).await;
@@ -139,9 +139,9 @@ async fn shipping_is_late(fixture: &Fixture, attempt: u32) {
     }
 }
 
-/// Compensations are retried for ever. An operator who has fixed the cause need not wait for the next attempt.
+/// Compensations are retried without limit. An operator who has fixed the cause need not wait for the next attempt.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_compensation_that_fails_waits_for_a_person_who_resumes_it() {
+async fn a_failed_compensation_can_be_resumed_by_an_operator() {
     let fixture = Fixture::open(LONG_TIMEOUT).await;
     let mut services = fixture.start_all();
     services.remove("shipping").unwrap().kill();
