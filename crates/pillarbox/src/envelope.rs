@@ -14,7 +14,7 @@ use uuid::Uuid;
 /// A column of the event.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// Its name, which is the field's as well.
+    /// Its name, which is also the field's.
     pub name: &'static str,
     /// What it holds.
     pub kind: Kind,
@@ -150,7 +150,7 @@ impl Field for BTreeMap<String, String> {
 
 macro_rules! envelope {
     ($($(#[$meta:meta])* $name:ident: $type:ty,)+) => {
-        /// What an event says of itself: everything but its payload.
+        /// The fields of an event, except its payload.
         ///
         /// An [`Event`](struct@crate::Event) has one, and so has every type that shows an event somewhere else: a
         /// received message, a row that an operator sees. Their fields read as the event's own: `event.topic`.
@@ -163,7 +163,7 @@ macro_rules! envelope {
             $($(#[$meta])* pub $name: $type,)+
         }
 
-        /// The columns that hold an envelope, but for its id.
+        /// The columns that hold an envelope, except its id.
         pub const COLUMNS: &[Column] = &[
             $(Column { name: stringify!($name), kind: <$type as Field>::KIND }),+
         ];
@@ -183,7 +183,7 @@ macro_rules! envelope {
                 [$(Field::value(&self.$name)),+]
             }
 
-            /// The texts that there are, by the names of their columns.
+            /// The text fields that are set, with the names of their columns.
             #[doc(hidden)]
             pub fn texts(&self) -> impl Iterator<Item = (&'static str, &str)> {
                 let all = [$((stringify!($name), Field::text(&self.$name))),+];
@@ -219,7 +219,7 @@ envelope! {
     tenant_id: Option<Uuid>,
     /// Events with equal namespace, key and destination are sent one after another.
     ordering_key: Option<String>,
-    /// How bad it is, for the routing of notifications.
+    /// The severity, for the routing of notifications.
     severity: Option<String>,
     /// The media type of the payload, if it is not plain JSON.
     content_type: Option<String>,
@@ -234,7 +234,7 @@ envelope! {
 }
 
 /// The statement with the event's columns where it says `/*event_columns*/`, or `/*e.event_columns*/` for those of the
-/// table `e`: all but the dedupe key, which the statement names right after them.
+/// table `e`: all except the dedupe key, which the statement names right after them.
 pub fn with_columns(statement: &str) -> String {
     statement
         .replace("/*event_columns*/", &listed(|column| column.name.to_owned()))
@@ -244,13 +244,14 @@ pub fn with_columns(statement: &str) -> String {
         )
 }
 
-/// Each column but the dedupe key, with a comma behind.
+/// Lists each column except the dedupe key, with a comma at the end.
 pub(crate) fn listed(write: impl FnMut(&Column) -> String) -> String {
     let columns = COLUMNS.iter().filter(|column| column.name != "dedupe_key");
     columns.map(write).collect::<Vec<_>>().join(", ") + ","
 }
 
-/// Headers as they are sent. A value that is no text, written by another program, is sent as its JSON; null is left out.
+/// Headers as they are sent. Another program may have written a value that is not text: it is sent as JSON. Null is left
+/// out.
 pub fn texts_of(json: &[u8]) -> BTreeMap<String, String> {
     if json == b"{}" {
         return BTreeMap::new(); // most rows

@@ -41,9 +41,9 @@ pub struct Event {
     envelope: Arc<Envelope>,
     /// What happened: JSON or bytes.
     pub payload: Payload,
-    /// Where it goes, if the producer knows better than the routes.
+    /// The destination, if the producer chooses it instead of the routes.
     pub destination: Option<String>,
-    /// Not sent before this. Refused together with an ordering key, which it would hold up.
+    /// Not sent before this time. Rejected together with an ordering key, because the key's other events would wait.
     pub deliver_at: Option<OffsetDateTime>,
 }
 
@@ -106,7 +106,7 @@ impl Event {
         self
     }
 
-    /// Sets what it happened to.
+    /// Sets the aggregate that the event is about.
     #[must_use]
     pub fn aggregate(mut self, kind: impl Into<String>, id: impl Into<String>) -> Self {
         self.aggregate_type = Some(kind.into());
@@ -136,7 +136,7 @@ impl Event {
         self
     }
 
-    /// Sets how bad it is.
+    /// Sets the severity, for the routing of notifications.
     #[must_use]
     pub fn severity(mut self, severity: impl Into<String>) -> Self {
         self.severity = Some(severity.into());
@@ -150,14 +150,14 @@ impl Event {
         self
     }
 
-    /// Names the destination, past all routes.
+    /// Names the destination. No route applies.
     #[must_use]
     pub fn destination(mut self, destination: impl Into<String>) -> Self {
         self.destination = Some(destination.into());
         self
     }
 
-    /// Sets when it may be sent. A time in the past is now.
+    /// Sets the time before which it is not sent. A time in the past means now.
     #[must_use]
     pub fn deliver_at(mut self, time: OffsetDateTime) -> Self {
         self.deliver_at = Some(time);
@@ -228,7 +228,7 @@ pub struct Delivery {
     pub seq: i64,
     /// What is to be delivered.
     pub event: Event,
-    /// The lane of its ordering key, if it waits for the others of that key.
+    /// The lane of its ordering key, if the row keeps the order of that key.
     pub lane: Option<u16>,
     /// How many attempts there were, this one included.
     pub attempts: u32,
@@ -238,10 +238,10 @@ pub struct Delivery {
     pub created_at: OffsetDateTime,
     /// The claim that holds the row; every settle names it.
     pub claim: Uuid,
-    /// Was the row claimed because an earlier lease ran out?
+    /// Was the row claimed because an earlier lease expired?
     pub suspect: bool,
-    /// May an earlier row of its key be unfinished at a destination that this row may go to as well? Then the store must
-    /// write its destinations down before it is sent. A store that does not know says yes.
+    /// May an earlier row of its key be unfinished at a destination of this row? Then the store must write the
+    /// destinations before the row is sent. A store that cannot tell sets it.
     pub contested: bool,
 }
 

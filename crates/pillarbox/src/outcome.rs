@@ -22,7 +22,7 @@ pub enum Outcome {
         /// Why.
         reason: String,
     },
-    /// The destination is overloaded and asks for a pause.
+    /// The destination is overloaded and asks to be called later.
     Throttled {
         /// Its answer.
         reason: String,

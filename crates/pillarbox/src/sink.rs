@@ -5,18 +5,18 @@ use async_trait::async_trait;
 use crate::event::Delivery;
 use crate::outcome::Outcome;
 
-/// A destination of events.
+/// Delivers events to one kind of system.
 ///
-/// * Called with one event at a time per ordering key, in order; other events run concurrently, and
-///   what can be pipelined is: each call awaits only its own confirmation.
+/// * Called with one event at a time per ordering key, in order. Other calls run concurrently, and each awaits only its
+///   own confirmation.
 /// * May see the same event again. `delivery.event.id` never changes.
-/// * May be dropped mid-call, when a lease is lost or time is up. Leaves nothing half-open.
+/// * May be dropped during a call, when a lease is lost or the timeout is over. The next call must work all the same.
 /// * Never retries on its own: it reports the outcome, and the dispatcher decides when to retry.
 /// * Reports [`Outcome::Delivered`] only after the destination confirmed.
 /// * Reports [`Outcome::Unavailable`] only if the send never began, and [`Outcome::ConnectionLost`] if it began and
 ///   the connection went away before the answer.
 ///
-/// Proven by `pillarbox_testkit::sink_suite!`.
+/// Tested by `pillarbox_testkit::sink_suite!`.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
     /// Makes one attempt.

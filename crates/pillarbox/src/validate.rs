@@ -150,7 +150,7 @@ fn schedule(event: &Event) -> Result<(), InvalidEvent> {
     Ok(())
 }
 
-/// As the database prints it, which says the same of events that are enqueued there.
+/// The time as PostgreSQL prints it, so that the SQL functions report the same error.
 fn in_utc(at: time::OffsetDateTime) -> String {
     let at = at.to_offset(time::UtcOffset::UTC);
     let (hour, minute, second, microsecond) = at.to_hms_micro();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-/// Wakes the dispatcher in the same process. Clones share one bell.
+/// Wakes the dispatcher in the same process. Clones share one signal.
 #[derive(Debug, Clone, Default)]
 pub struct Wake(Arc<Notify>);
 

@@ -16,7 +16,7 @@ use ::diesel::{QueryableByName, RunQueryDsl, sql_query};
 
 #[cfg(feature = "diesel-async")]
 use super::postgres::connection;
-use super::postgres::{self, Driver, Refused, Value, ids_taken, write};
+use super::postgres::{self, Driver, DriverError, Value, ids_taken, write};
 use super::{Outbox, enqueued, prepare};
 use crate::aggregate::{Aggregate, Batch, written};
 use crate::enqueue::{EnqueueError, Enqueued};
@@ -52,25 +52,25 @@ fn query<'a>(statement: &str, values: Vec<Value<'a>>) -> Query<'a> {
     query
 }
 
-fn read(found: Result<Vec<Found>, Error>) -> Result<Vec<(i64, String)>, Refused> {
-    let found = found.map_err(refused)?;
+fn read(found: Result<Vec<Found>, Error>) -> Result<Vec<(i64, String)>, DriverError> {
+    let found = found.map_err(driver_error)?;
     Ok(found.into_iter().map(|row| (row.place, row.id)).collect())
 }
 
-fn refused(error: Error) -> Refused {
+fn driver_error(error: Error) -> DriverError {
     let Error::DatabaseError(kind, answer) = &error else {
-        return Refused::Other(error.to_string());
+        return DriverError::Other(error.to_string());
     };
     let code = match kind {
         DatabaseErrorKind::UniqueViolation => "23505",
         DatabaseErrorKind::SerializationFailure => "40001",
         DatabaseErrorKind::ReadOnlyTransaction => "25006",
         DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => {
-            return Refused::Lost(answer.message().to_owned());
+            return DriverError::Lost(answer.message().to_owned());
         }
-        _ => return Refused::Other(answer.message().to_owned()),
+        _ => return DriverError::Other(answer.message().to_owned()),
     };
-    Refused::Answer {
+    DriverError::Answer {
         code: code.to_owned(),
         message: answer.message().to_owned(),
         detail: answer.details().map(str::to_owned),
@@ -84,7 +84,7 @@ impl Driver for diesel_async::AsyncPgConnection {
         statement: &Arc<str>,
         values: Vec<Value<'_>>,
         _: bool,
-    ) -> Result<Vec<(i64, String)>, Refused> {
+    ) -> Result<Vec<(i64, String)>, DriverError> {
         read(diesel_async::RunQueryDsl::load(query(statement, values), self).await)
     }
 }
@@ -101,7 +101,7 @@ impl<C: LoadConnection<Backend = Pg> + Send> Driver for Blocking<'_, C> {
         statement: &Arc<str>,
         values: Vec<Value<'_>>,
         _: bool,
-    ) -> Result<Vec<(i64, String)>, Refused> {
+    ) -> Result<Vec<(i64, String)>, DriverError> {
         read(query(statement, values).load(self.0))
     }
 }

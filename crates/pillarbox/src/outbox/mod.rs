@@ -83,7 +83,7 @@ pub struct Outbox {
 
 impl Default for Outbox {
     fn default() -> Self {
-        Self::in_schema(SCHEMA).expect("the default schema has a sound name")
+        Self::in_schema(SCHEMA).expect("the default schema has a valid name")
     }
 }
 

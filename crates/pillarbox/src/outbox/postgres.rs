@@ -21,8 +21,8 @@ use crate::payload::Payload;
 use crate::saga;
 use crate::schema::{error_of, in_schema};
 
-/// How often an enqueue tries again if the event with its dedupe key is deleted meanwhile.
-const LOOKS: usize = 3;
+/// How often an enqueue is tried if the event with its dedupe key is deleted meanwhile.
+const TRIES: usize = 3;
 
 /// The statements, with the schema's name in them.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Statements {
 
 impl Statements {
     pub(super) fn in_schema(schema: &str) -> Self {
-        let statement = |text| in_schema(&whole(text), schema).into();
+        let statement = |text| in_schema(&with_parameters(text), schema).into();
         Self {
             enqueue: statement(include_str!("sql/enqueue.sql")),
             enqueue_all: statement(include_str!("sql/enqueue_all.sql")),
@@ -49,11 +49,11 @@ impl Statements {
     }
 }
 
-/// How many parameters stand before those of the event's columns: see [`row`].
+/// How many parameters come before those of the event's columns: see [`row`].
 const BEFORE: usize = 5;
 
 /// The statement with the event's columns and their parameters in it.
-fn whole(text: &str) -> String {
+fn with_parameters(text: &str) -> String {
     let cast = |column: &Column| match column.kind {
         Kind::Json => "::jsonb",
         Kind::Text | Kind::Number | Kind::Id => "",
@@ -82,7 +82,7 @@ fn whole(text: &str) -> String {
         )
 }
 
-/// What a statement is given. JSON and times travel as text, so that no library needs a feature for them.
+/// A parameter of a statement. JSON and times are passed as text, so that no library needs a feature for them.
 #[derive(Debug, Clone)]
 pub(crate) enum Value<'a> {
     Id(Option<Uuid>),
@@ -130,7 +130,7 @@ pub(crate) trait Driver: Send {
         statement: &Arc<str>,
         values: Vec<Value<'_>>,
         prepared: bool,
-    ) -> impl Future<Output = Result<Vec<(i64, String)>, Refused>> + Send;
+    ) -> impl Future<Output = Result<Vec<(i64, String)>, DriverError>> + Send;
 }
 
 impl<D: Driver> Backend for D {
@@ -188,9 +188,9 @@ macro_rules! connection {
 #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel-async"))]
 pub(super) use connection;
 
-/// Why a statement returned no rows.
+/// Why a statement failed.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub(crate) enum DriverError {
     /// The server answered with an error.
     Answer {
         code: String,
@@ -203,12 +203,12 @@ pub(crate) enum Refused {
     Other(String),
 }
 
-impl From<Refused> for StoreError {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Answer { code, message, .. } => error_of(&code, &message),
-            Refused::Lost(why) => Self::Unavailable(why),
-            Refused::Other(why) => Self::Other(why),
+impl From<DriverError> for StoreError {
+    fn from(error: DriverError) -> Self {
+        match error {
+            DriverError::Answer { code, message, .. } => error_of(&code, &message),
+            DriverError::Lost(why) => Self::Unavailable(why),
+            DriverError::Other(why) => Self::Other(why),
         }
     }
 }
@@ -221,7 +221,7 @@ pub(crate) async fn write<D: Driver + ?Sized>(
 ) -> Result<Vec<Enqueued>, EnqueueError> {
     serialise(driver, outbox, events).await?;
     let mut enqueued: Vec<Option<Enqueued>> = vec![None; events.len()];
-    for _ in 0..LOOKS {
+    for _ in 0..TRIES {
         let open: Vec<usize> = (0..events.len()).filter(|&i| enqueued[i].is_none()).collect();
         let batch: Vec<&Event> = open.iter().map(|&i| events[i].as_ref()).collect();
         let mut new = insert(driver, outbox, &batch).await?;
@@ -237,7 +237,7 @@ pub(crate) async fn write<D: Driver + ?Sized>(
             break;
         }
         let batch: Vec<&Event> = known.iter().map(|&i| events[i].as_ref()).collect();
-        let before = before(driver, outbox, &batch).await?;
+        let before = enqueued_before(driver, outbox, &batch).await?;
         for (position, &i) in known.iter().enumerate() {
             enqueued[i] = before.get(&position).copied().map(Enqueued::Already);
         }
@@ -248,7 +248,7 @@ pub(crate) async fn write<D: Driver + ?Sized>(
     enqueued.into_iter().map(|one| one.ok_or_else(vanished)).collect()
 }
 
-/// Waits for writers of the same keys, if the outbox is serialised. Before any `seq` is drawn.
+/// Waits for writers of the same keys, if the outbox is serialised. Runs before any `seq` is assigned.
 async fn serialise<D: Driver + ?Sized>(
     driver: &mut D,
     outbox: &Outbox,
@@ -270,7 +270,7 @@ async fn serialise<D: Driver + ?Sized>(
     Ok(())
 }
 
-/// The ids of those that were written, with their places in the order.
+/// Returns the ids of the events that were written, each with its `seq`.
 async fn insert<D: Driver + ?Sized>(
     driver: &mut D,
     outbox: &Outbox,
@@ -285,13 +285,13 @@ async fn insert<D: Driver + ?Sized>(
     let rows = driver
         .rows(statement, values, outbox.prepared)
         .await
-        .map_err(|refused| enqueue_error(refused, events))?;
+        .map_err(|error| enqueue_error(error, events))?;
     let parsed = rows.into_iter().map(|(seq, id)| Ok((parse(&id)?, seq)));
     parsed.collect()
 }
 
-/// The ids of the events that came first, by position.
-async fn before<D: Driver + ?Sized>(
+/// Returns the ids of the events that came first, by position.
+async fn enqueued_before<D: Driver + ?Sized>(
     driver: &mut D,
     outbox: &Outbox,
     events: &[&Event],
@@ -337,7 +337,7 @@ pub(crate) async fn ids_taken<D: Driver + ?Sized>(
     rows.iter().map(|(_, id)| parse(id)).collect()
 }
 
-/// An event, with what has to be written before it can be bound.
+/// An event with its parameters, converted.
 struct Bound<'a> {
     event: &'a Event,
     envelope: [envelope::Value<'a>; COLUMNS.len()],
@@ -393,7 +393,7 @@ fn columns<'a>(rows: &[Vec<Value<'a>>]) -> Vec<Value<'a>> {
     first.iter().enumerate().map(column).collect()
 }
 
-/// What stands in the column `payload`.
+/// The value of the column `payload`.
 fn json(event: &Event) -> &str {
     match &event.payload {
         // Checked to be UTF-8 by `validate`, since it is JSON.
@@ -402,7 +402,7 @@ fn json(event: &Event) -> &str {
     }
 }
 
-/// What stands in the column `body`.
+/// The value of the column `body`.
 fn body(event: &Event) -> Option<&[u8]> {
     match &event.payload {
         Payload::Json(_) => None,
@@ -410,13 +410,13 @@ fn body(event: &Event) -> Option<&[u8]> {
     }
 }
 
-/// A year past 9999 has no such form, and is refused before; one before 0 is long past, which is now.
+/// RFC 3339 has no year after 9999, which validation rejects, and none before 0, which means now.
 fn deliver_at(event: &Event) -> Option<String> {
     event.deliver_at?.format(&Rfc3339).ok()
 }
 
 pub(crate) fn parse(id: &str) -> Result<Uuid, StoreError> {
-    Uuid::parse_str(id).map_err(|error| StoreError::Other(format!("{id:?} is no id: {error}")))
+    Uuid::parse_str(id).map_err(|error| StoreError::Other(format!("{id:?} is not a UUID: {error}")))
 }
 
 fn vanished() -> EnqueueError {
@@ -426,13 +426,13 @@ fn vanished() -> EnqueueError {
     .into()
 }
 
-fn enqueue_error(refused: Refused, events: &[&Event]) -> EnqueueError {
-    match refused {
-        Refused::Answer { code, detail, .. } if code == "23505" => {
+fn enqueue_error(error: DriverError, events: &[&Event]) -> EnqueueError {
+    match error {
+        DriverError::Answer { code, detail, .. } if code == "23505" => {
             EnqueueError::IdTaken(taken(detail.as_deref(), events))
         }
         // Invalid text, an untranslatable character, a number out of range, nesting too deep.
-        Refused::Answer { code, message, .. }
+        DriverError::Answer { code, message, .. }
             if matches!(
                 code.as_str(),
                 "22P02" | "22P05" | "22003" | "54001" | "54000" | "22021"

@@ -10,7 +10,7 @@ use crate::event::{Event, ToEvent};
 use crate::trace;
 use crate::validate::validate;
 
-/// Everything but the compression, which takes time.
+/// Converts, validates and traces an event. Compression is apart, because it takes time.
 fn check<'a, E: ToEvent + ?Sized>(outbox: &Outbox, event: &'a E) -> Result<Cow<'a, Event>, EnqueueError> {
     let event = event.to_event().map_err(EnqueueError::NoJson)?;
     validate(&event, &outbox.limits)?;
@@ -25,7 +25,7 @@ pub(super) async fn one<'a, E: ToEvent + ?Sized>(
     event: &'a E,
 ) -> Result<Cow<'a, Event>, EnqueueError> {
     let event = check(outbox, event)?;
-    Ok(squeeze(outbox, event).await)
+    Ok(compress_large(outbox, event).await)
 }
 
 pub(super) async fn all<'a, E: ToEvent>(
@@ -39,14 +39,14 @@ pub(super) async fn all<'a, E: ToEvent>(
         .collect::<Result<_, _>>()?;
     let mut prepared = Vec::with_capacity(checked.len());
     for event in checked {
-        prepared.push(squeeze(outbox, event).await);
+        prepared.push(compress_large(outbox, event).await);
     }
     Ok(prepared)
 }
 
 /// Compresses a large event on a blocking thread: a megabyte takes a few milliseconds.
-async fn squeeze<'a>(outbox: &Outbox, event: Cow<'a, Event>) -> Cow<'a, Event> {
-    let Some(threshold) = large(outbox, &event) else {
+async fn compress_large<'a>(outbox: &Outbox, event: Cow<'a, Event>) -> Cow<'a, Event> {
+    let Some(threshold) = exceeded_threshold(outbox, &event) else {
         return event;
     };
     let copy = Event::clone(&event); // the payload itself is shared
@@ -54,10 +54,10 @@ async fn squeeze<'a>(outbox: &Outbox, event: Cow<'a, Event>) -> Cow<'a, Event> {
         clippy::disallowed_methods,
         reason = "nothing but arithmetic, and it can be dropped at any time"
     )]
-    let smaller = tokio::task::spawn_blocking(move || compress(&copy, threshold)).await;
-    match smaller {
-        Ok(Some(smaller)) => Cow::Owned(smaller),
-        // It would not shrink, or the runtime is shutting down: it goes as it is.
+    let compressed = tokio::task::spawn_blocking(move || compress(&copy, threshold)).await;
+    match compressed {
+        Ok(Some(compressed)) => Cow::Owned(compressed),
+        // It would not shrink, or the runtime is shutting down: it stays uncompressed.
         Ok(None) | Err(_) => event,
     }
 }
@@ -68,16 +68,16 @@ pub(super) fn all_blocking<'a, E: ToEvent>(
     outbox: &Outbox,
     events: &'a [E],
 ) -> Result<Vec<Cow<'a, Event>>, EnqueueError> {
-    let squeeze = |event: Cow<'a, Event>| match large(outbox, &event) {
+    let compress_large = |event: Cow<'a, Event>| match exceeded_threshold(outbox, &event) {
         Some(threshold) => compress(&event, threshold).map_or(event, Cow::Owned),
         None => event,
     };
     let checked = events.iter().map(|event| check(outbox, event));
-    checked.map(|event| event.map(squeeze)).collect()
+    checked.map(|event| event.map(compress_large)).collect()
 }
 
-/// The threshold, if the event is over it.
-fn large(outbox: &Outbox, event: &Event) -> Option<usize> {
+/// The threshold, if the payload is larger.
+fn exceeded_threshold(outbox: &Outbox, event: &Event) -> Option<usize> {
     outbox
         .compress_over
         .filter(|&threshold| event.payload.len() > threshold)

@@ -8,24 +8,27 @@ use ::sea_orm::{
     Statement, Value as Bound,
 };
 
-use super::postgres::{Driver, Refused, Value, connection};
+use super::postgres::{Driver, DriverError, Value, connection};
 use crate::error::StoreError;
 
 async fn rows<C: ConnectionTrait>(
     connection: &C,
     statement: &str,
     values: Vec<Value<'_>>,
-) -> Result<Vec<(i64, String)>, Refused> {
+) -> Result<Vec<(i64, String)>, DriverError> {
     let backend = connection.get_database_backend();
     if backend != DbBackend::Postgres {
         let why = format!("{backend:?} holds no outbox through SeaORM; PostgreSQL does");
-        return Err(Refused::Other(why));
+        return Err(DriverError::Other(why));
     }
     let values = values.into_iter().map(bound);
     let statement = Statement::from_sql_and_values(backend, statement, values);
-    let rows = connection.query_all_raw(statement).await.map_err(refused)?;
+    let rows = connection.query_all_raw(statement).await.map_err(driver_error)?;
     let read = |row: &QueryResult| Ok((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
-    rows.iter().map(read).collect::<Result<_, _>>().map_err(refused)
+    rows.iter()
+        .map(read)
+        .collect::<Result<_, _>>()
+        .map_err(driver_error)
 }
 
 fn bound(value: Value<'_>) -> Bound {
@@ -78,13 +81,13 @@ fn escaped(text: &str, out: &mut String) -> fmt::Result {
     Ok(())
 }
 
-fn refused(error: DbErr) -> Refused {
+fn driver_error(error: DbErr) -> DriverError {
     match &error {
         DbErr::Exec(RuntimeErr::SqlxError(cause))
         | DbErr::Query(RuntimeErr::SqlxError(cause))
-        | DbErr::Conn(RuntimeErr::SqlxError(cause)) => super::sqlx::refused(cause),
-        DbErr::ConnectionAcquire(_) => Refused::Lost(error.to_string()),
-        _ => Refused::Other(error.to_string()),
+        | DbErr::Conn(RuntimeErr::SqlxError(cause)) => super::sqlx::driver_error(cause),
+        DbErr::ConnectionAcquire(_) => DriverError::Lost(error.to_string()),
+        _ => DriverError::Other(error.to_string()),
     }
 }
 
@@ -96,7 +99,7 @@ macro_rules! driver {
                 statement: &Arc<str>,
                 values: Vec<Value<'_>>,
                 _: bool,
-            ) -> Result<Vec<(i64, String)>, Refused> {
+            ) -> Result<Vec<(i64, String)>, DriverError> {
                 let $connection = self;
                 rows($lent, statement, values).await
             }
@@ -113,7 +116,7 @@ driver!(&DatabaseTransaction, connection => *connection);
 
 impl super::Transaction for DatabaseTransaction {
     async fn commit(self) -> Result<(), StoreError> {
-        Ok(self.commit().await.map_err(refused)?)
+        Ok(self.commit().await.map_err(driver_error)?)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row, Transaction};
 
-use super::postgres::{Driver, Refused, Value, connection};
+use super::postgres::{Driver, DriverError, Value, connection};
 use crate::error::StoreError;
 
 impl Driver for PgConnection {
@@ -14,7 +14,7 @@ impl Driver for PgConnection {
         statement: &Arc<str>,
         values: Vec<Value<'_>>,
         prepared: bool,
-    ) -> Result<Vec<(i64, String)>, Refused> {
+    ) -> Result<Vec<(i64, String)>, DriverError> {
         let mut query = sqlx::query(AssertSqlSafe(statement.clone())).persistent(prepared);
         for value in values {
             query = match value {
@@ -28,11 +28,14 @@ impl Driver for PgConnection {
                 Value::Bodies(bodies) => query.bind(bodies),
             };
         }
-        let rows = query.fetch_all(self).await.map_err(|error| refused(&error))?;
+        let rows = query
+            .fetch_all(self)
+            .await
+            .map_err(|error| driver_error(&error))?;
         rows.iter()
             .map(|row| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?)))
             .collect::<Result<_, _>>()
-            .map_err(|error| refused(&error))
+            .map_err(|error| driver_error(&error))
     }
 }
 
@@ -42,13 +45,13 @@ connection!(PoolConnection<Postgres>, PgConnection, connection => &mut **connect
 
 impl super::Transaction for Transaction<'_, Postgres> {
     async fn commit(self) -> Result<(), StoreError> {
-        Ok(self.commit().await.map_err(|error| refused(&error))?)
+        Ok(self.commit().await.map_err(|error| driver_error(&error))?)
     }
 }
 
-pub(super) fn refused(error: &sqlx::Error) -> Refused {
+pub(super) fn driver_error(error: &sqlx::Error) -> DriverError {
     match error {
-        sqlx::Error::Database(answer) => Refused::Answer {
+        sqlx::Error::Database(answer) => DriverError::Answer {
             code: answer.code().unwrap_or_default().into_owned(),
             message: answer.message().to_owned(),
             detail: answer
@@ -61,7 +64,7 @@ pub(super) fn refused(error: &sqlx::Error) -> Refused {
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed
-        | sqlx::Error::BeginFailed => Refused::Lost(error.to_string()),
-        _ => Refused::Other(error.to_string()),
+        | sqlx::Error::BeginFailed => DriverError::Lost(error.to_string()),
+        _ => DriverError::Other(error.to_string()),
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ::tokio_postgres::types::{ToSql, Type};
 use ::tokio_postgres::{Client, Error, Row, Transaction};
 
-use super::postgres::{Driver, Refused, Value, connection};
+use super::postgres::{Driver, DriverError, Value, connection};
 use crate::error::StoreError;
 
 type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -31,17 +31,17 @@ fn parameters<'a>(values: &'a [Value<'_>]) -> Vec<Parameter<'a>> {
     values.iter().map(parameter).collect()
 }
 
-fn read(rows: Result<Vec<Row>, Error>) -> Result<Vec<(i64, String)>, Refused> {
-    let rows = rows.map_err(refused)?;
+fn read(rows: Result<Vec<Row>, Error>) -> Result<Vec<(i64, String)>, DriverError> {
+    let rows = rows.map_err(driver_error)?;
     rows.iter()
         .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
         .collect::<Result<_, _>>()
-        .map_err(refused)
+        .map_err(driver_error)
 }
 
-fn refused(error: Error) -> Refused {
+fn driver_error(error: Error) -> DriverError {
     if let Some(answer) = error.as_db_error() {
-        return Refused::Answer {
+        return DriverError::Answer {
             code: answer.code().code().to_owned(),
             message: answer.message().to_owned(),
             detail: answer.detail().map(str::to_owned),
@@ -50,9 +50,9 @@ fn refused(error: Error) -> Refused {
     let source = error.source();
     let text = source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
     if error.is_closed() || source.is_some_and(|source| source.is::<io::Error>()) {
-        Refused::Lost(text)
+        DriverError::Lost(text)
     } else {
-        Refused::Other(text)
+        DriverError::Other(text)
     }
 }
 
@@ -65,7 +65,7 @@ macro_rules! driver {
                 statement: &Arc<str>,
                 values: Vec<Value<'_>>,
                 _: bool,
-            ) -> Result<Vec<(i64, String)>, Refused> {
+            ) -> Result<Vec<(i64, String)>, DriverError> {
                 read(self.query_typed(statement, &parameters(&values)).await)
             }
         }
@@ -79,6 +79,6 @@ driver!(Client);
 
 impl super::Transaction for Transaction<'_> {
     async fn commit(self) -> Result<(), StoreError> {
-        Ok(self.commit().await.map_err(refused)?)
+        Ok(self.commit().await.map_err(driver_error)?)
     }
 }
