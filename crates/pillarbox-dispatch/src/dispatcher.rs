@@ -79,7 +79,7 @@ impl Dispatcher {
         self.worker.id
     }
 
-    /// Rung after a commit, it makes the dispatcher search at once.
+    /// Ring it after a commit, and the dispatcher searches at once.
     pub fn wake(&self) -> Wake {
         self.wake.clone()
     }
@@ -115,7 +115,7 @@ impl Dispatcher {
         let never = CancellationToken::new();
         let worker = || Arc::clone(&self.worker);
         let routes = || Arc::clone(&self.routes);
-        let (settler, settled) = unbounded_channel();
+        let (settler, decided) = unbounded_channel();
         let mut handles = Vec::new();
         let count = self.destinations.len();
         for destination in self.destinations {
@@ -139,7 +139,7 @@ impl Dispatcher {
         let router = Router::new(worker(), routes(), destinations(), settler);
         let claimer = Claimer::new(worker(), routes(), destinations(), router, Arc::clone(&signals));
         tasks.spawn("claimer", claimer, shutdown);
-        tasks.spawn(SETTLER, Settler::new(worker(), settled), &never);
+        tasks.spawn(SETTLER, Settler::new(worker(), decided), &never);
 
         tasks.spawn("renewer", Renewer::new(worker()), drained);
         tasks.spawn("heartbeat", Heartbeat::new(worker(), self.host), drained);
@@ -177,7 +177,7 @@ async fn all_ended(
         timeout(limit, all_ended).await.is_err()
     };
     if late {
-        // A call to the store hangs. The contract of a store allows to drop it.
+        // A call to the store hangs. The contract of a store allows dropping it.
         tracing::error!("database did not answer in time, stopping without it");
         tasks.abort().await;
     }

@@ -35,8 +35,8 @@ pub(crate) struct Finder {
     poll_backoff: PollBackoff,
     /// Where the next search begins.
     after: Option<Backlog>,
-    /// When it is due.
-    at: Duration,
+    /// When the next search is due.
+    due_at: Duration,
     /// Was the finder woken since the last tick?
     was_woken: bool,
     /// Was all work claimed since the last tick?
@@ -58,7 +58,7 @@ impl Finder {
             wake,
             poll_backoff,
             after: None,
-            at: Duration::ZERO,
+            due_at: Duration::ZERO,
             was_woken: false,
             was_exhausted: false,
         }
@@ -107,7 +107,7 @@ impl Finder {
         }
     }
 
-    /// When to search again, after a search that took so long.
+    /// How long to rest after a search that took so long.
     fn rest(&mut self, took: Duration) -> Duration {
         let rest = if self.worker.backlogs.has_work() {
             self.worker.settings.poll_interval
@@ -124,13 +124,13 @@ impl Finder {
                 self.poll_backoff.found_rows();
             }
             // A search that is overdue failed: it is not put off.
-            if self.at > now {
-                self.at = now + self.poll_backoff.found_nothing();
+            if self.due_at > now {
+                self.due_at = now + self.poll_backoff.found_nothing();
             }
         }
         if std::mem::take(&mut self.was_woken) {
             self.poll_backoff.found_rows();
-            self.at = now;
+            self.due_at = now;
         }
     }
 }
@@ -139,13 +139,13 @@ impl Task for Finder {
     async fn tick(&mut self) -> Result<Next, StoreError> {
         let now = self.worker.now();
         self.schedule(now);
-        if let Some(wait) = self.at.checked_sub(now).filter(|wait| !wait.is_zero()) {
+        if let Some(wait) = self.due_at.checked_sub(now).filter(|wait| !wait.is_zero()) {
             return Ok(Next::Wait(wait));
         }
         self.find().await?;
         let ended = self.worker.now();
         let rest = self.rest(ended.saturating_sub(now));
-        self.at = ended + rest;
+        self.due_at = ended + rest;
         Ok(Next::Wait(rest))
     }
 

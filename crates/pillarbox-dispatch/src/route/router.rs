@@ -23,7 +23,7 @@ use crate::route::route_table::{RouteTable, Target, no_route};
 use crate::send::handle::DestinationHandle;
 use crate::send::key_queues::{Key, Row, key};
 use crate::settings::Unrouted;
-use crate::settle::settler::{Settled, hand_over, release};
+use crate::settle::settler::{Decided, hand_over, release};
 use crate::worker::Worker;
 use crate::worker::in_flight::{Lease, Room};
 
@@ -37,7 +37,7 @@ pub(crate) struct Router {
     worker: Arc<Worker>,
     routes: Arc<RouteTable>,
     destinations: Arc<[DestinationHandle]>,
-    settler: UnboundedSender<Vec<Settled>>,
+    settler: UnboundedSender<Vec<Decided>>,
     /// Rows that wait for the store to write their families.
     pending: Option<Batch>,
     /// Namespaces and topics without a route that were logged.
@@ -53,7 +53,7 @@ struct Batch {
     /// Rows by the number of their destination.
     rows: HashMap<usize, Vec<Row>>,
     /// Rows that have a verdict without an attempt.
-    settled: Vec<Settled>,
+    decided: Vec<Decided>,
     families: Vec<Family>,
     failures: usize,
 }
@@ -69,7 +69,7 @@ impl Router {
         worker: Arc<Worker>,
         routes: Arc<RouteTable>,
         destinations: Arc<[DestinationHandle]>,
-        settler: UnboundedSender<Vec<Settled>>,
+        settler: UnboundedSender<Vec<Decided>>,
     ) -> Self {
         let importers = worker.store.importers();
         let tables = importers.iter().map(|import| import.table());
@@ -128,12 +128,12 @@ impl Router {
             return;
         };
         batch.release_families();
-        let mut settled = batch.settled;
+        let mut decided = batch.decided;
         for (number, rows) in batch.rows {
             let name = &self.destinations[number].name;
-            settled.extend(rows.iter().map(|row| release_row(row, name)));
+            decided.extend(rows.iter().map(|row| release_row(row, name)));
         }
-        hand_over(&self.worker, &self.settler, settled);
+        hand_over(&self.worker, &self.settler, decided);
     }
 
     fn batch(&mut self, deliveries: Vec<Delivery>, lease: Arc<Lease>) -> Batch {
@@ -141,7 +141,7 @@ impl Router {
             lease,
             arrived: self.worker.now(),
             rows: HashMap::new(),
-            settled: Vec::new(),
+            decided: Vec::new(),
             families: Vec::new(),
             failures: 0,
         };
@@ -154,7 +154,7 @@ impl Router {
         for (delivery, mut targets) in rows {
             let asks = keys_ask && may_ask(&delivery);
             match (targets.pop(), targets.is_empty()) {
-                (None, _) => batch.settled.push(self.unrouted(&delivery)),
+                (None, _) => batch.decided.push(self.unrouted(&delivery)),
                 (Some(target), true) if !asks => batch.push(target, delivery),
                 (Some(target), _) => {
                     targets.push(target);
@@ -213,7 +213,7 @@ impl Router {
             if lost.contains(&id) {
                 self.drop_row(&family.delivery);
             } else if key(&family.delivery).is_some_and(|key| broken_keys.contains(&key)) {
-                batch.settled.extend(family.release());
+                batch.decided.extend(family.release());
             } else {
                 if waiting.contains(&id) {
                     self.drop_row(&family.delivery);
@@ -264,21 +264,21 @@ impl Router {
     }
 
     fn pass_on(&self, batch: Batch) {
-        let mut settled = batch.settled;
+        let mut decided = batch.decided;
         for (number, rows) in batch.rows {
             let destination = &self.destinations[number];
             for row in destination.admit(rows) {
-                settled.push(release_row(&row, &destination.name));
+                decided.push(release_row(&row, &destination.name));
             }
         }
-        hand_over(&self.worker, &self.settler, settled);
+        hand_over(&self.worker, &self.settler, decided);
     }
 
     /// No route matches: the settings decide what becomes of the row.
-    fn unrouted(&mut self, delivery: &Delivery) -> Settled {
+    fn unrouted(&mut self, delivery: &Delivery) -> Decided {
         if delivery.event.destination.is_some() {
             // A suspect whose destination is no longer configured.
-            return Settled::new(delivery, release());
+            return Decided::new(delivery, release());
         }
         self.worker.counters.unrouted(1);
         let event = &delivery.event;
@@ -297,10 +297,10 @@ impl Router {
             Unrouted::Dead => Verdict::Dead { reason },
         };
         let is_held = action == Unrouted::Hold;
-        let mut settled = Settled::new(delivery, verdict);
-        settled.settlement.destination = is_held.then(|| UNROUTED.to_owned());
-        settled.settlement.unordered = true;
-        settled
+        let mut decided = Decided::new(delivery, verdict);
+        decided.settlement.destination = is_held.then(|| UNROUTED.to_owned());
+        decided.settlement.unordered = true;
+        decided
     }
 }
 
@@ -321,34 +321,34 @@ impl Batch {
 
     fn release_families(&mut self) {
         for family in std::mem::take(&mut self.families) {
-            self.settled.extend(family.release());
+            self.decided.extend(family.release());
         }
     }
 }
 
 impl Family {
     /// Releases all members. Those that were not written are unknown to the store, which ignores them.
-    fn release(&self) -> Vec<Settled> {
+    fn release(&self) -> Vec<Decided> {
         let members = self.members.iter().map(|(member, _)| {
-            let mut settled = Settled::new(&self.delivery, release());
-            settled.settlement.id = member.id;
+            let mut decided = Decided::new(&self.delivery, release());
+            decided.settlement.id = member.id;
             if member.id != self.delivery.id {
-                settled.room = Room::default();
+                decided.room = Room::default();
             }
-            settled
+            decided
         });
         members.collect()
     }
 }
 
 /// Releases a row whose destination takes nothing now. It waits in the backlog of that destination.
-fn release_row(row: &Row, destination: &str) -> Settled {
-    let mut settled = Settled::new(&row.delivery, release());
+fn release_row(row: &Row, destination: &str) -> Decided {
+    let mut decided = Decided::new(&row.delivery, release());
     if !row.ticket.has_destination {
-        settled.settlement.destination = Some(destination.to_owned());
-        settled.settlement.max_attempts = Some(row.ticket.policy.max_attempts());
+        decided.settlement.destination = Some(destination.to_owned());
+        decided.settlement.max_attempts = Some(row.ticket.policy.max_attempts());
     }
-    settled
+    decided
 }
 
 /// May a row have to ask whether it may go? One with a key and without a stored destination.

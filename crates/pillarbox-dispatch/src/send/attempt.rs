@@ -26,7 +26,7 @@ pub(crate) const MOST_ENDED: usize = 1024;
 /// How an attempt ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The sink answered, or its time was over.
+    /// The sink answered, panicked or timed out.
     Answered(Outcome),
     /// The lease had expired before the send began.
     Unsent,

@@ -32,7 +32,7 @@ pub(crate) const LONGEST_THROTTLE: Duration = Duration::from_secs(24 * 3600);
 pub(crate) const SHORTEST_THROTTLE: Duration = Duration::from_secs(1);
 /// How long a row waits whose destination is paused or disabled.
 const PAUSED: Duration = Duration::from_secs(60);
-/// The shortest wait of a row that was sent in vain: the health check needs its time too.
+/// The shortest wait of a row that its destination did not take: the health check needs its time too.
 const SHORTEST_RELEASE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Breaker {
         self.state != State::Closed
     }
 
-    /// How long a row waits that was sent in vain; `None` if it may be sent again now.
+    /// How long a row waits that its destination did not take; `None` if it may be sent again now.
     pub(crate) fn wait(&self, now: Duration) -> Option<Duration> {
         match self.state {
             _ if self.paused => Some(PAUSED),

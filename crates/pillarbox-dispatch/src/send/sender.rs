@@ -30,7 +30,7 @@ use crate::send::handle::{DestinationHandle, Shared};
 use crate::send::key_queues::{Key, KeyQueues, Row, Ticket};
 use crate::send::lost_connections::{LostConnection, LostConnections};
 use crate::send::rate_limit::TokenBucket;
-use crate::settle::settler::{Settled, hand_over, release};
+use crate::settle::settler::{Decided, hand_over, release};
 use crate::worker::Worker;
 use crate::worker::task::{LONG, Next, Task};
 
@@ -48,7 +48,7 @@ pub(crate) struct Sender {
     /// When running attempts are dropped; set when the shutdown is noticed.
     drop_at: Option<Duration>,
 
-    inbox: UnboundedReceiver<Vec<Row>>,
+    incoming: UnboundedReceiver<Vec<Row>>,
     /// Is the row channel still open?
     is_open: bool,
     queues: KeyQueues,
@@ -60,8 +60,8 @@ pub(crate) struct Sender {
     lost: LostConnections,
     heard: Heard,
 
-    settler: UnboundedSender<Vec<Settled>>,
-    settled: Vec<Settled>,
+    settler: UnboundedSender<Vec<Decided>>,
+    decided: Vec<Decided>,
 }
 
 /// What arrived while the task waited.
@@ -78,16 +78,16 @@ impl Sender {
         worker: Arc<Worker>,
         destination: Destination,
         destinations: usize,
-        settler: UnboundedSender<Vec<Settled>>,
+        settler: UnboundedSender<Vec<Decided>>,
         shutdown: CancellationToken,
     ) -> (DestinationHandle, Self) {
-        let (rows, inbox) = unbounded_channel();
+        let (rows, incoming) = unbounded_channel();
         let handle = DestinationHandle::new(&destination, destinations, &worker.settings, rows);
         let sender = Self {
             shared: handle.shared(),
             shutdown,
             drop_at: None,
-            inbox,
+            incoming,
             is_open: true,
             queues: KeyQueues::default(),
             breaker: Breaker::new(destination.name.clone()),
@@ -98,14 +98,14 @@ impl Sender {
             lost: LostConnections::default(),
             heard: Heard::default(),
             settler,
-            settled: Vec::new(),
+            decided: Vec::new(),
             worker,
             destination,
         };
         (handle, sender)
     }
 
-    fn see_pause(&mut self) {
+    fn update_pause(&mut self) {
         let resumed = self.shared.take_resumed();
         self.breaker.set_paused(self.shared.is_paused());
         if resumed {
@@ -165,7 +165,7 @@ impl Sender {
         self.settle(ticket, verdict);
     }
 
-    /// How long a row waits that was sent in vain. Jitter keeps all of them from coming back at the same moment.
+    /// How long a row waits that its destination did not take. Jitter keeps all of them from coming back at the same moment.
     fn wait(&self, now: Duration) -> Duration {
         match self.breaker.wait(now) {
             Some(wait) => wait + (wait / 10).min(Duration::from_secs(5)).mul_f64(fastrand::f64()),
@@ -317,7 +317,7 @@ impl Sender {
             verdict,
         };
         let room = ticket.room;
-        self.settled.push(Settled { settlement, room });
+        self.decided.push(Decided { settlement, room });
     }
 
     /// Has another attempt ended already?
@@ -366,7 +366,7 @@ impl Task for Sender {
             self.drop_at = Some(now + self.worker.settings.grace);
         }
         let was_closed = self.breaker.is_closed();
-        self.see_pause();
+        self.update_pause();
         // An attempt may end as soon as it begins, and the next of its key may start. Their settlements are handed
         // over together.
         for _ in 0..MOST_ENDED {
@@ -382,7 +382,7 @@ impl Task for Sender {
         }
         // Before rows are released: the claimer must not take them again.
         self.shared.set_tripped(self.breaker.is_tripped());
-        hand_over(&self.worker, &self.settler, std::mem::take(&mut self.settled));
+        hand_over(&self.worker, &self.settler, std::mem::take(&mut self.decided));
         if !was_closed && self.breaker.is_closed() {
             // Rows that were left in the store may be claimed again.
             self.worker.backlogs.recheck(false);
@@ -396,7 +396,7 @@ impl Task for Sender {
             biased;
             () = self.shutdown.cancelled(), if self.drop_at.is_none() => {}
             Some(ended) = self.attempts.ended(), if !self.attempts.is_empty() => heard.ended = ended,
-            rows = self.inbox.recv(), if self.is_open => match rows {
+            rows = self.incoming.recv(), if self.is_open => match rows {
                 Some(rows) => heard.rows = rows,
                 None => self.is_open = false,
             },

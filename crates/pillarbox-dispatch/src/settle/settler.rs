@@ -35,14 +35,14 @@ const MOST: usize = 2000;
 /// How long to retry after a shutdown while the store is unavailable.
 pub(crate) const FLUSH: Duration = Duration::from_secs(5);
 
-/// A verdict, and the room that its row uses until it is written.
+/// A verdict that is not written yet, and the room that its row uses until then.
 #[derive(Debug)]
-pub(crate) struct Settled {
+pub(crate) struct Decided {
     pub(crate) settlement: Settlement,
     pub(crate) room: Room,
 }
 
-impl Settled {
+impl Decided {
     pub(crate) fn new(delivery: &Delivery, verdict: Verdict) -> Self {
         Self {
             settlement: Settlement {
@@ -67,15 +67,15 @@ pub(crate) fn release() -> Verdict {
 }
 
 /// Passes verdicts to the settler. Their rows need no lease from now on.
-pub(crate) fn hand_over(worker: &Worker, settler: &UnboundedSender<Vec<Settled>>, settled: Vec<Settled>) {
-    if settled.is_empty() {
+pub(crate) fn hand_over(worker: &Worker, settler: &UnboundedSender<Vec<Decided>>, decided: Vec<Decided>) {
+    if decided.is_empty() {
         return;
     }
-    let ids = settled
+    let ids = decided
         .iter()
         .map(|row| (row.settlement.claim, row.settlement.id));
     worker.in_flight.decided(ids);
-    if settler.send(settled).is_err() {
+    if settler.send(decided).is_err() {
         tracing::error!("settler stopped, unsettled rows wait until their leases expire");
     }
 }
@@ -83,7 +83,7 @@ pub(crate) fn hand_over(worker: &Worker, settler: &UnboundedSender<Vec<Settled>>
 /// See the module.
 pub(crate) struct Settler {
     worker: Arc<Worker>,
-    inbox: UnboundedReceiver<Vec<Settled>>,
+    incoming: UnboundedReceiver<Vec<Decided>>,
     settlements: VecDeque<Settlement>,
     rooms: VecDeque<Room>,
     /// When the oldest arrived.
@@ -93,10 +93,10 @@ pub(crate) struct Settler {
 }
 
 impl Settler {
-    pub(crate) fn new(worker: Arc<Worker>, inbox: UnboundedReceiver<Vec<Settled>>) -> Self {
+    pub(crate) fn new(worker: Arc<Worker>, incoming: UnboundedReceiver<Vec<Decided>>) -> Self {
         Self {
             worker,
-            inbox,
+            incoming,
             settlements: VecDeque::new(),
             rooms: VecDeque::new(),
             first: Duration::ZERO,
@@ -104,11 +104,11 @@ impl Settler {
         }
     }
 
-    fn collect(&mut self, settled: Vec<Settled>) {
+    fn collect(&mut self, decided: Vec<Decided>) {
         if self.settlements.is_empty() {
             self.first = self.worker.now();
         }
-        for Settled { settlement, room } in settled {
+        for Decided { settlement, room } in decided {
             self.settlements.push_back(settlement);
             self.rooms.push_back(room);
         }
@@ -162,8 +162,9 @@ impl Settler {
         tracing::debug!(?lost, "rows lost before settling");
     }
 
+    /// Have all senders stopped? Then sets when to give up.
     fn is_closed(&mut self, now: Duration) -> bool {
-        if self.inbox.is_closed() && self.inbox.is_empty() {
+        if self.incoming.is_closed() && self.incoming.is_empty() {
             self.give_up.get_or_insert(now + FLUSH);
         }
         self.give_up.is_some()
@@ -172,8 +173,8 @@ impl Settler {
 
 impl Task for Settler {
     async fn tick(&mut self) -> Result<Next, StoreError> {
-        while let Ok(settled) = self.inbox.try_recv() {
-            self.collect(settled);
+        while let Ok(decided) = self.incoming.try_recv() {
+            self.collect(decided);
         }
         let now = self.worker.now();
         let is_closed = self.is_closed(now);
@@ -196,8 +197,8 @@ impl Task for Settler {
         if self.give_up.is_some() {
             return std::future::pending().await;
         }
-        match self.inbox.recv().await {
-            Some(settled) => self.collect(settled),
+        match self.incoming.recv().await {
+            Some(decided) => self.collect(decided),
             None => {
                 self.give_up = Some(self.worker.now() + FLUSH);
             }

@@ -47,7 +47,7 @@ impl Lease {
         Duration::from_nanos(self.expires.load(Ordering::Acquire)).saturating_sub(now)
     }
 
-    /// Has the row another claim?
+    /// Does another claim have the row?
     pub(crate) fn is_lost(&self, row: Uuid) -> bool {
         self.any_lost.load(Ordering::Acquire) && self.lost().contains(&row)
     }

@@ -36,7 +36,7 @@ pub(crate) enum Next {
 /// For a task that waits only for what it listens to.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-/// A noun with one verb.
+/// One job of a worker, done step by step.
 pub(crate) trait Task: Send {
     /// Does one step. Runs to its end.
     ///
