@@ -179,7 +179,7 @@ pub struct Routed {
     pub waiting: Vec<Uuid>,
 }
 
-/// The result of one attempt.
+/// The verdict on one claimed row, to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     /// The row.
@@ -300,7 +300,7 @@ pub struct Stub {
 /// * Rows with an unknown status are left alone.
 /// * Methods may be called concurrently. A call runs to its end even if the caller is dropped.
 ///
-/// Proven by `pillarbox_testkit::store_suite!`.
+/// Tested by `pillarbox_testkit::store_suite!`.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Finds at most `limit` backlogs that may have due rows, after the given one. It is cheap: an idle worker calls it twice a
@@ -346,12 +346,12 @@ pub trait Store: Send + Sync + 'static {
     async fn renew(
         &self,
         worker: Uuid,
-        held: &[(Uuid, Uuid)],
+        rows: &[(Uuid, Uuid)],
         lease: Duration,
     ) -> Result<Vec<Uuid>, StoreError>;
 
-    /// Ends rows without attempts left: pending ones, and those whose lease expired more than the grace time ago. A bounded
-    /// number at a time. Also finds out whether there are suspects.
+    /// Makes rows dead that have no attempts left: pending ones, and those whose lease expired more than the grace time
+    /// ago. A bounded number at a time. Also finds out whether there are suspects.
     ///
     /// # Errors
     /// When the database does not answer.

@@ -27,7 +27,7 @@ pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Ve
                 claimed = fetch(&mut transaction, query, &request, false).await?;
             }
             let used: usize = claimed.iter().map(|one| one.event.payload.len()).sum();
-            // Plain shares use up room first. If they got a row, fair shares have no right to one beyond the limit of bytes.
+            // Plain shares use up room first. If they got a row, fair shares get none beyond the limit of bytes.
             if !fair.is_empty() && (claimed.is_empty() || used < request.max_bytes) {
                 let left = request.max_bytes.saturating_sub(used);
                 let query = fair_turns(&inner.sql.claim_fair, &request, fair, left);
@@ -59,11 +59,11 @@ pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Ve
     Ok(claimed)
 }
 
-type Ask = Query<'static, Postgres, PgArguments>;
+type ClaimQuery = Query<'static, Postgres, PgArguments>;
 
 async fn fetch(
     transaction: &mut Transaction,
-    query: Ask,
+    query: ClaimQuery,
     request: &ClaimRequest,
     suspect: bool,
 ) -> Result<Vec<Delivery>, StoreError> {
@@ -119,7 +119,7 @@ fn columns(shares: &[Share], request: &ClaimRequest) -> (Columns, Columns) {
     (fair, plain)
 }
 
-fn free(statement: &Statement, request: &ClaimRequest, shares: Columns) -> Ask {
+fn free(statement: &Statement, request: &ClaimRequest, shares: Columns) -> ClaimQuery {
     sqlx::query(statement.safe())
         .bind(request.worker)
         .bind(request.claim)
@@ -132,7 +132,7 @@ fn free(statement: &Statement, request: &ClaimRequest, shares: Columns) -> Ask {
         .bind(count(request.max_bytes.max(1)))
 }
 
-fn fair_turns(statement: &Statement, request: &ClaimRequest, shares: Columns, bytes: usize) -> Ask {
+fn fair_turns(statement: &Statement, request: &ClaimRequest, shares: Columns, bytes: usize) -> ClaimQuery {
     sqlx::query(statement.safe())
         .bind(request.worker)
         .bind(request.claim)
@@ -144,7 +144,7 @@ fn fair_turns(statement: &Statement, request: &ClaimRequest, shares: Columns, by
         .bind(count(bytes.max(1)))
 }
 
-fn keyed(statement: &Statement, request: &ClaimRequest, shares: Columns) -> Ask {
+fn keyed(statement: &Statement, request: &ClaimRequest, shares: Columns) -> ClaimQuery {
     sqlx::query(statement.safe())
         .bind(request.worker)
         .bind(request.claim)
@@ -158,7 +158,12 @@ fn keyed(statement: &Statement, request: &ClaimRequest, shares: Columns) -> Ask 
 }
 
 /// Rows with at least the first and fewer than the second number of attempts.
-fn expired(statement: &Statement, request: &ClaimRequest, (from, below): (i32, i32), limit: usize) -> Ask {
+fn expired(
+    statement: &Statement,
+    request: &ClaimRequest,
+    (from, below): (i32, i32),
+    limit: usize,
+) -> ClaimQuery {
     sqlx::query(statement.safe())
         .bind(request.worker)
         .bind(from)

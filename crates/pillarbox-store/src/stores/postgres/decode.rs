@@ -75,7 +75,7 @@ impl Columns for Cells<'_> {
     }
 }
 
-/// The row's id, its place in the order of insertion, and its event's envelope: with what every statement begins.
+/// The row's id, its `seq` and its event's envelope. Every statement returns them first.
 pub(super) fn envelope(cells: &mut Cells<'_>) -> Result<(Uuid, i64, Envelope), sqlx::Error> {
     let id: Uuid = cells.next()?;
     let parent: Option<Uuid> = cells.next()?;

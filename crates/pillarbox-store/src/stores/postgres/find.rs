@@ -23,20 +23,20 @@ pub(super) async fn find(
         .fetch_all(&mut *inner.connection().await?)
         .await
         .map_err(store_error)?;
-    let mut look = Found::default();
+    let mut found = Found::default();
     for row in &rows {
         if let Some(name) = row.try_get("paused").map_err(store_error)? {
-            look.paused.push(name);
+            found.paused.push(name);
             continue;
         }
-        look.more |= row.try_get::<bool, _>("cut").map_err(store_error)?;
-        look.due.push(due(row).map_err(store_error)?);
+        found.more |= row.try_get::<bool, _>("cut").map_err(store_error)?;
+        found.due.push(due(row).map_err(store_error)?);
     }
-    look.due.sort_by(|a, b| a.backlog.cmp(&b.backlog));
-    look.paused.sort();
-    look.more |= look.due.len() > limit;
-    look.due.truncate(limit);
-    Ok(look)
+    found.due.sort_by(|a, b| a.backlog.cmp(&b.backlog));
+    found.paused.sort();
+    found.more |= found.due.len() > limit;
+    found.due.truncate(limit);
+    Ok(found)
 }
 
 fn due(row: &PgRow) -> Result<Due, sqlx::Error> {

@@ -253,13 +253,13 @@ impl Store for Postgres {
     async fn renew(
         &self,
         worker: Uuid,
-        held: &[(Uuid, Uuid)],
+        rows: &[(Uuid, Uuid)],
         lease: Duration,
     ) -> Result<Vec<Uuid>, StoreError> {
-        if held.is_empty() {
+        if rows.is_empty() {
             return Ok(Vec::new());
         }
-        self.run(settle::renew(self.inner.clone(), worker, held.to_vec(), lease))
+        self.run(settle::renew(self.inner.clone(), worker, rows.to_vec(), lease))
             .await
     }
 

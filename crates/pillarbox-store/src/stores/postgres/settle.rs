@@ -210,10 +210,10 @@ impl Deleted {
 pub(super) async fn renew(
     inner: Arc<Inner>,
     worker: Uuid,
-    held: Vec<(Uuid, Uuid)>,
+    rows: Vec<(Uuid, Uuid)>,
     lease: Duration,
 ) -> Result<Vec<Uuid>, StoreError> {
-    let (ids, claims): (Vec<Uuid>, Vec<Uuid>) = held.into_iter().unzip();
+    let (ids, claims): (Vec<Uuid>, Vec<Uuid>) = rows.into_iter().unzip();
     let mut transaction = inner.begin_apart().await?;
     let query = sqlx::query_scalar(inner.sql.renew.safe())
         .bind(worker)

@@ -55,7 +55,7 @@ macro_rules! statements {
         impl Sql {
             pub(super) fn new(schema: &str) -> Result<Self, StoreError> {
                 check_name(schema)?;
-                let statement = |text: &str| Statement(in_schema(&whole(text), schema).into());
+                let statement = |text: &str| Statement(in_schema(&with_fragments(text), schema).into());
                 Ok(Self {
                     schema: schema.into(),
                     $($name: statement(include_str!(concat!("sql/", stringify!($name), ".sql"))),)+
@@ -79,7 +79,7 @@ statements! {
 }
 
 /// The statement with its fragments.
-fn whole(text: &str) -> String {
+fn with_fragments(text: &str) -> String {
     // A fragment in the middle of a statement loses its comments.
     let body = |fragment: &str| -> String {
         fragment

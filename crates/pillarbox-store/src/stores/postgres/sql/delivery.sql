@@ -4,7 +4,7 @@ e.id, e.parent_id, e.seq, /*e.event_columns*/
 case when e.parent_id is null then e.dedupe_key
   else (select p.dedupe_key from pillarbox.outbox_events p where p.id = e.parent_id) end as dedupe_key,
 e.payload, e.body, nullif(e.destination, '') as destination, e.attempts, e.max_attempts, e.created_at, e.lane,
--- Is any row with a key on its way to a destination, be it of this key or not? Asked once for the whole claim.
+-- Does any unfinished row with a key have a destination, of this key or another? Evaluated once for the whole claim.
 e.lane is not null and coalesce(e.destination, '') = '' and (
   select exists (
     select from pillarbox.outbox_events o

@@ -6,7 +6,7 @@
 --
 -- A backlog is found if it has a fresh row, if its first waiting row is due, or if one of its first sixteen rows with a
 -- key is pending and due or has an expired lease. After sixteen others it is found anyway. A row with an expired lease
--- needs an owner of its lane, who must know of it. A search that reaches its limit returns its last backlog in any case,
+-- must be found, so that a worker leases its lane. A search that reaches its limit returns its last backlog in any case,
 -- and the next search continues there.
 with recursive stepped as (
   select given.destination, given.namespace, 0 as step, 0 as found, null::bigint as lowest, false as waited,

@@ -1,5 +1,5 @@
 -- Sets rows to delivered that are still held under their claim. Returns the others.
--- $1 worker   $2 ids   $3 claim ids   $4 destinations   $5 attempts in all
+-- $1 worker   $2 ids   $3 claim ids   $4 destinations   $5 limits of attempts
 -- Locks: the rows. A row is in one claim, so two settles never compete for it. A renewal skips locked rows.
 -- Index: the primary key.
 --
