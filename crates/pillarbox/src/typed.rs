@@ -43,8 +43,8 @@
 //! | `type = "OrderCreated"` | what happened, by the name that consumers know; a renamed Rust type does not change it | required |
 //! | `version = 2` | the version of the payload's shape | 1 |
 //! | `namespace = "shop"` | who publishes | the name of the crate that the type is in |
-//! | `destination = "audit"` | where it goes, past all routes | the routes know |
-//! | `severity = "high"` | how bad it is | nothing |
+//! | `destination = "audit"` | the destination, instead of the routes | the routes decide |
+//! | `severity = "high"` | the severity, for the routing of notifications | nothing |
 //! | `aggregate = "order"` | what kind of thing it happened to | nothing |
 //! | `crate = path` | where `pillarbox` is, if not under that name | `::pillarbox` |
 //!
@@ -99,7 +99,7 @@
 //!
 //! # Enums
 //!
-//! The type says the topic; each variant says its own `type`, and if it likes `version`, `severity`, `destination` and
+//! The type has the topic. Each variant has its own `type`, and optionally `version`, `severity`, `destination` and
 //! `aggregate`. Its fields are marked as those of a struct.
 //!
 //! ```
