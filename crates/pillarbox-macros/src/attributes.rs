@@ -104,7 +104,7 @@ pub(crate) enum Source {
 
 /// All words of one attribute.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct Attributes {
     pub(crate) topic: Option<LitStr>,
     pub(crate) kind: Option<LitStr>,
     pub(crate) version: Option<LitInt>,
@@ -114,15 +114,15 @@ pub(crate) struct Said {
     pub(crate) parts: BTreeMap<Part, Source>,
 }
 
-impl Said {
+impl Attributes {
     pub(crate) fn at(place: Place, attributes: &[Attribute]) -> Result<Self> {
-        let mut said = Self::default();
+        let mut merged = Self::default();
         for attribute in attributes {
             if attribute.path().is_ident("event") {
-                attribute.parse_nested_meta(|meta| said.read(place, &meta))?;
+                attribute.parse_nested_meta(|meta| merged.read(place, &meta))?;
             }
         }
-        Ok(said)
+        Ok(merged)
     }
 
     fn read(&mut self, place: Place, meta: &ParseNestedMeta) -> Result<()> {
@@ -191,7 +191,7 @@ fn misplaced(word: &str, place: Place) -> String {
 }
 
 fn twice(word: &str) -> String {
-    format!("`{word}` is said twice; keep one")
+    format!("`{word}` is given twice; keep one")
 }
 
 fn once<T>(

@@ -4,7 +4,7 @@ use proc_macro2::Span;
 use quote::ToTokens;
 use syn::{Data, DeriveInput, Error, Fields, Ident, LitInt, LitStr, Path, Result, Variant};
 
-use crate::attributes::{Place, Said};
+use crate::attributes::{Attributes, Place};
 use crate::parts::Parts;
 
 /// A type whose values are events.
@@ -52,41 +52,41 @@ impl Errors {
 
 impl Typed {
     pub(crate) fn of(input: &DeriveInput) -> Result<Self> {
-        let said = Said::at(Place::Type, &input.attrs)?;
+        let attributes = Attributes::at(Place::Type, &input.attrs)?;
         let mut errors = Errors::default();
-        let topic = said.topic.clone().ok_or_else(|| {
+        let topic = attributes.topic.clone().ok_or_else(|| {
             let sentence = "this event has no topic; write `#[event(topic = \"orders\", …)]`";
             Error::new(input.ident.span(), sentence)
         });
         let topic = errors.keep(topic);
-        let cases = errors.keep(cases(input, &said));
+        let cases = errors.keep(cases(input, &attributes));
         errors.or(topic.zip(cases)).map(|(topic, cases)| Self {
-            krate: said.krate,
-            namespace: said.namespace,
+            krate: attributes.krate,
+            namespace: attributes.namespace,
             topic,
             cases,
         })
     }
 }
 
-fn cases(input: &DeriveInput, said: &Said) -> Result<Vec<Case>> {
+fn cases(input: &DeriveInput, attributes: &Attributes) -> Result<Vec<Case>> {
     match &input.data {
-        Data::Struct(data) => Ok(vec![case(said, None, &input.ident, &data.fields)?]),
+        Data::Struct(data) => Ok(vec![case(attributes, None, &input.ident, &data.fields)?]),
         Data::Enum(data) if data.variants.is_empty() => {
             let sentence = "an enum without variants has no values, and so no events";
             Err(Error::new(input.ident.span(), sentence))
         }
         Data::Enum(data) => {
             let mut errors = Errors::default();
-            if let Some(kind) = &said.kind {
+            if let Some(kind) = &attributes.kind {
                 errors.add(belongs_on_variants(kind, "type"));
             }
-            if let Some(version) = &said.version {
+            if let Some(version) = &attributes.version {
                 errors.add(belongs_on_variants(version, "version"));
             }
             let mut cases = Vec::new();
             for variant in &data.variants {
-                cases.extend(errors.keep(of_variant(said, variant)));
+                cases.extend(errors.keep(of_variant(attributes, variant)));
             }
             errors.or(Some(cases))
         }
@@ -104,13 +104,18 @@ fn belongs_on_variants(at: impl ToTokens, word: &str) -> Error {
     Error::new_spanned(at, sentence)
 }
 
-fn of_variant(on_type: &Said, variant: &Variant) -> Result<Case> {
-    let on_variant = Said::at(Place::Variant, &variant.attrs)?;
+fn of_variant(on_type: &Attributes, variant: &Variant) -> Result<Case> {
+    let on_variant = Attributes::at(Place::Variant, &variant.attrs)?;
     case(on_type, Some(&on_variant), &variant.ident, &variant.fields)
 }
 
 /// One shape of value. Error messages use its name.
-fn case(on_type: &Said, on_variant: Option<&Said>, name: &Ident, fields: &Fields) -> Result<Case> {
+fn case(
+    on_type: &Attributes,
+    on_variant: Option<&Attributes>,
+    name: &Ident,
+    fields: &Fields,
+) -> Result<Case> {
     let mut errors = Errors::default();
     let own = on_variant.unwrap_or(on_type);
     let kind = own.kind.clone().ok_or_else(|| {

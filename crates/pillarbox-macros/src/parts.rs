@@ -7,7 +7,7 @@ use quote::format_ident;
 use syn::spanned::Spanned;
 use syn::{Error, Field, Fields, Ident, Index, LitStr, Member, Path, Result, Type};
 
-use crate::attributes::{Part, Place, Said, Source};
+use crate::attributes::{Attributes, Part, Place, Source};
 
 /// How the code gets at a part.
 #[derive(Clone)]
@@ -34,8 +34,8 @@ pub(crate) struct Parts {
 impl Parts {
     /// Merges the attributes of the fields, the variant and the type. The variant wins over the type.
     pub(crate) fn of(
-        on_type: &Said,
-        on_variant: Option<&Said>,
+        on_type: &Attributes,
+        on_variant: Option<&Attributes>,
         name: &Ident,
         fields: &Fields,
     ) -> Result<Self> {
@@ -44,11 +44,11 @@ impl Parts {
             parts.read_field(position, field)?;
         }
         let mut around = on_type.parts.clone();
-        around.extend(on_variant.iter().flat_map(|said| said.parts.clone()));
+        around.extend(on_variant.iter().flat_map(|attributes| attributes.parts.clone()));
         for (part, source) in around {
             parts.read_type(part, source, name)?;
         }
-        let aggregate = on_variant.and_then(|said| said.aggregate.as_ref());
+        let aggregate = on_variant.and_then(|attributes| attributes.aggregate.as_ref());
         let aggregate = aggregate.or(on_type.aggregate.as_ref());
         if let Some(aggregate) = aggregate {
             parts.name_aggregate(aggregate)?;
@@ -58,12 +58,12 @@ impl Parts {
     }
 
     fn read_field(&mut self, position: usize, field: &Field) -> Result<()> {
-        let said = Said::at(Place::Field, &field.attrs)?;
-        if said.parts.is_empty() {
+        let attributes = Attributes::at(Place::Field, &field.attrs)?;
+        if attributes.parts.is_empty() {
             return Ok(());
         }
         let binding = format_ident!("field_{position}", span = field.ty.span());
-        for (part, source) in &said.parts {
+        for (part, source) in &attributes.parts {
             let value = Value::Field {
                 binding: binding.clone(),
                 is_option: is_option(&field.ty),
@@ -74,7 +74,7 @@ impl Parts {
                 return Err(Error::new(span(source), sentence));
             }
         }
-        if let Some(aggregate) = &said.aggregate {
+        if let Some(aggregate) = &attributes.aggregate {
             self.name_aggregate(aggregate)?;
         }
         self.bindings.push((member(position, field), binding));
@@ -92,7 +92,7 @@ impl Parts {
         };
         if self.values.insert(part, value).is_some() {
             let word = part.word();
-            let sentence = format!("`{word}` is said here and on a field of `{name}`; keep one");
+            let sentence = format!("`{word}` is given here and on a field of `{name}`; keep one");
             return Err(Error::new(at, sentence));
         }
         Ok(())
@@ -102,7 +102,7 @@ impl Parts {
         match self.aggregate.replace(aggregate.clone()) {
             Some(_) => Err(Error::new(
                 aggregate.span(),
-                "`aggregate` is said twice; keep one",
+                "`aggregate` is given twice; keep one",
             )),
             None => Ok(()),
         }

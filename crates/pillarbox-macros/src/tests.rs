@@ -97,10 +97,10 @@ fn what_is_said_twice_is_refused() {
         quote! { #[event(topic = "a", topic = "b", type = "A")] struct A; },
         quote! { #[event(topic = "a", type = "A")] #[event(topic = "a")] struct A; },
     ] {
-        assert_eq!(error(input), "`topic` is said twice; keep one");
+        assert_eq!(error(input), "`topic` is given twice; keep one");
     }
     let said = error(quote! { #[event(topic = "a", type = "A")] struct A { #[event(key, key)] id: u64 } });
-    assert_eq!(said, "`key` is said twice; keep one");
+    assert_eq!(said, "`key` is given twice; keep one");
     let said = error(quote! {
         #[event(topic = "a", type = "A")]
         struct A { #[event(key)] one: u64, #[event(key)] two: u64 }
@@ -110,12 +110,12 @@ fn what_is_said_twice_is_refused() {
         #[event(topic = "a", type = "A", key = Self::key)]
         struct A { #[event(key)] one: u64 }
     });
-    assert_eq!(said, "`key` is said here and on a field of `A`; keep one");
+    assert_eq!(said, "`key` is given here and on a field of `A`; keep one");
     let said = error(quote! {
         #[event(topic = "a", type = "A", aggregate = "order")]
         struct A { #[event(aggregate = "order")] one: u64 }
     });
-    assert_eq!(said, "`aggregate` is said twice; keep one");
+    assert_eq!(said, "`aggregate` is given twice; keep one");
 }
 
 #[test]
