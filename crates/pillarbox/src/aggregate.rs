@@ -58,10 +58,10 @@ pub trait Aggregate: Send {
 ///
 /// Left alone by what saves the aggregate; with serde, `#[serde(skip)]`.
 #[derive(Debug, Clone, Default)]
-pub struct Recorded(Vec<Said>);
+pub struct Recorded(Vec<RecordedEvent>);
 
 #[derive(Debug, Clone)]
-struct Said {
+struct RecordedEvent {
     /// When: these ids are in order within the process, so that several aggregates have one order.
     at: Uuid,
     /// The event, or why it has no JSON form.
@@ -75,7 +75,7 @@ impl Recorded {
     /// changed cannot be committed without its event.
     pub fn record<E: ToEvent + ?Sized>(&mut self, event: &E) {
         let event = event.to_event().map(std::borrow::Cow::into_owned);
-        self.0.push(Said {
+        self.0.push(RecordedEvent {
             at: Uuid::now_v7(),
             event: event.map_err(|error| error.to_string()),
             tried: false,
@@ -97,8 +97,8 @@ impl Recorded {
         self.0.is_empty()
     }
 
-    /// Forgets everything. A [unit of work](crate::unit_of_work::UnitOfWork) does this after its commit; whoever commits
-    /// without one does it then, and not before.
+    /// Removes all events. A [unit of work](crate::unit_of_work::UnitOfWork) does this after its commit. Without one, call
+    /// it after the commit.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -122,7 +122,7 @@ impl Batch {
     /// When something that was recorded has no JSON form.
     pub(crate) fn of(aggregates: &mut [&mut dyn Aggregate]) -> Result<Self, serde_json::Error> {
         let recorded = aggregates.iter_mut().map(|aggregate| aggregate.recorded());
-        let mut all: Vec<Said> = recorded.flat_map(|recorded| recorded.0.clone()).collect();
+        let mut all: Vec<RecordedEvent> = recorded.flat_map(|recorded| recorded.0.clone()).collect();
         all.sort_by_key(|said| said.at);
         let events = all.into_iter().map(|said| match said.event {
             Ok(event) => Ok((event, said.tried)),

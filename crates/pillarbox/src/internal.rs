@@ -6,7 +6,7 @@ pub use crate::outbox::enqueued::restored;
 pub use crate::outbox::sealed;
 #[cfg(feature = "sqlite")]
 pub use crate::outbox::sqlite;
-pub use crate::saga::{Log, Request, Row, Said};
+pub use crate::saga::{Log, Request, Response, Row};
 pub use crate::validate::{MAX_NAME, validate};
 pub mod schema {
     //! Names and errors of PostgreSQL.

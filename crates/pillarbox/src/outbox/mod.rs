@@ -321,6 +321,6 @@ pub mod sealed {
             &mut self,
             outbox: &Outbox,
             request: saga::Request<'_>,
-        ) -> impl Future<Output = Result<saga::Said, StoreError>> + Send;
+        ) -> impl Future<Output = Result<saga::Response, StoreError>> + Send;
     }
 }

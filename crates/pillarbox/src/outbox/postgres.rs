@@ -162,7 +162,11 @@ impl<D: Driver> Backend for D {
         inbox::postgres::prune(self, inbox, consumer, limit).await
     }
 
-    async fn saga(&mut self, outbox: &Outbox, request: saga::Request<'_>) -> Result<saga::Said, StoreError> {
+    async fn saga(
+        &mut self,
+        outbox: &Outbox,
+        request: saga::Request<'_>,
+    ) -> Result<saga::Response, StoreError> {
         saga::postgres::answer(self, outbox, request).await
     }
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::line::{Line, What};
 use super::message::{ASK, ASK_TYPE, Ask, addressed};
-use super::row::{Log, Request, Said};
+use super::row::{Log, Request, Response};
 use super::state::Status;
 use crate::enqueue::EnqueueError;
 use crate::error::StoreError;
@@ -45,8 +45,8 @@ pub async fn ask<C: Connection + ?Sized>(
         .saga(outbox, Request::Lock { name, id })
         .await?
     {
-        Said::Found(row) => *row,
-        Said::Nothing | Said::Written => return Ok(Asked::Unknown),
+        Response::Found(row) => *row,
+        Response::Nothing | Response::Written => return Ok(Asked::Unknown),
     };
     let status = row.state.status;
     if status.has_ended() || (ask == Ask::Compensate && status == Status::Compensating) {

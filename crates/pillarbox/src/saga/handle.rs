@@ -20,7 +20,7 @@ use super::error::SagaError;
 use super::line::{Line, What};
 use super::machine::{self, Decision, Input, Moved, Why};
 use super::message::Message;
-use super::row::{Log, Request, Row, Said};
+use super::row::{Log, Request, Response, Row};
 use super::state::{Action, Answer, Attempt, Status};
 use crate::failpoint;
 use crate::outbox::Connection;
@@ -130,8 +130,8 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
             .saga(outbox, Request::Lock { name, id })
             .await?
         {
-            Said::Found(row) => *row,
-            Said::Nothing | Said::Written => return Ok(Handled::Unknown),
+            Response::Found(row) => *row,
+            Response::Nothing | Response::Written => return Ok(Handled::Unknown),
         };
         failpoint::hit("saga_locked");
         let decision = machine::decide(&self.inner.plan, &row.state, input.clone(), fastrand::f64());

@@ -90,6 +90,6 @@ pub(crate) use self::line::Line;
 pub use self::machine::Why;
 pub use self::message::{Ask, Command, Message};
 #[doc(hidden)]
-pub use self::row::{Log, Request, Row, Said};
+pub use self::row::{Log, Request, Response, Row};
 pub use self::start::Started;
 pub use self::state::{Action, Answer, Attempt, Status};

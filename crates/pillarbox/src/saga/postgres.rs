@@ -5,7 +5,7 @@ use std::sync::Arc;
 use time::format_description::well_known::Rfc3339;
 
 use super::line::Line;
-use super::row::{Log, Request, Row, Said};
+use super::row::{Log, Request, Response, Row};
 use crate::error::StoreError;
 use crate::outbox::Outbox;
 use crate::outbox::postgres::{Driver, Value};
@@ -36,14 +36,14 @@ pub(crate) async fn answer<D: Driver + ?Sized>(
     driver: &mut D,
     outbox: &Outbox,
     request: Request<'_>,
-) -> Result<Said, StoreError> {
+) -> Result<Response, StoreError> {
     let (sql, prepared) = outbox.saga_statements();
     match request {
         Request::Lock { name, id } => {
             let rows = driver.rows(&sql.lock, which(name, id), prepared).await?;
             match rows.first() {
-                Some((_, json)) => Ok(Said::Found(Box::new(Row::read(name, id, json)?))),
-                None => Ok(Said::Nothing),
+                Some((_, json)) => Ok(Response::Found(Box::new(Row::read(name, id, json)?))),
+                None => Ok(Response::Nothing),
             }
         }
         Request::Insert(row, log) => write(driver, &sql.insert, row, log, prepared).await,
@@ -52,7 +52,7 @@ pub(crate) async fn answer<D: Driver + ?Sized>(
             let mut values = which(&row.name, &row.id);
             values.extend(lines(log));
             driver.rows(&sql.note, values, prepared).await?;
-            Ok(Said::Written)
+            Ok(Response::Written)
         }
     }
 }
@@ -63,15 +63,15 @@ async fn write<D: Driver + ?Sized>(
     row: &Row,
     log: Log<'_>,
     prepared: bool,
-) -> Result<Said, StoreError> {
+) -> Result<Response, StoreError> {
     let (path, timeout_at) = (row.path(), moment(row));
     let mut values = columns(row, &path, timeout_at.as_deref())?;
     values.extend(lines(log));
     let written = driver.rows(statement, values, prepared).await?;
     Ok(if written.is_empty() {
-        Said::Nothing
+        Response::Nothing
     } else {
-        Said::Written
+        Response::Written
     })
 }
 

@@ -47,7 +47,7 @@ pub struct Log<'a>(pub(crate) &'a [Line]);
 
 /// The answer of a database.
 #[derive(Debug)]
-pub enum Said {
+pub enum Response {
     /// There is no such saga; or, of an insert, there was one already.
     Nothing,
     /// The saga.

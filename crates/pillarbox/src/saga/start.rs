@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::definition::{Definition, Saga, check_text};
 use super::error::SagaError;
 use super::machine;
-use super::row::{Log, Request, Row, Said};
+use super::row::{Log, Request, Response, Row};
 use crate::failpoint;
 use crate::outbox::Connection;
 use crate::outbox::sealed::Backend as _;
@@ -56,8 +56,8 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
         let events = self.emit(&mut row, data, begun.send)?;
         let request = Request::Insert(&row, Log(&begun.log));
         match connection.backend().saga(&self.inner.outbox, request).await? {
-            Said::Written => {}
-            Said::Nothing | Said::Found(_) => return Ok(Started::Already),
+            Response::Written => {}
+            Response::Nothing | Response::Found(_) => return Ok(Started::Already),
         }
         failpoint::hit("saga_saved");
         self.inner.outbox.enqueue_all(connection, &events).await?;

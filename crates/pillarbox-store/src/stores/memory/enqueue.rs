@@ -13,7 +13,7 @@ use pillarbox::Event;
 use pillarbox::inbox::Inbox;
 use pillarbox::internal::sealed;
 use pillarbox::internal::validate;
-use pillarbox::internal::{Request, Said};
+use pillarbox::internal::{Request, Response};
 use pillarbox::{Connection, Outbox};
 use pillarbox::{EnqueueError, Enqueued};
 
@@ -151,7 +151,7 @@ impl sealed::Backend for Transaction {
         Ok(self.prune(inbox, consumer, limit))
     }
 
-    async fn saga(&mut self, _: &Outbox, _: Request<'_>) -> Result<Said, StoreError> {
+    async fn saga(&mut self, _: &Outbox, _: Request<'_>) -> Result<Response, StoreError> {
         Err(StoreError::Other(
             "the memory store keeps no sagas; use SQLite, on a file of its own, in tests".to_owned(),
         ))

@@ -21,7 +21,7 @@ use crate::event::Event;
 use crate::inbox::Inbox;
 use crate::outbox::{self, Connection, Outbox, sealed};
 use crate::payload::Payload;
-use crate::saga::{Request, Said};
+use crate::saga::{Request, Response};
 use crate::validate::InvalidEvent;
 
 /// How many events go in one statement: fewer than 32 values each, and SQLite takes 32,766 in all.
@@ -108,7 +108,7 @@ impl sealed::Backend for SqliteConnection {
         inbox::prune(self, inbox, consumer, limit).await
     }
 
-    async fn saga(&mut self, _: &Outbox, request: Request<'_>) -> Result<Said, StoreError> {
+    async fn saga(&mut self, _: &Outbox, request: Request<'_>) -> Result<Response, StoreError> {
         saga::answer(self, request).await
     }
 }

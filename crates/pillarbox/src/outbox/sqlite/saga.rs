@@ -11,12 +11,12 @@ use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
 use super::enqueue::timestamp;
 use super::{row as decode, store_error};
 use crate::error::StoreError;
-use crate::saga::{Line, Log, Request, Row, Said};
+use crate::saga::{Line, Log, Request, Response, Row};
 
 pub(super) async fn answer(
     connection: &mut SqliteConnection,
     request: Request<'_>,
-) -> Result<Said, StoreError> {
+) -> Result<Response, StoreError> {
     match request {
         Request::Lock { name, id } => lock(connection, name, id).await,
         Request::Insert(row, log) => write(connection, include_str!("sql/saga_insert.sql"), row, log).await,
@@ -41,18 +41,18 @@ impl From<sqlx::Error> for Failed {
     }
 }
 
-async fn lock(connection: &mut SqliteConnection, name: &str, id: &str) -> Result<Said, Failed> {
+async fn lock(connection: &mut SqliteConnection, name: &str, id: &str) -> Result<Response, Failed> {
     let found = sqlx::query(include_str!("sql/saga_lock.sql"))
         .bind(name)
         .bind(id)
         .fetch_optional(connection)
         .await?;
     let Some(found) = found else {
-        return Ok(Said::Nothing);
+        return Ok(Response::Nothing);
     };
     let json = decode::text(&found, "saga")?.unwrap_or_default();
     let row = Row::read(name, id, &json).map_err(Failed::Row)?;
-    Ok(Said::Found(Box::new(row)))
+    Ok(Response::Found(Box::new(row)))
 }
 
 async fn write(
@@ -60,13 +60,13 @@ async fn write(
     statement: &'static str,
     row: &Row,
     log: Log<'_>,
-) -> Result<Said, Failed> {
+) -> Result<Response, Failed> {
     let written = bound(sqlx::query(statement), row)
         .fetch_optional(&mut *connection)
         .await?;
     match written {
         Some(_) => note(connection, row, log).await,
-        None => Ok(Said::Nothing),
+        None => Ok(Response::Nothing),
     }
 }
 
@@ -86,7 +86,7 @@ fn bound<'a>(query: Query<'a, Sqlite, SqliteArguments>, row: &'a Row) -> Query<'
         .bind(row.timeout_at.map(timestamp))
 }
 
-async fn note(connection: &mut SqliteConnection, row: &Row, log: Log<'_>) -> Result<Said, Failed> {
+async fn note(connection: &mut SqliteConnection, row: &Row, log: Log<'_>) -> Result<Response, Failed> {
     let lines: Vec<Value> = log.0.iter().map(line).collect();
     sqlx::query(include_str!("sql/saga_note.sql"))
         .bind(&row.name)
@@ -94,7 +94,7 @@ async fn note(connection: &mut SqliteConnection, row: &Row, log: Log<'_>) -> Res
         .bind(json!(lines).to_string())
         .execute(connection)
         .await?;
-    Ok(Said::Written)
+    Ok(Response::Written)
 }
 
 fn line(line: &Line) -> Value {
