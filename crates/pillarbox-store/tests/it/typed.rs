@@ -23,7 +23,7 @@ struct Ping;
 #[test]
 fn an_omitted_argument_has_its_default() {
     let event = event(&Ping);
-    let expected = Event::new("pillarbox", "pings")
+    let expected = Event::new("pillarbox-store", "pings")
         .event_type("Ping")
         .json(&())
         .expect("JSON")
@@ -205,7 +205,7 @@ impl Shipped {
 fn functions_say_what_fields_would() {
     let customer = Uuid::new_v4();
     let event = event(&Shipped { customer, order: 42 });
-    let expected = Event::new("pillarbox", "orders")
+    let expected = Event::new("pillarbox-store", "orders")
         .id(event.id)
         .event_type("OrderShipped")
         .aggregate("order", "42")

@@ -52,7 +52,7 @@ pub async fn a_suspect_row_is_claimed_like_one_whose_lease_expired(bench: Bench)
     bench.settle(&first, suspect(200)).await;
     let row = bench.show(first.id).await;
     assert_eq!((row.status.as_str(), row.attempts), ("processing", 1));
-    assert_eq!(row.last_error.as_deref(), Some("closed under us"));
+    assert_eq!(row.last_error.as_deref(), Some("connection lost"));
 
     bench.age(100).await;
     assert_eq!(bench.claim(10).await, []);
