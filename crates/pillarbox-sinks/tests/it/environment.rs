@@ -1,10 +1,10 @@
-//! Where the servers are, and how a destination is built.
+//! What the tests of all sinks share: where the servers are, and how a destination is built.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::Sink;
-use pillarbox_sinks::{SinkConfig, message};
+use pillarbox::{Event, Outcome, Sink};
+use pillarbox_sinks::{SinkConfig, Tls, message};
 
 /// The value of a variable that `scripts/services env` or `scripts/cloudevents` prints.
 pub(crate) fn variable(name: &str) -> String {
@@ -16,16 +16,16 @@ pub(crate) fn variable(name: &str) -> String {
     })
 }
 
-/// A name that nobody else has.
+/// A name that no other test has.
 pub(crate) fn fresh_name(prefix: &str) -> String {
     format!("{prefix}-{}", uuid::Uuid::now_v7().simple())
 }
 
-/// Checks until there is an answer: one whose patience is short gets none in time from a server that is busy.
+/// Checks until the server answers. A busy one may exceed a short timeout.
 pub(crate) async fn until_it_answers(sink: &dyn Sink) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    while let Err(said) = sink.check().await {
-        assert!(tokio::time::Instant::now() < deadline, "still: {said}");
+    while let Err(reason) = sink.check().await {
+        assert!(tokio::time::Instant::now() < deadline, "still: {reason}");
     }
 }
 
@@ -33,4 +33,25 @@ pub(crate) async fn until_it_answers(sink: &dyn Sink) {
 pub(crate) async fn build(sink: SinkConfig, keys: &str) -> Arc<dyn Sink> {
     let message: message::Config = toml::from_str(keys).unwrap();
     sink.build("destination", &message).await.unwrap()
+}
+
+/// TLS that trusts the private CA of the test servers.
+pub(crate) fn private_ca() -> Tls {
+    Tls {
+        ca_file: Some(variable("PILLARBOX_TEST_CA_FILE").into()),
+        ..Tls::default()
+    }
+}
+
+/// An event, when any will do.
+pub(crate) fn order() -> Event {
+    Event::new("shop", "orders").event_type("OrderCreated")
+}
+
+/// The reason of a retry.
+pub(crate) fn retry_reason(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Retry { reason, .. } => reason,
+        other => panic!("{other:?}"),
+    }
 }

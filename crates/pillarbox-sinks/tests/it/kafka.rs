@@ -26,7 +26,7 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::task::JoinSet;
 
-use crate::environment::{build, fresh_name, until_it_answers, variable};
+use crate::environment::{build, fresh_name, order, until_it_answers, variable};
 
 /// What a topic of these tests takes: room for a megabyte with its headers.
 const MAX_MESSAGE: u32 = 2 * 1024 * 1024;
@@ -164,10 +164,6 @@ impl Harness for KafkaHarness {
         self.arrived.lock().unwrap().clone()
     }
 
-    fn when_gone(&self) -> &'static str {
-        "unavailable"
-    }
-
     async fn go_away(&self) -> Result<(), Skipped> {
         self.away.store(true, Ordering::Relaxed);
         self.proxy.refuse().await;
@@ -249,10 +245,6 @@ fn sasl(mechanism: Mechanism, password: &str) -> Sasl {
         user: "pillarbox".to_owned(),
         password: password.into(),
     }
-}
-
-fn order() -> Event {
-    Event::new("shop", "orders").event_type("OrderCreated")
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use nkeys::KeyPair;
 use pillarbox::{Delivery, Event, Outcome, Sink};
 use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::nats::{Config, CreateStream, Nats};
-use pillarbox_sinks::{SinkConfig, Template, Tls};
+use pillarbox_sinks::{SinkConfig, Template};
 use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness, delivery, event_id};
 use pillarbox_testkit::{Private, Proxy, Skipped};
 use serde_json::json;
@@ -29,7 +29,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::environment::{build, fresh_name, until_it_answers, variable};
+use crate::environment::{build, fresh_name, order, private_ca, retry_reason, until_it_answers, variable};
 
 /// Its own five seconds to connect and ten for an answer are not enough on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -137,26 +137,8 @@ impl Harness for NatsHarness {
         true
     }
 
-    fn when_gone(&self) -> &'static str {
-        "unavailable"
-    }
-
-    async fn go_away(&self) -> Result<(), Skipped> {
-        self.proxy.refuse().await;
-        Ok(())
-    }
-
-    async fn come_back(&self) {
-        self.proxy.restore().await;
-    }
-
-    async fn fall_silent(&self) -> Result<(), Skipped> {
-        self.proxy.mute();
-        Ok(())
-    }
-
-    async fn cut(&self) {
-        self.proxy.cut();
+    fn proxy(&self) -> Option<&Proxy> {
+        Some(&self.proxy)
     }
 
     fn poison(&self) -> Result<Event, Skipped> {
@@ -174,10 +156,7 @@ impl Harness for NatsHarness {
 
     async fn with_tls(&self, knows_the_ca: bool) -> Result<Arc<dyn Sink>, Skipped> {
         let config = Config {
-            tls: knows_the_ca.then(|| Tls {
-                ca_file: Some(variable("PILLARBOX_TEST_CA_FILE").into()),
-                ..Tls::default()
-            }),
+            tls: knows_the_ca.then(private_ca),
             ..self.config_at(variable("PILLARBOX_TEST_NATS_TLS_URL"))
         };
         Ok(Arc::new(self.nats(&config)))
@@ -209,17 +188,6 @@ impl Harness for NatsHarness {
 
 mod suite {
     pillarbox_testkit::sink_suite!(super::NatsHarness::fresh);
-}
-
-fn order() -> Event {
-    Event::new("shop", "orders").event_type("OrderCreated")
-}
-
-fn retry_reason(outcome: Outcome) -> String {
-    let Outcome::Retry { reason, .. } = outcome else {
-        panic!("{outcome:?}")
-    };
-    reason
 }
 
 fn reject_reason(outcome: Outcome) -> String {

@@ -15,12 +15,12 @@ use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use pillarbox::{Event, Outcome, Sink};
 use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::rabbitmq::{Config, RabbitMq};
-use pillarbox_sinks::{SinkConfig, Template, Tls};
+use pillarbox_sinks::{SinkConfig, Template};
 use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness, delivery};
 use pillarbox_testkit::{Proxy, Skipped};
 use tokio::task::JoinSet;
 
-use crate::environment::{build, fresh_name, until_it_answers, variable};
+use crate::environment::{build, fresh_name, order, private_ca, until_it_answers, variable};
 
 /// An exchange with one queue that gets everything, and a consumer that reads it past the proxy.
 struct RabbitMqHarness {
@@ -166,26 +166,8 @@ impl Harness for RabbitMqHarness {
         self.arrived.lock().unwrap().clone()
     }
 
-    fn when_gone(&self) -> &'static str {
-        "unavailable"
-    }
-
-    async fn go_away(&self) -> Result<(), Skipped> {
-        self.proxy.refuse().await;
-        Ok(())
-    }
-
-    async fn come_back(&self) {
-        self.proxy.restore().await;
-    }
-
-    async fn fall_silent(&self) -> Result<(), Skipped> {
-        self.proxy.mute();
-        Ok(())
-    }
-
-    async fn cut(&self) {
-        self.proxy.cut();
+    fn proxy(&self) -> Option<&Proxy> {
+        Some(&self.proxy)
     }
 
     fn poison(&self) -> Result<Event, Skipped> {
@@ -202,10 +184,7 @@ impl Harness for RabbitMqHarness {
 
     async fn with_tls(&self, knows_the_ca: bool) -> Result<Arc<dyn Sink>, Skipped> {
         let config = Config {
-            tls: knows_the_ca.then(|| Tls {
-                ca_file: Some(variable("PILLARBOX_TEST_CA_FILE").into()),
-                ..Tls::default()
-            }),
+            tls: knows_the_ca.then(private_ca),
             ..Config::new(variable("PILLARBOX_TEST_AMQPS_URL"), self.exchange.as_str())
         };
         Ok(Arc::new(self.rabbitmq(&config)))
@@ -240,10 +219,6 @@ impl Harness for RabbitMqHarness {
 
 mod suite {
     pillarbox_testkit::sink_suite!(super::RabbitMqHarness::fresh);
-}
-
-fn order() -> Event {
-    Event::new("shop", "orders").event_type("OrderCreated")
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use pillarbox::{Delivery, Event, Outcome, Sink};
 use pillarbox_sinks::headers::Table;
 use pillarbox_sinks::redis::{Config, Redis};
-use pillarbox_sinks::{SinkConfig, Template, Tls};
+use pillarbox_sinks::{SinkConfig, Template};
 use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness, delivery, event_id};
 use pillarbox_testkit::{Private, Proxy, Skipped};
 use redis::aio::MultiplexedConnection;
@@ -20,7 +20,7 @@ use redis::{AsyncConnectionConfig, Client, FromRedisValue, cmd};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::environment::{build, fresh_name, until_it_answers, variable};
+use crate::environment::{build, fresh_name, order, private_ca, retry_reason, until_it_answers, variable};
 
 /// Entries as XRANGE gives them: an id, then names and values in turn.
 type Entries = Vec<(String, Vec<Vec<u8>>)>;
@@ -119,26 +119,8 @@ impl Harness for RedisHarness {
         read_all(&self.connection, &self.stream).await
     }
 
-    fn when_gone(&self) -> &'static str {
-        "unavailable"
-    }
-
-    async fn go_away(&self) -> Result<(), Skipped> {
-        self.proxy.refuse().await;
-        Ok(())
-    }
-
-    async fn come_back(&self) {
-        self.proxy.restore().await;
-    }
-
-    async fn fall_silent(&self) -> Result<(), Skipped> {
-        self.proxy.mute();
-        Ok(())
-    }
-
-    async fn cut(&self) {
-        self.proxy.cut();
+    fn proxy(&self) -> Option<&Proxy> {
+        Some(&self.proxy)
     }
 
     fn poison(&self) -> Result<Event, Skipped> {
@@ -156,10 +138,7 @@ impl Harness for RedisHarness {
 
     async fn with_tls(&self, knows_the_ca: bool) -> Result<Arc<dyn Sink>, Skipped> {
         let config = Config {
-            tls: knows_the_ca.then(|| Tls {
-                ca_file: Some(variable("PILLARBOX_TEST_CA_FILE").into()),
-                ..Tls::default()
-            }),
+            tls: knows_the_ca.then(private_ca),
             ..self.config_at(variable("PILLARBOX_TEST_REDIS_TLS_URL"))
         };
         Ok(Arc::new(self.redis(&config)))
@@ -191,17 +170,6 @@ impl Harness for RedisHarness {
 
 mod suite {
     pillarbox_testkit::sink_suite!(super::RedisHarness::fresh);
-}
-
-fn order() -> Event {
-    Event::new("shop", "orders").event_type("OrderCreated")
-}
-
-fn retry_reason(outcome: Outcome) -> String {
-    let Outcome::Retry { reason, .. } = outcome else {
-        panic!("{outcome:?}")
-    };
-    reason
 }
 
 #[tokio::test]

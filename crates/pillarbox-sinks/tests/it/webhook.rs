@@ -164,23 +164,8 @@ impl Harness for WebhookHarness {
         "retry"
     }
 
-    /// The receiver's port is closed, not only its connections.
-    async fn go_away(&self) -> Result<(), Skipped> {
-        self.proxy.refuse().await;
-        Ok(())
-    }
-
-    async fn come_back(&self) {
-        self.proxy.restore().await;
-    }
-
-    async fn fall_silent(&self) -> Result<(), Skipped> {
-        self.proxy.mute();
-        Ok(())
-    }
-
-    async fn cut(&self) {
-        self.proxy.cut();
+    fn proxy(&self) -> Option<&Proxy> {
+        Some(&self.proxy)
     }
 
     fn poison(&self) -> Result<Event, Skipped> {

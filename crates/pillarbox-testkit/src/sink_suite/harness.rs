@@ -9,7 +9,11 @@ use bytes::Bytes;
 use pillarbox::{Event, Sink};
 use uuid::Uuid;
 
+use crate::proxy::Proxy;
 use crate::store_suite::Skipped;
+
+/// Why a destination without a proxy skips the cases with faults.
+const WITHOUT_PROXY: Skipped = Skipped("no proxy can make this destination fail");
 
 /// A message that arrived, as its readers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,26 +94,49 @@ pub trait Harness: Send + Sync + 'static {
         false
     }
 
+    /// The proxy between the sinks and their server, if there is one. It makes the server unavailable, silent and
+    /// disconnected.
+    fn proxy(&self) -> Option<&Proxy> {
+        None
+    }
+
     /// The name of the [`Outcome`](pillarbox::Outcome) when the destination is unavailable.
-    fn when_gone(&self) -> &'static str;
+    fn when_gone(&self) -> &'static str {
+        "unavailable"
+    }
 
     /// Makes the destination unavailable, at least for sinks that are made afterwards.
     ///
     /// # Errors
     /// If this destination cannot be unavailable.
-    async fn go_away(&self) -> Result<(), Skipped>;
+    async fn go_away(&self) -> Result<(), Skipped> {
+        let proxy = self.proxy().ok_or(WITHOUT_PROXY)?;
+        proxy.refuse().await;
+        Ok(())
+    }
 
     /// Undoes [`go_away`](Self::go_away) and [`fall_silent`](Self::fall_silent).
-    async fn come_back(&self);
+    async fn come_back(&self) {
+        if let Some(proxy) = self.proxy() {
+            proxy.restore().await;
+        }
+    }
 
     /// What is sent arrives, but no answer comes back.
     ///
     /// # Errors
     /// If this destination always answers.
-    async fn fall_silent(&self) -> Result<(), Skipped>;
+    async fn fall_silent(&self) -> Result<(), Skipped> {
+        self.proxy().ok_or(WITHOUT_PROXY)?.mute();
+        Ok(())
+    }
 
     /// Closes the connections that are open.
-    async fn cut(&self);
+    async fn cut(&self) {
+        if let Some(proxy) = self.proxy() {
+            proxy.cut();
+        }
+    }
 
     /// An event that will never be accepted here.
     ///
@@ -123,8 +150,7 @@ pub trait Harness: Send + Sync + 'static {
     /// When there are no passwords here.
     async fn with_wrong_password(&self) -> Result<(Arc<dyn Sink>, String), Skipped>;
 
-    /// A sink that speaks TLS with the place, which shows a certificate of a private CA; whether the sink
-    /// knows the CA is the question.
+    /// A sink that connects with TLS. The server has a certificate of a private CA, which the sink knows or not.
     ///
     /// # Errors
     /// When there is no TLS here.
