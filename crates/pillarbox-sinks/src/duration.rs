@@ -1,4 +1,4 @@
-//! Durations as people write them: `"20s"`, `"5ms"`, `"1m 30s"`.
+//! Durations in text: `"20s"`, `"5ms"`, `"1m 30s"`.
 //!
 //! For `#[serde(with = "pillarbox_sinks::duration")]`.
 

@@ -1,4 +1,4 @@
-//! Sizes as people write them: `"16MiB"`, `"64KiB"`, or a plain number of bytes.
+//! Sizes in text: `"16MiB"`, `"64KiB"`, or a plain number of bytes.
 
 use std::fmt;
 

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_can_mend_is_tried_again() {
+    fn what_an_operator_can_correct_is_retried() {
         for code in [
             Code::UnknownTopic,
             Code::UnknownTopicOrPartition,

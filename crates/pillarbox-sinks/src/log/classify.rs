@@ -8,7 +8,7 @@ use pillarbox::Outcome;
 pub(super) fn outcome(error: &io::Error) -> Outcome {
     match error.kind() {
         io::ErrorKind::BrokenPipe => {
-            Outcome::unavailable(format!("nobody reads the log any more: {error}; start a reader"))
+            Outcome::unavailable(format!("the log has no reader: {error} (start one)"))
         }
         _ => Outcome::retry(format!("the log cannot be written: {error}")),
     }
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closed_pipe_is_nobody_there_and_a_full_disk_is_a_failure() {
+    fn a_closed_pipe_is_unavailable_and_a_full_disk_is_a_failure() {
         assert_eq!(outcome(&io::ErrorKind::BrokenPipe.into()).name(), "unavailable");
         assert_eq!(outcome(&io::ErrorKind::StorageFull.into()).name(), "retry");
     }

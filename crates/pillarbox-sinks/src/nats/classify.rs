@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_can_mend_is_tried_again() {
+    fn what_an_operator_can_correct_is_retried() {
         for code in [10060, 10077, 10109, 10118, 1] {
             assert_eq!(refusal(code).name(), "retry", "{code}");
         }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_concerns_its_subject_or_everybody_who_waits_for_an_answer() {
+    fn a_denial_concerns_its_subject_or_every_message_in_flight() {
         let publish = Denied::from_text("Permissions Violation for Publish to \"orders.eu\"").unwrap();
         assert!(publish.concerns("orders.eu") && !publish.concerns("orders"));
         assert!(publish.advice().contains("`orders.eu`"), "{}", publish.advice());

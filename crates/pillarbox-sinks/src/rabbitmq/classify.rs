@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_returned_message_is_known_by_its_id_whoever_carries_it() {
+    fn a_returned_message_is_known_by_its_id_on_any_confirmation() {
         let results = vec![
             ("a", Ok(Confirmation::Ack(returned("c")))),
             ("b", Ok(Confirmation::Ack(None))),

@@ -33,7 +33,7 @@ impl Connect for Connection {
     }
 
     async fn close(&self) {
-        self.client.close(200, "goodbye".into()).await.ok();
+        self.client.close(200, "closed by pillarbox".into()).await.ok();
     }
 }
 

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_can_mend_is_tried_again() {
+    fn what_an_operator_can_correct_is_retried() {
         for line in [
             "WRONGTYPE Operation against a key holding the wrong kind of value",
             "NOPERM this user has no permissions to access one of the keys used as arguments",

@@ -28,7 +28,7 @@ impl CallbackHarness {
             let taken = taken.clone();
             let take = async move {
                 if delivery.event.event_type.as_deref() == Some("Poison") {
-                    return Err(CallbackError::reject("nobody wants that"));
+                    return Err(CallbackError::reject("not wanted"));
                 }
                 tokio::task::yield_now().await;
                 taken.lock().unwrap().push(delivery);

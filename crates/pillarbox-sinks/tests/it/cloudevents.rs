@@ -1,4 +1,4 @@
-//! What we send is read by somebody else: the CloudEvents SDK for Python, in a process of its own, behind clients of
+//! Another implementation reads what the sinks send: the CloudEvents SDK for Python, in a process of its own, behind clients of
 //! its own for HTTP, Kafka and AMQP. `tests/cloudevents/read.py` is that process.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::environment::{build, fresh_name, variable};
 const MODES: [&str; 2] = ["format = \"cloudevents\"", "format = \"cloudevents-structured\""];
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 /// A broker and an interpreter that start on a busy machine. Only a failing test waits that long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The other side.
 struct Reader {
@@ -50,7 +50,7 @@ impl Reader {
     }
 
     async fn line(&mut self) -> String {
-        let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await;
+        let line = tokio::time::timeout(TIMEOUT, self.lines.next_line()).await;
         let line = line.expect("the reader says something in time").unwrap();
         line.expect("the reader did not end; what it says is above")
     }

@@ -36,7 +36,7 @@ struct KafkaHarness {
     topic: String,
     /// Only in front of the address that a sink asks first: it goes on to what the broker says itself.
     proxy: Proxy,
-    /// Does the proxy let nobody in?
+    /// Does the proxy refuse connections?
     away: AtomicBool,
     arrived: Arc<Mutex<Vec<Arrived>>>,
     _consumer: JoinSet<()>,
@@ -305,7 +305,7 @@ async fn a_topic_that_does_not_exist_is_tried_again_and_named_by_check() {
     assert!(reason.contains("the topic does not exist"), "{reason}");
 }
 
-/// The broker answers for the batch, in which nobody but one is to blame.
+/// The broker answers for the batch, in which one record is bad.
 #[tokio::test]
 async fn a_record_over_the_topics_limit_is_rejected_only_when_it_was_alone() {
     let brokers = variable("PILLARBOX_TEST_KAFKA_BROKERS");
@@ -325,7 +325,7 @@ async fn a_record_over_the_topics_limit_is_rejected_only_when_it_was_alone() {
         assert_ne!(
             outcome.name(),
             "reject",
-            "in company nobody is known: {outcome:?}"
+            "in a batch the bad record is unknown: {outcome:?}"
         );
     }
     // The client counts a record a moment longer than its report takes to arrive.

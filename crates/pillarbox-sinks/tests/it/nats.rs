@@ -32,7 +32,7 @@ use uuid::Uuid;
 use crate::environment::{build, fresh_name, order, private_ca, retry_reason, until_it_answers, variable};
 
 /// Its own five seconds to connect and ten for an answer are not enough on a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A stream of our own, read past the proxy.
 pub(crate) struct NatsHarness {
@@ -77,9 +77,9 @@ impl NatsHarness {
 }
 
 async fn connect(url: &str) -> Context {
-    let options = ConnectOptions::new().connection_timeout(PATIENCE);
+    let options = ConnectOptions::new().connection_timeout(TIMEOUT);
     let client = options.connect(url).await.unwrap();
-    ContextBuilder::new().timeout(PATIENCE).build(client)
+    ContextBuilder::new().timeout(TIMEOUT).build(client)
 }
 
 async fn create(jetstream: &Context, name: &str, subject: &str) {
@@ -499,7 +499,7 @@ async fn a_server_killed_mid_flight_loses_nothing_that_was_confirmed() {
     assert_eq!(
         sink.deliver(&delivery(order())).await.name(),
         "unavailable",
-        "nobody is there"
+        "the server is unavailable"
     );
     tokio::task::block_in_place(|| server.start_again());
     let jetstream = connect(&url).await;
@@ -551,7 +551,7 @@ async fn deliver_all(sink: &Arc<dyn Sink>, deliveries: Vec<Delivery>) -> Vec<(Uu
 }
 
 #[tokio::test]
-async fn a_token_opens_the_door() {
+async fn a_token_authenticates() {
     let users = (
         "PILLARBOX_SERVICES_NATS",
         "authorization: { token: s3cret }".to_owned(),
@@ -578,7 +578,7 @@ async fn a_token_opens_the_door() {
 }
 
 #[tokio::test]
-async fn a_credentials_file_opens_the_door() {
+async fn a_credentials_file_authenticates() {
     let (operator, system) = (KeyPair::new_operator(), KeyPair::new_account());
     let (account, user) = (KeyPair::new_account(), KeyPair::new_user());
     let limits = json!({"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1, "subs": -1,
@@ -614,7 +614,7 @@ async fn a_credentials_file_opens_the_door() {
     };
     let sink = Nats::new("stream", &config).unwrap();
     assert_eq!(sink.check().await, Ok(()));
-    // Somebody else's key proves nothing.
+    // The key of another user is refused.
     std::fs::write(&path, file(&KeyPair::new_user().seed().unwrap())).unwrap();
     let sink = Nats::new("stream", &config).unwrap();
     let said = sink.check().await.unwrap_err();

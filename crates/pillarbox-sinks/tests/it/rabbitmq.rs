@@ -264,7 +264,7 @@ async fn only_the_unroutable_are_returned() {
         tokio::spawn(consume(&harness.channel, &config.exchange, "orders", arrived.clone()).await);
     let mut tasks = JoinSet::new();
     for number in 0..1000 {
-        let topic = if number % 3 == 0 { "nobody" } else { "orders" };
+        let topic = if number % 3 == 0 { "unbound" } else { "orders" };
         let sink = sink.clone();
         tasks.spawn(async move {
             let delivery = delivery(Event::new("shop", topic));
@@ -279,14 +279,14 @@ async fn only_the_unroutable_are_returned() {
                     panic!("{outcome:?}")
                 };
                 assert!(reason.contains("returned as unroutable: NO_ROUTE"), "{reason}");
-                assert!(reason.contains("routing key `nobody`"), "{reason}");
+                assert!(reason.contains("routing key `unbound`"), "{reason}");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn without_mandatory_the_unroutable_are_delivered_to_nobody() {
+async fn without_mandatory_an_unroutable_message_counts_as_delivered() {
     let harness = RabbitMqHarness::fresh().await;
     let config = Config {
         exchange: fresh_name("empty"),

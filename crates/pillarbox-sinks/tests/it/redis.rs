@@ -324,7 +324,7 @@ async fn a_server_killed_mid_flight_loses_nothing_that_was_confirmed() {
     assert_eq!(
         sink.deliver(&delivery(order())).await.name(),
         "unavailable",
-        "nobody is there"
+        "the server is unavailable"
     );
     tokio::task::block_in_place(|| server.start_again());
     let there = read_all(&connect(&url).await, &harness.stream).await;

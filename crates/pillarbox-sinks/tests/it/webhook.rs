@@ -370,7 +370,7 @@ async fn no_answer_in_time_is_tried_again_and_the_url_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_host_that_nobody_knows_is_tried_again() {
+async fn an_unknown_host_is_retried() {
     let sink = Webhook::new(
         "partner",
         &Config::new("http://no-such-host.invalid/?token=hunter2"),

@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use super::harness::{Arrived, Harness};
 
-/// How long a fact may take to show itself. Only a failing test waits that long.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait for a fact. Only a failing test waits that long.
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait before looking again.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -35,7 +35,7 @@ impl Bench {
     /// # Panics
     /// When they do not come.
     pub async fn arrived(&self, number: usize) -> Vec<Arrived> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let arrived = self.harness.arrived().await;
             if arrived.len() >= number {
@@ -43,7 +43,7 @@ impl Bench {
             }
             assert!(
                 tokio::time::Instant::now() < deadline,
-                "{} of {number} events arrived within {PATIENCE:?}",
+                "{} of {number} events arrived within {TIMEOUT:?}",
                 arrived.len()
             );
             tokio::time::sleep(AGAIN).await;
@@ -72,7 +72,7 @@ impl Bench {
     /// # Panics
     /// When one does not come: it was confirmed and lost.
     pub async fn arrived_all(&self, ids: &BTreeSet<Uuid>) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let arrived: BTreeSet<Uuid> = self.harness.arrived().await.iter().map(|one| one.id).collect();
             let missing = ids.difference(&arrived).count();
@@ -93,7 +93,7 @@ impl Bench {
     /// # Panics
     /// When it never is.
     pub async fn deliver_until_done(&self, sink: &dyn Sink, delivery: &Delivery) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let outcome = sink.deliver(delivery).await;
             if outcome == Outcome::Delivered {
@@ -101,7 +101,7 @@ impl Bench {
             }
             assert!(
                 tokio::time::Instant::now() < deadline,
-                "still {outcome:?} after {PATIENCE:?}"
+                "still {outcome:?} after {TIMEOUT:?}"
             );
             tokio::time::sleep(AGAIN).await;
         }

@@ -160,7 +160,7 @@ fn a_value_that_is_none_is_named() {
 }
 
 #[test]
-fn a_cloudevent_of_somebody_else_has_an_id_made_of_its_source_and_id() {
+fn a_foreign_cloudevent_has_an_id_derived_from_its_source_and_id() {
     let of = |source: &str, id: &str| {
         let headers = [
             ("ce_specversion", "1.0"),
