@@ -6,7 +6,9 @@
 //!
 //! Error texts name the address and never the password.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnection;
 use sqlx::{ConnectOptions, Connection, PgPool, Postgres};
@@ -69,8 +71,37 @@ pub async fn root_cause(pool: &PgPool, error: &sqlx::Error) -> StoreError {
     }
 }
 
-/// Opens a connection beside the pool and closes it.
-async fn probe(pool: &PgPool) -> Result<(), sqlx::Error> {
+/// What a direct connection of a pool ended with, and when.
+type Probe = tokio::sync::Mutex<Option<(Instant, Result<(), Arc<sqlx::Error>>)>>;
+
+/// The probes under way, by the address of their pool's options.
+static PROBES: LazyLock<Mutex<HashMap<usize, Arc<Probe>>>> = LazyLock::new(Mutex::default);
+
+/// Opens a connection beside the pool and closes it. Callers that wait together share one: a server that is busy must not
+/// get a connection more from each of them.
+async fn probe(pool: &PgPool) -> Result<(), Arc<sqlx::Error>> {
+    let asked = Instant::now();
+    let probe = probe_of(pool);
+    let mut last = probe.lock().await;
+    if let Some((ended, answer)) = &*last
+        && *ended >= asked
+    {
+        return answer.clone();
+    }
+    let answer = connect_once(pool).await.map_err(Arc::new);
+    *last = Some((Instant::now(), answer.clone()));
+    answer
+}
+
+fn probe_of(pool: &PgPool) -> Arc<Probe> {
+    let mut probes = PROBES.lock().unwrap_or_else(PoisonError::into_inner);
+    // Nobody waits for the others any more.
+    probes.retain(|_, probe| Arc::strong_count(probe) > 1);
+    let options = Arc::as_ptr(&pool.connect_options()).addr();
+    Arc::clone(probes.entry(options).or_default())
+}
+
+async fn connect_once(pool: &PgPool) -> Result<(), sqlx::Error> {
     let connection = pool.connect_options().connect().await?;
     connection.close().await
 }
@@ -169,6 +200,22 @@ mod tests {
             .to_string();
         let expected = format!(": no answer within 1s (127.0.0.1:{port})");
         assert!(error.ends_with(&expected), "{error}");
+    }
+
+    #[tokio::test]
+    async fn callers_that_wait_together_share_one_direct_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pool = pool(listener.local_addr().unwrap().port(), Duration::from_secs(1));
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..40 {
+            let pool = pool.clone();
+            waiting.spawn(async move { acquire(&pool).await.map(drop) });
+        }
+        assert!(waiting.join_all().await.iter().all(Result::is_err));
+        listener.set_nonblocking(true).unwrap();
+        let opened = std::iter::from_fn(|| listener.accept().ok()).count();
+        let most = usize::try_from(pool.options().get_max_connections()).unwrap() + 1;
+        assert!(opened <= most, "{opened} connections");
     }
 
     #[tokio::test]
