@@ -215,10 +215,12 @@ impl Router {
             } else if key(&family.delivery).is_some_and(|key| broken_keys.contains(&key)) {
                 batch.decided.extend(family.release());
             } else {
-                if waiting.contains(&id) {
-                    self.drop_row(&family.delivery);
-                }
+                let waits = waiting.contains(&id).then(|| family.delivery.clone());
                 self.join(batch, family, &waiting);
+                // After its siblings have joined: a claim without rows is forgotten.
+                if let Some(delivery) = waits {
+                    self.drop_row(&delivery);
+                }
             }
         }
     }

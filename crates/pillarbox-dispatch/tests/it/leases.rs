@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use pillarbox::clock::TokioClock;
-use pillarbox::{Delivery, Outcome};
+use pillarbox::{Delivery, Event, Outcome};
 use pillarbox_store::store::{ClaimRequest, Take};
 use pillarbox_store::{Scope, Store};
 use pillarbox_testkit::fakes::{FakeSink, Fault, JumpingClock};
 use uuid::Uuid;
 
-use crate::fixture::{EPOCH, Fixture, destination, event, s, until};
+use crate::fixture::{EPOCH, Fixture, destination, event, keyed, route, s, until};
 
 fn slow(seconds: u64) -> FakeSink {
     FakeSink::scripted(move |_| async move {
@@ -156,4 +156,34 @@ async fn a_send_is_dropped_when_its_lease_expires_and_nothing_is_settled() {
     worker.stop().await;
     let attempts: Vec<i32> = fixture.rows().await.iter().map(|row| row.attempts).collect();
     assert_eq!(attempts, [1, 1, 1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_sibling_is_renewed_while_its_row_waits_for_its_key() {
+    let fixture = Fixture::new();
+    let blocked = FakeSink::answering(|_| Outcome::Retry {
+        reason: "not now".to_owned(),
+        after: Some(s(3_600)),
+    });
+    let busy = slow(19);
+    let destinations = vec![
+        destination("blocked", &blocked),
+        destination("busy", &busy).concurrency(1),
+    ];
+    let routes = vec![route("*", "blocked"), route("carts", "busy")];
+    let worker = fixture.start_with(destinations, routes);
+    let keys = ["a", "b", "c", "d", "e", "f"];
+    for key in keys {
+        fixture.enqueue(keyed(key));
+    }
+    let done = || worker.counters.snapshot();
+    until("every first event fails", || done().retried == 6).await;
+    // Their rows wait behind the first events. Their siblings wait for each other, the last for longer than a lease.
+    for (claimed, key) in (7..).zip(keys) {
+        fixture.enqueue(Event::new("shop", "carts").ordering_key(key));
+        until("it is claimed", || done().claimed == claimed).await;
+    }
+    fixture.until(6, "delivered").await;
+    let done = worker.stop().await;
+    assert_eq!((done.claimed, done.lost, busy.ledger().len()), (12, 0, 6));
 }
