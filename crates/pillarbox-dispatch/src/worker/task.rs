@@ -104,13 +104,16 @@ async fn run(
     while !stop.is_cancelled() {
         let next = task.tick().await;
         match &next {
-            Ok(Next::Again | Next::Wait(_)) => {
-                backoff.worked();
+            // A settler that gives up at shutdown is done and has not reached the store.
+            Ok(Next::Done) => {}
+            Ok(next) => {
+                if *next != Next::Retry {
+                    backoff.worked();
+                }
                 if std::mem::take(&mut is_failing) {
                     worker.store_health.worked(name);
                 }
             }
-            Ok(Next::Retry | Next::Done) => {}
             Err(error) => {
                 is_failing = true;
                 worker.counters.store_error();
@@ -154,5 +157,48 @@ async fn listen_for(task: &mut impl Task, wait: Duration) {
             () = &mut over => return,
             () = task.listen() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use pillarbox::clock::SystemClock;
+    use pillarbox_store::stores::memory::Memory;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::find::backlogs::Backlogs;
+    use crate::settings::Settings;
+    use crate::worker::in_flight::InFlight;
+    use crate::worker::store_health::StoreHealth;
+
+    struct Scripted(VecDeque<Result<Next, StoreError>>);
+
+    impl Task for Scripted {
+        async fn tick(&mut self) -> Result<Next, StoreError> {
+            self.0.pop_front().unwrap_or(Ok(Next::Done))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_that_concerns_one_task_alone_ends_the_outage() {
+        let worker = Arc::new(Worker {
+            id: Uuid::nil(),
+            settings: Settings::default(),
+            store: Arc::new(Memory::default()),
+            clock: Arc::new(SystemClock),
+            counters: Arc::default(),
+            store_health: StoreHealth::default(),
+            in_flight: InFlight::default(),
+            backlogs: Backlogs::default(),
+            to_disable: Mutex::default(),
+        });
+        let unavailable = StoreError::Unavailable("refused".to_owned());
+        let task = Scripted([Err(unavailable), Ok(Next::Retry)].into());
+        run(task, "importer", Arc::clone(&worker), CancellationToken::new()).await;
+        assert!(!worker.store_health.is_failing("importer"));
     }
 }
