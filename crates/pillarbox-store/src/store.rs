@@ -288,7 +288,7 @@ pub struct Stub {
     pub id: Uuid,
     /// The order of insertion.
     pub seq: i64,
-    /// The event without payload and headers. It has the row's destination, if there is one.
+    /// The event without its payload. It has the row's destination, if there is one.
     pub event: Event,
 }
 

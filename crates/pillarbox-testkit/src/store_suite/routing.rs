@@ -224,7 +224,8 @@ pub async fn unrouted_rows_are_held_and_unparked(bench: Bench) -> Ran {
     let mut expected = Event::new("shop", "orders")
         .id(held)
         .ordering_key("a")
-        .dedupe_key("k");
+        .dedupe_key("k")
+        .header("h", "v");
     expected.destination = Some(UNROUTED.into());
     assert_eq!((stubs[0].id, stubs[0].event.clone()), (held, expected));
     assert_eq!(parked(Some(stubs[0].seq)).await, []);

@@ -97,7 +97,6 @@ impl Row {
     fn stub(&self) -> Stub {
         let mut event = self.event.clone();
         event.payload = Payload::empty();
-        event.headers.clear();
         Stub {
             id: self.id,
             seq: self.seq,
