@@ -60,9 +60,9 @@ print_times() { # FILE
     [[ -s $1 ]] || return 0
     echo
     echo "seconds of each test binary:"
-    grep '^binary ' "$1" | sort -k2,2nr | awk '$2 >= 1 { printf "%8.1f  %s %s\n", $2, $3, $4 }'
+    awk '$1 == "binary" && $2 >= 1' "$1" | sort -k2,2nr | awk '{ printf "%8.1f  %s %s\n", $2, $3, $4 }'
     echo "slowest tests:"
-    grep '^test ' "$1" | sort -k2,2nr | head -n "$most_slow" | awk '{ printf "%8.1f  %s %s\n", $2, $3, $4 }'
+    awk '$1 == "test"' "$1" | sort -k2,2nr | awk -v most="$most_slow" 'NR <= most { printf "%8.1f  %s %s\n", $2, $3, $4 }'
 }
 
 # The output of one failed test.
