@@ -2,7 +2,7 @@
 //!
 //! | module | for |
 //! |---|---|
-//! | [`store_suite`], [`sink_suite`] | the cases that every store, producer and sink has to pass |
+//! | [`mod@store_suite`], [`mod@sink_suite`] | the cases that every store, producer and sink has to pass |
 //! | [`fakes`], [`clock`] | faults on purpose: a sink, a store and clocks that a test controls |
 //! | [`proxy`] | a network that a test disturbs |
 //! | [`services`] | a server that a test may kill |
