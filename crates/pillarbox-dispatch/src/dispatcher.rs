@@ -44,7 +44,7 @@ use crate::worker::task::Tasks;
 /// How long a sink may take to close, and a task to end after the grace time.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One worker. See the [module](self).
+/// One worker: claims, routes, sends and settles until it is shut down.
 pub struct Dispatcher {
     pub(crate) worker: Arc<Worker>,
     pub(crate) routes: Arc<RouteTable>,

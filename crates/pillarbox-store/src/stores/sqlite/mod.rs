@@ -2,7 +2,7 @@
 //!
 //! One connection writes, each time in one `BEGIN IMMEDIATE` transaction. So it waits for the write lock first, instead of
 //! failing half-way. A few other connections read. Producers, in this process or another, open the same file and enqueue in
-//! their own transactions with an [`Outbox`](crate::Outbox).
+//! their own transactions with an [`Outbox`](pillarbox::Outbox).
 //!
 //! **The file belongs to the user.** A new file gets the WAL journal, in which readers and the writer do not block each other.
 //! An existing file keeps its journal mode. If that is not WAL, one warning says what to do. A power cut loses no commit:
