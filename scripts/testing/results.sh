@@ -65,15 +65,16 @@ print_times() { # FILE
     awk '$1 == "test"' "$1" | sort -k2,2nr | awk -v most="$most_slow" 'NR <= most { printf "%8.1f  %s %s\n", $2, $3, $4 }'
 }
 
-# The output of one failed test.
+# The output of one failed test, without the frames of its backtrace.
 output_of() { # FILE TEST
     awk -v begin="---- $2 stdout ----" '
         $0 == begin { inside = 1; next }
         /^---- .* stdout ----$/ || /^failures:$/ { inside = 0 }
+        /^ +[0-9]+: / || /^ +at [^ ]+:[0-9]+:[0-9]+$/ { next }
         inside' "$1"
 }
 
-# The file that keeps the output of a flaky test.
+# The file that keeps the output of a flaky or failed test.
 record_name() { echo "${1//[^A-Za-z0-9_-]/.}"; } # PACKAGE TEST
 
 without_colours() { sed 's/\x1b\[[0-9;]*m//g'; }
@@ -84,6 +85,10 @@ failed=0
 broken=()
 # One line for each test that passed when it ran again, alone.
 flaky=()
+# One line for each other failed test.
+failed_names=()
+# This many lines of the output of a failed test are repeated at the end.
+most_lines=60
 
 # Adds up lines like `test result: ok. 3 passed; 0 failed; …`.
 count() { # FILE
@@ -112,13 +117,14 @@ take_tests() { # STAGE CODE OUTPUT RECORDS
                 passed=$((passed + 1))
                 failed=$((failed - 1))
                 ;;
+            'failed '*) failed_names+=("${line#failed }") ;;
             'died '*) broken+=("$stage: ${line#died }") ;;
         esac
     done < <(cat "$4" 2>/dev/null || true)
     if [[ $code -ne 0 && $((failed + ${#broken[@]})) -eq $before ]]; then broken+=("$stage"); fi
 }
 
-# Prints slow tests, flaky tests with the output of both runs, failures, and the last line. Fails if anything failed.
+# Prints slow tests, flaky and failed tests with their output, failed stages, and the last line. Fails if anything failed.
 conclude() { # FOLDER
     local test name
     print_times "$1/times"
@@ -130,6 +136,11 @@ conclude() { # FOLDER
     for test in "${flaky[@]}"; do
         echo "FLAKY $test"
         cat "$1/$(record_name "$test")" 2>/dev/null || true
+        echo
+    done
+    for test in "${failed_names[@]}"; do
+        echo "FAILED $test"
+        head -n "$most_lines" "$1/$(record_name "$test")" 2>/dev/null || true
         echo
     done
     for name in "${broken[@]}"; do echo "failed: $name"; done

@@ -54,7 +54,7 @@ impl Redelivered {
         }
     }
 
-    /// Does an inbox that keeps marks for this long forget them too early?
+    /// Does an inbox that keeps marks for this long delete them too early?
     pub(crate) fn outlives(self, kept: Duration) -> Option<TooShort> {
         let needed = match self {
             Self::Unset => return None,

@@ -185,7 +185,7 @@ fn what_has_no_values_or_no_json_is_refused() {
 }
 
 #[test]
-fn other_peoples_attributes_are_left_alone() {
+fn attributes_of_other_macros_are_kept() {
     let code = expand(quote! {
         #[serde(rename_all = "camelCase")]
         #[event(topic = "a", type = "A")]

@@ -97,7 +97,7 @@ pub struct Filter {
     pub status: Option<Status>,
     /// Of which topic.
     pub topic: Option<String>,
-    /// On their way to which destination.
+    /// Rows of which destination.
     pub destination: Option<String>,
     /// Of which event: all rows of its family.
     pub event: Option<Uuid>,
@@ -150,7 +150,7 @@ pub struct DestinationRecord {
     pub paused: Option<Paused>,
     /// How many rows wait for it; stops at [`MOST_WAITING`].
     pub pending: u64,
-    /// How many rows on their way to it are dead; stops at [`MOST_WAITING`].
+    /// How many of its rows are dead; stops at [`MOST_WAITING`].
     pub dead: u64,
 }
 

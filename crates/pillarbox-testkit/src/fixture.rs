@@ -80,7 +80,7 @@ async fn execute(server: &str, statement: &str) {
             .execute(&mut connection)
             .await;
         match done {
-            // PostgreSQL has waited five seconds for the sessions that it told to end.
+            // PostgreSQL has waited five seconds for the sessions to end.
             Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("55006") => None,
             done => Some(done.unwrap_or_else(|error| panic!("{statement}: {error}"))),
         }

@@ -10,7 +10,7 @@ use rdkafka::message::{Headers, Message};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 /// Long enough for a broker on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A topic with one partition.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Topic {
             .create()
             .expect("a consumer");
         let (first, end) = consumer
-            .fetch_watermarks(&self.name, 0, PATIENCE)
+            .fetch_watermarks(&self.name, 0, TIMEOUT)
             .expect("the topic is there");
         let mut partitions = TopicPartitionList::new();
         partitions
@@ -92,7 +92,7 @@ impl Topic {
         let mut records = Vec::new();
         let mut next = first;
         while next < end {
-            let message = tokio::time::timeout(PATIENCE, consumer.recv()).await;
+            let message = tokio::time::timeout(TIMEOUT, consumer.recv()).await;
             let message = message.expect("the topic has more").expect("a record");
             next = message.offset() + 1;
             records.push(record(&message));

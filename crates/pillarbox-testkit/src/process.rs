@@ -103,9 +103,14 @@ impl Process {
     /// Waits until it ends by itself.
     ///
     /// # Panics
-    /// If it does not end for this long.
+    /// If it does not end for this long, with what it has written to standard error.
     pub async fn exit_within(&mut self, timeout: Duration) -> ExitStatus {
-        until_some_within(timeout, "the process ends", async || self.try_exit()).await
+        let ended = tokio::time::timeout(
+            timeout,
+            until_some_within(timeout * 2, "the process ends", async || self.try_exit()),
+        )
+        .await;
+        ended.unwrap_or_else(|_| panic!("the process has not ended for {timeout:?}: {}", self.stderr()))
     }
 
     /// Waits until it ends by itself, in a test without a runtime.

@@ -74,7 +74,7 @@ pub async fn root_cause(pool: &PgPool, error: &sqlx::Error) -> StoreError {
 /// What a direct connection of a pool ended with, and when.
 type Probe = tokio::sync::Mutex<Option<(Instant, Result<(), Arc<sqlx::Error>>)>>;
 
-/// The probes under way, by the address of their pool's options.
+/// The running probes, by the address of their pool's options.
 static PROBES: LazyLock<Mutex<HashMap<usize, Arc<Probe>>>> = LazyLock::new(Mutex::default);
 
 /// Opens a connection beside the pool and closes it. Callers that wait together share one: a server that is busy must not
@@ -95,7 +95,7 @@ async fn probe(pool: &PgPool) -> Result<(), Arc<sqlx::Error>> {
 
 fn probe_of(pool: &PgPool) -> Arc<Probe> {
     let mut probes = PROBES.lock().unwrap_or_else(PoisonError::into_inner);
-    // Nobody waits for the others any more.
+    // No caller waits for the others any more.
     probes.retain(|_, probe| Arc::strong_count(probe) > 1);
     let options = Arc::as_ptr(&pool.connect_options()).addr();
     Arc::clone(probes.entry(options).or_default())

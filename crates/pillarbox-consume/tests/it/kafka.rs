@@ -18,7 +18,9 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::KafkaError;
 use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::types::RDKafkaErrorCode::{CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator};
 use rdkafka::{Offset, TopicPartitionList};
 use sqlx::{PgPool, PgTransaction};
 use tokio::sync::Semaphore;
@@ -101,14 +103,19 @@ impl Broker {
         topic.read().await
     }
 
-    /// How many records the group has not committed.
+    /// How many records the group has not committed. A new group has no coordinator for a moment: it has committed nothing.
     pub(crate) async fn consumer_lag(&self) -> i64 {
         let client: BaseConsumer = self.client().set("group.id", &self.group).create().unwrap();
         let mut wanted = TopicPartitionList::new();
         for number in 0..PARTITIONS {
             wanted.add_partition(&self.topic, number);
         }
-        let committed = client.committed_offsets(wanted, TIMEOUT).unwrap();
+        let committed = match client.committed_offsets(wanted.clone(), TIMEOUT) {
+            Err(KafkaError::MetadataFetch(
+                NotCoordinator | CoordinatorLoadInProgress | CoordinatorNotAvailable,
+            )) => wanted,
+            committed => committed.unwrap(),
+        };
         let mut lag = 0;
         for partition in committed.elements() {
             let (first, end) = client

@@ -217,7 +217,7 @@ impl Router {
             } else {
                 let waits = waiting.contains(&id).then(|| family.delivery.clone());
                 self.join(batch, family, &waiting);
-                // After its siblings have joined: a claim without rows is forgotten.
+                // After its siblings have joined: a claim without rows is dropped.
                 if let Some(delivery) = waits {
                     self.drop_row(&delivery);
                 }

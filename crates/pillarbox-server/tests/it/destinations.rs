@@ -98,7 +98,7 @@ fn a_worker_says_that_it_is_alive(new: fn(&str) -> Fixture) {
     let stats = daemon.wait_for_stats("it has counted one", |stats| {
         stats["workers"][0]["delivered"] == 1
     });
-    // On a busy machine a beat may be late: then it is not alive for a moment.
+    // On a busy machine a heartbeat may be late: then the worker is not alive for a moment.
     let worker = until_ok_blocking("it is alive", || {
         let workers = fixture.json(&["workers", "ls"]);
         let alive = workers.iter().find(|worker| worker["alive"] == true);

@@ -1,4 +1,4 @@
-//! Routes, families and what leads nowhere, with real webhooks.
+//! Routes, families and unrouted events, with real webhooks.
 
 use crate::fixture::{Fixture, on_both_stores};
 use crate::receiver::{Behaviour, Receiver};

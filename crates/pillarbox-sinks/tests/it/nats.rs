@@ -360,7 +360,7 @@ async fn a_full_stream_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_user_without_rights_hears_so() {
+async fn a_user_without_permission_is_an_error() {
     let harness = NatsHarness::fresh().await;
     let name = fresh_name("allowed");
     create(&harness.jetstream, &name, &format!("allowed.{name}")).await;

@@ -389,7 +389,7 @@ async fn an_exchange_that_is_not_there_says_so_and_can_be_mended() {
 }
 
 #[tokio::test]
-async fn a_user_without_rights_hears_so() {
+async fn a_user_without_permission_is_an_error() {
     let harness = RabbitMqHarness::fresh().await;
     let config = Config {
         user: Some("limited".to_owned()),

@@ -235,7 +235,7 @@ async fn a_replica_is_unavailable_until_it_is_the_master() {
 }
 
 #[tokio::test]
-async fn a_user_without_rights_hears_so() {
+async fn a_user_without_permission_is_an_error() {
     let harness = RedisHarness::fresh().await;
     let config = Config {
         user: Some("limited".to_owned()),

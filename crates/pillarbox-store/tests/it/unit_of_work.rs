@@ -94,7 +94,7 @@ async fn recorded_events_are_enqueued_and_cleared() {
 }
 
 #[tokio::test]
-async fn several_aggregates_are_told_of_in_the_order_in_which_they_spoke() {
+async fn events_of_several_aggregates_keep_the_order_of_recording() {
     let store = Memory::default();
     let (mut ada, mut bob) = (Member::default(), Member::default());
     let said = [ada.say("1"), bob.say("2"), ada.say("3"), bob.say("4")];

@@ -74,15 +74,15 @@ pub async fn renew_reports_the_lost(bench: Bench) -> Ran {
     bench.put_many(3).await;
     let held = bench.claim(3).await;
     bench.settle(&held[0], Verdict::Delivered).await;
-    let nobody = Uuid::new_v4();
+    let unknown = Uuid::new_v4();
     let pairs = [
         (held[0].id, held[0].claim),
         (held[1].id, Uuid::new_v4()),
         (held[2].id, held[2].claim),
-        (nobody, nobody),
+        (unknown, unknown),
     ];
     let mut lost = bench.renew(&pairs, LEASE * 10).await;
-    let mut expected = [held[0].id, held[1].id, nobody];
+    let mut expected = [held[0].id, held[1].id, unknown];
     lost.sort();
     expected.sort();
     assert_eq!(lost, expected);

@@ -1,4 +1,4 @@
-//! What a transaction sees of the outbox, and what aggregates recorded on their way into it.
+//! What a transaction sees of the outbox, and what aggregates recorded.
 
 use pillarbox::testing::{assert_enqueued, assert_nothing_enqueued};
 use pillarbox::{Clock, Enqueued, Event, Recorded, SystemClock};

@@ -205,7 +205,7 @@ pub async fn every_error_text_is_cleaned_and_cut_to_fit(bench: Bench) -> Ran {
 
 /// A row that was deleted meanwhile is lost like any other.
 pub async fn an_unknown_id_is_reported_as_lost(bench: Bench) -> Ran {
-    let nobody = Settlement {
+    let unknown = Settlement {
         id: Uuid::new_v4(),
         claim: Uuid::new_v4(),
         verdict: Verdict::Delivered,
@@ -215,10 +215,10 @@ pub async fn an_unknown_id_is_reported_as_lost(bench: Bench) -> Ran {
     };
     let lost = bench
         .store()
-        .settle(bench.worker, std::slice::from_ref(&nobody))
+        .settle(bench.worker, std::slice::from_ref(&unknown))
         .await
         .expect("a settle");
-    assert_eq!(lost, [nobody.id]);
+    assert_eq!(lost, [unknown.id]);
     assert_eq!(
         bench.store().settle(bench.worker, &[]).await.expect("a settle"),
         NO_ROWS

@@ -69,27 +69,27 @@ pub async fn a_sweep_uses_the_limit_of_the_row(bench: Bench) -> Ran {
 
 /// A reason is never lost, and one is made up where there was none.
 pub async fn a_sweep_keeps_an_earlier_error(bench: Bench) -> Ran {
-    let told = bench.put_tried(LIMIT).await;
-    let silent = bench.put(event()).await;
+    let with_error = bench.put_tried(LIMIT).await;
+    let without_error = bench.put(event()).await;
     let crashed = bench.claim_one().await;
     let limited = Settlement {
         max_attempts: Some(1),
         ..settlement(&crashed, super::bench::release(0))
     };
     assert_eq!(bench.settle_all(&[limited]).await, NO_ROWS);
-    assert_eq!(bench.claim_one().await.id, silent);
+    assert_eq!(bench.claim_one().await.id, without_error);
     bench.age(300).await;
 
     let mut dead = bench.sweep().await.dead;
-    let mut expected = [told, silent];
+    let mut expected = [with_error, without_error];
     dead.sort();
     expected.sort();
     assert_eq!(dead, expected);
     assert_eq!(
-        bench.show(told).await.last_error.as_deref(),
+        bench.show(with_error).await.last_error.as_deref(),
         Some("connection reset")
     );
-    assert_eq!(bench.show(silent).await.last_error.as_deref(), Some(SWEPT));
+    assert_eq!(bench.show(without_error).await.last_error.as_deref(), Some(SWEPT));
     Ok(())
 }
 

@@ -22,7 +22,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// rustdoc's JSON of every crate, with all features as in the documentation that people read.
+/// rustdoc's JSON of every crate, with all features as in the documentation that is published.
 fn document() -> PathBuf {
     let target = std::env::current_exe().expect("this test has a path");
     let target = target

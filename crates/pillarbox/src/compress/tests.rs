@@ -167,7 +167,7 @@ fn sizes_around_the_threshold_come_back() {
     }
 }
 
-/// The most memory that this process ever had, in bytes; nothing where nobody says.
+/// The most memory that this process ever had, in bytes; `None` if the system does not say.
 fn peak_memory() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -262,7 +262,7 @@ impl Going<'_> {
         let about = self.state.current();
         self.note(What::Compensating, about, Some(why.to_owned()));
         if !self.state.in_doubt {
-            self.state.path.pop(); // it was not done, and everybody knows
+            self.state.path.pop(); // every service knows that it was not done
         }
         self.state.status = Status::Compensating;
         self.unwind()

@@ -126,7 +126,7 @@ impl Sink for &'static Kept {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
         self.0
             .lock()
-            .expect("nobody panicked")
+            .expect("no test panicked")
             .push(delivery.event.clone());
         Outcome::Delivered
     }
@@ -156,7 +156,7 @@ async fn published(event: Event) -> Result<Event, Outcome> {
     let kept: &'static Kept = Box::leak(Box::default());
     let sink = Upcasting::new(kept, chain(1..3)).to(TYPE, 3).expect("a chain");
     match sink.deliver(&delivery(event)).await {
-        Outcome::Delivered => Ok(kept.0.lock().expect("nobody panicked").remove(0)),
+        Outcome::Delivered => Ok(kept.0.lock().expect("no test panicked").remove(0)),
         other => Err(other),
     }
 }

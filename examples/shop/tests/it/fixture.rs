@@ -161,6 +161,34 @@ impl Fixture {
         until("every order has ended", || async { self.count(open).await == 0 }).await;
     }
 
+    /// Waits until a process has aborted itself at the failpoint. If it does not, prints what the others did meanwhile.
+    pub(crate) async fn until_dead(
+        &self,
+        mut dying: Service,
+        failpoint: &str,
+        services: &BTreeMap<&'static str, Service>,
+    ) {
+        let ended = async {
+            until_within(DEADLINE * 2, "it dies", async || dying.has_ended()).await;
+        };
+        if tokio::time::timeout(DEADLINE, ended).await.is_ok() {
+            return dying.died_at(failpoint).await;
+        }
+        let events: Vec<String> =
+            sqlx::query_scalar("select row_to_json(e)::text from pillarbox.outbox_events e")
+                .fetch_all(&self.pool)
+                .await
+                .unwrap();
+        let mut logs = format!("dying: {}\n", dying.log());
+        for (name, service) in services {
+            logs += &format!("{name}: {}\n", service.log());
+        }
+        panic!(
+            "no process died at {failpoint} for {DEADLINE:?}\nlogs:\n{logs}\nevents:\n{}",
+            events.join("\n")
+        );
+    }
+
     /// Waits until the shop is idle, stops the services and checks all tables: all services have done an order, or none has.
     pub(crate) async fn check_ledger(&self, services: BTreeMap<&'static str, Service>) -> Totals {
         self.until_idle().await;
@@ -268,8 +296,18 @@ impl Service {
         assert!(status.success(), "{name}: {status}: {}", self.0.stderr());
     }
 
-    /// Waits until it has aborted itself at the failpoint.
-    pub(crate) async fn dies_at(mut self, failpoint: &str) {
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        self.0.stderr()
+    }
+
+    /// Has it ended?
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_exit().is_some()
+    }
+
+    /// Asserts that it has aborted itself at the failpoint.
+    pub(crate) async fn died_at(mut self, failpoint: &str) {
         let status = self.0.exit_within(DEADLINE).await;
         assert_aborted_at(failpoint, status, &self.0.stderr());
     }

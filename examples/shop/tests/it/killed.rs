@@ -42,7 +42,7 @@ async fn dies_at_each(victim: &'static str, failpoints: &[&str], hits: &[u32]) {
             let dying = fixture.start_to_die(victim, &at);
             fixture.order(&["--address", "nowhere"]).await;
             orders += 1;
-            dying.dies_at(&at).await;
+            fixture.until_dead(dying, &at, &services).await;
             services.insert(victim, fixture.start(victim));
             fixture.until_idle().await;
             assert_eq!(

@@ -149,7 +149,7 @@ fn fields(record: &Record) -> Vec<(String, String)> {
     all.filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// A column's name as people read it.
+/// A column's name as it is shown.
 fn label(column: &str) -> String {
     match column {
         "event_type" => "type".to_owned(),

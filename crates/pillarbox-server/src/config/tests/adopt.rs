@@ -27,7 +27,7 @@ fn a_built_in_layout_needs_only_its_name() {
         assert_eq!(Some(&adopt.table.layout), built_in(name).as_ref(), "{name}");
         assert_eq!(
             adopt.table.prune, None,
-            "nothing is deleted unless somebody says so"
+            "nothing is deleted unless the configuration says so"
         );
         assert_eq!(adopt.database, "default");
     }

@@ -99,7 +99,7 @@ async fn a_family_hub_event_that_fails_stays_pending_until_it_is_sent_and_its_er
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_what_can_never_be_sent_has_failed_and_a_person_can_mend_it() {
+async fn only_what_can_never_be_sent_has_failed_and_an_operator_can_mend_it() {
     let amqp = variable("PILLARBOX_TEST_AMQP_URL");
     let system = System::new(Load::Light, &[FAMILY_HUB]).await;
     let queue = Queue::bound(&amqp, &system.name, INVITED).await;

@@ -82,7 +82,7 @@ async fn a_modkit_row_waits_in_pending_with_its_next_attempt_written_down() {
     let hook = Hook::start(|_| 500);
     let system = System::new(Load::Light, &[MODKIT]).await;
     let id = system.produce(MODKIT, 1).await[0];
-    // Somebody else's row: its lease has not ended, and it is left alone until it has.
+    // The row of another worker: its lease has not ended, and it is left alone until it has.
     let theirs = system
         .produce_like(MODKIT, 1, &[("'pending'", "'processing'")])
         .await[0];

@@ -69,7 +69,7 @@ async fn orders_reach_their_topic_as_they_were_written_and_are_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_order_fails_after_five_attempts_and_is_sent_when_a_person_says_new() {
+async fn an_order_fails_after_five_attempts_and_is_sent_when_an_operator_sets_new() {
     let brokers = variable("PILLARBOX_TEST_KAFKA_BROKERS");
     let system = System::new(Load::Light, &[ORDER_SERVICE]).await;
     // Whatever is older than it can be: the broker takes nothing.

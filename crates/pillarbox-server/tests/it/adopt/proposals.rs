@@ -1,4 +1,4 @@
-//! Tables of others: what `adopt` says of them, and that the daemon works on them as they are.
+//! Adopted tables: what `adopt` says of them, and that the daemon works on them as they are.
 
 use std::sync::mpsc::{self, TryRecvError};
 

@@ -356,7 +356,7 @@ mod diesel {
                 connection.batch_execute("begin").expect("begins");
                 connection
             });
-            Box::new(Aside {
+            Box::new(Uncommitted {
                 outbox,
                 connection: Some(connection.await),
             })
@@ -364,12 +364,12 @@ mod diesel {
     }
 
     /// No [`Session`], since it blocks.
-    struct Aside {
+    struct Uncommitted {
         outbox: Outbox,
         connection: Option<PgConnection>,
     }
 
-    impl Aside {
+    impl Uncommitted {
         async fn with<T: Send + 'static>(
             &mut self,
             work: impl FnOnce(&mut PgConnection) -> T + Send + 'static,
@@ -395,7 +395,7 @@ mod diesel {
     }
 
     #[async_trait]
-    impl Tx for Aside {
+    impl Tx for Uncommitted {
         async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
             let (outbox, events) = (self.outbox.clone(), events.to_vec());
             let trace = pillarbox::trace::current();

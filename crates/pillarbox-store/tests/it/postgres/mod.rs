@@ -8,8 +8,8 @@ mod libraries;
 mod migration;
 mod order;
 mod plan;
+mod privileges;
 mod producer;
-mod rights;
 mod trouble;
 
 pub(crate) use harness::PostgresHarness;

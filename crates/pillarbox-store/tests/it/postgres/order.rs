@@ -10,8 +10,8 @@ use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::harness::PostgresHarness;
+use super::privileges::as_role;
 use super::producer::{request, share};
-use super::rights::as_role;
 use pillarbox_testkit::wait::until;
 
 const ME: Uuid = Uuid::from_u128(1);
@@ -118,7 +118,7 @@ async fn lanes_that_are_being_taken_over_are_not_claimed_from() {
 }
 
 #[tokio::test]
-async fn taking_lanes_over_waits_for_a_claim_that_is_under_way() {
+async fn taking_lanes_over_waits_for_a_claim_in_progress() {
     let harness = PostgresHarness::direct().await;
     lease_lanes(&harness, ME).await;
     harness.age(time::Duration::seconds(100)).await;

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::SqliteHarness;
 use super::harness::request;
 
-const NOBODY: [Uuid; 0] = [];
+const NONE: [Uuid; 0] = [];
 const LEASE: Duration = Duration::from_secs(60);
 
 /// What is due, and what came back.
@@ -62,18 +62,14 @@ async fn a_lease_longer_than_any_is_ended_by_the_sweep() {
         .expect("accepted");
     assert_eq!(claim(&outbox, LEASE).await, [event.id]);
     outbox.age(time::Duration::days(-2)).await;
-    assert_eq!(claim(&outbox, LEASE).await, NOBODY, "it is still leased");
+    assert_eq!(claim(&outbox, LEASE).await, NONE, "it is still leased");
 
     sweep(&outbox, Scope::of(["till"])).await;
     outbox.age(time::Duration::seconds(90)).await;
-    assert_eq!(
-        claim(&outbox, LEASE).await,
-        NOBODY,
-        "it is not the till's to mend"
-    );
+    assert_eq!(claim(&outbox, LEASE).await, NONE, "it is not the till's to mend");
 
     sweep(&outbox, Scope::All).await;
-    assert_eq!(claim(&outbox, LEASE).await, NOBODY, "it lasts one lease more");
+    assert_eq!(claim(&outbox, LEASE).await, NONE, "it lasts one lease more");
     outbox.age(time::Duration::seconds(90)).await;
     assert_eq!(claim(&outbox, LEASE).await, [event.id]);
 }
@@ -88,7 +84,7 @@ async fn the_longest_lease_that_is_given_is_not_mended() {
     assert_eq!(claim(&outbox, Duration::from_secs(10_000_000)).await.len(), 1);
     sweep(&outbox, Scope::All).await;
     outbox.age(time::Duration::hours(23)).await;
-    assert_eq!(claim(&outbox, LEASE).await, NOBODY);
+    assert_eq!(claim(&outbox, LEASE).await, NONE);
     outbox.age(time::Duration::hours(2)).await;
     assert_eq!(claim(&outbox, LEASE).await.len(), 1);
 }

@@ -154,7 +154,7 @@ async fn a_database_in_memory_is_refused() {
 }
 
 /// Keeps what is warned about, fields and all. For the whole process: one that listens on one thread only
-/// can miss what another thread, to which nobody listens, comes across first.
+/// can miss what another thread, which this test does not watch, comes across first.
 struct Warnings;
 
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());

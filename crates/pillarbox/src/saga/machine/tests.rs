@@ -1,4 +1,4 @@
-//! What holds for any saga, whatever it is told and in whatever order.
+//! What holds for any saga, whatever it receives and in whatever order.
 
 use proptest::prelude::{Just, ProptestConfig, Strategy, any};
 use proptest::{collection, prop_assert, prop_assert_eq, prop_oneof, proptest};
@@ -211,7 +211,7 @@ fn a_resumed_step_has_all_its_attempts_again_and_its_overtaken_one_is_in_doubt()
 }
 
 #[test]
-fn what_a_person_asked_twice_is_done_once() {
+fn what_an_operator_asked_twice_is_done_once() {
     let mut world = World::new(plan(&[true], 2));
     let seen = world.current();
     world.tell(Input::Resume(seen.clone()));
@@ -261,7 +261,7 @@ fn a_definition_with_a_step_put_in_between_can_still_be_given_up() {
     assert!(decide(&between, &world.state, Input::Compensate, 0.5).is_ok());
 }
 
-/// Something that arrives: about a command that was sent, chosen by number, or from a person.
+/// Something that arrives: about a command that was sent, chosen by number, or from an operator.
 #[derive(Debug, Clone)]
 enum Arrival {
     Answer(usize, Answer),

@@ -265,7 +265,7 @@ async fn the_mapping_row_of_a_dead_event_is_pruned_with_its_row() {
         adopted.assert_quiet().await;
         for id in [kept, gone] {
             let shown = adopted.outbox.store.show(id).await.expect("looks");
-            assert!(shown.is_some(), "{}: people still see it", seed.name);
+            assert!(shown.is_some(), "{}: `find` still shows it", seed.name);
         }
         adopted.clean_up().await;
     }

@@ -9,7 +9,7 @@ use pillarbox_store::{Operate, Scope, Verdict};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::super::rights::{drop_role, on_duty};
+use super::super::privileges::{drop_role, on_duty};
 use super::harness::{Adopted, dead, importer, retry};
 use super::seeds::{DEBEZIUM, ORDER_SERVICE, Seed};
 
@@ -179,7 +179,11 @@ async fn assert_refused(grants: &[String], expected: &str) {
     let refused = match allowed.adopt().await {
         Err(refused) => refused,
         Ok(()) => {
-            let checked = allowed.store.check_adopted().await.expect_err("not all rights");
+            let checked = allowed
+                .store
+                .check_adopted()
+                .await
+                .expect_err("a privilege is missing");
             assert!(checked.to_string().contains(&expected), "{expected}: {checked}");
             allowed.adopted.produce().await;
             let request = allowed.adopted.request();

@@ -103,7 +103,7 @@ async fn asking_for_the_lease_does_not_wait_for_a_running_round() {
     let importer = importer(&adopted.outbox.store);
     let asked = tokio::time::timeout(TIMEOUT / 2, importer.import(&rival)).await;
     assert_eq!(asked.expect("it does not wait").expect("asks").rows, 0);
-    round.rollback().await.expect("lets go");
+    round.rollback().await.expect("rolls back");
     adopted.clean_up().await;
 }
 

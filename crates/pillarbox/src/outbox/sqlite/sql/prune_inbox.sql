@@ -1,4 +1,4 @@
--- Forgets old marks.
+-- Deletes old marks.
 -- ?1 consumer, ?2 how old, as '-60 seconds', ?3 how many at most
 -- Index: pillarbox_inbox_old.
 delete from pillarbox_inbox

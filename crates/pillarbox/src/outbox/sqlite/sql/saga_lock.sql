@@ -1,4 +1,4 @@
--- A saga as JSON. Nobody else writes while the caller's transaction may.
+-- A saga as JSON. No other transaction writes while the caller's may.
 -- ?1 name   ?2 id
 -- Index: the one on id and name.
 select json_object(

@@ -15,7 +15,7 @@ use super::harness::PostgresHarness;
 use super::producer::request;
 use pillarbox_testkit::environment::variable;
 
-/// A role of its own with these rights, and the store as that role sees it.
+/// A role of its own with these privileges, and the store as that role sees it.
 pub(super) async fn as_role(harness: &PostgresHarness, grants: &str) -> (String, Postgres) {
     let role = format!("r_{}", Uuid::new_v4().simple());
     harness
@@ -242,7 +242,7 @@ async fn a_producer_sees_no_content_and_changes_nothing_that_is_there() {
     clean_up(harness, &role, store).await;
 }
 
-/// The functions run with the rights of the owner; what the caller puts in their way must not.
+/// The functions run with the privileges of the owner; what the caller gives them must not.
 #[tokio::test]
 async fn a_producer_cannot_slip_its_own_functions_and_tables_under_ours() {
     let harness = PostgresHarness::direct().await;
@@ -287,7 +287,7 @@ async fn a_producer_cannot_slip_its_own_functions_and_tables_under_ours() {
 }
 
 #[tokio::test]
-async fn a_dispatcher_is_no_producer_and_only_the_owner_gives_rights() {
+async fn a_dispatcher_is_no_producer_and_only_the_owner_grants() {
     let harness = PostgresHarness::direct().await;
     let (role, store) = on_duty(&harness, Duty::Dispatcher).await;
     let call = harness.sql("select id from pillarbox.enqueue('shop', 'orders')");
@@ -325,7 +325,7 @@ async fn a_role_is_created_once_whatever_its_name() {
 }
 
 #[tokio::test]
-async fn a_role_without_rights_cannot_enqueue() {
+async fn a_role_without_privileges_cannot_enqueue() {
     let harness = PostgresHarness::direct().await;
     let (role, store) = as_role(&harness, "").await;
     let mut connection = store.pool().acquire().await.expect("connects");
@@ -387,7 +387,7 @@ async fn a_consumer_needs_what_the_manual_says_and_sees_no_event() {
 }
 
 #[tokio::test]
-async fn a_role_without_rights_is_told_so() {
+async fn a_role_without_privileges_gets_a_clear_error() {
     let harness = PostgresHarness::direct().await;
     let (role, store) = as_role(&harness, "").await;
     let refused = store.claim(&request(10)).await.expect_err("may not even look");
