@@ -14,13 +14,11 @@
 
 mod bench;
 pub mod claiming;
-mod conformance;
 pub mod crashes;
 pub mod enqueueing;
 pub mod finding;
 pub mod foreign;
 mod harness;
-mod histories;
 pub mod lanes;
 mod lazy;
 pub mod leases;
@@ -28,6 +26,7 @@ pub mod marking;
 mod memory;
 pub mod operating;
 pub mod ordering;
+mod random_histories;
 pub mod recording;
 pub mod routing;
 pub mod scope;
@@ -39,11 +38,10 @@ use std::io::Write;
 use std::sync::Arc;
 
 pub use bench::Bench;
-pub use conformance::conformance;
 pub use harness::{Capability, Corruption, Field, Harness, Skipped, Tx};
-pub use histories::histories;
 pub use lazy::Lazy;
 pub use memory::MemoryHarness;
+pub use random_histories::{check, random_histories};
 
 /// The result of a case that does not panic.
 pub type Ran = Result<(), Skipped>;
@@ -172,8 +170,8 @@ macro_rules! store_suite {
     };
     (@histories $fresh:path) => {
         #[test]
-        fn random_operations_agree_with_the_reference() {
-            $crate::store_suite::conformance($fresh);
+        fn random_histories_agree_with_the_reference() {
+            $crate::store_suite::random_histories($fresh);
         }
     };
     (@cases $fresh:path; $($topic:ident::$case:ident)+ => $complete:ident) => {

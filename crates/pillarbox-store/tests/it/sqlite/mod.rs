@@ -14,8 +14,3 @@ pub(crate) use harness::{SqliteHarness, pool};
 mod suite {
     pillarbox_testkit::store_suite!(super::SqliteHarness::fresh);
 }
-
-#[test]
-fn random_histories_agree_with_the_reference() {
-    pillarbox_testkit::store_suite::histories(SqliteHarness::fresh);
-}

@@ -8,11 +8,9 @@ use pillarbox::Delivery;
 use pillarbox_store::adopt::ImportRequest;
 use pillarbox_store::store::{ClaimRequest, Due, Settlement, Share, SweepRequest, Take};
 use pillarbox_store::{Operate, Scope, Store, Verdict};
-use pillarbox_testkit::cases;
-use pillarbox_testkit::store_suite::Harness;
+use pillarbox_testkit::store_suite::{Harness, check};
 use proptest::prelude::{Just, Strategy, any};
 use proptest::prop_oneof;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
@@ -112,7 +110,7 @@ struct Known {
     discarded: bool,
 }
 
-struct World {
+struct History {
     adopted: Adopted,
     reset: &'static str,
     limit: Option<u32>,
@@ -123,7 +121,7 @@ struct World {
     workers: [Uuid; 2],
 }
 
-impl World {
+impl History {
     async fn of(seed: Seed, reset: &'static str, limit: Option<u32>) -> Self {
         Self {
             adopted: Adopted::new(seed).await,
@@ -397,7 +395,7 @@ const START: Step = Step::Import {
     takes_over: false,
 };
 
-async fn live(mut world: World, steps: Vec<Step>) -> Result<(), String> {
+async fn live(mut history: History, steps: Vec<Step>) -> Result<(), String> {
     // Something to do, or half of what follows would be about nothing.
     let begin = [
         Step::Produce,
@@ -407,31 +405,19 @@ async fn live(mut world: World, steps: Vec<Step>) -> Result<(), String> {
         Step::Claim { second: false },
     ];
     for step in begin.into_iter().chain(steps) {
-        world.step(step).await;
+        history.step(step).await;
     }
-    world.finish().await?;
-    world.check().await?;
-    world.adopted.clean_up().await;
+    history.finish().await?;
+    history.check().await?;
+    history.adopted.clean_up().await;
     Ok(())
 }
 
 fn run(seed: Seed, reset: &'static str, limit: Option<u32>) {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let config = Config {
-        cases: cases(CASES),
-        failure_persistence: None,
-        max_shrink_iters: 100,
-        ..Config::default()
-    };
     let steps = proptest::collection::vec(steps(), 1..STEPS);
-    let outcome = TestRunner::new(config).run(&steps, |steps| {
-        let world = World::of(seed, reset, limit);
-        let lived = runtime.block_on(async { Box::pin(live(world.await, steps)).await });
-        lived.map_err(TestCaseError::fail)
+    check(CASES, &steps, async |steps| {
+        live(History::of(seed, reset, limit).await, steps).await
     });
-    if let Err(failure) = outcome {
-        panic!("{failure}");
-    }
 }
 
 const RESET: &str = "status = 0, retry_count = 0, processed_at = null";
@@ -444,7 +430,7 @@ fn every_row_of_a_table_with_codes_ends_as_its_table_shows() {
 /// A regression: an event that was reset in flight and ended dead was found as not written back, in every round that prunes.
 #[tokio::test]
 async fn a_row_that_is_reset_before_it_ends_dead_starts_again() {
-    let world = World::of(FAMILY_HUB, RESET, None).await;
+    let history = History::of(FAMILY_HUB, RESET, None).await;
     let steps = vec![
         Step::Settle(0, retry(0)),
         Step::Settle(0, Verdict::Delivered),
@@ -453,7 +439,7 @@ async fn a_row_that_is_reset_before_it_ends_dead_starts_again() {
         Step::Reset(0),
         Step::Settle(0, dead()),
     ];
-    Box::pin(live(world, steps)).await.unwrap();
+    Box::pin(live(history, steps)).await.unwrap();
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! An operation with its ids, the same for both stores, and the answer of each.
+
+use std::time::Duration;
+
+use pillarbox::{Delivery, Enqueued, Event};
+use pillarbox_store::Scope;
+use pillarbox_store::store::{
+    ClaimRequest, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement, SweepRequest, Swept,
+};
+use uuid::Uuid;
+
+use super::operation::Supported;
+use crate::store_suite::harness::Harness;
+
+pub(super) enum Call {
+    Enqueue(Vec<Event>),
+    Find(Scope),
+    Claim(ClaimRequest),
+    Route(Uuid, Vec<Routing>),
+    Settle(Uuid, Vec<Settlement>),
+    Renew(Uuid, Vec<(Uuid, Uuid)>, Duration),
+    Sweep(SweepRequest),
+    LeaseLanes(LaneRequest),
+    Heartbeat(Uuid, Duration),
+    Deregister(Uuid),
+    Unpark(Parked, Vec<Uuid>),
+    Retry(Vec<Uuid>),
+    Skip(Vec<Uuid>),
+    Delete(Vec<Uuid>),
+    Pause(&'static str),
+    Resume(&'static str),
+}
+
+/// What a store answered.
+#[derive(Debug, PartialEq)]
+pub(super) enum Answer {
+    Nothing,
+    Enqueued(Vec<Enqueued>),
+    /// Backlogs with rows without a key: `(backlog, fresh, waited)`, and paused destinations.
+    Found(Vec<String>, Vec<String>),
+    Claimed(Vec<Delivery>),
+    Routed(Routed),
+    Rows(Vec<Uuid>),
+    Swept(Swept),
+    Lanes(Vec<Range>),
+    Resumed(bool),
+}
+
+pub(super) async fn perform(harness: &dyn Harness, call: &Call, supported: &Supported) -> Answer {
+    let (store, operate) = (harness.store(), harness.operate());
+    match call {
+        Call::Enqueue(events) => Answer::Enqueued(harness.enqueue(events).await.expect("accepted")),
+        Call::Find(scope) => {
+            let found = store.find(scope, None, 1_000).await.expect("a search");
+            assert!(!found.more, "a thousand are enough");
+            let free = found.due.iter().filter(|due| due.lowest.is_some() || due.waited);
+            let free = free.map(|due| format!("{:?} {} {}", due.backlog, due.lowest.is_some(), due.waited));
+            Answer::Found(free.collect(), found.paused)
+        }
+        Call::Claim(request) => {
+            let claimed = store.claim(request).await.expect("a claim");
+            let mut claimed: Vec<Delivery> = claimed
+                .into_iter()
+                .map(|delivery| comparable(delivery, supported))
+                .collect();
+            claimed.sort_by_key(|delivery| delivery.id);
+            Answer::Claimed(claimed)
+        }
+        Call::Route(worker, routings) => {
+            let mut routed = store.route(*worker, routings).await.expect("a routing");
+            routed.lost.sort();
+            routed.waiting.sort();
+            Answer::Routed(routed)
+        }
+        Call::Settle(worker, settlements) => {
+            rows(store.settle(*worker, settlements).await.expect("a settle"))
+        }
+        Call::Renew(worker, claimed, lease) => {
+            rows(store.renew(*worker, claimed, *lease).await.expect("a renewal"))
+        }
+        Call::Sweep(request) => {
+            let mut swept = store.sweep(request).await.expect("a sweep");
+            swept.dead.sort();
+            Answer::Swept(swept)
+        }
+        Call::LeaseLanes(request) => Answer::Lanes(store.lease_lanes(request).await.expect("lanes")),
+        Call::Heartbeat(worker, ttl) => {
+            let heartbeat = heartbeat(*worker, *ttl);
+            store.heartbeat(&heartbeat).await.expect("a heartbeat");
+            Answer::Nothing
+        }
+        Call::Deregister(worker) => {
+            store.deregister(*worker).await.expect("deregisters");
+            Answer::Nothing
+        }
+        Call::Unpark(what, ids) => rows(store.unpark(*what, ids).await.expect("unparks")),
+        Call::Retry(ids) => rows(operate.retry(ids).await.expect("a retry")),
+        Call::Skip(ids) => rows(operate.skip(ids).await.expect("a skip")),
+        Call::Delete(ids) => rows(operate.delete(ids).await.expect("a delete")),
+        Call::Pause(name) => {
+            operate.pause(name, "maintenance").await.expect("pauses");
+            Answer::Nothing
+        }
+        Call::Resume(name) => Answer::Resumed(operate.resume(name).await.expect("resumes")),
+    }
+}
+
+fn rows(mut ids: Vec<Uuid>) -> Answer {
+    ids.sort();
+    Answer::Rows(ids)
+}
+
+fn heartbeat(worker: Uuid, ttl: Duration) -> Heartbeat {
+    Heartbeat {
+        worker,
+        host: "host".into(),
+        version: "1".into(),
+        scope: Scope::All,
+        ttl,
+        claimed: 1,
+        delivered: 2,
+        failed: 3,
+    }
+}
+
+/// Without times, `seq` and the number of the lane, which differ between stores.
+fn comparable(mut delivery: Delivery, supported: &Supported) -> Delivery {
+    delivery.seq = 0;
+    delivery.created_at = time::OffsetDateTime::UNIX_EPOCH;
+    delivery.lane = delivery.lane.map(|_| 0);
+    delivery.event = supported.comparable(delivery.event);
+    delivery
+}
