@@ -241,7 +241,7 @@ CREATE FUNCTION pillarbox.refusal(namespace text, topic text, event_type text, e
     case
       when event_version < 1 then format('`event_version` is %s; versions count from 1', event_version)
       when destination = 'unrouted' then
-        '`destination` is "unrouted", which is where events wait that no route leads anywhere; name another'
+        '`destination` is "unrouted", which is reserved for events that no route matches (choose another name)'
       when deliver_at is not null and ordering_key is not null then
         '`deliver_at` and `ordering_key` exclude each other: the key''s other events would wait for this one'
       when deliver_at > now() + interval '400 days' then
@@ -335,7 +335,7 @@ CREATE FUNCTION pillarbox.vanished() RETURNS void
 begin
   raise exception using
     errcode = 'serialization_failure',
-    message = 'an event with this dedupe key was there and is not to be seen; try the transaction again';
+    message = 'an event with this dedupe key was deleted, or written after this transaction began (retry the transaction)';
 end
 $$;
 

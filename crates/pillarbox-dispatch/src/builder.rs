@@ -67,7 +67,7 @@ impl Builder {
         self
     }
 
-    /// Sets the wake that the application rings after a commit. Without it, take [`Dispatcher::wake`].
+    /// Sets the wake that the application notifies after a commit. Without it, take [`Dispatcher::wake`].
     #[must_use]
     pub fn wake(mut self, wake: Wake) -> Self {
         self.wake = wake;

@@ -79,7 +79,7 @@ impl Dispatcher {
         self.worker.id
     }
 
-    /// Ring it after a commit, and the dispatcher searches at once.
+    /// Notify it after a commit, and the dispatcher searches at once.
     pub fn wake(&self) -> Wake {
         self.wake.clone()
     }

@@ -11,7 +11,7 @@ use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
 use crate::store::{Scope, StoreError};
 use pillarbox::Envelope;
-use pillarbox::saga::{Ask, Asked};
+use pillarbox::saga::{Ask, AskResult};
 
 /// How many rows there are in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -325,7 +325,7 @@ pub trait Operate: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the database does not answer.
-    async fn ask_saga(&self, _name: &str, _id: &str, _ask: Ask) -> Result<Asked, StoreError> {
-        Ok(Asked::Unknown)
+    async fn ask_saga(&self, _name: &str, _id: &str, _ask: Ask) -> Result<AskResult, StoreError> {
+        Ok(AskResult::NotFound)
     }
 }

@@ -139,7 +139,7 @@ pub enum Change {
 
 /// Why a change was rejected. The row is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum TransitionError {
     /// Not due, leased by another worker, exhausted, or finished.
     #[error("not claimable")]
     NotClaimable,
@@ -181,7 +181,7 @@ impl State {
     ///
     /// # Errors
     /// When the state machine does not allow the change.
-    pub fn step(self, change: Change, now: OffsetDateTime) -> Result<Self, Refused> {
+    pub fn step(self, change: Change, now: OffsetDateTime) -> Result<Self, TransitionError> {
         match change {
             Change::Claim { lease, limit } => self.claimed(lease, limit, now),
             Change::Settle {
@@ -190,13 +190,13 @@ impl State {
                 verdict,
             } => {
                 if !self.is_held(worker, claim) {
-                    return Err(Refused::NotHeld);
+                    return Err(TransitionError::NotHeld);
                 }
                 Ok(self.settled(verdict, now))
             }
             Change::Renew { worker, claim, until } => {
                 if !self.is_held(worker, claim) {
-                    return Err(Refused::NotHeld);
+                    return Err(TransitionError::NotHeld);
                 }
                 Ok(Self {
                     lease: Some(Lease { worker, claim, until }),
@@ -212,7 +212,7 @@ impl State {
                     lease: None,
                     ..self
                 }),
-                Status::Processing | Status::Delivered | Status::Unknown(_) => Err(Refused::NotRetryable),
+                Status::Processing | Status::Delivered | Status::Unknown(_) => Err(TransitionError::NotRetryable),
             },
         }
     }
@@ -226,10 +226,10 @@ impl State {
                 .is_some_and(|lease| lease.worker == worker && lease.claim == claim)
     }
 
-    fn claimed(self, lease: Lease, limit: u32, now: OffsetDateTime) -> Result<Self, Refused> {
+    fn claimed(self, lease: Lease, limit: u32, now: OffsetDateTime) -> Result<Self, TransitionError> {
         let due = self.status == Status::Pending && self.due <= now;
         if !(due || self.is_expired(now)) || self.is_exhausted(limit) {
-            return Err(Refused::NotClaimable);
+            return Err(TransitionError::NotClaimable);
         }
         Ok(Self {
             status: Status::Processing,
@@ -285,14 +285,14 @@ impl State {
         }
     }
 
-    fn swept(self, limit: u32, grace: Duration, now: OffsetDateTime) -> Result<Self, Refused> {
+    fn swept(self, limit: u32, grace: Duration, now: OffsetDateTime) -> Result<Self, TransitionError> {
         let abandoned = match self.status {
             Status::Pending => true,
             Status::Processing => self.lease.is_none_or(|lease| lease.until + grace < now),
             Status::Delivered | Status::Dead | Status::Unknown(_) => false,
         };
         if !abandoned || !self.is_exhausted(limit) {
-            return Err(Refused::NotExhausted);
+            return Err(TransitionError::NotExhausted);
         }
         let reason = self.last_error.clone().unwrap_or_else(|| SWEPT.to_owned());
         Ok(Self {

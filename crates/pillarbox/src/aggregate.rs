@@ -153,7 +153,7 @@ impl Batch {
         let mut enqueued = enqueued.into_iter();
         let fate = |(event, _): &(Event, Tried)| {
             if there.contains(&event.id) {
-                Some(Enqueued::Already(event.id))
+                Some(Enqueued::Duplicate(event.id))
             } else {
                 enqueued.next()
             }

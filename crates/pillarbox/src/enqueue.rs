@@ -10,16 +10,16 @@ use crate::validate::InvalidEvent;
 pub enum Enqueued {
     /// The event is in the outbox as soon as the caller's transaction commits.
     New(Uuid),
-    /// An event with this namespace, topic and `dedupe_key` was there before; nothing was written.
+    /// An event with this namespace, topic and `dedupe_key` exists; nothing was written.
     /// The id is that of the event that came first.
-    Already(Uuid),
+    Duplicate(Uuid),
 }
 
 impl Enqueued {
     /// The id of the event in the outbox: this one's, or that of the first.
     pub fn id(self) -> Uuid {
         match self {
-            Self::New(id) | Self::Already(id) => id,
+            Self::New(id) | Self::Duplicate(id) => id,
         }
     }
 

@@ -77,7 +77,7 @@ pub enum InvalidEvent {
     },
     /// The destination's name is reserved.
     #[error(
-        "`destination` is \"{UNROUTED}\", which is where events wait that no route leads anywhere; name another"
+        "`destination` is \"{UNROUTED}\", which is reserved for events that no route matches (choose another name)"
     )]
     Reserved,
     /// A scheduled event would block all others of its key.

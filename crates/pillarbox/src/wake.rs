@@ -1,6 +1,6 @@
 //! A hint that there is something to claim.
 //!
-//! The application rings it after a commit, in the same process. A lost wake delays an event by one poll and never loses
+//! The application notifies it after a commit, in the same process. A lost wake delays an event by one poll and never loses
 //! it. A wake without an event costs one query.
 
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use tokio::sync::Notify;
 pub struct Wake(Arc<Notify>);
 
 impl Wake {
-    /// Rings. Call it after the commit: before it, there is nothing to claim.
-    pub fn ring(&self) {
+    /// Wakes the dispatcher. Call it after the commit: before it, there is nothing to claim.
+    pub fn notify(&self) {
         self.0.notify_one();
     }
 
-    /// Waits for a ring. One that came before is remembered. Safe to cancel.
-    pub async fn rung(&self) {
+    /// Waits for a notification. An earlier one that woke no dispatcher counts. Safe to cancel.
+    pub async fn notified(&self) {
         self.0.notified().await;
     }
 }

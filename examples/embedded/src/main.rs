@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     place_order(&pool, 1, true).await?;
     place_order(&pool, 2, true).await?;
     place_order(&pool, 3, false).await?;
-    wake.ring();
+    wake.notify();
 
     for _ in 0..2 {
         println!("{}", mails.recv().await.ok_or("the mailer stopped")?);

@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     handle(&handler, &john).await?;
     handle(&handler, &john).await?; // the user clicked twice
     invite_before_the_family_exists(&handler, &pool, &jane).await?;
-    wake.ring();
+    wake.notify();
 
     for _ in 0..2 {
         println!("{}", published.recv().await.ok_or("the publisher stopped")?);

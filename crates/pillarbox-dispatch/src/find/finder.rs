@@ -151,7 +151,7 @@ impl Task for Finder {
 
     async fn listen(&mut self) {
         tokio::select! {
-            () = self.wake.rung() => self.was_woken = true,
+            () = self.wake.notified() => self.was_woken = true,
             () = self.worker.backlogs.exhausted() => self.was_exhausted = true,
         }
     }

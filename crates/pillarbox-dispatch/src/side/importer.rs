@@ -147,7 +147,7 @@ impl Task for Importer {
         self.rounds.complained = None;
         self.log(&imported);
         if imported.rows > 0 {
-            self.wake.ring();
+            self.wake.notify();
         }
         Ok(self.rounds.after(&imported, self.import.table().poll))
     }

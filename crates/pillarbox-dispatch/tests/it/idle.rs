@@ -66,15 +66,15 @@ async fn a_row_that_no_claim_takes_keeps_no_worker_busy() {
 }
 
 /// How long an event takes on a worker that has been idle for a minute.
-async fn latency(rings: bool) -> Duration {
+async fn latency(notifies: bool) -> Duration {
     let fixture = Fixture::new();
     let sink = FakeSink::willing();
     let worker = fixture.start(&sink);
     tokio::time::sleep(s(60) + ms(fastrand::u64(0..500))).await;
     let began = Instant::now();
     fixture.enqueue(event());
-    if rings {
-        fixture.wake.ring();
+    if notifies {
+        fixture.wake.notify();
     }
     until("it is delivered", || sink.delivered().len() == 1).await;
     worker.stop().await;
@@ -102,7 +102,7 @@ async fn a_single_event_is_settled_at_once() {
     let worker = fixture.start(&sink);
     tokio::time::sleep(s(10)).await;
     fixture.enqueue(event());
-    fixture.wake.ring();
+    fixture.wake.notify();
     let began = Instant::now();
     fixture.until(1, "delivered").await;
     assert!(began.elapsed() <= ms(2), "{:?}", began.elapsed());

@@ -169,7 +169,7 @@ async fn nothing_is_sent_until_the_health_check_has_ended() {
     until("both are being sent", || sink.running() == 2).await;
     until("one has lost its connection", || sink.running() == 1).await;
     fixture.enqueue_many(10);
-    fixture.wake.ring();
+    fixture.wake.notify();
     until("it is released", || worker.counters.snapshot().released >= 1).await;
     assert_eq!(sink.ledger().len(), 2);
     assert_eq!(sink.delivered(), [long]);

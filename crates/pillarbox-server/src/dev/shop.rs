@@ -74,7 +74,7 @@ impl Shop {
         }
         transaction.commit().await.map_err(failed)?;
         print(&format!("order {number} committed: {item}"));
-        self.wake.ring(); // after the commit, when the events are visible
+        self.wake.notify(); // after the commit, when the events are visible
         Ok(())
     }
 }

@@ -27,7 +27,7 @@ fn claim(state: State, n: u128) -> State {
         .expect("claimable")
 }
 
-fn settle(state: State, n: u128, verdict: Verdict) -> Result<State, Refused> {
+fn settle(state: State, n: u128, verdict: Verdict) -> Result<State, TransitionError> {
     state.step(
         Change::Settle {
             worker: ME,
@@ -68,7 +68,7 @@ fn a_lost_claim_cannot_settle() {
         )
         .expect("expired");
     assert_eq!(row.attempts, 2);
-    assert_eq!(settle(row, 1, Verdict::Delivered), Err(Refused::NotHeld));
+    assert_eq!(settle(row, 1, Verdict::Delivered), Err(TransitionError::NotHeld));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_suspect_is_claimable_after_its_wait_and_cannot_be_settled() {
     assert_eq!(row.status, Status::Processing);
     assert!(!row.is_expired(NOW + wait));
     assert!(row.is_expired(NOW + wait + Duration::from_millis(1)));
-    assert_eq!(settle(row, 1, Verdict::Delivered), Err(Refused::NotHeld));
+    assert_eq!(settle(row, 1, Verdict::Delivered), Err(TransitionError::NotHeld));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn an_exhausted_row_is_swept_a_grace_after_its_lease() {
     };
     assert_eq!(
         row.clone().step(sweep.clone(), NOW + Duration::from_secs(60)),
-        Err(Refused::NotExhausted)
+        Err(TransitionError::NotExhausted)
     );
     let row = row.step(sweep, NOW + Duration::from_secs(61)).expect("abandoned");
     assert_eq!(
@@ -132,7 +132,7 @@ fn an_operator_can_retry_dead_rows_but_not_delivered_ones() {
     let row = row.step(Change::ManualRetry, NOW).expect("dead can be retried");
     assert_eq!((row.status.clone(), row.attempts), (Status::Pending, 0));
     let row = settle(claim(row, 2), 2, Verdict::Delivered).expect("held");
-    assert_eq!(row.step(Change::ManualRetry, NOW), Err(Refused::NotRetryable));
+    assert_eq!(row.step(Change::ManualRetry, NOW), Err(TransitionError::NotRetryable));
 }
 
 fn verdicts() -> impl Strategy<Value = Verdict> {

@@ -131,8 +131,8 @@ async fn a_commit_whose_answer_was_lost_is_not_repeated() {
     assert_eq!(
         enqueued,
         [
-            Enqueued::Already(said[0]),
-            Enqueued::Already(said[1]),
+            Enqueued::Duplicate(said[0]),
+            Enqueued::Duplicate(said[1]),
             Enqueued::New(later)
         ]
     );
@@ -225,7 +225,7 @@ async fn a_dedupe_key_that_is_taken_is_already_enqueued_and_cleared() {
         .recorded
         .record(&Event::new("family", "members").dedupe_key("once"));
     let enqueued = commit(&store, Fate::Committed, &mut [&mut member]).await.unwrap();
-    assert_eq!(enqueued, [Enqueued::Already(first.id)]);
+    assert_eq!(enqueued, [Enqueued::Duplicate(first.id)]);
     assert!(member.recorded.is_empty());
 }
 
@@ -275,9 +275,9 @@ async fn the_memory_store_shows_what_was_committed_as_it_was_said() {
     assert_eq!(outbox.enqueued_by(&mut transaction, "shop").await.unwrap(), []);
 }
 
-/// Was the wake rung? Looks once, without waiting.
-async fn was_rung(wake: &Wake) -> bool {
-    tokio::time::timeout(Duration::ZERO, wake.rung()).await.is_ok()
+/// Was the wake notified? Looks once, without waiting.
+async fn was_notified(wake: &Wake) -> bool {
+    tokio::time::timeout(Duration::ZERO, wake.notified()).await.is_ok()
 }
 
 #[tokio::test]
@@ -288,15 +288,15 @@ async fn a_commit_wakes_the_dispatcher() {
         .commit(&mut [&mut member])
         .await
         .unwrap();
-    assert!(!was_rung(&wake).await, "nothing was enqueued");
+    assert!(!was_notified(&wake).await, "nothing was enqueued");
 
     member.say("Invited");
     let refused = UnitOfWork::new(&outbox, Fateful(store.begin(), Fate::Refused));
     refused.commit(&mut [&mut member]).await.unwrap_err();
-    assert!(!was_rung(&wake).await, "nothing was committed");
+    assert!(!was_notified(&wake).await, "nothing was committed");
 
     let work = UnitOfWork::new(&outbox, store.begin());
     work.commit(&mut [&mut member]).await.unwrap();
-    assert!(was_rung(&wake).await);
-    assert!(!was_rung(&wake).await, "one commit rings once");
+    assert!(was_notified(&wake).await);
+    assert!(!was_notified(&wake).await, "one commit notifies once");
 }

@@ -149,7 +149,7 @@ pub async fn a_dedupe_conflict_is_already_enqueued(bench: Bench) -> Ran {
         .enqueue(&[second, fresh.clone()])
         .await
         .expect("accepted");
-    assert_eq!(enqueued, [Enqueued::Already(first.id), Enqueued::New(fresh.id)]);
+    assert_eq!(enqueued, [Enqueued::Duplicate(first.id), Enqueued::New(fresh.id)]);
     assert_eq!(ids(&bench.claim(10).await), [first.id, fresh.id]);
     Ok(())
 }
@@ -166,7 +166,7 @@ pub async fn a_duplicate_within_one_call_is_already_enqueued(bench: Bench) -> Ra
     let (a, b) = (events[0].id, events[1].id);
     assert_eq!(
         enqueued,
-        [Enqueued::New(a), Enqueued::New(b), Enqueued::Already(a)]
+        [Enqueued::New(a), Enqueued::New(b), Enqueued::Duplicate(a)]
     );
     assert_eq!(ids(&bench.claim(10).await), [a, b]);
     Ok(())
@@ -182,7 +182,7 @@ pub async fn the_same_event_twice_is_already_enqueued(bench: Bench) -> Ran {
         .enqueue(std::slice::from_ref(&twice))
         .await
         .expect("accepted");
-    assert_eq!(enqueued, [Enqueued::Already(twice.id)]);
+    assert_eq!(enqueued, [Enqueued::Duplicate(twice.id)]);
     assert_eq!(bench.rows().await.len(), 1);
     Ok(())
 }
@@ -213,7 +213,7 @@ pub async fn a_dedupe_key_holds_as_long_as_its_row(bench: Bench) -> Ran {
         .enqueue(&[event().dedupe_key("k")])
         .await
         .expect("accepted");
-    assert_eq!(again, [Enqueued::Already(first)]);
+    assert_eq!(again, [Enqueued::Duplicate(first)]);
 
     assert_eq!(bench.operate().delete(&[first]).await.expect("a delete"), [first]);
     let again = bench
@@ -275,7 +275,7 @@ pub async fn the_loser_of_a_race_learns_the_first_id(bench: Bench) -> Ran {
     tokio::task::yield_now().await;
     assert!(!rival.is_finished(), "it waits for the first to end");
     first.commit().await;
-    assert_eq!(rival.await.expect("no panic"), Enqueued::Already(winner));
+    assert_eq!(rival.await.expect("no panic"), Enqueued::Duplicate(winner));
     Ok(())
 }
 

@@ -146,8 +146,8 @@ pub async fn recorded_events_that_were_committed_are_not_enqueued_again(bench: B
     assert_eq!(
         enqueued,
         [
-            Enqueued::Already(ids[0]),
-            Enqueued::Already(ids[1]),
+            Enqueued::Duplicate(ids[0]),
+            Enqueued::Duplicate(ids[1]),
             Enqueued::New(later.id)
         ]
     );

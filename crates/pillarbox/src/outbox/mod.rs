@@ -161,7 +161,7 @@ impl Outbox {
     /// Rings the wake, if there is one. To be called after a commit.
     pub(crate) fn wake(&self) {
         if let Some(wake) = &self.wake {
-            wake.ring();
+            wake.notify();
         }
     }
 

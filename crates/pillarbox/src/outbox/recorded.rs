@@ -14,7 +14,7 @@ impl Outbox {
     /// library commits, as diesel does at the end of its closure, and [clear](crate::Recorded::clear) them after that.
     ///
     /// Events of an earlier transaction whose outcome is unknown are looked up first. Those that exist count as
-    /// [`Enqueued::Already`] and are not written again.
+    /// [`Enqueued::Duplicate`] and are not written again.
     ///
     /// ```no_run
     /// # #[cfg(feature = "diesel-async")]

@@ -19,13 +19,13 @@ use crate::outbox::{Connection, Outbox};
 
 /// The result of a request to a saga.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum AskResult {
     /// This event carries the request to the saga.
     Enqueued(Uuid),
     /// There is nothing to resume or to compensate: the saga has this status.
-    Pointless(Status),
+    NoEffect(Status),
     /// There is no such saga.
-    Unknown,
+    NotFound,
 }
 
 /// Asks something of a saga in the transaction that `connection` is in, as `pillarbox sagas resume` and `compensate` do.
@@ -39,18 +39,18 @@ pub async fn ask<C: Connection + ?Sized>(
     name: &str,
     id: &str,
     ask: Ask,
-) -> Result<Asked, StoreError> {
+) -> Result<AskResult, StoreError> {
     let row = match connection
         .backend()
         .saga(outbox, Request::Lock { name, id })
         .await?
     {
         Response::Found(row) => *row,
-        Response::Nothing | Response::Written => return Ok(Asked::Unknown),
+        Response::Nothing | Response::Written => return Ok(AskResult::NotFound),
     };
     let status = row.state.status;
     if status.has_ended() || (ask == Ask::Compensate && status == Status::Compensating) {
-        return Ok(Asked::Pointless(status));
+        return Ok(AskResult::NoEffect(status));
     }
     // It names the attempt that waits now, so that a second or late request changes nothing.
     let about = row.state.current();
@@ -69,7 +69,7 @@ pub async fn ask<C: Connection + ?Sized>(
         .saga(outbox, Request::Note(&row, Log(&[line])))
         .await?;
     let enqueued = outbox.enqueue(connection, &event).await.map_err(refused)?;
-    Ok(Asked::Enqueued(enqueued.id()))
+    Ok(AskResult::Enqueued(enqueued.id()))
 }
 
 /// The error of an enqueue, for a caller that enqueued no event of its own.

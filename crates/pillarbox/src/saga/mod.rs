@@ -81,7 +81,7 @@ mod row;
 mod start;
 mod state;
 
-pub use self::ask::{Asked, ask};
+pub use self::ask::{AskResult, ask};
 pub use self::definition::{Definition, InvalidSaga, Saga, Step};
 pub use self::error::SagaError;
 pub use self::handle::{Handled, Reply};

@@ -20,8 +20,8 @@ use crate::outbox::sealed::Backend as _;
 pub enum Started {
     /// It begins, if the caller's transaction commits.
     New,
-    /// There is a saga of that name and id already, in whatever state. Nothing happened.
-    Already,
+    /// A saga of that name and id exists, in any state. Nothing happened.
+    Duplicate,
 }
 
 impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
@@ -57,7 +57,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
         let request = Request::Insert(&row, Log(&begun.log));
         match connection.backend().saga(&self.inner.outbox, request).await? {
             Response::Written => {}
-            Response::Nothing | Response::Found(_) => return Ok(Started::Already),
+            Response::Nothing | Response::Found(_) => return Ok(Started::Duplicate),
         }
         failpoint::hit("saga_saved");
         self.inner.outbox.enqueue_all(connection, &events).await?;

@@ -1,6 +1,6 @@
 //! Steps that cannot be done, in every way there is: what was done before them is undone, the last first.
 
-use pillarbox::saga::{Ask, Asked, ask};
+use pillarbox::saga::{Ask, AskResult, ask};
 use pillarbox::{Event, Outbox};
 use serde_json::json;
 
@@ -164,7 +164,7 @@ async fn a_failed_compensation_can_be_resumed_by_an_operator() {
 
     let mut transaction = fixture.pool.begin().await.unwrap();
     let asked = ask(&mut transaction, &Outbox::default(), "order", "1", Ask::Resume).await;
-    assert!(matches!(asked, Ok(Asked::Enqueued(_))), "{asked:?}");
+    assert!(matches!(asked, Ok(AskResult::Enqueued(_))), "{asked:?}");
     transaction.commit().await.unwrap();
     until("the saga has ended", || async {
         let ended = "select count(*) from pillarbox.sagas where status = 'compensated'";

@@ -4,7 +4,7 @@
 //! and the application acts when it receives the event.
 
 use clap::Args;
-use pillarbox::saga::{Ask, Asked, Status};
+use pillarbox::saga::{Ask, AskResult, Status};
 use pillarbox_store::sagas::SagaRecord;
 
 use super::super::database_args::DatabaseArgs;
@@ -40,9 +40,9 @@ impl Request {
         let operate = database.operate();
         let saga = self.which.find(operate.as_ref()).await?;
         let event = match operate.ask_saga(&saga.name, &saga.id, ask).await? {
-            Asked::Enqueued(event) => event,
-            Asked::Pointless(status) => return Err(no_effect(&saga, status)),
-            Asked::Unknown => return Err(self.which.not_found()), // deleted meanwhile
+            AskResult::Enqueued(event) => event,
+            AskResult::NoEffect(status) => return Err(no_effect(&saga, status)),
+            AskResult::NotFound => return Err(self.which.not_found()), // deleted meanwhile
         };
         if self.json {
             return output::json(&serde_json::json!({

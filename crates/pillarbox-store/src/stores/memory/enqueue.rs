@@ -60,7 +60,7 @@ impl Transaction {
         let mine = self.written.iter().map(|(_, other)| other);
         let all = || table.rows.values().map(|row| &row.event).chain(mine.clone());
         if let Some(first) = all().find(|other| is_duplicate(other, &event)) {
-            return Ok(Enqueued::Already(first.id));
+            return Ok(Enqueued::Duplicate(first.id));
         }
         if all().any(|other| other.id == event.id) {
             return Err(EnqueueError::IdTaken(event.id));

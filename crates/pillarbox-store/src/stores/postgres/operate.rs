@@ -15,7 +15,7 @@ use crate::operate::{
 };
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::store::{Scope, StoreError};
-use pillarbox::saga::{Ask, Asked};
+use pillarbox::saga::{Ask, AskResult};
 
 /// Up to this many rows, a table is counted exactly.
 const COUNTED: i64 = 100_000;
@@ -89,7 +89,7 @@ impl Operate for Postgres {
         self.run(sagas::log(self.inner.clone(), name, id)).await
     }
 
-    async fn ask_saga(&self, name: &str, id: &str, ask: Ask) -> Result<Asked, StoreError> {
+    async fn ask_saga(&self, name: &str, id: &str, ask: Ask) -> Result<AskResult, StoreError> {
         let (name, id) = (name.to_owned(), id.to_owned());
         let asked = sagas::send_request(self.inner.clone(), self.outbox(), name, id, ask);
         self.run(asked).await

@@ -10,7 +10,7 @@ use super::{Inner, store_error};
 use crate::sagas::{MOST_LINES, SagaFilter, SagaLine, SagaRecord};
 use crate::store::StoreError;
 use pillarbox::Outbox;
-use pillarbox::saga::{Ask, Asked, Status, ask};
+use pillarbox::saga::{Ask, AskResult, Status, ask};
 
 pub(super) async fn list(inner: Arc<Inner>, filter: SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
     // The status is a literal. A partial index does not serve a bound value.
@@ -82,7 +82,7 @@ pub(super) async fn send_request(
     name: String,
     id: String,
     what: Ask,
-) -> Result<Asked, StoreError> {
+) -> Result<AskResult, StoreError> {
     let mut transaction = inner.begin().await?;
     let asked = ask(&mut transaction, &outbox, &name, &id, what).await?;
     transaction.commit().await.map_err(store_error)?;

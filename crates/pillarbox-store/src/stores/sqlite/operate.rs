@@ -15,7 +15,7 @@ use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
 use crate::store::{Scope, StoreError};
 use pillarbox::internal::envelope::with_columns;
-use pillarbox::saga::{Ask, Asked};
+use pillarbox::saga::{Ask, AskResult};
 use pillarbox::text::error_text;
 
 /// Up to how many rows are counted one by one.
@@ -106,7 +106,7 @@ impl Operate for Sqlite {
         self.apart(sagas::log(self.readers.clone(), name, id)).await
     }
 
-    async fn ask_saga(&self, name: &str, id: &str, ask: Ask) -> Result<Asked, StoreError> {
+    async fn ask_saga(&self, name: &str, id: &str, ask: Ask) -> Result<AskResult, StoreError> {
         let (name, id) = (name.to_owned(), id.to_owned());
         self.apart(sagas::tell(self.writer.clone(), name, id, ask))
             .await?

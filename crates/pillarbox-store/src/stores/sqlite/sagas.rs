@@ -8,7 +8,7 @@ use super::{decode, row_limit};
 use crate::sagas::{MOST_LINES, SagaFilter, SagaLine, SagaRecord};
 use crate::store::StoreError;
 use pillarbox::Outbox;
-use pillarbox::saga::{Ask, Asked, Status, ask};
+use pillarbox::saga::{Ask, AskResult, Status, ask};
 
 const RECORD: &str = include_str!("sql/saga_record.sql");
 
@@ -62,7 +62,7 @@ pub(super) async fn tell(
     name: String,
     id: String,
     what: Ask,
-) -> Result<Result<Asked, StoreError>, sqlx::Error> {
+) -> Result<Result<AskResult, StoreError>, sqlx::Error> {
     let mut transaction = writer.begin_with("BEGIN IMMEDIATE").await?;
     match ask(&mut transaction, &Outbox::default(), &name, &id, what).await {
         Ok(asked) => {

@@ -116,7 +116,7 @@ async fn a_commit_that_happened_unheard_is_not_repeated() {
     far.lose(&mut invitation, true).await;
 
     let enqueued = far.far.commit(&mut invitation).await.expect("commits");
-    assert_eq!(enqueued, [Enqueued::Already(id)]);
+    assert_eq!(enqueued, [Enqueued::Duplicate(id)]);
     assert!(invitation.recorded.is_empty());
     assert_invited_once(&far.near, EMAIL).await;
     far.harness.clean_up().await;
@@ -176,7 +176,7 @@ async fn a_commit_in_progress_is_waited_for() {
         .await;
         far.let_commit().await;
     });
-    assert_eq!(enqueued.expect("commits"), [Enqueued::Already(id)]);
+    assert_eq!(enqueued.expect("commits"), [Enqueued::Duplicate(id)]);
     assert_invited_once(&far.near, EMAIL).await;
     far.harness.clean_up().await;
 }
@@ -195,7 +195,7 @@ async fn a_commit_that_its_caller_gave_up_is_not_repeated() {
     assert_eq!(invitation.recorded.len(), 1);
 
     let enqueued = far.near.commit(&mut invitation).await.expect("commits");
-    assert_eq!(enqueued, [Enqueued::Already(id)]);
+    assert_eq!(enqueued, [Enqueued::Duplicate(id)]);
     assert_invited_once(&far.near, EMAIL).await;
     far.harness.clean_up().await;
 }
@@ -222,6 +222,6 @@ async fn on_sqlite_a_commit_that_happened_unheard_is_not_repeated() {
     assert!(work.was_committed(&mut [&mut asked]).await.expect("it reads"));
     drop(work);
     let enqueued = database.commit(&mut invitation).await.expect("commits");
-    assert_eq!(enqueued, [Enqueued::Already(id)]);
+    assert_eq!(enqueued, [Enqueued::Duplicate(id)]);
     assert_invited_once(&database, EMAIL).await;
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pillarbox::saga::message::ASK_TYPE;
-use pillarbox::saga::{Action, Answer, Ask, Asked, Handled, Status, Why};
+use pillarbox::saga::{Action, Answer, Ask, AskResult, Handled, Status, Why};
 use pillarbox_store::sagas::SagaFilter;
 
 use super::backends::{Backend, on_every_backend};
@@ -18,7 +18,7 @@ on_every_backend!(
 );
 
 impl<P: Backend> Shop<'_, P> {
-    async fn ask(&self, ask: Ask) -> Asked {
+    async fn ask(&self, ask: Ask) -> AskResult {
         self.backend
             .operate()
             .ask_saga("order", "42", ask)
@@ -32,7 +32,7 @@ async fn a_request_is_a_message_to_the_saga_and_a_line_in_its_log<P: Backend>(ba
     let before = shop.record().await;
     let asked = shop.ask(Ask::Resume).await;
     let message = shop.latest(ASK_TYPE).await;
-    assert_eq!(asked, Asked::Enqueued(message.id));
+    assert_eq!(asked, AskResult::Enqueued(message.id));
     assert_eq!(
         (message.namespace.as_str(), message.topic.as_str()),
         ("shop", "order-saga")
@@ -96,12 +96,12 @@ async fn compensating_also_undoes_ambiguous_steps<P: Backend>(backend: Arc<P>) {
 
 async fn an_impossible_request_is_rejected<P: Backend>(backend: Arc<P>) {
     let shop = Shop::new(&*backend);
-    assert_eq!(shop.ask(Ask::Resume).await, Asked::Unknown);
+    assert_eq!(shop.ask(Ask::Resume).await, AskResult::NotFound);
     shop.start().await;
     shop.answer("Charge", Answer::Refused).await;
     let (log, events) = (shop.log().await, shop.events().await.len());
     for ask in [Ask::Resume, Ask::Compensate] {
-        assert_eq!(shop.ask(ask).await, Asked::Pointless(Status::Compensated));
+        assert_eq!(shop.ask(ask).await, AskResult::NoEffect(Status::Compensated));
     }
     assert_eq!((shop.log().await, shop.events().await.len()), (log, events));
 }

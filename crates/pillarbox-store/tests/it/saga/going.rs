@@ -62,9 +62,9 @@ async fn a_saga_begins_with_its_row_its_log_its_command_and_its_timeout<P: Backe
 
 async fn starting_twice_does_nothing_the_second_time<P: Backend>(backend: Arc<P>) {
     let shop = Shop::open(&*backend).await;
-    assert_eq!(shop.start().await, Started::Already);
+    assert_eq!(shop.start().await, Started::Duplicate);
     shop.answer("Charge", Answer::Done).await;
-    assert_eq!(shop.start().await, Started::Already);
+    assert_eq!(shop.start().await, Started::Duplicate);
     assert_eq!(shop.commands().await, ["Charge 1", "Reserve 1"]);
     assert_eq!(shop.record().await.step.as_deref(), Some("stock"));
 }

@@ -258,7 +258,7 @@ async fn report(
         .await
         .map_err(|error| EnqueueError::from(store_error(error, "this file")))?
         .into_values();
-    let known = |fate: Option<Enqueued>| fate.or_else(|| first.next().map(Enqueued::Already));
+    let known = |fate: Option<Enqueued>| fate.or_else(|| first.next().map(Enqueued::Duplicate));
     Ok(fates.into_iter().filter_map(known).collect())
 }
 

@@ -298,7 +298,7 @@ impl Producing {
             .expect("the producer inserts");
         match written {
             Some(id) => Enqueued::New(id),
-            None => Enqueued::Already(self.first(event).await),
+            None => Enqueued::Duplicate(self.first(event).await),
         }
     }
 

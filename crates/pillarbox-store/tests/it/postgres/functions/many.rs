@@ -42,7 +42,7 @@ async fn ten_thousand_events_go_in_by_one_call() {
         .await
         .expect("enqueues");
     assert_eq!(enqueued.iter().filter(|one| one.is_new()).count(), 9_999);
-    assert_eq!(enqueued[9_999], Enqueued::Already(events[0].id));
+    assert_eq!(enqueued[9_999], Enqueued::Duplicate(events[0].id));
     drop(connection);
     harness.clean_up().await;
 }
@@ -63,8 +63,8 @@ async fn a_duplicate_in_one_call_is_new_once() {
         [
             Enqueued::New(events[0].id),
             Enqueued::New(events[1].id),
-            Enqueued::Already(events[0].id),
-            Enqueued::Already(before.id),
+            Enqueued::Duplicate(events[0].id),
+            Enqueued::Duplicate(before.id),
         ]
     );
     drop(connection);

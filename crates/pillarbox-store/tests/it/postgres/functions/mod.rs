@@ -94,7 +94,7 @@ fn enqueued(row: &sqlx::postgres::PgRow) -> Result<Enqueued, sqlx::Error> {
     Ok(if is_new {
         Enqueued::New(id)
     } else {
-        Enqueued::Already(id)
+        Enqueued::Duplicate(id)
     })
 }
 

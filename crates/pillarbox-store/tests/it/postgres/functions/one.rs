@@ -100,9 +100,9 @@ async fn a_second_event_with_the_key_is_not_new_and_has_the_id_of_the_first() {
     let enqueued = enqueue(&harness, &mut connection, &first).await;
     assert_eq!(enqueued.expect("enqueues"), Enqueued::New(first.id));
     let enqueued = enqueue(&harness, &mut connection, &second).await;
-    assert_eq!(enqueued.expect("enqueues"), Enqueued::Already(first.id));
+    assert_eq!(enqueued.expect("enqueues"), Enqueued::Duplicate(first.id));
     let by_rust = harness.outbox().enqueue(&mut connection, &second).await;
-    assert_eq!(by_rust.expect("enqueues"), Enqueued::Already(first.id));
+    assert_eq!(by_rust.expect("enqueues"), Enqueued::Duplicate(first.id));
     let elsewhere = Event::new("shop", "invoices").dedupe_key("order-42/created");
     let enqueued = enqueue(&harness, &mut connection, &elsewhere).await;
     assert!(

@@ -49,7 +49,7 @@ async fn second_of_two(many: bool, first_commits: bool) -> (Uuid, Event, Enqueue
 async fn the_loser_of_a_race_for_a_key_receives_the_id_of_the_first() {
     for many in [false, true] {
         let (first, _, enqueued) = second_of_two(many, true).await;
-        assert_eq!(enqueued, Enqueued::Already(first));
+        assert_eq!(enqueued, Enqueued::Duplicate(first));
     }
 }
 
