@@ -119,10 +119,11 @@ impl Dispatcher {
         let mut handles = Vec::new();
         let count = self.destinations.len();
         for destination in self.destinations {
+            let name = format!("sender {}", destination.name);
             let (handle, sender) =
                 Sender::new(worker(), destination, count, settler.clone(), shutdown.clone());
             handles.push(handle);
-            tasks.spawn("sender", sender, &never);
+            tasks.spawn(name, sender, &never);
         }
         let handles: Arc<[DestinationHandle]> = handles.into();
         let destinations = || Arc::clone(&handles);
@@ -131,8 +132,9 @@ impl Dispatcher {
         let has_dead = Arc::new(Flag::default());
 
         for import in self.worker.store.importers() {
+            let name = format!("importer {}", import.table().name);
             let importer = Importer::new(worker(), import, self.wake.clone());
-            tasks.spawn("importer", importer, shutdown);
+            tasks.spawn(name, importer, shutdown);
         }
         let finder = Finder::new(worker(), destinations(), Arc::clone(&namespaces), self.wake);
         tasks.spawn("finder", finder, shutdown);
@@ -163,7 +165,7 @@ async fn all_ended(
     let all_ended = async {
         while let Some(name) = tasks.ended().await {
             // The settler is the last that needs leases.
-            if name == SETTLER {
+            if *name == *SETTLER {
                 drained.cancel();
             }
         }

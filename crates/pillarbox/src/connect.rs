@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use crate::error::StoreError;
 use crate::schema::error_of;
 
-/// How long the pool may take before the server is asked directly. A new connection takes some milliseconds, with TLS and a
-/// distant server some hundred.
+/// How long the pool may take before the server is asked directly, at most half of the acquire timeout. A new connection
+/// takes some milliseconds, with TLS and a distant server some hundred.
 const PROBE_AFTER: Duration = Duration::from_millis(500);
 /// How long a direct connection may take after the pool has timed out.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -33,17 +33,18 @@ const TOO_MANY_CONNECTIONS: &str = "53300";
 pub async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, StoreError> {
     // On the heap: a future of several kilobytes would grow every caller.
     let mut acquiring = Box::pin(pool.acquire());
-    if let Ok(acquired) = timeout(PROBE_AFTER, &mut acquiring).await {
-        return acquired.map_err(|error| connect_error(pool, &error));
+    let acquire_timeout = pool.options().get_acquire_timeout();
+    let no_connection = |error: sqlx::Error| match error {
+        sqlx::Error::PoolTimedOut => silent(pool, acquire_timeout),
+        other => connect_error(pool, &other),
+    };
+    // Before the pool times out, because that error has no cause.
+    if let Ok(acquired) = timeout(PROBE_AFTER.min(acquire_timeout / 2), &mut acquiring).await {
+        return acquired.map_err(no_connection);
     }
     let probed = tokio::select! {
         biased;
-        acquired = &mut acquiring => {
-            return acquired.map_err(|error| match error {
-                sqlx::Error::PoolTimedOut => silent(pool, pool.options().get_acquire_timeout()),
-                other => connect_error(pool, &other),
-            });
-        }
+        acquired = &mut acquiring => return acquired.map_err(no_connection),
         probed = Box::pin(probe(pool)) => probed,
     };
     // A connection of the pool that is in use may become free, so a full server is not the last word.
@@ -112,7 +113,7 @@ fn connect_error(pool: &PgPool, error: &sqlx::Error) -> StoreError {
             return error_of(&answer.code().unwrap_or_default(), answer.message());
         }
         sqlx::Error::Io(error) => io_text(error),
-        sqlx::Error::Tls(error) => format!("TLS: {error}"),
+        sqlx::Error::Tls(error) => format!("TLS failed: {error}"),
         other => other.to_string(),
     };
     StoreError::Unavailable(format!("{reason} ({})", address(pool)))
@@ -156,30 +157,37 @@ fn address(pool: &PgPool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::time::Instant;
 
-    use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+    use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 
     use super::*;
 
-    fn pool(port: u16, acquire_timeout: Duration) -> PgPool {
-        let options = PgConnectOptions::new_without_pgpass()
+    fn options(port: u16) -> PgConnectOptions {
+        PgConnectOptions::new_without_pgpass()
             .host("127.0.0.1")
             .port(port)
             .username("u")
-            .password("hunter2");
+            .password("hunter2")
+    }
+
+    fn pool(port: u16, acquire_timeout: Duration) -> PgPool {
         PgPoolOptions::new()
             .acquire_timeout(acquire_timeout)
-            .connect_lazy_with(options)
+            .connect_lazy_with(options(port))
+    }
+
+    /// A port on which no server listens.
+    fn unused_port() -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
     }
 
     #[tokio::test]
     async fn a_refused_connection_is_reported_within_two_seconds() {
-        let port = {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.local_addr().unwrap().port()
-        };
+        let port = unused_port();
         let pool = pool(port, Duration::from_secs(10));
         let started = Instant::now();
         let error = acquire(&pool).await.unwrap_err().to_string();
@@ -191,14 +199,41 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_short_acquire_timeout_keeps_the_cause() {
+        let pool = pool(unused_port(), Duration::from_millis(200));
+        let error = acquire(&pool).await.unwrap_err().to_string();
+        assert!(error.contains(": connection refused (127.0.0.1:"), "{error}");
+    }
+
+    #[tokio::test]
     async fn a_silent_server_is_reported_as_silent() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let error = acquire(&pool(port, Duration::from_secs(1)))
-            .await
-            .unwrap_err()
-            .to_string();
-        let expected = format!(": no answer within 1s (127.0.0.1:{port})");
+        for (acquire_timeout, expected) in [(1000, "1s"), (200, "200ms")] {
+            let pool = pool(port, Duration::from_millis(acquire_timeout));
+            let error = acquire(&pool).await.unwrap_err().to_string();
+            let expected = format!(": no answer within {expected} (127.0.0.1:{port})");
+            assert!(error.ends_with(&expected), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_without_tls_is_reported_as_such() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // `N` is the answer to a request for TLS.
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let mut request = [0; 8];
+                if stream.read_exact(&mut request).is_ok() {
+                    stream.write_all(b"N").unwrap();
+                }
+            }
+        });
+        let options = options(port).ssl_mode(PgSslMode::Require);
+        let pool = PgPoolOptions::new().connect_lazy_with(options);
+        let error = acquire(&pool).await.unwrap_err().to_string();
+        let expected = format!(": TLS failed: server does not support TLS (127.0.0.1:{port})");
         assert!(error.ends_with(&expected), "{error}");
     }
 

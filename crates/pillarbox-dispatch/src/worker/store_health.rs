@@ -4,7 +4,7 @@
 //! tasks that lose one database are one fact.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pillarbox::StoreError;
@@ -20,29 +20,29 @@ pub(crate) struct StoreHealth {
 
 #[derive(Debug, Default)]
 struct Outage {
-    failing: BTreeSet<&'static str>,
+    failing: BTreeSet<Arc<str>>,
     warned: Duration,
 }
 
 impl StoreHealth {
     /// A call of this task failed.
-    pub(crate) fn failed(&self, task: &'static str, error: &StoreError, now: Duration) {
+    pub(crate) fn failed(&self, task: &Arc<str>, error: &StoreError, now: Duration) {
         if self.outage().failed(task, now) {
-            tracing::warn!(task, %error, "database unavailable; retrying");
+            tracing::warn!(%task, %error, "database unavailable; retrying");
         } else {
-            tracing::debug!(task, %error, "database unavailable");
+            tracing::debug!(%task, %error, "database unavailable");
         }
     }
 
     /// A task that failed works again.
-    pub(crate) fn worked(&self, task: &'static str) {
+    pub(crate) fn worked(&self, task: &str) {
         if self.outage().worked(task) {
             tracing::info!("database available again");
         }
     }
 
     /// Did the last call of this task fail?
-    pub(crate) fn is_failing(&self, task: &'static str) -> bool {
+    pub(crate) fn is_failing(&self, task: &str) -> bool {
         self.outage().failing.contains(task)
     }
 
@@ -53,9 +53,9 @@ impl StoreHealth {
 
 impl Outage {
     /// Adds a task. Returns whether to log a warning.
-    fn failed(&mut self, task: &'static str, now: Duration) -> bool {
+    fn failed(&mut self, task: &Arc<str>, now: Duration) -> bool {
         let is_new = self.failing.is_empty();
-        self.failing.insert(task);
+        self.failing.insert(Arc::clone(task));
         let warns = is_new || now.saturating_sub(self.warned) >= REPEAT;
         if warns {
             self.warned = now;
@@ -64,7 +64,7 @@ impl Outage {
     }
 
     /// Removes a task. Returns whether the outage is over.
-    fn worked(&mut self, task: &'static str) -> bool {
+    fn worked(&mut self, task: &str) -> bool {
         self.failing.remove(task) && self.failing.is_empty()
     }
 }
@@ -79,7 +79,7 @@ mod tests {
         let warned: Vec<u64> = (0..150)
             .filter(|&second| {
                 let task = if second % 2 == 0 { "finder" } else { "settler" };
-                outage.failed(task, Duration::from_secs(second))
+                outage.failed(&task.into(), Duration::from_secs(second))
             })
             .collect();
         assert_eq!(warned, [0, 60, 120]);
@@ -88,10 +88,10 @@ mod tests {
     #[test]
     fn an_outage_is_over_when_the_last_task_works_again() {
         let mut outage = Outage::default();
-        outage.failed("finder", Duration::ZERO);
-        outage.failed("settler", Duration::ZERO);
+        outage.failed(&"finder".into(), Duration::ZERO);
+        outage.failed(&"settler".into(), Duration::ZERO);
         assert!(!outage.worked("finder") && !outage.worked("renewer"));
         assert!(outage.worked("settler"));
-        assert!(outage.failed("finder", Duration::from_secs(1)), "a new outage");
+        assert!(outage.failed(&"finder".into(), Duration::from_secs(1)), "a new outage");
     }
 }

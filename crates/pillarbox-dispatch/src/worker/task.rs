@@ -56,7 +56,7 @@ pub(crate) trait Task: Send {
 /// The tasks of one worker.
 pub(crate) struct Tasks {
     worker: Arc<Worker>,
-    running: JoinSet<&'static str>,
+    running: JoinSet<Arc<str>>,
 }
 
 impl Tasks {
@@ -67,18 +67,24 @@ impl Tasks {
         }
     }
 
-    /// Runs a task until it is done, or, between two ticks, until `stop`.
-    pub(crate) fn spawn(&mut self, name: &'static str, task: impl Task + 'static, stop: &CancellationToken) {
+    /// Runs a task until it is done, or, between two ticks, until `stop`. Its name tells its errors from those of others.
+    pub(crate) fn spawn(
+        &mut self,
+        name: impl Into<Arc<str>>,
+        task: impl Task + 'static,
+        stop: &CancellationToken,
+    ) {
+        let name = name.into();
+        let span = tracing::debug_span!("task", task = &*name);
         let run = run(task, name, Arc::clone(&self.worker), stop.clone());
-        self.running
-            .spawn(run.instrument(tracing::debug_span!("task", name)));
+        self.running.spawn(run.instrument(span));
     }
 
     /// The name of the next task that ends; `None` when all have ended. Safe to cancel.
     ///
     /// # Panics
     /// When a task panicked.
-    pub(crate) async fn ended(&mut self) -> Option<&'static str> {
+    pub(crate) async fn ended(&mut self) -> Option<Arc<str>> {
         match self.running.join_next().await?.map_err(JoinError::try_into_panic) {
             Ok(name) => Some(name),
             Err(Ok(panic)) => std::panic::resume_unwind(panic),
@@ -95,10 +101,10 @@ impl Tasks {
 #[expect(clippy::disallowed_methods, reason = "the home of all waits of the engine")]
 async fn run(
     mut task: impl Task,
-    name: &'static str,
+    name: Arc<str>,
     worker: Arc<Worker>,
     stop: CancellationToken,
-) -> &'static str {
+) -> Arc<str> {
     let mut backoff = Backoff::for_store();
     let mut is_failing = false;
     while !stop.is_cancelled() {
@@ -111,13 +117,13 @@ async fn run(
                     backoff.worked();
                 }
                 if std::mem::take(&mut is_failing) {
-                    worker.store_health.worked(name);
+                    worker.store_health.worked(&name);
                 }
             }
             Err(error) => {
                 is_failing = true;
                 worker.counters.store_error();
-                worker.store_health.failed(name, error, worker.now());
+                worker.store_health.failed(&name, error, worker.now());
             }
         }
         match next {
@@ -183,9 +189,8 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn an_error_that_concerns_one_task_alone_ends_the_outage() {
-        let worker = Arc::new(Worker {
+    fn worker() -> Arc<Worker> {
+        Arc::new(Worker {
             id: Uuid::nil(),
             settings: Settings::default(),
             store: Arc::new(Memory::default()),
@@ -195,10 +200,33 @@ mod tests {
             in_flight: InFlight::default(),
             backlogs: Backlogs::default(),
             to_disable: Mutex::default(),
-        });
-        let unavailable = StoreError::Unavailable("refused".to_owned());
-        let task = Scripted([Err(unavailable), Ok(Next::Retry)].into());
-        run(task, "importer", Arc::clone(&worker), CancellationToken::new()).await;
-        assert!(!worker.store_health.is_failing("importer"));
+        })
+    }
+
+    fn unavailable() -> Result<Next, StoreError> {
+        Err(StoreError::Unavailable("refused".to_owned()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_that_concerns_one_task_alone_ends_the_outage() {
+        let worker = worker();
+        let mut tasks = Tasks::new(Arc::clone(&worker));
+        let task = Scripted([unavailable(), Ok(Next::Retry)].into());
+        tasks.spawn("importer orders", task, &CancellationToken::new());
+        while tasks.ended().await.is_some() {}
+        assert!(!worker.store_health.is_failing("importer orders"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_importer_that_works_again_does_not_end_the_outage_of_another() {
+        let worker = worker();
+        let mut tasks = Tasks::new(Arc::clone(&worker));
+        let stop = CancellationToken::new();
+        tasks.spawn("importer orders", Scripted([unavailable()].into()), &stop);
+        let recovers = Scripted([unavailable(), Ok(Next::Again)].into());
+        tasks.spawn("importer payments", recovers, &stop);
+        while tasks.ended().await.is_some() {}
+        assert!(worker.store_health.is_failing("importer orders"));
+        assert!(!worker.store_health.is_failing("importer payments"));
     }
 }
