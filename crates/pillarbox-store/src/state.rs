@@ -212,7 +212,9 @@ impl State {
                     lease: None,
                     ..self
                 }),
-                Status::Processing | Status::Delivered | Status::Unknown(_) => Err(TransitionError::NotRetryable),
+                Status::Processing | Status::Delivered | Status::Unknown(_) => {
+                    Err(TransitionError::NotRetryable)
+                }
             },
         }
     }

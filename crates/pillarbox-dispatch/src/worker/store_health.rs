@@ -92,6 +92,9 @@ mod tests {
         outage.failed(&"settler".into(), Duration::ZERO);
         assert!(!outage.worked("finder") && !outage.worked("renewer"));
         assert!(outage.worked("settler"));
-        assert!(outage.failed(&"finder".into(), Duration::from_secs(1)), "a new outage");
+        assert!(
+            outage.failed(&"finder".into(), Duration::from_secs(1)),
+            "a new outage"
+        );
     }
 }

@@ -99,12 +99,7 @@ impl Tasks {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the home of all waits of the engine")]
-async fn run(
-    mut task: impl Task,
-    name: Arc<str>,
-    worker: Arc<Worker>,
-    stop: CancellationToken,
-) -> Arc<str> {
+async fn run(mut task: impl Task, name: Arc<str>, worker: Arc<Worker>, stop: CancellationToken) -> Arc<str> {
     let mut backoff = Backoff::for_store();
     let mut is_failing = false;
     while !stop.is_cancelled() {

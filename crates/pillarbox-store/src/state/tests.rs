@@ -132,7 +132,10 @@ fn an_operator_can_retry_dead_rows_but_not_delivered_ones() {
     let row = row.step(Change::ManualRetry, NOW).expect("dead can be retried");
     assert_eq!((row.status.clone(), row.attempts), (Status::Pending, 0));
     let row = settle(claim(row, 2), 2, Verdict::Delivered).expect("held");
-    assert_eq!(row.step(Change::ManualRetry, NOW), Err(TransitionError::NotRetryable));
+    assert_eq!(
+        row.step(Change::ManualRetry, NOW),
+        Err(TransitionError::NotRetryable)
+    );
 }
 
 fn verdicts() -> impl Strategy<Value = Verdict> {

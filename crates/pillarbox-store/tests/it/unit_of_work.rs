@@ -277,7 +277,9 @@ async fn the_memory_store_shows_what_was_committed_as_it_was_said() {
 
 /// Was the wake notified? Looks once, without waiting.
 async fn was_notified(wake: &Wake) -> bool {
-    tokio::time::timeout(Duration::ZERO, wake.notified()).await.is_ok()
+    tokio::time::timeout(Duration::ZERO, wake.notified())
+        .await
+        .is_ok()
 }
 
 #[tokio::test]

@@ -239,7 +239,7 @@ async fn an_event_that_comes_and_goes_is_not_waited_for_for_ever() {
         let error = answer.expect_err("never sees it");
         let error = error.as_database_error().expect("by the database");
         assert_eq!(error.code().as_deref(), Some("40001"), "{error}");
-        assert!(error.message().contains("try the transaction again"), "{error}");
+        assert!(error.message().contains("retry the transaction"), "{error}");
     }
     drop(connection);
     harness.clean_up().await;
