@@ -1,4 +1,4 @@
-//! How a command fails: one line on standard error, and an exit code.
+//! How a command fails: an error on standard error, and an exit code.
 //!
 //! | code | meaning |
 //! |---|---|
@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use pillarbox::{EnqueueError, StoreError};
 
 use crate::config::ConfigError;
+use crate::logs;
 
 /// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +47,7 @@ impl Failure {
             Self::Failed(message) => (message, 1),
             Self::Usage(message) => (message, 2),
         };
-        eprintln!("error: {}", crate::output::escape_text(message));
+        logs::fatal(message, code);
         ExitCode::from(code)
     }
 }

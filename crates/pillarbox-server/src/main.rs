@@ -35,7 +35,16 @@ use crate::cli::Cli;
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && logs::wants_json(std::env::args_os()) => {
+            logs::use_format(logs::Format::Json);
+            let text = error.to_string();
+            return Failure::usage(text.trim_start_matches("error: ").trim_end()).report();
+        }
+        Err(error) => error.exit(),
+    };
+    match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
@@ -49,7 +58,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the async runtime: {error}")))?;
-    let result = runtime.block_on(cli.command.run());
+    let result = runtime.block_on(cli.command.run(cli.config));
     // Tasks that still run have no owner. Waiting for them would only delay the exit.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result

@@ -58,46 +58,15 @@ pub(crate) struct Startup<'a> {
 
 impl Startup<'_> {
     /// Returns true when the database is ready, and false when the daemon stops before.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the wait between two connection attempts"
-    )]
     pub(crate) async fn wait_until_ready(&self, shutdown: &CancellationToken) -> Result<bool, Failure> {
         let store = self.database.store();
-        let database = self.config.name.as_str();
-        let (mut wait, longest) = WAITS;
-        let mut warned: Option<Instant> = None;
-        loop {
-            // A cancelled preparation still runs to its end in the store; nothing stays half done.
-            let prepared = tokio::select! {
-                prepared = self.prepare(&store) => prepared,
-                () = shutdown.cancelled() => return Ok(false),
-            };
-            match prepared {
-                Ok(()) => {
-                    if warned.is_some() {
-                        tracing::info!(database, "database available again");
-                    }
-                    return Ok(true);
-                }
-                Err(NotReady::Unavailable(error)) => {
-                    if warned.is_none_or(|at| at.elapsed() >= REPEAT) {
-                        let address = self.config.url.address();
-                        tracing::warn!(database, address, error, "database unavailable; retrying");
-                        warned = Some(Instant::now());
-                    }
-                    let reason = format!("database unavailable: {error}");
-                    self.phase.send_replace(Phase::Starting(reason));
-                }
-                Err(NotReady::Fatal(failure)) => return Err(failure),
-            }
-            // Jitter, so that many daemons do not return at the same moment.
-            let pause = wait.mul_f64(0.5 + fastrand::f64() / 2.0);
-            tokio::select! {
-                () = tokio::time::sleep(pause) => wait = (wait * 2).min(longest),
-                () = shutdown.cancelled() => return Ok(false),
-            }
-        }
+        let mut outage = Outage {
+            database: &self.config.name,
+            address: self.config.url.address(),
+            phase: self.phase,
+            warned: None,
+        };
+        outage.retry(async || self.prepare(&store).await, shutdown).await
     }
 
     async fn prepare(&self, store: &Arc<dyn Store>) -> Result<(), NotReady> {
@@ -126,5 +95,101 @@ impl Startup<'_> {
                 }
             },
         })
+    }
+}
+
+/// Retries while the database is unavailable.
+struct Outage<'a> {
+    database: &'a str,
+    address: String,
+    phase: &'a watch::Sender<Phase>,
+    /// When it was last logged.
+    warned: Option<Instant>,
+}
+
+impl Outage<'_> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the wait between two connection attempts"
+    )]
+    async fn retry(
+        &mut self,
+        prepare: impl AsyncFn() -> Result<(), NotReady>,
+        shutdown: &CancellationToken,
+    ) -> Result<bool, Failure> {
+        let (mut wait, longest) = WAITS;
+        loop {
+            // A cancelled preparation still runs to its end in the store; nothing stays half done.
+            let prepared = tokio::select! {
+                prepared = prepare() => prepared,
+                () = shutdown.cancelled() => return Ok(false),
+            };
+            match prepared {
+                Ok(()) => {
+                    self.ended();
+                    return Ok(true);
+                }
+                Err(NotReady::Unavailable(error)) => self.lasts(&error),
+                Err(NotReady::Fatal(failure)) => return Err(failure),
+            }
+            // Jitter, so that many daemons do not return at the same moment.
+            let pause = wait.mul_f64(0.5 + fastrand::f64() / 2.0);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => wait = (wait * 2).min(longest),
+                () = shutdown.cancelled() => return Ok(false),
+            }
+        }
+    }
+
+    fn lasts(&mut self, error: &str) {
+        if self.warned.is_none_or(|at| at.elapsed() >= REPEAT) {
+            let (database, address) = (self.database, &self.address);
+            tracing::warn!(database, address, error, "database unavailable; retrying");
+            self.warned = Some(Instant::now());
+        }
+        let reason = format!("database unavailable: {error}");
+        self.phase.send_replace(Phase::Starting(reason));
+    }
+
+    fn ended(&self) {
+        if self.warned.is_some() {
+            tracing::info!(database = self.database, "database available again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logs::captured::Captured;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_logged_at_once_then_once_a_minute_and_when_it_ends() {
+        let log = Captured::start();
+        let (phase, _seen) = watch::channel(Phase::Starting(String::new()));
+        let started = Instant::now();
+        let prepare = async || {
+            if started.elapsed() < Duration::from_secs(150) {
+                Err(NotReady::Unavailable(
+                    "connection refused (127.0.0.1:1)".to_owned(),
+                ))
+            } else {
+                Ok(())
+            }
+        };
+        let mut outage = Outage {
+            database: "shop",
+            address: "127.0.0.1:1".to_owned(),
+            phase: &phase,
+            warned: None,
+        };
+        let ready = outage.retry(prepare, &CancellationToken::new()).await;
+        assert_eq!(ready, Ok(true));
+        let lines = log.lines();
+        let messages: Vec<_> = lines.iter().map(|line| line["message"].as_str()).collect();
+        let (lasts, ended) = ("database unavailable; retrying", "database available again");
+        assert_eq!(messages, [Some(lasts), Some(lasts), Some(lasts), Some(ended)]);
+        assert_eq!(lines[2]["error"], "connection refused (127.0.0.1:1)");
+        assert_eq!(lines[2]["address"], "127.0.0.1:1");
     }
 }

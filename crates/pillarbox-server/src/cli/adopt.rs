@@ -16,6 +16,7 @@ use crate::adopt::propose::{Facts, Proposal, nearest, propose};
 use crate::adopt::toml;
 use crate::database::{Database, IfMissing};
 use crate::failure::Failure;
+use crate::logs;
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -42,12 +43,9 @@ pub(crate) struct Adopt {
     schema: Option<String>,
 
     /// Use this database: a URL, or a name in the configuration
-    #[arg(
-        long,
-        env = "PILLARBOX_DATABASE_URL",
-        hide_env_values = true,
-        value_name = "URL|NAME"
-    )]
+    ///
+    /// Without it, the variable PILLARBOX_DATABASE_URL overrides the URL in the configuration.
+    #[arg(long, value_name = "URL|NAME")]
     database: Option<String>,
 
     /// Read the database from this file [default: pillarbox.toml]
@@ -231,7 +229,7 @@ impl Report {
     /// Prints TOML, with everything else in comments, so that the output can be appended to the file.
     fn print(&self) -> Result<(), Failure> {
         for warning in &self.proposal.warnings {
-            eprintln!("warning: {}", output::escape(warning));
+            logs::warning(warning);
         }
         output::line(&format!("# {}", output::escape(&self.headline())))?;
         if self.proposal.built_in.is_none() {

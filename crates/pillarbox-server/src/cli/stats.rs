@@ -7,6 +7,7 @@ use pillarbox_store::operate::{self, AdoptedTableRecord, MOST_UNKNOWN};
 use super::database_args::{self, DatabaseArgs};
 use crate::destinations;
 use crate::failure::Failure;
+use crate::logs;
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -87,7 +88,7 @@ async fn count(found: &database_args::ChosenDatabase, scope: &Scope) -> Result<C
     let database = database_args::open(&found.database).await?;
     // Counts what it can if a table does not match its layout. The daemon reports the mismatch as an error.
     if let Err(error) = database.adopt(&found.adopt).await {
-        eprintln!("warning: {error}");
+        logs::warning(&error.to_string());
     }
     let operate = database.operate();
     Ok(Counts {
