@@ -104,43 +104,55 @@ impl Settings {
     /// # Errors
     /// The first impossible setting.
     pub fn validate(&self) -> Result<(), SettingsError> {
-        let reject = |field, message: &str| Err(SettingsError::new(field, message));
-        if self.lease.is_zero() {
-            return reject("lease", "must not be zero: no event could be sent within it");
-        }
-        // An idle worker searches once per interval, and has to find an expired lease before the next one expires.
-        if self.poll_interval > self.lease / 3 {
-            return reject("poll_interval", "must be at most a third of `lease`");
-        }
-        if self.poll_interval.is_zero() {
-            return reject(
+        self.errors().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Every impossible setting.
+    pub fn errors(&self) -> Vec<SettingsError> {
+        let rules = [
+            (
+                self.lease.is_zero(),
+                "lease",
+                "must not be zero: no event could be sent within it",
+            ),
+            // An idle worker searches once per interval, and has to find an expired lease before the next one expires.
+            (
+                self.poll_interval > self.lease / 3,
+                "poll_interval",
+                "must be at most a third of `lease`",
+            ),
+            (
+                self.poll_interval.is_zero(),
                 "poll_interval",
                 "must not be zero: an idle worker would never rest",
-            );
-        }
-        if self.sweep_interval.is_zero() {
-            return reject("sweep_interval", "must not be zero: the sweeper would never rest");
-        }
-        self.validate_timeout(self.timeout)?;
-        if self.batch == 0 {
-            return reject("batch", "must be at least 1");
-        }
-        if self.max_in_flight == 0 {
-            return reject("max_in_flight", "must be at least 1");
-        }
-        if self.max_bytes == 0 {
-            return reject("max_bytes", "must be at least 1");
-        }
-        if self.max_attempts == 0 {
-            return reject("max_attempts", "must be at least 1: no event could be sent");
-        }
-        if self.lane_ranges == 0 || self.lane_ranges > LANES {
-            return reject("lane_ranges", "must be at least 1 and at most 4096");
-        }
-        if self.heartbeat.is_zero() {
-            return reject("heartbeat", "must not be zero: the worker would do nothing else");
-        }
-        Ok(())
+            ),
+            (
+                self.sweep_interval.is_zero(),
+                "sweep_interval",
+                "must not be zero: the sweeper would never rest",
+            ),
+            (self.batch == 0, "batch", "must be at least 1"),
+            (self.max_in_flight == 0, "max_in_flight", "must be at least 1"),
+            (self.max_bytes == 0, "max_bytes", "must be at least 1"),
+            (
+                self.max_attempts == 0,
+                "max_attempts",
+                "must be at least 1: no event could be sent",
+            ),
+            (
+                self.lane_ranges == 0 || self.lane_ranges > LANES,
+                "lane_ranges",
+                "must be at least 1 and at most 4096",
+            ),
+            (
+                self.heartbeat.is_zero(),
+                "heartbeat",
+                "must not be zero: the worker would do nothing else",
+            ),
+        ];
+        let broken = rules.into_iter().filter(|(is_broken, ..)| *is_broken);
+        let broken = broken.map(|(_, field, message)| SettingsError::new(field, message));
+        broken.chain(self.validate_timeout(self.timeout).err()).collect()
     }
 
     /// Checks that a destination's timeout fits into the lease.

@@ -5,6 +5,7 @@
 //!
 //! **If we die here** before a dispatcher runs, nothing is claimed. After that the dispatcher's guarantees hold.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -13,7 +14,7 @@ use pillarbox_store::store::Store;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, ConfigError, Draft, Finding, Flags};
 use crate::database::{Database, IfMissing};
 use crate::failure::Failure;
 use crate::http::{self, App, DatabaseStatus, Phase, Running, Server};
@@ -21,8 +22,14 @@ use crate::signals;
 use crate::startup::Startup;
 
 /// Serves until a signal arrives. `file` names the configuration in errors; `migrate` migrates the schemas first.
-pub(crate) async fn run(config: Config, file: &str, migrate: bool) -> Result<(), Failure> {
+pub(crate) async fn run(
+    config: Config,
+    destinations: Vec<Destination>,
+    file: &str,
+    migrate: bool,
+) -> Result<(), Failure> {
     let shutdown = signals::shutdown()?;
+    let mut built = Some(destinations);
     let mut served = Vec::new();
     let mut statuses = Vec::new();
     for database in &config.databases {
@@ -31,11 +38,18 @@ pub(crate) async fn run(config: Config, file: &str, migrate: bool) -> Result<(),
             database: database.name.clone(),
             phase: seen,
         });
+        // Each database has its own sinks.
+        let destinations = match built.take() {
+            Some(built) => built,
+            None => build(&config)
+                .await
+                .map_err(|findings| ConfigError::new(file, findings))?,
+        };
         served.push(Served {
             config: &config,
             file,
             database,
-            destinations: build(&config, file).await?,
+            destinations,
             migrate,
             phase,
         });
@@ -147,12 +161,33 @@ impl Served<'_> {
     }
 }
 
-/// Builds the sinks of all destinations without connecting. `file` names the configuration in errors.
-pub(crate) async fn build(config: &Config, file: &str) -> Result<Vec<Destination>, Failure> {
+/// Reads a configuration and builds its sinks without connecting.
+///
+/// # Errors
+/// All errors, also those of sinks, each with its line.
+pub(crate) async fn load(
+    path: &Path,
+    flags: &Flags,
+) -> Result<(Config, Vec<Finding>, Vec<Destination>), ConfigError> {
+    let mut draft = Draft::read(path, flags)?;
+    let built = build(&draft.config).await;
+    let built = built.map_err(|findings| draft.wrong.extend(findings));
+    let (config, warnings) = draft.finish()?;
+    Ok((config, warnings, built.unwrap_or_default()))
+}
+
+/// Builds the sinks of all destinations without connecting.
+async fn build(config: &Config) -> Result<Vec<Destination>, Vec<Finding>> {
     let mut built = Vec::with_capacity(config.destinations.len());
+    let mut wrong = Vec::new();
     for to in &config.destinations {
-        let sink = to.sink.build(&to.name, &to.message).await;
-        let sink = sink.map_err(|error| Failure::usage(to.finding(&error).line(file)))?;
+        let sink = match to.sink.build(&to.name, &to.message).await {
+            Ok(sink) => sink,
+            Err(error) => {
+                wrong.push(to.finding(&error));
+                continue;
+            }
+        };
         let destination = Destination {
             name: to.name.clone(),
             sink,
@@ -162,15 +197,15 @@ pub(crate) async fn build(config: &Config, file: &str) -> Result<Vec<Destination
             fair_by_tenant: to.fair_by_tenant,
         };
         if !destination.sink.keeps_order() {
-            reject_pipelined(config, to, file)?;
+            wrong.extend(pipelined(config, to));
         }
         built.push(destination);
     }
-    Ok(built)
+    if wrong.is_empty() { Ok(built) } else { Err(wrong) }
 }
 
 /// A sink that does not keep the order of calls cannot be pipelined: the second event must wait for the first.
-fn reject_pipelined(config: &Config, to: &config::Destination, file: &str) -> Result<(), Failure> {
+fn pipelined(config: &Config, to: &config::Destination) -> Vec<Finding> {
     let message = || {
         format!(
             "`pipelined`: destination `{}` is a {}, which does not keep the order of events (remove `pipelined`)",
@@ -185,12 +220,10 @@ fn reject_pipelined(config: &Config, to: &config::Destination, file: &str) -> Re
             .filter(|target| target.destination == to.name);
         targets.any(|target| target.overrides.pipelined == Some(true))
     };
-    let finding = match config.routes.iter().find(pipelined) {
-        _ if to.policy.pipelined => to.at("pipelined", message()),
-        Some(route) => route.at("pipelined", message()),
-        None => return Ok(()),
-    };
-    Err(Failure::usage(finding.line(file)))
+    let own = to.policy.pipelined.then(|| to.at("pipelined", message()));
+    let routes = config.routes.iter().filter(pipelined);
+    let routes = routes.map(|route| route.at("pipelined", message()));
+    own.into_iter().chain(routes).collect()
 }
 
 /// The machine's name, for the list of workers.

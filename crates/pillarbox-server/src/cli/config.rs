@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use pillarbox_dispatch::Destination;
 
+use super::database_args::CONFIG;
 use crate::config;
 use crate::daemon;
 use crate::database::{Database, IfMissing};
 use crate::failure::Failure;
+use crate::logs;
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -30,9 +32,9 @@ pub(crate) enum Config {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Check {
-    /// Read this configuration
-    #[arg(value_name = "FILE", env = "PILLARBOX_CONFIG", default_value = super::database_args::CONFIG)]
-    file: PathBuf,
+    /// Read this configuration, like --config
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
 
     /// Also connect to databases, tables and destinations; send nothing
     #[arg(long)]
@@ -44,22 +46,22 @@ pub(crate) struct Check {
 }
 
 impl Config {
-    pub(super) async fn run(self) -> Result<(), Failure> {
+    pub(super) async fn run(self, config: Option<PathBuf>) -> Result<(), Failure> {
         match self {
-            Self::Check(check) => check.run().await,
+            Self::Check(check) => check.run(config).await,
         }
     }
 }
 
 impl Check {
-    async fn run(self) -> Result<(), Failure> {
-        let name = self.file.display().to_string();
-        let (config, warnings) = config::load(&self.file, &config::Flags::default())?;
+    async fn run(self, config: Option<PathBuf>) -> Result<(), Failure> {
+        let file = self.file.or(config).unwrap_or_else(|| CONFIG.into());
+        let name = file.display().to_string();
+        let flags = config::Flags::default();
+        let (config, warnings, destinations) = daemon::load(&file, &flags).await?;
         for warning in &warnings {
-            eprintln!("warning: {}", warning.line(&name));
+            logs::warning(&warning.line(&name));
         }
-        // A build without a sink detects that only here.
-        let destinations = daemon::build(&config, &name).await?;
         if self.json {
             output::json(&config.effective())?;
         } else {
@@ -82,10 +84,8 @@ impl Check {
 async fn connect(config: &config::Config, destinations: Vec<Destination>, file: &str) -> Result<(), Failure> {
     let mut unavailable = Vec::new();
     let mut report = |what: String, answer: Result<(), String>| {
-        eprintln!(
-            "{what}: {}",
-            answer.as_ref().err().map_or("ok", |reason| reason.as_str())
-        );
+        let text = answer.as_ref().err().map_or("ok", |reason| reason.as_str());
+        logs::progress(&format!("{what}: {text}"));
         unavailable.extend(answer.err().map(|_| what));
     };
     for it in &config.databases {

@@ -58,11 +58,12 @@ impl Run {
             allow_remote: self.allow_remote,
             database_is_chosen: false,
         };
-        let (config, warnings) = config::load(&self.config, &flags)?;
+        let file = self.config.display().to_string();
+        let (config, warnings, destinations) = daemon::load(&self.config, &flags).await?;
         for warning in warnings {
-            let reason = warning.line(&self.config.display().to_string());
+            let reason = warning.line(&file);
             tracing::warn!(reason, "configuration warning");
         }
-        daemon::run(config, &self.config.display().to_string(), self.migrate).await
+        daemon::run(config, destinations, &file, self.migrate).await
     }
 }

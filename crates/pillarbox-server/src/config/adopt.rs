@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::document::{Document, Section};
 use super::error::{Finding, Place};
 use super::explain::{list, nearest};
-use super::resolve::Resolver;
+use super::resolve::{Names, Resolver};
 use super::units::{Attempts, Texts};
 use super::{Adopt, Database, raw, retry};
 use crate::database::DatabaseUrl;
@@ -63,13 +63,13 @@ impl Resolver {
         &mut self,
         sections: Vec<Section<'_>>,
         databases: &[Database],
+        names: &Names,
         document: &Document<'_>,
     ) -> Vec<Adopting> {
-        let all_read = self.wrong.is_empty();
         let mut all: Vec<Adopting> = Vec::new();
         for section in sections {
             let path = section.path.clone();
-            let Some(adopting) = self.adopting(section, databases, all_read, document) else {
+            let Some(adopting) = self.adopting(section, databases, names, document) else {
                 continue;
             };
             let clash = all.iter().find_map(|one| clash(&one.adopt, &adopting.adopt));
@@ -85,12 +85,12 @@ impl Resolver {
         &mut self,
         mut section: Section<'_>,
         databases: &[Database],
-        all_read: bool,
+        names: &Names,
         document: &Document<'_>,
     ) -> Option<Adopting> {
         let path = section.path.clone();
         let own = section.split(&raw::Adopt::KEYS);
-        let raw: Option<raw::Adopt> = self.keep(document.read(own, &[]));
+        let raw: Option<raw::Adopt> = self.keep_all(document.read(own, &[]));
         let built_in = raw.as_ref().and_then(|raw| raw.layout.clone());
         let layout = self.layout(section, built_in.as_deref(), document);
         let (raw, mut layout) = (raw?, layout?);
@@ -104,7 +104,7 @@ impl Resolver {
         let (retry, has_retry) = self.adopted_retry(&raw, habits.as_ref(), &mut layout, &path, document)?;
         let impossible = layout.check();
         self.keep(impossible.map_err(|error| Finding::new(document.place_of(&path), error.to_string())))?;
-        let database = self.database_of(&raw, databases, all_read, &path, document)?;
+        let database = self.database_of(&raw, databases, names, &path, document)?;
         let table = self.table(&raw, layout, habits.as_ref(), &path, document);
         Some(Adopting {
             adopt: Adopt {
@@ -131,7 +131,7 @@ impl Resolver {
         let path = section.path.clone();
         let Some(name) = built_in else {
             if section.keys().any(|key| key == "table") {
-                return self.keep(document.read(section, &raw::Adopt::KEYS));
+                return self.keep_all(document.read(section, &raw::Adopt::KEYS));
             }
             let message = format!(
                 "the table is missing: set `layout` to one of {}, or describe the table with `table`, `id`, `payload` and \
@@ -158,7 +158,7 @@ impl Resolver {
         ] {
             section.put_if_absent(key, text);
         }
-        let own: Layout = self.keep(document.read(section, &raw::Adopt::KEYS))?;
+        let own: Layout = self.keep_all(document.read(section, &raw::Adopt::KEYS))?;
         Some(merged(known, &own, &written))
     }
 
@@ -203,23 +203,22 @@ impl Resolver {
         &mut self,
         raw: &raw::Adopt,
         databases: &[Database],
-        all_read: bool,
+        names: &Names,
         path: &str,
         document: &Document<'_>,
     ) -> Option<String> {
-        let names: Vec<&str> = databases.iter().map(|it| it.name.as_str()).collect();
         let place = document.place_of(&format!("{path}.database"));
         let database = match &raw.database {
-            None if databases.len() > 1 => {
-                let message = format!("`database` is missing: use one of {}", list(&names));
+            None if names.databases.len() > 1 => {
+                let all: Vec<&str> = names.databases.iter().map(String::as_str).collect();
+                let message = format!("`database` is missing: use one of {}", list(&all));
                 self.wrong(place, message);
                 return None;
             }
             None => databases.first(),
             Some(name) => {
-                if all_read {
-                    self.known("database", &Texts::One(name.clone()), &names, path, document);
-                }
+                let texts = Texts::One(name.clone());
+                self.known("database", &texts, &names.databases, path, document);
                 databases.iter().find(|it| it.name == *name)
             }
         }?;

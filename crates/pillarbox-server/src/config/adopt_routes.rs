@@ -7,7 +7,7 @@ use pillarbox_dispatch::{OneOf, Overrides, Pattern, Route as EngineRoute, Settin
 use super::adopt::Adopting;
 use super::destinations::ParsedDestination;
 use super::document::Document;
-use super::resolve::Resolver;
+use super::resolve::{Names, Resolver};
 use super::units::Texts;
 use super::{Route, retry};
 
@@ -18,20 +18,17 @@ impl Resolver {
         routes: Vec<Route>,
         adopted: &mut [Adopting],
         written: &[ParsedDestination],
+        names: &Names,
         document: &Document<'_>,
     ) -> Vec<Route> {
-        let names: Vec<&str> = written.iter().map(|to| to.destination.name.as_str()).collect();
-        let all_read = self.wrong.is_empty();
         let mut all = Vec::new();
         for index in 0..adopted.len() {
-            if all_read {
-                let Adopting { to, path, .. } = &adopted[index];
-                self.known("destination", to, &names, path, document);
-            }
+            let Adopting { to, path, .. } = &adopted[index];
+            self.known("destination", to, &names.destinations, path, document);
             if let Texts::None = adopted[index].to {
-                match names.as_slice() {
+                match names.destinations.as_slice() {
                     // As for every event: without routes, the only destination receives all rows.
-                    [only] if routes.is_empty() => adopted[index].to = Texts::One((*only).to_owned()),
+                    [only] if routes.is_empty() => adopted[index].to = Texts::One(only.clone()),
                     _ => {
                         self.check_by_hand(&adopted[index], &routes, document);
                         continue;
@@ -43,7 +40,7 @@ impl Resolver {
             };
             all.push(route(&adopted[index], namespaces, written, document));
         }
-        let others = match names.as_slice() {
+        let others = match names.destinations.as_slice() {
             [only] if routes.is_empty() && !all.is_empty() => Some(rest(only)),
             _ => None,
         };

@@ -3,7 +3,7 @@
 use super::document::Document;
 use super::env::Overrides;
 use super::error::{Finding, Place};
-use super::resolve::Resolver;
+use super::resolve::{Resolver, names};
 use super::{Database, raw};
 use crate::database::DatabaseUrl;
 
@@ -11,23 +11,31 @@ use crate::database::DatabaseUrl;
 const ONLY: &str = "default";
 
 impl Resolver {
-    /// The valid databases. Errors of the others are noted.
-    pub(super) fn databases(&mut self, document: &mut Document<'_>, overrides: &Overrides) -> Vec<Database> {
+    /// The valid databases, and the names of all. Errors of the others are noted.
+    pub(super) fn databases(
+        &mut self,
+        document: &mut Document<'_>,
+        overrides: &Overrides,
+    ) -> (Vec<Database>, Vec<String>) {
         if !document.is_list("database") {
-            let read = document
-                .section("database")
-                .and_then(|section| document.read::<raw::Database>(section, &[]));
+            let section = document.section("database");
+            let Some(section) = self.keep(section) else {
+                return (Vec::new(), Vec::new());
+            };
+            let name = section.text("name").unwrap_or(ONLY).to_owned();
             let only = self
-                .keep(read)
+                .keep_all(document.read::<raw::Database>(section, &[]))
                 .and_then(|raw| self.database(raw, "database", document));
-            return only.into_iter().collect();
+            return (only.into_iter().collect(), vec![name]);
         }
         self.reject_overrides(overrides);
         let sections = document.sections("database");
+        let sections = self.keep(sections).unwrap_or_default();
+        let names = names(&sections);
         let mut databases: Vec<Database> = Vec::new();
-        for section in self.keep(sections).unwrap_or_default() {
+        for section in sections {
             let path = section.path.clone();
-            let Some(raw) = self.keep(document.read::<raw::Database>(section, &[])) else {
+            let Some(raw) = self.keep_all(document.read::<raw::Database>(section, &[])) else {
                 continue;
             };
             if raw.name.is_none() {
@@ -41,7 +49,7 @@ impl Resolver {
             }
             databases.push(database);
         }
-        databases
+        (databases, names)
     }
 
     /// Rejects `PILLARBOX_DATABASE_…` if several databases are configured: it is unclear which one is meant. A command with
@@ -71,6 +79,13 @@ impl Resolver {
                 "`name` must consist of letters, digits, `-` and `_`, such as \"billing\"",
             );
         }
+        let connections = raw.max_connections.unwrap_or(10);
+        if connections < 2 {
+            self.wrong(
+                place("max_connections"),
+                "`max_connections` must be at least 2: one to claim and one to settle",
+            );
+        }
         let Some(url) = raw.url else {
             let message = if path == "database" {
                 "no database (write `url = \"postgres://…\"` or `url = \"sqlite://outbox.db\"` under [database], or set \
@@ -88,13 +103,6 @@ impl Resolver {
         let url = text
             .parse::<DatabaseUrl>()
             .map_err(|message| Finding::new(place("url"), message));
-        let connections = raw.max_connections.unwrap_or(10);
-        if connections < 2 {
-            self.wrong(
-                place("max_connections"),
-                "`max_connections` must be at least 2: one to claim and one to settle",
-            );
-        }
         Some(Database {
             name,
             url: self.keep(url)?,

@@ -68,10 +68,10 @@ impl Resolver {
         let path = section.path.clone();
         let own = section.split(&raw::Destination::KEYS);
         let message = section.split(&message::Config::KEYS);
-        let raw: Option<raw::Destination> = self.keep(document.read(own, &[]));
-        let message: Option<message::Config> = self.keep(document.read(message, &[]));
+        let raw: Option<raw::Destination> = self.keep_all(document.read(own, &[]));
+        let message: Option<message::Config> = self.keep_all(document.read(message, &[]));
         let shared = [&raw::Destination::KEYS[..], &message::Config::KEYS].concat();
-        let sink: Option<SinkConfig> = self.keep(document.read(section, &shared));
+        let sink: Option<SinkConfig> = self.keep_all(document.read(section, &shared));
         let (raw, message, sink) = (raw?, message?, sink?);
         let places = document.places_in(&path);
         self.check_name(&raw.name, &places);

@@ -3,7 +3,8 @@
 //! serde loses lines when it buffers, and a rule about two keys has no line at all. So the file is walked once, and every key
 //! keeps its location.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
@@ -12,7 +13,10 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::env::Overrides;
 use super::error::{Finding, Place};
-use super::explain::{explain, unknown_key};
+use super::explain::{explain, missing_key, unknown_key};
+
+/// The span of what is not in the file.
+const NOWHERE: Range<usize> = 0..0;
 
 /// A parsed file under its overrides.
 pub(crate) struct Document<'i> {
@@ -64,7 +68,7 @@ impl<'i> Document<'i> {
             .root
             .entry(Spanned::new(span.clone(), section.into()))
             // A table that is not in the file has no location, so that errors name its keys.
-            .or_insert_with(|| Spanned::new(0..0, DeValue::Table(DeTable::new())));
+            .or_insert_with(|| Spanned::new(NOWHERE, DeValue::Table(DeTable::new())));
         // If the section is not a table, its reader reports that.
         if let DeValue::Table(table) = table.get_mut() {
             table.remove(key);
@@ -96,7 +100,7 @@ impl<'i> Document<'i> {
             return Ok(Section {
                 path: name.to_owned(),
                 table: DeTable::new(),
-                span: 0..0,
+                span: NOWHERE,
             });
         };
         self.table(name.to_owned(), value, &format!("[{name}]"))
@@ -134,35 +138,93 @@ impl<'i> Document<'i> {
     }
 
     /// Reads a section as `T`. `also` are keys that the section knows and `T` does not.
+    ///
+    /// # Errors
+    /// Every invalid, unknown and missing key. serde stops at the first one, so the section is read again without it, or
+    /// with a placeholder for a missing one.
     pub(crate) fn read<T: DeserializeOwned>(
         &self,
-        section: Section<'i>,
+        mut section: Section<'i>,
         also: &[&str],
-    ) -> Result<T, Finding> {
-        let Section { path, table, span } = section;
-        let whole = Spanned::new(span.clone(), table.clone());
-        T::deserialize(Deserializer::from(whole)).map_err(|error| {
-            let message = explain(error.message(), also);
-            match error.span() {
-                Some(at) if at != span => match self.key_at(&at) {
-                    Some(key) if unknown_key(error.message()).is_none() => {
-                        Finding::new(self.place(&at), format!("`{key}`: {message}"))
+    ) -> Result<T, Vec<Finding>> {
+        let mut findings = Vec::new();
+        let (mut removed, mut placeholders) = (BTreeSet::new(), BTreeSet::new());
+        loop {
+            let whole = Spanned::new(section.span.clone(), section.table.clone());
+            let error = match T::deserialize(Deserializer::from(whole)) {
+                Ok(value) if findings.is_empty() => return Ok(value),
+                Ok(_) => return Err(findings),
+                Err(error) => error,
+            };
+            if error.span() == Some(NOWHERE) && !placeholders.is_empty() {
+                return Err(findings); // about a placeholder
+            }
+            let (culprit, finding) = self.explained::<T>(&error, &section, also);
+            if let Some(key) = missing_key(error.message()) {
+                // A key that was removed is missing now; it is reported already.
+                if !removed.contains(key) && !placeholders.contains(key) {
+                    findings.push(finding);
+                }
+                if !placeholders.insert(key.to_owned()) {
+                    return Err(findings);
+                }
+                section.put_if_absent(key, "");
+                continue;
+            }
+            match culprit {
+                Some(key) if placeholders.contains(&key) => return Err(findings),
+                Some(key) if remove(&mut section.table, &key) => {
+                    findings.push(finding);
+                    removed.insert(key);
+                }
+                Some(_) | None => {
+                    findings.push(finding);
+                    return Err(findings);
+                }
+            }
+        }
+    }
+
+    /// The error with its location, and the key in the section that it is about: `retry.base`.
+    fn explained<T: DeserializeOwned>(
+        &self,
+        error: &toml::de::Error,
+        section: &Section<'_>,
+        also: &[&str],
+    ) -> (Option<String>, Finding) {
+        let message = explain(error.message(), also);
+        let unknown = unknown_key(error.message());
+        match error.span() {
+            Some(at) if at != section.span => {
+                let full = self.path_at(&at);
+                let key = full.and_then(|full| full.strip_prefix(&section.path)?.strip_prefix('.'));
+                let finding = match full {
+                    Some(full) if unknown.is_none() => {
+                        Finding::new(self.place(&at), format!("`{}`: {message}", names(full)))
                     }
                     Some(_) | None => Finding::new(self.place(&at), message),
-                },
-                // serde buffers a tagged enum and loses the location, so the key is looked up instead.
-                Some(_) | None => match unknown_key(error.message()) {
-                    Some(key) => Finding::new(self.place_of(&format!("{path}.{key}")), message),
-                    None => match culprit::<T>(&table, error.message()) {
-                        Some(key) => {
-                            let place = self.place_of(&format!("{path}.{key}"));
-                            Finding::new(place, format!("`{key}`: {message}"))
-                        }
-                        None => Finding::new(self.place_of(&path), message),
-                    },
-                },
+                };
+                (key.map(without_index), finding)
             }
-        })
+            // serde buffers a tagged enum and loses the location, so the key is looked up instead.
+            Some(_) | None => {
+                let key = unknown.map(str::to_owned);
+                let key = key.or_else(|| culprit::<T>(&section.table, error.message()));
+                let finding = match &key {
+                    Some(key) => {
+                        let place = self.place_of(&format!("{}.{key}", section.path));
+                        let about = if unknown.is_some() {
+                            String::new()
+                        } else {
+                            format!("`{key}`: ")
+                        };
+                        Finding::new(place, about + &message)
+                    }
+                    None => Finding::new(self.place_of(&section.path), message),
+                };
+                (key, finding)
+            }
+        }
     }
 
     /// The location of a path, or of the nearest table around it that is in the file.
@@ -190,19 +252,14 @@ impl<'i> Document<'i> {
             .collect()
     }
 
-    /// The key whose value contains this span, without array indexes.
-    fn key_at(&self, span: &Range<usize>) -> Option<String> {
-        let around = |value: &Range<usize>| value.start <= span.start && span.end <= value.end;
-        let (path, _) = self
-            .keys
-            .iter()
-            .filter(|(_, (_, value))| around(value))
-            .min_by_key(|(path, (_, value))| (value.len(), std::cmp::Reverse(path.len())))?;
-        let names: Vec<&str> = path
-            .split('.')
-            .filter(|part| part.parse::<usize>().is_err())
-            .collect();
-        Some(names.join("."))
+    /// The path of the key whose name or value contains this span.
+    fn path_at(&self, span: &Range<usize>) -> Option<&str> {
+        let around = |outer: &&Range<usize>| outer.start <= span.start && span.end <= outer.end;
+        let found = self.keys.iter().filter_map(|(path, (name, value))| {
+            let length = [name, value].into_iter().filter(around).map(Range::len).min()?;
+            Some((length, Reverse(path.len()), path))
+        });
+        found.min().map(|(_, _, path)| path.as_str())
     }
 
     fn place(&self, span: &Range<usize>) -> Place {
@@ -233,6 +290,33 @@ fn culprit<T: DeserializeOwned>(table: &DeTable<'_>, complaint: &str) -> Option<
     }
     let mut keys = table.keys().map(|key| key.get_ref().to_string());
     keys.find(|key| !is_tag(key) && blamed(key))
+}
+
+/// The path without array indexes.
+fn names(path: &str) -> String {
+    let names: Vec<&str> = path.split('.').filter(|part| !is_index(part)).collect();
+    names.join(".")
+}
+
+/// The path up to the first array index.
+fn without_index(path: &str) -> String {
+    let names: Vec<&str> = path.split('.').take_while(|part| !is_index(part)).collect();
+    names.join(".")
+}
+
+fn is_index(part: &str) -> bool {
+    part.parse::<usize>().is_ok()
+}
+
+/// Removes the key at this path. Returns whether it was there.
+fn remove(table: &mut DeTable<'_>, path: &str) -> bool {
+    match path.split_once('.') {
+        None => table.remove(path).is_some(),
+        Some((outer, rest)) => match table.get_mut(outer).map(Spanned::get_mut) {
+            Some(DeValue::Table(inner)) => remove(inner, rest),
+            Some(_) | None => false,
+        },
+    }
 }
 
 /// Counted from 1.
@@ -281,6 +365,14 @@ impl<'i> Section<'i> {
         }
     }
 
+    /// Its value of this key, if it is a text.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        match self.table.get(key)?.get_ref() {
+            DeValue::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// The names of its keys.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.table.keys().map(|key| key.get_ref().as_ref())
@@ -290,8 +382,8 @@ impl<'i> Section<'i> {
     pub(crate) fn put_if_absent(&mut self, key: &str, text: &str) {
         if !self.table.contains_key(key) {
             let (key, text) = (key.to_owned().into(), text.to_owned().into());
-            let value = Spanned::new(0..0, DeValue::String(text));
-            self.table.insert(Spanned::new(0..0, key), value);
+            let value = Spanned::new(NOWHERE, DeValue::String(text));
+            self.table.insert(Spanned::new(NOWHERE, key), value);
         }
     }
 }

@@ -31,6 +31,16 @@ pub(crate) struct ConfigError {
     pub(crate) findings: Vec<Finding>,
 }
 
+impl ConfigError {
+    pub(crate) fn new(file: &str, mut findings: Vec<Finding>) -> Self {
+        findings.sort_by(|a, b| a.place.cmp(&b.place));
+        Self {
+            file: file.to_owned(),
+            findings,
+        }
+    }
+}
+
 impl Finding {
     pub(crate) fn new(place: Place, message: impl Into<String>) -> Self {
         Self {

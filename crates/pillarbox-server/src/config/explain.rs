@@ -14,7 +14,7 @@ pub(crate) fn explain(message: &str, also: &[&str]) -> String {
             return unknown(rest, noun, also);
         }
     }
-    if let Some(name) = quoted_after(message, "missing field `") {
+    if let Some(name) = missing_key(message) {
         return format!("missing key `{name}`");
     }
     message
@@ -30,6 +30,11 @@ pub(crate) fn explain(message: &str, also: &[&str]) -> String {
 /// The name of the unknown key in such a message.
 pub(crate) fn unknown_key(message: &str) -> Option<&str> {
     quoted_after(message, "unknown field `")
+}
+
+/// The name of the missing key in such a message.
+pub(crate) fn missing_key(message: &str) -> Option<&str> {
+    quoted_after(message, "missing field `")
 }
 
 /// The most similar known word, if there is one.

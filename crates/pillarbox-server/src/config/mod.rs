@@ -160,6 +160,15 @@ impl Config {
     }
 }
 
+impl Default for Http {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7700)),
+            allow_remote: false,
+        }
+    }
+}
+
 impl Http {
     /// Rejects an address that other machines can reach, unless it is allowed.
     ///
@@ -205,34 +214,69 @@ impl Flags {
     }
 }
 
+/// What a file says, valid or not. Sections with errors have their defaults.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    file: String,
+    pub(crate) config: Config,
+    /// The errors.
+    pub(crate) wrong: Vec<Finding>,
+    warnings: Vec<Finding>,
+}
+
+impl Draft {
+    /// Reads a file with the overrides of environment and command line.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is not TOML.
+    pub(crate) fn read(path: &Path, flags: &Flags) -> Result<Self, ConfigError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let message = format!("cannot read the file: {error} (`pillarbox init` writes one)");
+            ConfigError::new(&file, vec![Finding::new(Place::File, message)])
+        })?;
+        let mut overrides = env::from_process();
+        flags.put(&mut overrides);
+        Self::of(&file, &text, &overrides)
+    }
+
+    fn of(file: &str, text: &str, overrides: &env::Overrides) -> Result<Self, ConfigError> {
+        let resolved = resolve::resolve(text, overrides);
+        let resolved = resolved.map_err(|finding| ConfigError::new(file, vec![finding]))?;
+        Ok(Self {
+            file: file.to_owned(),
+            config: resolved.config,
+            wrong: resolved.wrong,
+            warnings: resolved.warnings,
+        })
+    }
+
+    /// The configuration with its warnings.
+    ///
+    /// # Errors
+    /// All errors, each with its line.
+    pub(crate) fn finish(self) -> Result<(Config, Vec<Finding>), ConfigError> {
+        if self.wrong.is_empty() {
+            Ok((self.config, self.warnings))
+        } else {
+            Err(ConfigError::new(&self.file, self.wrong))
+        }
+    }
+}
+
 /// Reads a file with the overrides of environment and command line.
 ///
 /// # Errors
 /// All errors, each with its line.
 pub(crate) fn load(path: &Path, flags: &Flags) -> Result<(Config, Vec<Finding>), ConfigError> {
-    let file = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
-        file: file.clone(),
-        findings: vec![Finding::new(
-            Place::File,
-            format!("cannot read the file: {error} (`pillarbox init` writes one)"),
-        )],
-    })?;
-    let mut overrides = env::from_process();
-    flags.put(&mut overrides);
-    resolve::resolve(&text, &overrides).map_err(|findings| ConfigError { file, findings })
+    Draft::read(path, flags)?.finish()
 }
 
 /// Reads a text without the environment.
 #[cfg(test)]
 pub(crate) fn read(text: &str) -> Result<Config, ConfigError> {
-    let resolved = resolve::resolve(text, &env::Overrides::default());
-    resolved
-        .map(|(config, _)| config)
-        .map_err(|findings| ConfigError {
-            file: "pillarbox.toml".to_owned(),
-            findings,
-        })
+    let draft = Draft::of("pillarbox.toml", text, &env::Overrides::default())?;
+    draft.finish().map(|(config, _)| config)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use pillarbox_dispatch::{Settings, Unrouted};
 use pillarbox_store::Scope;
 
 use super::destinations::ParsedDestination;
-use super::document::Document;
+use super::document::{Document, Section};
 use super::env::Overrides;
 use super::error::{Finding, Place};
 use super::{Config, Database, Http, Route, raw, retry};
@@ -26,12 +26,19 @@ const SECTIONS: [&str; 8] = [
     "adopt",
 ];
 
-/// The configuration with its warnings, or all errors.
-pub(super) type Resolved = Result<(Config, Vec<Finding>), Vec<Finding>>;
+/// A configuration with its errors and warnings. With errors it has the sections that are valid, and defaults for others.
+pub(super) struct Resolved {
+    pub(super) config: Config,
+    pub(super) wrong: Vec<Finding>,
+    pub(super) warnings: Vec<Finding>,
+}
 
 /// Reads a text with the overrides of environment and command line.
-pub(super) fn resolve(text: &str, overrides: &Overrides) -> Resolved {
-    let mut document = Document::parse(text, overrides).map_err(|finding| vec![finding])?;
+///
+/// # Errors
+/// When it is not TOML.
+pub(super) fn resolve(text: &str, overrides: &Overrides) -> Result<Resolved, Finding> {
+    let mut document = Document::parse(text, overrides)?;
     let mut resolver = Resolver {
         wrong: document.only(&SECTIONS),
         warnings: Vec::new(),
@@ -43,22 +50,28 @@ pub(super) fn resolve(text: &str, overrides: &Overrides) -> Resolved {
         ));
     }
     let config = resolver.config(&mut document, overrides);
-    resolver.wrong.sort_by(|a, b| a.place.cmp(&b.place));
-    match config {
-        Some(config) if resolver.wrong.is_empty() => Ok((config, resolver.warnings)),
-        Some(_) | None => Err(resolver.wrong),
-    }
+    Ok(Resolved {
+        config,
+        wrong: resolver.wrong,
+        warnings: resolver.warnings,
+    })
 }
 
-/// What was found on the target.
+/// The names that routes and adopted tables may use, also those of sections with errors.
+pub(super) struct Names {
+    pub(super) databases: Vec<String>,
+    pub(super) destinations: Vec<String>,
+}
+
+/// What was found so far.
 pub(super) struct Resolver {
     pub(super) wrong: Vec<Finding>,
     pub(super) warnings: Vec<Finding>,
 }
 
 impl Resolver {
-    fn config(&mut self, document: &mut Document<'_>, overrides: &Overrides) -> Option<Config> {
-        let databases = self.databases(document, overrides);
+    fn config(&mut self, document: &mut Document<'_>, overrides: &Overrides) -> Config {
+        let (databases, database_names) = self.databases(document, overrides);
         let dispatch = self.section::<raw::Dispatch>(document, "dispatch");
         let general = self.section::<raw::Retry>(document, "retry");
         let limits = self.section::<raw::Limits>(document, "limits");
@@ -66,9 +79,13 @@ impl Resolver {
         let destinations = document.sections("destination");
         let destinations = self.keep(destinations);
         let routes = document.sections("route");
-        let routes = self.keep(routes);
+        let routes = self.keep(routes).unwrap_or_default();
         let adopted = document.sections("adopt");
-        let adopted = self.keep(adopted);
+        let adopted = self.keep(adopted).unwrap_or_default();
+        let names = Names {
+            databases: database_names,
+            destinations: names(destinations.as_deref().unwrap_or_default()),
+        };
 
         let http = http.and_then(|raw| self.http(raw, document));
         let general = general.and_then(|raw| self.valid_retry(raw, "retry", document));
@@ -79,27 +96,35 @@ impl Resolver {
         // A section that could not be read is reported already; its defaults serve to check the rest.
         let general = general.unwrap_or_default();
         let used = settings.clone().unwrap_or_default();
-        let mut written =
-            destinations.map(|sections| self.destinations(sections, &general, &used, document))?;
-        let routes = routes.map(|sections| self.routes(sections, &written, &databases, document))?;
-        let mut adopted = adopted.map(|sections| self.adopted(sections, &databases, document))?;
-        let routes = self.with_adopted(routes, &mut adopted, &written, document);
+        let mut written = destinations.map_or_else(Vec::new, |sections| {
+            self.destinations(sections, &general, &used, document)
+        });
+        let all_routes = routes.len() + adopted.len();
+        let routes = self.routes(routes, &written, &names, document);
+        let mut adopted = self.adopted(adopted, &databases, &names, document);
+        // With an unreadable route, or one for a misspelt database, the absence of a route proves nothing.
+        let mut named = routes.iter().flat_map(|route| &route.databases);
+        let all_read =
+            routes.len() + adopted.len() == all_routes && named.all(|name| names.databases.contains(name));
+        let routes = self.with_adopted(routes, &mut adopted, &written, &names, document);
         if let Some(settings) = &settings {
             self.check_timeouts(settings, &mut written, &routes);
             self.check_scope(settings, &adopted, document);
         }
-        self.check_coverage(&databases, &routes, document);
-        Some(Config {
+        if all_read {
+            self.check_coverage(&databases, &routes, document);
+            self.warn_without_routes(&names, &routes, used.unrouted, document);
+        }
+        let payload = limits.and_then(|raw| raw.max_payload);
+        Config {
             databases,
-            dispatch: settings?,
-            limits: limits.map(|raw| Limits {
-                payload: raw.max_payload.map_or(Limits::default().payload, |size| size.0),
-            })?,
-            http: http?,
+            dispatch: used,
+            limits: payload.map_or_else(Limits::default, |size| Limits { payload: size.0 }),
+            http: http.unwrap_or_default(),
             destinations: written.into_iter().map(ParsedDestination::finish).collect(),
             routes,
             adopt: adopted.into_iter().map(|adopting| adopting.adopt).collect(),
-        })
+        }
     }
 
     fn section<T: serde::de::DeserializeOwned>(
@@ -107,14 +132,17 @@ impl Resolver {
         document: &mut Document<'_>,
         name: &str,
     ) -> Option<T> {
-        let read = document
-            .section(name)
-            .and_then(|section| document.read(section, &[]));
-        self.keep(read)
+        let section = document.section(name);
+        self.keep(section)
+            .and_then(|section| self.keep_all(document.read(section, &[])))
     }
 
     pub(super) fn keep<T>(&mut self, result: Result<T, Finding>) -> Option<T> {
         result.map_err(|finding| self.wrong.push(finding)).ok()
+    }
+
+    pub(super) fn keep_all<T>(&mut self, result: Result<T, Vec<Finding>>) -> Option<T> {
+        result.map_err(|findings| self.wrong.extend(findings)).ok()
     }
 
     pub(super) fn wrong(&mut self, place: Place, message: impl Into<String>) {
@@ -149,8 +177,11 @@ impl Resolver {
         document: &Document<'_>,
     ) -> Option<raw::Retry> {
         let place = |key: &str| document.place_of(&format!("{path}.{key}"));
-        if let Some((key, message)) = retry::mistake(&raw) {
-            self.wrong(place(key), message);
+        let mistakes = retry::mistakes(&raw);
+        for (key, message) in &mistakes {
+            self.wrong(place(key), *message);
+        }
+        if !mistakes.is_empty() {
             return None;
         }
         if let Some(message) = retry::warning(&raw) {
@@ -160,7 +191,7 @@ impl Resolver {
     }
 
     fn check_settings(&mut self, settings: &Settings, document: &Document<'_>) {
-        if let Err(error) = settings.validate() {
+        for error in settings.errors() {
             let path = format!("dispatch.{}", error.field);
             self.wrong(document.place_of(&path), format!("`{path}` {}", error.message));
         }
@@ -168,7 +199,7 @@ impl Resolver {
 
     /// Every database needs a route: otherwise all its events would be unrouted.
     fn check_coverage(&mut self, databases: &[Database], routes: &[Route], document: &Document<'_>) {
-        if routes.is_empty() || !self.wrong.is_empty() {
+        if routes.is_empty() {
             return;
         }
         for (index, database) in databases.iter().enumerate() {
@@ -182,6 +213,36 @@ impl Resolver {
             self.wrong(document.place_of(&format!("database.{index}")), message);
         }
     }
+
+    /// Without routes only a single destination gets events that name none.
+    fn warn_without_routes(
+        &mut self,
+        names: &Names,
+        routes: &[Route],
+        unrouted: Unrouted,
+        document: &Document<'_>,
+    ) {
+        let count = names.destinations.len();
+        if count < 2 || !routes.is_empty() {
+            return;
+        }
+        let fate = match unrouted {
+            Unrouted::Hold => "are held as unrouted",
+            Unrouted::Delete => "are deleted",
+            Unrouted::Dead => "become dead",
+        };
+        let message = format!(
+            "{count} destinations and no [[route]]: events that name no destination {fate} (add a [[route]])"
+        );
+        let place = document.place_of("destination.1");
+        self.warnings.push(Finding::new(place, message));
+    }
+}
+
+/// The names of these sections, valid or not.
+pub(super) fn names(sections: &[Section<'_>]) -> Vec<String> {
+    let names = sections.iter().filter_map(|section| section.text("name"));
+    names.map(str::to_owned).collect()
 }
 
 fn settings(raw: raw::Dispatch, general: Option<&raw::Retry>) -> Settings {

@@ -11,24 +11,25 @@ use super::units::{Attempts, Span};
 /// With fewer attempts, crashes of a worker alone can make an event dead.
 const FEWEST_ATTEMPTS: u32 = 3;
 
-/// The first contradiction in one table: the key and the error.
-pub(super) fn mistake(raw: &raw::Retry) -> Option<(&'static str, &'static str)> {
+/// The contradictions in one table: the keys and the errors.
+pub(super) fn mistakes(raw: &raw::Retry) -> Vec<(&'static str, &'static str)> {
+    let mut mistakes = Vec::new();
     if raw.steps.is_some() && (raw.base.is_some() || raw.max.is_some()) {
-        return Some((
+        mistakes.push((
             "steps",
             "`steps` sets every wait (remove `base` and `max`, or remove `steps`)",
         ));
     }
     if raw.steps.as_ref().is_some_and(Vec::is_empty) {
-        return Some((
+        mistakes.push((
             "steps",
             "`steps` is empty (add at least one wait, such as [\"1s\", \"5s\"])",
         ));
     }
-    match (raw.base, raw.max) {
-        (Some(base), Some(max)) if base.0 > max.0 => Some(("max", "`max` must not be shorter than `base`")),
-        (Some(_) | None, Some(_) | None) => None,
+    if raw.base.zip(raw.max).is_some_and(|(base, max)| base.0 > max.0) {
+        mistakes.push(("max", "`max` must not be shorter than `base`"));
     }
+    mistakes
 }
 
 /// A warning about a low `max_attempts`.

@@ -7,32 +7,26 @@ use super::destinations::{ParsedDestination, on_dead};
 use super::document::{Document, Section};
 use super::error::Finding;
 use super::explain::nearest;
-use super::resolve::Resolver;
+use super::resolve::{Names, Resolver};
 use super::units::Texts;
-use super::{Database, Route, raw, retry};
+use super::{Route, raw, retry};
 
 impl Resolver {
     pub(super) fn routes(
         &mut self,
         sections: Vec<Section<'_>>,
         written: &[ParsedDestination],
-        databases: &[Database],
+        names: &Names,
         document: &Document<'_>,
     ) -> Vec<Route> {
-        // If a destination or a database could not be read, a route that names it is not reported too.
-        let all_read = self.wrong.is_empty();
         let mut routes = Vec::new();
         for section in sections {
             let path = section.path.clone();
-            let Some(raw) = self.keep(document.read::<raw::Route>(section, &[])) else {
+            let Some(raw) = self.keep_all(document.read::<raw::Route>(section, &[])) else {
                 continue;
             };
-            if all_read {
-                let names: Vec<&str> = databases.iter().map(|database| database.name.as_str()).collect();
-                self.known("database", &raw.database, &names, &path, document);
-                let names: Vec<&str> = written.iter().map(|to| to.destination.name.as_str()).collect();
-                self.known("destination", &raw.to, &names, &path, document);
-            }
+            self.known("database", &raw.database, &names.databases, &path, document);
+            self.known("destination", &raw.to, &names.destinations, &path, document);
             routes.extend(self.route(raw, &path, written, document));
         }
         routes
@@ -43,16 +37,16 @@ impl Resolver {
         &mut self,
         what: &str,
         texts: &Texts,
-        names: &[&str],
+        names: &[String],
         path: &str,
         document: &Document<'_>,
     ) {
         let key = if what == "destination" { "to" } else { what };
         for (path, name) in texts.with_paths(&format!("{path}.{key}")) {
-            if names.contains(&name) {
+            if names.iter().any(|known| known == name) {
                 continue;
             }
-            let hint = nearest(name, names.iter().copied())
+            let hint = nearest(name, names.iter().map(String::as_str))
                 .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
             self.wrong(document.place_of(&path), format!("unknown {what} `{name}`{hint}"));
         }

@@ -8,15 +8,17 @@ use pillarbox::RetryPolicy;
 use pillarbox_dispatch::{OnDead, Unrouted};
 
 use super::env::{Overrides, overrides};
-use super::resolve::resolve;
 use super::*;
 
 const LOG: &str = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
 
 fn good(text: &str) -> Config {
-    resolve(text, &Overrides::default())
-        .expect("a good configuration")
-        .0
+    good_with(text, &[]).0
+}
+
+fn good_with(text: &str, variables: &[(&str, &str)]) -> (Config, Vec<Finding>) {
+    let draft = Draft::of("p.toml", text, &environment(variables)).expect("valid TOML");
+    draft.finish().expect("a good configuration")
 }
 
 /// All errors, one line each, as the operator sees them.
@@ -25,15 +27,13 @@ fn wrong(text: &str) -> String {
 }
 
 fn wrong_with(text: &str, variables: &[(&str, &str)]) -> String {
-    let overrides = environment(variables);
-    let findings = resolve(text, &overrides).expect_err("a wrong configuration");
-    let file = "p.toml".to_owned();
-    ConfigError { file, findings }.to_string()
+    let draft = Draft::of("p.toml", text, &environment(variables));
+    let error = draft.and_then(Draft::finish).expect_err("a wrong configuration");
+    error.to_string()
 }
 
 fn warnings(text: &str, variables: &[(&str, &str)]) -> Vec<String> {
-    let overrides = environment(variables);
-    let (_, warnings) = resolve(text, &overrides).expect("a good configuration");
+    let (_, warnings) = good_with(text, variables);
     warnings.iter().map(|warning| warning.line("p.toml")).collect()
 }
 
@@ -240,8 +240,47 @@ fn a_missing_section_is_reported_with_an_example() {
 
 #[test]
 fn all_errors_are_reported_at_once() {
-    let error = wrong(&with("[dispatch]\nleese = 1\n[http]\nlisten = \"x\""));
-    assert_eq!(error.lines().count(), 2, "{error}");
+    let error = wrong(
+        "[database]\nurl = \"mysql://h/d\"\nmax_connections = 1\n\
+         [dispatch]\nlease = \"soon\"\nbatch = \"many\"\ncolor = 1\n\
+         [retry]\nsteps = []\nbase = \"1s\"\n\
+         [http]\nlisten = \"x\"\n\
+         [[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = 5\nbearer = 6\nconcurency = 1\ntimeout = 7\n\
+         [destination.retry]\nbas = \"1s\"\nmax = \"never\"\n\
+         [[destination]]\ntype = \"kafka\"\n\
+         [[route]]\nto = [\"hook\", \"hok\"]\ntopic = \"o*\"\n",
+    );
+    let lines: Vec<&str> = error
+        .lines()
+        .map(|line| line.split(": ").next().unwrap())
+        .collect();
+    let expected = [2, 3, 5, 6, 7, 9, 9, 12, 16, 17, 18, 19, 21, 22, 23, 23, 26, 27];
+    let expected: Vec<String> = expected.iter().map(|line| format!("p.toml:{line}")).collect();
+    assert_eq!(lines, expected, "{error}");
+}
+
+#[test]
+fn errors_of_rules_are_reported_at_once() {
+    let error = wrong(&with(
+        "[dispatch]\nbatch = 0\nmax_in_flight = 0\nheartbeat = \"0s\"\npoll_interval = \"0s\"\n\
+         [[destination]]\nname = \"a\"\ntype = \"log\"\nconcurrency = 0\nburst = 5\ntimeout = \"0s\"",
+    ));
+    assert_eq!(error.lines().count(), 7, "{error}");
+}
+
+#[test]
+fn several_destinations_without_a_route_are_warned_about() {
+    let two = with("[[destination]]\nname = \"a\"\ntype = \"log\"");
+    assert_eq!(
+        warnings(&two, &[]),
+        [
+            "p.toml:5: 2 destinations and no [[route]]: events that name no destination are held as unrouted (add a \
+             [[route]])"
+        ]
+    );
+    let dead = warnings(&two, &[("PILLARBOX_DISPATCH_UNROUTED", "dead")]);
+    assert!(dead[0].contains("become dead"), "{dead:?}");
+    assert!(warnings(&format!("{two}[[route]]\nto = \"a\"\n"), &[]).is_empty());
 }
 
 #[test]
@@ -296,8 +335,7 @@ fn the_environment_overrides_the_file() {
         ("PILLARBOX_RETRY_MAX_ATTEMPTS", "unlimited"),
         ("PILLARBOX_LIMITS_MAX_PAYLOAD", "1MiB"),
     ];
-    let overrides = environment(&variables);
-    let (config, warnings) = resolve(&with("[dispatch]\nlease = \"61s\""), &overrides).expect("good");
+    let (config, warnings) = good_with(&with("[dispatch]\nlease = \"61s\""), &variables);
     assert!(warnings.is_empty());
     assert_eq!(config.databases[0].url.to_string(), "postgres://u:***@h/d");
     assert_eq!(config.dispatch.lease, Duration::from_secs(120));

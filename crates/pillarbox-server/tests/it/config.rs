@@ -108,6 +108,42 @@ fn pipelining_to_a_place_that_keeps_no_order_is_refused_with_its_line() {
     check(folder.path(), &format!("{hook}pipelined = false\n"), &[]).success();
 }
 
+#[test]
+fn errors_of_keys_rules_and_sinks_are_reported_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "database.url = \"outbox.db\"\nretry.steps = []\n\
+                [[destination]]\nname = \"hook\"\ntype = \"webhook\"\nurl = \"not a url\"\n\
+                [[destination]]\nname = \"mq\"\ntype = \"rabbitmq\"\nurl = { env = \"PILLARBOX_NO_SUCH\" }\nexchange = \"e\"\n\
+                [[destination]]\nname = \"other\"\ntype = \"webhook\"\nurl = \"http://h/\"\npipelined = true\ncolor = 1\n\
+                [[destination]]\nname = \"third\"\ntype = \"webhook\"\nurl = \"http://h/\"\npipelined = true\n";
+    let error = check(folder.path(), text, &[]).failure(2);
+    for line in [
+        "p.toml:2: `steps` is empty",
+        "p.toml:6: destination `hook`: `url` ",
+        "p.toml:10: destination `mq`: `url` comes from the environment variable PILLARBOX_NO_SUCH",
+        "p.toml:17: unknown key `color`",
+        "p.toml:22: `pipelined`: destination `third`",
+    ] {
+        assert!(error.contains(line), "{line}: {error}");
+    }
+    assert_eq!(error.lines().count(), 5, "{error}");
+}
+
+#[test]
+fn several_destinations_without_a_route_are_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "database.url = \"outbox.db\"\n[[destination]]\nname = \"a\"\ntype = \"log\"\n\
+                [[destination]]\nname = \"b\"\ntype = \"log\"\n";
+    let checked = check(folder.path(), text, &[]);
+    assert!(
+        checked
+            .stderr
+            .starts_with("warning: p.toml:5: 2 destinations and no [[route]]: "),
+        "{checked:?}"
+    );
+    checked.success();
+}
+
 #[cfg(not(feature = "full"))]
 #[test]
 fn kafka_in_a_build_without_it_says_how_to_build_it() {
@@ -161,13 +197,43 @@ fn connect_asks_whether_everything_is_there() {
 }
 
 #[test]
-fn the_configuration_in_the_readme_is_good() {
-    let readme = include_str!("../../../../README.md");
-    let (_, rest) = readme.split_once("```toml\n").expect("the block begins");
-    let (text, _) = rest.split_once("```").expect("the block ends");
+fn a_variable_overrides_the_database_of_the_file_and_the_rest_is_read() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("p.toml"), text).unwrap();
-    let mut command = pillarbox(folder.path(), &["config", "check", "p.toml"]);
-    command.env("DATABASE_URL", "postgres://localhost/app");
-    Finished::from(command.output().unwrap()).success();
+    let text = "database.url = \"file.db\"\nlimits.max_payload = 10\n[[destination]]\nname = \"hook\"\ntype = \"log\"\n";
+    std::fs::write(folder.path().join("pillarbox.toml"), text).unwrap();
+    let with_variable = |arguments: &[&str]| -> Finished {
+        let mut command = pillarbox(folder.path(), arguments);
+        command.env("PILLARBOX_DATABASE_URL", "variable.db");
+        command.output().unwrap().into()
+    };
+    with_variable(&["migrate"]).success();
+    assert!(!folder.path().join("file.db").exists());
+    let listed = with_variable(&["destinations", "ls", "--json"]).success();
+    assert!(
+        listed.contains("\"name\":\"hook\",\"configured\":true"),
+        "{listed}"
+    );
+    let error = with_variable(&["enqueue", "n", "t", "\"longer than ten\""]).failure(1);
+    assert!(error.contains("the limit is 10"), "{error}");
+}
+
+#[test]
+fn an_event_for_an_unknown_destination_is_warned_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "database.url = \"outbox.db\"\n[[destination]]\nname = \"partner\"\ntype = \"log\"\n";
+    std::fs::write(folder.path().join("pillarbox.toml"), text).unwrap();
+    run(folder.path(), &["migrate"]).success();
+    let enqueue = |destination: &str| {
+        run(
+            folder.path(),
+            &["enqueue", "n", "t", "1", "--destination", destination],
+        )
+    };
+    let enqueued = enqueue("partnr");
+    assert_eq!(
+        enqueued.stderr,
+        "warning: unknown destination `partnr`: its events wait until a worker serves it (did you mean `partner`?)\n"
+    );
+    assert!(enqueued.success().ends_with(" new\n"));
+    assert_eq!(enqueue("partner").stderr, "");
 }
