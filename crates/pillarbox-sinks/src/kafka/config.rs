@@ -130,6 +130,7 @@ fn default_max_message_bytes() -> u32 {
     1_048_588
 }
 
-/// The shortest configuration that works.
-#[cfg(test)]
-pub(crate) const MINIMAL: &str = "brokers = \"127.0.0.1:9092\"";
+/// The shortest configuration that works, on a local server. The first key has the address.
+pub(crate) const MINIMAL: &str = "\
+brokers = \"127.0.0.1:9092\"\n\
+# The record's topic is the event's topic, unless `topic` is set.\n";

@@ -18,7 +18,6 @@ mod settings;
 #[cfg(feature = "kafka")]
 mod sink;
 
-#[cfg(test)]
 pub(crate) use config::MINIMAL;
 pub use config::{Compression, Config, Mechanism, Sasl};
 #[cfg(feature = "kafka")]

@@ -7,6 +7,5 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Config {}
 
-/// The shortest configuration that works.
-#[cfg(test)]
+/// The shortest configuration that works, on a local server. The first key has the address.
 pub(crate) const MINIMAL: &str = "";

@@ -12,6 +12,5 @@ mod encode;
 mod sink;
 
 pub use config::Config;
-#[cfg(test)]
 pub(crate) use config::MINIMAL;
 pub use sink::Log;

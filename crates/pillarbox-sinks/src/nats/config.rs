@@ -91,6 +91,7 @@ fn one() -> u8 {
     1
 }
 
-/// The shortest configuration that works.
-#[cfg(test)]
-pub(crate) const MINIMAL: &str = "url = \"nats://127.0.0.1\"";
+/// The shortest configuration that works, on a local server. The first key has the address.
+pub(crate) const MINIMAL: &str = "\
+url = \"nats://127.0.0.1:4222\"\n\
+# The subject is the event's topic, unless `subject` is set. A stream of JetStream must store it.\n";

@@ -23,7 +23,6 @@ mod settings;
 #[cfg(feature = "nats")]
 mod sink;
 
-#[cfg(test)]
 pub(crate) use config::MINIMAL;
 pub use config::{Config, CreateStream};
 #[cfg(feature = "nats")]

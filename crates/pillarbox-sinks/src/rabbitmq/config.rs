@@ -104,6 +104,9 @@ fn default_connect_timeout() -> Duration {
     Duration::from_secs(10)
 }
 
-/// The shortest configuration that works.
-#[cfg(test)]
-pub(crate) const MINIMAL: &str = "url = \"amqp://127.0.0.1\"\nexchange = \"e\"";
+/// The shortest configuration that works, on a local server. The first key has the address.
+pub(crate) const MINIMAL: &str = "\
+url = \"amqp://guest:guest@127.0.0.1:5672/%2f\"\n\
+exchange = \"events\"\n\
+# The routing key is the event's topic, unless `routing_key` is set.\n\
+# Bind a queue to the exchange: a message that no queue takes is retried.\n";

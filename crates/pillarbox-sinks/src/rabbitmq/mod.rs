@@ -28,7 +28,6 @@ mod sink;
 mod tls;
 
 pub use config::Config;
-#[cfg(test)]
 pub(crate) use config::MINIMAL;
 #[cfg(feature = "rabbitmq")]
 #[doc(hidden)]

@@ -64,6 +64,7 @@ fn default_connect_timeout() -> Duration {
     Duration::from_secs(10)
 }
 
-/// The shortest configuration that works.
-#[cfg(test)]
-pub(crate) const MINIMAL: &str = "url = \"redis://127.0.0.1\"";
+/// The shortest configuration that works, on a local server. The first key has the address.
+pub(crate) const MINIMAL: &str = "\
+url = \"redis://127.0.0.1:6379\"\n\
+# The key of the stream is the event's topic, unless `stream` is set.\n";

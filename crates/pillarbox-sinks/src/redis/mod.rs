@@ -20,7 +20,6 @@ mod settings;
 mod sink;
 
 pub use config::Config;
-#[cfg(test)]
 pub(crate) use config::MINIMAL;
 #[cfg(feature = "redis")]
 pub use sink::Redis;

@@ -72,6 +72,6 @@ fn default_connect_timeout() -> Duration {
     Duration::from_secs(10)
 }
 
-/// The shortest configuration that works.
-#[cfg(test)]
-pub(crate) const MINIMAL: &str = "url = \"https://example.com/\"";
+/// The shortest configuration that works, on a local server. The first key has the address.
+pub(crate) const MINIMAL: &str = "\
+url = \"http://127.0.0.1:8080/events\"\n";

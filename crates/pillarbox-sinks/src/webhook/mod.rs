@@ -13,7 +13,6 @@ mod encode;
 #[cfg(feature = "webhook")]
 mod sink;
 
-#[cfg(test)]
 pub(crate) use config::MINIMAL;
 pub use config::{Basic, Config};
 #[cfg(feature = "webhook")]
