@@ -41,9 +41,48 @@ impl FromStr for DatabaseUrl {
                 "unsupported database `{scheme}://` (use postgres://user@host/database, sqlite://path or a path)"
             )),
             None if text.is_empty() => Err("the database URL is empty".to_owned()),
-            None => Ok(Self::Sqlite(text.strip_prefix("sqlite:").unwrap_or(text).into())),
+            None => Self::path(text),
         }
     }
+}
+
+impl DatabaseUrl {
+    /// A path to a SQLite file. A mistyped URL of PostgreSQL is not a path, and is not printed: it may have a password. Nor is
+    /// a bare name, unless it is a file: it may be the name of a database, and would become an empty file.
+    fn path(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("sqlite:") {
+            return Ok(Self::Sqlite(path.into()));
+        }
+        let is_mistyped = |sign| text.contains(sign);
+        if [
+            "postgres:",
+            "postgresql:",
+            "postgres//",
+            "postgresql//",
+            "@",
+            "password=",
+        ]
+        .into_iter()
+        .any(is_mistyped)
+        {
+            return Err(
+                "invalid database URL (use postgres://user@host/database, or sqlite://path for a file)"
+                    .to_owned(),
+            );
+        }
+        if is_name(text) && !Path::new(text).exists() {
+            return Err(format!(
+                "`{text}` is neither a URL nor an existing file (use postgres://user@host/{text}, or ./{text} for a SQLite \
+                 file)"
+            ));
+        }
+        Ok(Self::Sqlite(text.into()))
+    }
+}
+
+/// Is it a name, and not a URL or a path?
+pub(crate) fn is_name(text: &str) -> bool {
+    !text.contains(['/', '.', ':', '\\'])
 }
 
 impl DatabaseUrl {
@@ -93,16 +132,17 @@ impl fmt::Debug for DatabaseUrl {
     }
 }
 
-/// The URL with `***` for its password, before the `@` and in the parameters.
+/// The URL with `***` for its password, before the `@` and in the parameters. A password may have any character, also `@`
+/// and `?`.
 fn masked(url: &str) -> String {
-    let (base, query) = url.split_once('?').unwrap_or((url, ""));
-    let base = match (base.find("://"), base.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => match base[scheme + 3..at].split_once(':') {
-            Some((user, _)) => format!("{}{user}:***{}", &base[..scheme + 3], &base[at..]),
-            None => base.to_owned(),
+    let url = match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme + 3 <= at => match url[scheme + 3..at].split_once(':') {
+            Some((user, _)) => format!("{}{user}:***{}", &url[..scheme + 3], &url[at..]),
+            None => url.to_owned(),
         },
-        _ => base.to_owned(),
+        _ => url.to_owned(),
     };
+    let (base, query) = url.split_once('?').unwrap_or((&url, ""));
     let query: Vec<String> = query
         .split('&')
         .filter(|pair| !pair.is_empty())
@@ -112,7 +152,7 @@ fn masked(url: &str) -> String {
         })
         .collect();
     if query.is_empty() {
-        base
+        base.to_owned()
     } else {
         format!("{base}?{}", query.join("&"))
     }
@@ -283,6 +323,7 @@ mod tests {
                 "postgresql://host/db?user=u&password=***",
             ),
             ("postgres://u@host/db", "postgres://u@host/db"),
+            ("postgres://u:se?cr@et@host/db", "postgres://u:***@host/db"),
         ] {
             let target: DatabaseUrl = url.parse().unwrap();
             assert_eq!(target.to_string(), printed);
@@ -321,6 +362,36 @@ mod tests {
             "sqlite:///a.db".parse::<DatabaseUrl>(),
             Ok(DatabaseUrl::Sqlite("/a.db".into()))
         );
+    }
+
+    #[test]
+    fn a_bare_name_is_a_file_only_if_it_exists() {
+        let error = "shop".parse::<DatabaseUrl>().unwrap_err();
+        assert!(
+            error.contains("postgres://user@host/shop") && error.contains("./shop"),
+            "{error}"
+        );
+        // Tests run in the folder of the crate.
+        assert_eq!("src".parse(), Ok(DatabaseUrl::Sqlite("src".into())));
+        for explicit in ["./shop", "shop.db", "sqlite:shop", "sqlite://shop"] {
+            assert!(explicit.parse::<DatabaseUrl>().is_ok(), "{explicit}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_url_is_rejected_and_not_printed() {
+        for url in [
+            "postgres:/u:secret@host/db",
+            "postgres//u:secret@host/db",
+            "postgresql:u:secret@host/db",
+            "host=db user=u password=secret",
+        ] {
+            let error = url.parse::<DatabaseUrl>().unwrap_err();
+            assert!(
+                !error.contains("secret") && error.contains("postgres://"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -6,23 +6,22 @@ use clap::Args;
 use pillarbox::Limits;
 
 use crate::config::{self, Config, Flags};
-use crate::database::{Database, IfMissing};
+use crate::database::{Database, IfMissing, is_name};
 use crate::failure::Failure;
 
 /// The default configuration file.
 pub(super) const CONFIG: &str = "pillarbox.toml";
+/// The variable with the URL of the database.
+const VARIABLE: &str = "PILLARBOX_DATABASE_URL";
 
 /// The options that choose a database.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Database")]
 pub(super) struct DatabaseArgs {
     /// Use this database: a URL, a path, or a name in the configuration
-    #[arg(
-        long,
-        env = "PILLARBOX_DATABASE_URL",
-        hide_env_values = true,
-        value_name = "URL|NAME"
-    )]
+    ///
+    /// Without it, the variable PILLARBOX_DATABASE_URL overrides the URL in the configuration.
+    #[arg(long, value_name = "URL|NAME")]
     pub(super) database: Option<String>,
 
     /// Use this schema (PostgreSQL) [default: pillarbox]
@@ -74,33 +73,27 @@ impl DatabaseArgs {
     }
 
     fn chosen(&self) -> Result<Vec<ChosenDatabase>, Failure> {
-        let Some(text) = &self.database else {
-            let config = self.config()?.ok_or_else(|| {
-                Failure::usage("no database (use --database URL, PILLARBOX_DATABASE_URL, or --config FILE)")
-            })?;
-            return Ok(config.databases.iter().map(|it| found(it, &config)).collect());
-        };
-        // A URL or a path needs no file. A file that is given still sets limits and destinations.
-        let config = if is_name(text) || self.config.is_some() {
-            self.config()?
-        } else {
-            None
-        };
-        let Some(config) = config else {
-            return Ok(vec![ChosenDatabase {
-                database: at(text)?,
-                limits: Limits::default(),
-                destinations: None,
-                adopt: Vec::new(),
-            }]);
-        };
-        if let Some(it) = config.databases.iter().find(|it| it.name == *text) {
-            return Ok(vec![found(it, &config)]);
+        if let Some(text) = &self.database {
+            // A URL or a path needs no file. A file that is given still sets limits and destinations.
+            let config = if is_name(text) || self.config.is_some() {
+                self.config()?
+            } else {
+                None
+            };
+            return named("--database", text, config.as_ref()).map(|found| vec![found]);
         }
-        if is_name(text) && config.databases.len() > 1 {
-            return Err(unknown(text, &config));
+        let variable = std::env::var(VARIABLE).ok();
+        match (self.config()?, variable) {
+            (Some(config), Some(text)) if config.databases.len() > 1 => {
+                named(VARIABLE, &text, Some(&config)).map(|found| vec![found])
+            }
+            // The variable has overridden the URL of the file.
+            (Some(config), _) => Ok(config.databases.iter().map(|it| found(it, &config)).collect()),
+            (None, Some(text)) => named(VARIABLE, &text, None).map(|found| vec![found]),
+            (None, None) => Err(Failure::usage(
+                "no database (use --database URL, PILLARBOX_DATABASE_URL, or --config FILE)",
+            )),
         }
-        Ok(vec![found(&at(text)?, &config)])
     }
 
     /// The configuration, if there is one.
@@ -130,12 +123,26 @@ pub(super) async fn open(database: &config::Database) -> Result<Database, Failur
     Ok(database)
 }
 
-/// Is it a name, and not a URL or a path?
-fn is_name(text: &str) -> bool {
-    !text.contains(['/', '.', ':', '\\'])
+/// The database that an option or a variable names: by the name in the configuration, by URL or by path.
+fn named(origin: &str, text: &str, config: Option<&Config>) -> Result<ChosenDatabase, Failure> {
+    let Some(config) = config else {
+        return Ok(ChosenDatabase {
+            database: at(origin, text)?,
+            limits: Limits::default(),
+            destinations: None,
+            adopt: Vec::new(),
+        });
+    };
+    if let Some(it) = config.databases.iter().find(|it| it.name == *text) {
+        return Ok(found(it, config));
+    }
+    if is_name(text) && config.databases.len() > 1 {
+        return Err(unknown(origin, text, config));
+    }
+    Ok(found(&at(origin, text)?, config))
 }
 
-fn unknown(name: &str, config: &Config) -> Failure {
+fn unknown(origin: &str, name: &str, config: &Config) -> Failure {
     let names: Vec<&str> = config.databases.iter().map(|it| it.name.as_str()).collect();
     let hint = match config::nearest(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -144,7 +151,7 @@ fn unknown(name: &str, config: &Config) -> Failure {
             config::list(&names)
         ),
     };
-    Failure::usage(format!("--database: unknown database `{name}` ({hint})"))
+    Failure::usage(format!("{origin}: unknown database `{name}` ({hint})"))
 }
 
 fn found(database: &config::Database, config: &Config) -> ChosenDatabase {
@@ -156,12 +163,12 @@ fn found(database: &config::Database, config: &Config) -> ChosenDatabase {
     }
 }
 
-fn at(url: &str) -> Result<config::Database, Failure> {
+fn at(origin: &str, url: &str) -> Result<config::Database, Failure> {
     Ok(config::Database {
         name: "default".to_owned(),
         url: url
             .parse()
-            .map_err(|message| Failure::usage(format!("--database: {message}")))?,
+            .map_err(|message| Failure::usage(format!("{origin}: {message}")))?,
         schema: "pillarbox".to_owned(),
         max_connections: 2, // a command runs one statement at a time
     })

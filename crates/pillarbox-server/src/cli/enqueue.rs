@@ -2,7 +2,7 @@
 //!
 //! For experiments and scripts. An application enqueues in its own transaction instead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Read};
 
 use clap::Args;
@@ -15,8 +15,10 @@ use uuid::Uuid;
 
 use super::database_args::{self, DatabaseArgs};
 use super::time_arg;
+use crate::config;
 use crate::database::Database;
 use crate::failure::Failure;
+use crate::logs;
 use crate::output;
 
 /// The number of NDJSON lines in one transaction.
@@ -145,11 +147,16 @@ impl Enqueue {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let found = self.database.find()?;
         let database = database_args::open(&found.database).await?;
+        let mut target = Target {
+            database,
+            limits: found.limits,
+            destinations: found.destinations,
+            warned: BTreeSet::new(),
+        };
         if self.ndjson {
-            return self.many(&database, found.limits).await;
+            return self.many(&mut target).await;
         }
-        let event = self.event()?;
-        let enqueued = database.enqueue_all(&[event], found.limits).await?;
+        let enqueued = target.enqueue(&[self.event()?]).await?;
         self.print(&enqueued)
     }
 
@@ -179,7 +186,7 @@ impl Enqueue {
     }
 
     /// Reads line by line, so that a large file is never in memory.
-    async fn many(&self, database: &Database, limits: Limits) -> Result<(), Failure> {
+    async fn many(&self, target: &mut Target) -> Result<(), Failure> {
         let mut batch = Vec::with_capacity(BATCH);
         let mut committed = 0;
         for (index, line) in std::io::stdin().lock().lines().enumerate() {
@@ -189,29 +196,24 @@ impl Enqueue {
                     if line.trim().is_empty() {
                         Ok(None)
                     } else {
-                        self.parse(&line, limits).map(Some)
+                        self.parse(&line, target.limits).map(Some)
                     }
                 })
                 .map_err(|error| wrong_line(index + 1, &error, committed))?;
             batch.extend(event);
             if batch.len() == BATCH {
-                self.commit(database, limits, &mut batch).await?;
+                self.commit(target, &mut batch).await?;
                 committed = index + 1;
             }
         }
-        self.commit(database, limits, &mut batch).await
+        self.commit(target, &mut batch).await
     }
 
-    async fn commit(
-        &self,
-        database: &Database,
-        limits: Limits,
-        batch: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
+    async fn commit(&self, target: &mut Target, batch: &mut Vec<Event>) -> Result<(), Failure> {
         if batch.is_empty() {
             return Ok(());
         }
-        let enqueued = database.enqueue_all(batch, limits).await?;
+        let enqueued = target.enqueue(batch).await?;
         batch.clear();
         self.print(&enqueued)
     }
@@ -256,6 +258,43 @@ impl Enqueue {
             }
         }
         Ok(())
+    }
+}
+
+/// Where events are written.
+struct Target {
+    database: Database,
+    limits: Limits,
+    /// The names of the configured destinations, if a configuration was read.
+    destinations: Option<Vec<String>>,
+    /// Unknown destinations that the command has warned about.
+    warned: BTreeSet<String>,
+}
+
+impl Target {
+    async fn enqueue(&mut self, events: &[Event]) -> Result<Vec<Enqueued>, Failure> {
+        let enqueued = self.database.enqueue_all(events, self.limits).await?;
+        for name in events.iter().filter_map(|event| event.destination.as_deref()) {
+            self.check_destination(name);
+        }
+        Ok(enqueued)
+    }
+
+    /// Warns if no destination has this name: the event waits until one has.
+    fn check_destination(&mut self, name: &str) {
+        let Some(known) = &self.destinations else {
+            return;
+        };
+        if known.iter().any(|known| known == name) || !self.warned.insert(name.to_owned()) {
+            return;
+        }
+        let hint = match config::nearest(name, known.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "add it to the configuration".to_owned(),
+        };
+        logs::warning(&format!(
+            "unknown destination `{name}`: its events wait until a worker serves it ({hint})"
+        ));
     }
 }
 

@@ -12,6 +12,7 @@ use super::database_args;
 use crate::config;
 use crate::database::{Database, DatabaseUrl, IfMissing};
 use crate::failure::Failure;
+use crate::logs;
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -96,30 +97,30 @@ impl Migrate {
     }
 
     fn print(&self) -> Result<(), Failure> {
-        let schema = self.database.schema.as_deref().unwrap_or(postgres::SCHEMA);
-        let script = match self.dialect()? {
+        let (dialect, schema) = self.dialect()?;
+        let script = match dialect {
             Dialect::Postgres => {
-                postgres::script(schema).map_err(|error| Failure::usage(error.to_string()))?
+                postgres::script(&schema).map_err(|error| Failure::usage(error.to_string()))?
             }
             Dialect::Sqlite => sqlite::script(),
         };
         output::line(script.trim_end())
     }
 
-    fn dialect(&self) -> Result<Dialect, Failure> {
+    /// The dialect and the schema to print: as given, or those of the chosen database.
+    fn dialect(&self) -> Result<(Dialect, String), Failure> {
         if let Some(dialect) = self.dialect {
-            return Ok(dialect);
+            let schema = self.database.schema.as_deref().unwrap_or(postgres::SCHEMA);
+            return Ok((dialect, schema.to_owned()));
         }
-        let unknown = || {
-            Failure::usage(
-                "cannot print the SQL: no dialect (use --dialect postgres, --dialect sqlite, or --database URL)",
-            )
-        };
-        let url = self.database.database.as_ref().ok_or_else(unknown)?;
-        Ok(match url.parse().map_err(Failure::usage)? {
+        let chosen = self.database.find_all()?.into_iter().next().ok_or_else(|| {
+            Failure::usage("cannot print the SQL: no database (use --dialect postgres or --dialect sqlite)")
+        })?;
+        let dialect = match chosen.database.url {
             DatabaseUrl::Postgres(_) => Dialect::Postgres,
             DatabaseUrl::Sqlite(_) => Dialect::Sqlite,
-        })
+        };
+        Ok((dialect, chosen.database.schema))
     }
 }
 
@@ -129,7 +130,9 @@ async fn migrate(database: &Database, name: &str) -> Result<Migrated, StoreError
         if let Ok(done) = tokio::time::timeout(PROGRESS, &mut migrating).await {
             return done;
         }
-        eprintln!("{name}: still migrating (a large table, open transactions or a slow connection)");
+        logs::progress(&format!(
+            "{name}: still migrating (a large table, open transactions or a slow connection)"
+        ));
     }
 }
 

@@ -18,6 +18,8 @@ mod time_arg;
 mod version;
 mod workers;
 
+use std::path::PathBuf;
+
 use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
@@ -26,11 +28,14 @@ use crate::logs::LogArgs;
 const EXAMPLES: &str = "\
 Start here:
   pillarbox dev                              run a sample shop and watch its events
-  pillarbox init                             write a commented pillarbox.toml
-  pillarbox migrate --database postgres://app@localhost/shop
+  pillarbox init --database postgres://localhost/shop --destination rabbitmq
+  pillarbox migrate                          create the outbox in that database
+  pillarbox config check --connect           try every connection
+  pillarbox run                              run the daemon
+
+Then perhaps:
   pillarbox grant producer shop              allow a role to enqueue and no more
   pillarbox adopt --table outbox             propose a layout for your own outbox table
-  pillarbox run --config pillarbox.toml      run the daemon
 
 Operate:
   pillarbox enqueue shop orders '{\"order\": 42}' --type OrderCreated
@@ -53,6 +58,10 @@ Exit codes: 0 done, 1 failed, 2 invalid command line or configuration,
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+
+    /// Read this configuration [default: pillarbox.toml]
+    #[arg(long, global = true, env = "PILLARBOX_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) logs: LogArgs,
@@ -94,7 +103,7 @@ pub(crate) enum Command {
     /// Check a configuration
     #[command(subcommand)]
     Config(config::Config),
-    /// Write a commented pillarbox.toml
+    /// Write a configuration to start from
     Init(init::Init),
     /// Print the version; --verbose adds the commit, the schema and the sinks
     Version(version::Version),
@@ -122,8 +131,8 @@ impl Command {
         }
     }
 
-    /// Runs the command.
-    pub(crate) async fn run(self) -> Result<(), Failure> {
+    /// Runs the command. `config` is the value of `--config`, for the commands that take the file by position too.
+    pub(crate) async fn run(self, config: Option<PathBuf>) -> Result<(), Failure> {
         match self {
             // These futures are large, so they live on the heap.
             Self::Dev(dev) => Box::pin(dev.run()).await,
@@ -138,8 +147,8 @@ impl Command {
             Self::Workers(workers) => workers.run().await,
             Self::Stats(stats) => stats.run().await,
             Self::Adopt(adopt) => Box::pin(adopt.run()).await,
-            Self::Config(config) => config.run().await,
-            Self::Init(init) => init.run(),
+            Self::Config(check) => check.run(config).await,
+            Self::Init(init) => init.run(config),
             Self::Version(version) => version.run(),
         }
     }
@@ -153,5 +162,47 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// The commands without subcommands, by their names.
+    fn leaves(command: &clap::Command, name: &str, found: &mut Vec<String>) {
+        let mut subcommands = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+        for sub in subcommands.by_ref() {
+            leaves(sub, format!("{name} {}", sub.get_name()).trim(), found);
+        }
+        if !command.has_subcommands() {
+            found.push(name.to_owned());
+        }
+    }
+
+    #[test]
+    fn every_command_takes_a_configuration() {
+        let mut commands = Vec::new();
+        leaves(&Cli::command(), "", &mut commands);
+        assert!(commands.contains(&"events ls".to_owned()), "{commands:?}");
+        for command in commands {
+            let mut found = Cli::command();
+            found.build();
+            let found = command.split(' ').fold(&found, |found, name| {
+                found.find_subcommand(name).expect("just listed")
+            });
+            let long = |argument: &clap::Arg| argument.get_long() == Some("config");
+            assert!(found.get_arguments().any(long), "{command}");
+        }
+    }
+
+    #[test]
+    fn the_configuration_may_stand_before_and_after_a_command() {
+        for arguments in [
+            ["pillarbox", "--config", "p.toml", "config", "check"],
+            ["pillarbox", "config", "check", "--config", "p.toml"],
+        ] {
+            assert_eq!(Cli::parse_from(arguments).config, Some("p.toml".into()));
+        }
+        let stats = Cli::parse_from(["pillarbox", "--config", "p.toml", "stats"]);
+        let Command::Stats(stats) = stats.command else {
+            panic!("stats");
+        };
+        assert!(format!("{stats:?}").contains("p.toml"), "{stats:?}");
     }
 }

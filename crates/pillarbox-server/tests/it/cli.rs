@@ -1,7 +1,10 @@
 //! Help, version, init, migrate --print: what needs no database.
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
+
+use pillarbox_testkit::environment::variable;
 
 use crate::command::run;
 
@@ -119,6 +122,45 @@ fn an_unreachable_database_is_reported_with_its_cause_within_seconds() {
 }
 
 #[test]
+fn a_wrong_password_and_a_failed_tls_handshake_are_reported_with_their_cause() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = variable("PILLARBOX_TEST_POSTGRES_SCRAM_URL");
+    let wrong = url.replace(":secret@", ":hunter2@");
+    let error = run(folder.path(), &["stats", "--database", &wrong]).failure(1);
+    assert!(
+        error.contains("password authentication failed for user \"scram\" (28P01)"),
+        "{error}"
+    );
+    assert!(!error.contains("hunter2"), "{error}");
+
+    let (_, address) = url.rsplit_once('@').unwrap();
+    let (address, _) = address.split_once('/').unwrap();
+    let untrusted = format!("{url}?sslmode=verify-full");
+    let error = run(folder.path(), &["stats", "--database", &untrusted]).failure(1);
+    assert!(
+        error.contains(&format!("invalid peer certificate: UnknownIssuer ({address})")),
+        "{error}"
+    );
+    assert!(!error.contains("secret"), "{error}");
+}
+
+#[test]
+fn a_bare_name_is_no_database() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in ["stats", "migrate"] {
+        let error = run(folder.path(), &[command, "--database", "shop"]).failure(2);
+        assert!(
+            error.contains("--database: `shop` is neither a URL nor an existing file")
+                && error.contains("postgres://user@host/shop"),
+            "{error}"
+        );
+    }
+    assert!(!folder.path().join("shop").exists());
+    run(folder.path(), &["migrate", "--database", "./shop"]).success();
+    run(folder.path(), &["stats", "--database", "shop"]).success();
+}
+
+#[test]
 fn a_command_without_a_database_says_how_to_name_one() {
     let folder = tempfile::tempdir().unwrap();
     let error = run(folder.path(), &["stats"]).failure(2);
@@ -149,6 +191,71 @@ fn init_writes_a_configuration_that_is_good_and_overwrites_nothing() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "# mine");
     run(folder.path(), &["init", "--force"]).success();
     run(folder.path(), &["config", "check"]).success();
+}
+
+#[test]
+fn init_writes_only_what_is_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let mut init = vec![
+        "init",
+        "--database",
+        "postgres://u@h/shop",
+        "--destination",
+        "rabbitmq",
+    ];
+    let said = run(folder.path(), &init).success();
+    assert!(
+        said.contains("pillarbox migrate") && said.contains("config check --connect"),
+        "{said}"
+    );
+    let written = std::fs::read_to_string(path("pillarbox.toml")).unwrap();
+    assert!(
+        written.contains("[database]\nurl = \"postgres://u@h/shop\"\n")
+            && written.contains("name = \"rabbitmq\"\ntype = \"rabbitmq\"\nurl = \"amqp://")
+            && written.lines().count() < 15,
+        "{written}"
+    );
+    run(folder.path(), &["config", "check"]).success();
+
+    init.extend(["--destination-url", "amqp://shop:hunter2@mq/", "other.toml"]);
+    let said = run(folder.path(), &init).success();
+    assert!(said.contains("pillarbox run --config other.toml"), "{said}");
+    let written = std::fs::read_to_string(path("other.toml")).unwrap();
+    assert!(
+        written.contains("url = \"amqp://shop:hunter2@mq/\"\nexchange = "),
+        "{written}"
+    );
+    let mode = std::fs::metadata(path("other.toml"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600, "it has a password");
+
+    for destination in ["kafka", "nats", "redis", "webhook", "log"] {
+        let file = format!("{destination}.toml");
+        let init = run(
+            folder.path(),
+            &["init", "--config", &file, "--destination", destination],
+        );
+        if destination == "kafka" && !cfg!(feature = "full") {
+            let error = init.failure(2);
+            assert!(error.contains("without the kafka sink"), "{error}");
+            continue;
+        }
+        init.success();
+        run(folder.path(), &["--config", &file, "config", "check"]).success();
+    }
+    for wrong in [
+        &["--destination", "rabitmq"][..],
+        &["--database", "shop"],
+        &["--destination", "log", "--destination-url", "x"],
+        &["--destination-url", "x"],
+    ] {
+        let mut init = vec!["init", "--force"];
+        init.extend(wrong);
+        assert_eq!(run(folder.path(), &init).code, 2, "{wrong:?}");
+    }
 }
 
 #[test]

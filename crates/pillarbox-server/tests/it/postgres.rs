@@ -184,6 +184,20 @@ fn a_migration_that_has_to_wait_says_so_and_goes_on() {
 }
 
 #[test]
+fn a_slow_statement_is_not_printed() {
+    let fixture = Fixture::postgres(LOG);
+    fixture.run(&["migrate"]).success();
+    // Longer than the second after which sqlx logs a statement.
+    fixture.sql(
+        "create function SCHEMA.wait() returns trigger language plpgsql as 'begin perform pg_sleep(1.1); return new; end'; \
+         create trigger wait before insert on SCHEMA.outbox_events for each row execute function SCHEMA.wait()",
+    );
+    let enqueued = fixture.run(&["enqueue", "shop", "orders", "1"]);
+    assert_eq!(enqueued.stderr, "");
+    enqueued.success();
+}
+
+#[test]
 fn a_missing_database_is_named() {
     let fixture = Fixture::postgres(LOG);
     let url = postgres_url();
