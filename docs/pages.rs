@@ -17,6 +17,7 @@ compile! {
     consumers = "consumers.md",
     domain_events = "domain-events.md",
     embedding = "embedding.md",
+    getting_started = "getting-started.md",
     inbox = "inbox.md",
     ordering = "ordering.md",
     payloads = "payloads.md",
