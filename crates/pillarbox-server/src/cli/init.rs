@@ -80,7 +80,7 @@ impl Init {
         opened
             .write_all(text.as_bytes())
             .map_err(|error| Failure::failed(format!("cannot write {name}: {error}")))?;
-        let flag = if file == PathBuf::from(CONFIG) {
+        let flag = if file == *CONFIG {
             String::new()
         } else {
             format!(" --config {name}")
