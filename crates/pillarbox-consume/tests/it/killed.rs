@@ -121,13 +121,18 @@ mod rabbitmq {
         running.stop().await;
         assert_eq!(ledger.account("a").await, EXPECTED, "once each and in order");
         let reasons = broker.reasons().await;
-        // A process that dies between the dead letter and the acknowledgement leaves two.
-        let letters = if failpoint.starts_with("consume_dead") {
-            2
-        } else {
-            1
+        // A process that dies between the dead letter and the acknowledgement leaves two. An acknowledgement that was just sent
+        // may be lost with the process.
+        let letters = match failpoint.split(':').next() {
+            Some("consume_dead") => 2..=2,
+            Some("consume_acked") => 1..=2,
+            _ => 1..=1,
         };
-        assert_eq!(reasons, vec!["it is negative"; letters]);
+        assert!(letters.contains(&reasons.len()), "{reasons:?}");
+        assert!(
+            reasons.iter().all(|reason| reason == "it is negative"),
+            "{reasons:?}"
+        );
         ledger.drop().await;
         broker.clean_up().await;
     }
