@@ -117,12 +117,61 @@ pub(crate) struct HandlerGuard<'a>(&'a dyn Receipt);
 impl<'a> HandlerGuard<'a> {
     /// None if the message was lost to another process.
     pub(crate) fn begin(receipt: &'a dyn Receipt) -> Option<Self> {
-        receipt.begin().then_some(Self(receipt))
+        // A guard that exists is dropped, and ends what it has not begun.
+        receipt.begin().then(|| Self(receipt))
     }
 }
 
 impl Drop for HandlerGuard<'_> {
     fn drop(&mut self) {
         self.0.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    use super::*;
+
+    /// A message with the number of its running handlers.
+    struct Counted {
+        is_lost: bool,
+        running: AtomicI32,
+    }
+
+    #[async_trait]
+    impl Receipt for Counted {
+        fn begin(&self) -> bool {
+            if !self.is_lost {
+                self.running.fetch_add(1, Ordering::SeqCst);
+            }
+            !self.is_lost
+        }
+
+        fn end(&self) {
+            self.running.fetch_sub(1, Ordering::SeqCst);
+        }
+
+        async fn acknowledge(&self) {}
+
+        async fn publish_dead_letter(&self, _: &DeadLetter) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_handler_ends_once_if_it_began_and_never_if_it_did_not() {
+        for is_lost in [false, true] {
+            let receipt = Counted {
+                is_lost,
+                running: AtomicI32::new(0),
+            };
+            let running = HandlerGuard::begin(&receipt);
+            assert_eq!(running.is_none(), is_lost);
+            assert_eq!(receipt.running.load(Ordering::SeqCst), i32::from(!is_lost));
+            drop(running);
+            assert_eq!(receipt.running.load(Ordering::SeqCst), 0);
+        }
     }
 }

@@ -14,8 +14,10 @@ pub(crate) fn start_consumer(test: &str, arguments: &str, abort_at: Option<&str>
     Process::start(command)
 }
 
-/// The arguments of this child process.
+/// The arguments of this child process, which from now on logs to standard error: a failed test prints that.
 pub(crate) fn arguments() -> Vec<String> {
+    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG);
+    log.with_writer(std::io::stderr).init();
     let arguments = std::env::var(ARGUMENTS).expect("the parent process sets it");
     arguments.split('|').map(str::to_owned).collect()
 }
