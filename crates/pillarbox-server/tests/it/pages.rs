@@ -306,6 +306,20 @@ fn both_pages_take_the_same_steps() {
     assert_eq!(commands(readme), commands(page));
 }
 
+/// `cargo install` knows no dev-dependency, so a feature that names one cannot be installed.
+#[test]
+fn the_features_of_the_install_command_need_no_dev_dependency() {
+    let manifest: toml::Table = include_str!("../../Cargo.toml").parse().unwrap();
+    let dependencies = manifest["dependencies"].as_table().unwrap();
+    for feature in ["default", "full"] {
+        let parts = manifest["features"][feature].as_array().unwrap();
+        for part in parts.iter().filter_map(toml::Value::as_str) {
+            let (dependency, _) = part.split_once('/').expect("a feature of a dependency");
+            assert!(dependencies.contains_key(dependency), "{feature}: {part}");
+        }
+    }
+}
+
 /// The version of sqlx in the pages is the one that Pillarbox uses: another one has other transactions.
 #[test]
 fn the_pages_name_the_version_of_sqlx() {

@@ -16,7 +16,7 @@ mod debezium;
 mod family_hub;
 mod faults;
 mod modkit;
-#[cfg(feature = "full")]
+#[cfg(feature = "test-kafka")]
 mod order_service;
 mod proposals;
 mod rediver;
