@@ -126,12 +126,16 @@ impl From<&Table> for Statements {
         let unmark = format!(
             "delete from {name} where {theirs} and {id}::uuid = any ($2::uuid[]) returning 0::bigint as place, {id}::text as id"
         );
+        // A ctid is unique only within one partition, so the partition and the condition are compared too.
         let prune = at.map(|at| {
+            let is_old = format!("{theirs} and {at} < {now} - make_interval(secs => $2::int)");
             let prune = format!(
                 "with old as materialized (
-                   select ctid from {name} where {theirs} and {at} < {now} - make_interval(secs => $2::int)
+                   select tableoid as part, ctid as place from {name} where {is_old}
                    order by {at} limit $3::int for update skip locked),
-                 gone as (delete from {name} where ctid = any (array (select ctid from old)) returning 1)
+                 gone as (
+                   delete from {name} where ctid = any (array (select place from old))
+                     and ((tableoid, ctid) in (select part, place from old)) is true and {is_old} returning 1)
                  select count(*) as place, '' as id from gone"
             );
             Arc::from(prune)

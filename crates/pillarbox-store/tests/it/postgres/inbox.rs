@@ -183,6 +183,35 @@ async fn a_table_with_text_ids_and_a_consumer_of_its_own_words_is_gone_on_with()
 }
 
 #[tokio::test]
+async fn prune_leaves_fresh_marks_in_other_partitions() {
+    let harness = with_effects().await;
+    let schema = harness.store.schema().to_owned();
+    harness
+        .execute(
+            "create table pillarbox.seen (who text, event uuid, at timestamptz not null, primary key (who, event))
+               partition by list (who);
+             create table pillarbox.seen_here partition of pillarbox.seen for values in ('notifications');
+             create table pillarbox.seen_there partition of pillarbox.seen default;
+             insert into pillarbox.seen select 'notifications', gen_random_uuid(), now() - interval '40 days'
+               from generate_series(1, 50);
+             insert into pillarbox.seen select 'billing', gen_random_uuid(), now() - make_interval(days => n)
+               from generate_series(1, 50) as n",
+        )
+        .await;
+    let table = Table::new(format!("{schema}.seen"))
+        .consumer("who")
+        .event_id("event")
+        .handled_at("at");
+    let inbox = Inbox::adopting(table);
+    let mut connection = harness.pool.acquire().await.expect("a connection");
+    let pruned = inbox.prune(&mut connection, CONSUMER).await.expect("prunes");
+    let sql = harness.sql("select count(*) from pillarbox.seen where who = 'billing'");
+    let kept = sqlx::query(AssertSqlSafe(sql)).fetch_one(&mut *connection).await;
+    assert_eq!((pruned, kept.expect("counts").get::<i64, _>(0)), (50, 50));
+    harness.clean_up().await;
+}
+
+#[tokio::test]
 async fn a_table_that_is_not_there_is_said_so() {
     let harness = PostgresHarness::direct().await;
     let inbox = Inbox::adopting(Table::new(format!("{}.nowhere", harness.store.schema())));

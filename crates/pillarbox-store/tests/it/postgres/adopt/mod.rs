@@ -9,6 +9,7 @@ mod histories;
 mod importing;
 mod large;
 mod odd;
+mod partitions;
 mod permissions;
 mod rejections;
 mod seeds;

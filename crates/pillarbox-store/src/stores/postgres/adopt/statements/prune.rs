@@ -8,6 +8,8 @@ use crate::stores::postgres::adopt::inspect::{quoted, quoted_table};
 use crate::stores::postgres::adopt::layout::{LayoutError, Status};
 
 impl TypedLayout<'_> {
+    /// A `ctid` is unique only within one partition, so the partition is compared too. The condition stands in both places:
+    /// whatever the first part finds, only a delivered and old row is deleted.
     pub(super) fn prune(&self, age: Duration) -> Result<String, LayoutError> {
         let Some(column) = &self.layout.processed_at else {
             let why = "`prune` needs `processed_at`: no other column has the time of delivery";
@@ -22,11 +24,14 @@ impl TypedLayout<'_> {
             }
             Status::Processed | Status::Presence => "true".to_owned(),
         };
+        let is_old = format!("{delivered} and s.{} < {then}", quoted(column));
         Ok(format!(
-            "with gone as (
-  delete from {table} s where s.ctid = any(array(
-    select s.ctid from {table} s where {delivered} and s.{column} < {then} limit $2 for update skip locked
-  ))
+            "with old as materialized (
+  select s.tableoid as part, s.ctid as place from {table} s where {is_old} limit $2 for update skip locked
+), gone as (
+  delete from {table} s
+  where s.ctid = any(array(select place from old)) and ((s.tableoid, s.ctid) in (select part, place from old)) is true
+    and {is_old}
   returning {event_id} as event_id
 ), unmapped as (
   delete from pillarbox.adopted a
@@ -34,7 +39,6 @@ impl TypedLayout<'_> {
 )
 select count(*) from gone",
             table = quoted_table(&self.layout.table),
-            column = quoted(column),
             event_id = self.event_id(),
         ))
     }
