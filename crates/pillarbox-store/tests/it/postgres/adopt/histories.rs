@@ -255,7 +255,7 @@ impl History {
 
     async fn unlock(&mut self) {
         if let Some((_, transaction)) = self.lock.take() {
-            transaction.rollback().await.expect("lets go");
+            transaction.rollback().await.expect("rolls back");
         }
     }
 
