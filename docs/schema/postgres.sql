@@ -352,7 +352,8 @@ WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000')
 CREATE TABLE pillarbox.destinations (
     name text NOT NULL COLLATE pg_catalog."C",
     paused_at timestamp with time zone DEFAULT now() NOT NULL,
-    reason text NOT NULL
+    reason text NOT NULL,
+    disabled boolean DEFAULT false NOT NULL
 );
 
 CREATE TABLE pillarbox.importers (
@@ -497,7 +498,8 @@ CREATE TABLE pillarbox.workers (
     alive_until timestamp with time zone NOT NULL,
     claimed bigint DEFAULT 0 NOT NULL,
     delivered bigint DEFAULT 0 NOT NULL,
-    failed bigint DEFAULT 0 NOT NULL
+    failed bigint DEFAULT 0 NOT NULL,
+    breakers jsonb DEFAULT '{}'::jsonb NOT NULL
 )
 WITH (fillfactor='50');
 

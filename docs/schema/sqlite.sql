@@ -136,13 +136,15 @@ CREATE TABLE pillarbox_workers (
   seen_at    text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
   claimed    integer not null default 0,
   delivered  integer not null default 0,
-  failed     integer not null default 0
+  failed     integer not null default 0,
+  breakers   text not null default '{}' -- those not closed: {"destination": {"state": …, "since": …, "reason": …}}
 ) strict;
 
 CREATE TABLE pillarbox_paused (
   destination text primary key,
   since       text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
-  reason      text not null
+  reason      text not null,
+  disabled    integer not null default 0 -- the destination asked for no more events; otherwise an operator paused it
 ) strict;
 
 CREATE TABLE pillarbox_inbox (

@@ -144,7 +144,11 @@ impl Dispatcher {
         tasks.spawn(SETTLER, Settler::new(worker(), decided), &never);
 
         tasks.spawn("renewer", Renewer::new(worker()), drained);
-        tasks.spawn("heartbeat", Heartbeat::new(worker(), self.host), drained);
+        tasks.spawn(
+            "heartbeat",
+            Heartbeat::new(worker(), destinations(), self.host),
+            drained,
+        );
         let sweeper = Sweeper::new(worker(), destinations(), signals, Arc::clone(&has_dead));
         tasks.spawn("sweeper", sweeper, shutdown);
         tasks.spawn("lane_leases", LaneLeases::new(worker(), namespaces), shutdown);

@@ -1,5 +1,6 @@
 //! The port of operators: list, count, retry, skip, pause, delete.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use async_trait::async_trait;
@@ -9,7 +10,7 @@ use uuid::Uuid;
 
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
-use crate::store::{Scope, StoreError};
+use crate::store::{OpenBreaker, Scope, StoreError};
 use pillarbox::Envelope;
 use pillarbox::saga::{Ask, AskResult};
 
@@ -146,7 +147,7 @@ pub const MOST_BEHIND: u64 = 1000;
 pub struct DestinationRecord {
     /// Its name.
     pub name: String,
-    /// Is it paused, since when and why?
+    /// Is it paused or disabled, since when and why?
     pub paused: Option<Paused>,
     /// How many rows wait for it; stops at [`MOST_WAITING`].
     pub pending: u64,
@@ -165,6 +166,8 @@ pub struct Paused {
     pub since: OffsetDateTime,
     /// Why.
     pub reason: String,
+    /// Did the destination ask for no more events? Otherwise an operator paused it.
+    pub disabled: bool,
 }
 
 /// The last heartbeat of a worker.
@@ -194,6 +197,8 @@ pub struct WorkerRecord {
     pub delivered: u64,
     /// Attempts that failed.
     pub failed: u64,
+    /// Its breakers that are not closed, by destination.
+    pub breakers: BTreeMap<String, OpenBreaker>,
 }
 
 /// An adopted table.

@@ -2,11 +2,13 @@
 //!
 //! Enqueueing is not part of it, because it runs in the caller's own transaction: see [`pillarbox::Outbox`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use pillarbox::{Delivery, Event};
@@ -251,8 +253,30 @@ pub struct Range {
     pub leaving: bool,
 }
 
+/// A breaker that is not closed, as its worker reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenBreaker {
+    /// Its state.
+    pub state: BreakerState,
+    /// When it opened, by the worker's clock.
+    #[serde(with = "time::serde::rfc3339")]
+    pub since: OffsetDateTime,
+    /// Why.
+    pub reason: String,
+}
+
+/// The state of a breaker that is not closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BreakerState {
+    /// Nothing is sent.
+    Open,
+    /// One event is sent, to see whether the destination has recovered.
+    HalfOpen,
+}
+
 /// A worker's sign of life.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Heartbeat {
     /// The worker: a new id at each start.
     pub worker: Uuid,
@@ -270,6 +294,24 @@ pub struct Heartbeat {
     pub delivered: u64,
     /// Attempts that failed.
     pub failed: u64,
+    /// The breakers that are not closed, by destination: the worker cannot send there now. The worker limits their number.
+    pub breakers: BTreeMap<String, OpenBreaker>,
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+impl Heartbeat {
+    /// The breakers as a JSON object without NUL, which `jsonb` refuses: a heartbeat must never fail for a text in it.
+    pub(crate) fn breakers_json(&self) -> String {
+        let clean = |text: &str| text.replace('\0', "\u{FFFD}");
+        let breakers = self.breakers.iter().map(|(name, breaker)| {
+            let breaker = OpenBreaker {
+                reason: clean(&breaker.reason),
+                ..breaker.clone()
+            };
+            (clean(name), breaker)
+        });
+        serde_json::json!(breakers.collect::<BTreeMap<_, _>>()).to_string()
+    }
 }
 
 /// Rows that wait for a change, not for a time.

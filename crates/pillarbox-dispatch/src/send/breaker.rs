@@ -21,6 +21,9 @@
 
 use std::time::Duration;
 
+use pillarbox::text::error_text;
+use pillarbox_store::store::BreakerState;
+
 use crate::worker::backoff::Backoff;
 
 /// Waits before a health check: the first, and the longest.
@@ -34,6 +37,8 @@ pub(crate) const SHORTEST_THROTTLE: Duration = Duration::from_secs(1);
 const PAUSED: Duration = Duration::from_secs(60);
 /// The shortest wait of a row that its destination did not take: the health check needs its time too.
 const SHORTEST_RELEASE: Duration = Duration::from_secs(1);
+/// How many characters of the reason are reported.
+const MAX_REASON: usize = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -52,6 +57,8 @@ pub(crate) struct Breaker {
     state: State,
     paused: bool,
     backoff: Backoff,
+    /// When it opened last, and why.
+    opened: (Duration, String),
 }
 
 impl Breaker {
@@ -61,6 +68,7 @@ impl Breaker {
             state: State::Closed,
             paused: false,
             backoff: Backoff::new(FIRST, LONGEST),
+            opened: Default::default(),
         }
     }
 
@@ -72,6 +80,20 @@ impl Breaker {
     /// Is it open, or the destination disabled?
     pub(crate) fn is_tripped(&self) -> bool {
         self.state != State::Closed
+    }
+
+    /// The state that the heartbeat reports, and since when; `None` if it is closed. A disabled destination is stored
+    /// apart.
+    pub(crate) fn state(&self) -> Option<(BreakerState, Duration)> {
+        match self.state {
+            State::Closed | State::Disabled => None,
+            State::Open { .. } => Some((BreakerState::Open, self.opened.0)),
+        }
+    }
+
+    /// Why it opened last.
+    pub(crate) fn reason(&self) -> &str {
+        &self.opened.1
     }
 
     /// How long a row waits that its destination did not take; `None` if it may be sent again now.
@@ -172,12 +194,15 @@ impl Breaker {
             State::Disabled => return,
             State::Open { until: before } if before >= until => return,
             State::Open { .. } => {}
-            State::Closed => tracing::warn!(
-                destination = self.destination,
-                reason,
-                wait = ?until.saturating_sub(now),
-                "breaker opened"
-            ),
+            State::Closed => {
+                tracing::warn!(
+                    destination = self.destination,
+                    reason,
+                    wait = ?until.saturating_sub(now),
+                    "breaker opened"
+                );
+                self.opened = (now, error_text(reason).chars().take(MAX_REASON).collect());
+            }
         }
         self.state = State::Open { until };
     }

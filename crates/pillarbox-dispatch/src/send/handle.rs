@@ -5,9 +5,11 @@
 //!
 //! **If we die here** nothing is lost: rows that wait for the sender have a lease.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use pillarbox_store::store::OpenBreaker;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -40,11 +42,18 @@ pub(crate) struct Shared {
     pause_changed: Notify,
     /// Rows that were admitted and whose attempt has not begun.
     waiting: AtomicUsize,
+    /// The breaker as the heartbeat reports it, unless it is closed.
+    breaker: Mutex<Option<OpenBreaker>>,
 }
 
 impl Shared {
     pub(crate) fn set_tripped(&self, tripped: bool) {
         self.tripped.store(tripped, Ordering::Release);
+    }
+
+    /// Sets what the heartbeat reports of the breaker: `None` if it is closed.
+    pub(crate) fn set_breaker(&self, breaker: Option<OpenBreaker>) {
+        *self.breaker.lock().unwrap_or_else(PoisonError::into_inner) = breaker;
     }
 
     pub(crate) fn set_backpressure(&self, backpressure: bool) {
@@ -143,6 +152,19 @@ pub(crate) fn unavailable(destinations: &[DestinationHandle]) -> Vec<String> {
         .iter()
         .filter(|destination| !destination.is_available());
     unavailable.map(|destination| destination.name.clone()).collect()
+}
+
+/// The breakers that are not closed, by destination; at most `most` of them.
+pub(crate) fn open_breakers(
+    destinations: &[DestinationHandle],
+    most: usize,
+) -> BTreeMap<String, OpenBreaker> {
+    let open = destinations.iter().filter_map(|destination| {
+        let breaker = destination.shared.breaker.lock();
+        let breaker = breaker.unwrap_or_else(PoisonError::into_inner).clone()?;
+        Some((destination.name.clone(), breaker))
+    });
+    open.take(most).collect()
 }
 
 /// How many rows may wait for a destination: twice its concurrency or twice its part of the room. With a rate limit, at

@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use pillarbox::{Outcome, StoreError, failpoint};
 use pillarbox_store::Verdict;
-use pillarbox_store::store::Settlement;
+use pillarbox_store::store::{BreakerState, OpenBreaker, Settlement};
 use pillarbox_store::verdict::decide;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
@@ -53,6 +53,8 @@ pub(crate) struct Sender {
     is_open: bool,
     queues: KeyQueues,
     breaker: Breaker,
+    /// The breaker's state that the heartbeat reports.
+    reported: Option<(BreakerState, Duration)>,
     backpressure: Backpressure,
     rate_limit: Option<TokenBucket>,
     attempts: Attempts,
@@ -91,6 +93,7 @@ impl Sender {
             is_open: true,
             queues: KeyQueues::default(),
             breaker: Breaker::new(destination.name.clone()),
+            reported: None,
             backpressure: Backpressure::new(worker.settings.max_in_flight, destinations),
             rate_limit: destination.rate.map(|rate| TokenBucket::new(rate, worker.now())),
             attempts: Attempts::default(),
@@ -320,6 +323,21 @@ impl Sender {
         self.decided.push(Decided { settlement, room });
     }
 
+    /// Passes the breaker's state to the heartbeat, if it has changed.
+    fn report_breaker(&mut self, now: Duration) {
+        let state = self.breaker.state();
+        if state == self.reported {
+            return;
+        }
+        self.reported = state;
+        let breaker = state.map(|(state, since)| OpenBreaker {
+            state,
+            since: self.worker.clock.wall() - now.saturating_sub(since),
+            reason: self.breaker.reason().to_owned(),
+        });
+        self.shared.set_breaker(breaker);
+    }
+
     /// Has another attempt ended already?
     fn ended_meanwhile(&mut self) -> bool {
         let ended = self.attempts.ended().now_or_never().flatten();
@@ -382,6 +400,7 @@ impl Task for Sender {
         }
         // Before rows are released: the claimer must not take them again.
         self.shared.set_tripped(self.breaker.is_tripped());
+        self.report_breaker(now);
         hand_over(&self.worker, &self.settler, std::mem::take(&mut self.decided));
         if !was_closed && self.breaker.is_closed() {
             // Rows that were left in the store may be claimed again.

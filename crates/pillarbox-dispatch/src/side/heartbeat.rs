@@ -1,4 +1,4 @@
-//! Writes the worker's heartbeat and what it has done.
+//! Writes the worker's heartbeat: what it has done, and which breakers are not closed.
 //!
 //! **If we die here** other workers count this one as dead after three missed heartbeats, which is at most one lease. By
 //! then its lanes are free, and no worker takes more than its part before.
@@ -9,21 +9,29 @@ use std::time::Duration;
 use pillarbox::StoreError;
 use pillarbox_store::store;
 
+use crate::send::handle::{DestinationHandle, open_breakers};
 use crate::worker::Worker;
 use crate::worker::task::{Next, Task};
 
 /// How many heartbeats may be missed before a worker counts as dead.
 const MISSED: u32 = 3;
+/// How many breakers a heartbeat reports, so that its row stays small with many thousand destinations.
+const MOST_BREAKERS: usize = 1000;
 
 /// See the module.
 pub(crate) struct Heartbeat {
     worker: Arc<Worker>,
+    destinations: Arc<[DestinationHandle]>,
     host: String,
 }
 
 impl Heartbeat {
-    pub(crate) fn new(worker: Arc<Worker>, host: String) -> Self {
-        Self { worker, host }
+    pub(crate) fn new(worker: Arc<Worker>, destinations: Arc<[DestinationHandle]>, host: String) -> Self {
+        Self {
+            worker,
+            destinations,
+            host,
+        }
     }
 
     fn interval(&self) -> Duration {
@@ -45,6 +53,7 @@ impl Task for Heartbeat {
             claimed: done.claimed,
             delivered: done.delivered,
             failed: done.failed(),
+            breakers: open_breakers(&self.destinations, MOST_BREAKERS),
         };
         worker.store.heartbeat(&heartbeat).await?;
         Ok(Next::Wait(self.interval()))

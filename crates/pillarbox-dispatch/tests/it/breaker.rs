@@ -1,9 +1,13 @@
 //! A destination that is unavailable, throttled or disabled.
 
+use std::collections::BTreeMap;
+
 use pillarbox::Outcome;
+use pillarbox_store::Operate;
+use pillarbox_store::store::BreakerState;
 use pillarbox_testkit::fakes::FakeSink;
 
-use crate::fixture::{Fixture, destination, event, s, until};
+use crate::fixture::{EPOCH, Fixture, destination, event, s, until};
 
 /// A sink whose destination is unavailable while it is away.
 fn sometimes_unavailable() -> FakeSink {
@@ -141,4 +145,39 @@ async fn a_throttle_of_zero_still_waits_a_second() {
     worker.stop().await;
     let sent = sink.ledger().len();
     assert!((20..=61).contains(&sent), "{sent} attempts in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_reports_the_breakers_that_are_not_closed() {
+    let fixture = Fixture::new();
+    let (away, well) = (sometimes_unavailable(), FakeSink::willing());
+    away.set_away(true);
+    let worker = fixture.start_with(
+        vec![destination("away", &away), destination("well", &well)],
+        vec![],
+    );
+    let breakers = async || {
+        let workers = fixture.outbox.workers().await.expect("memory store");
+        workers[0].breakers.clone()
+    };
+    tokio::time::sleep(s(10)).await;
+    assert_eq!(breakers().await, BTreeMap::new());
+    fixture.enqueue(event().destination("away"));
+    fixture.enqueue(event().destination("well"));
+    tokio::time::sleep(s(10)).await;
+    let seen = breakers().await;
+    let names: Vec<&str> = seen.keys().map(String::as_str).collect();
+    assert_eq!(names, ["away"]);
+    let breaker = &seen["away"];
+    assert_eq!(
+        (breaker.state, breaker.reason.as_str()),
+        (BreakerState::Open, "connection refused")
+    );
+    let age = breaker.since - EPOCH;
+    assert!(age >= s(10) && age < s(12), "{age}");
+    away.set_away(false);
+    fixture.until(2, "delivered").await;
+    tokio::time::sleep(s(10)).await;
+    assert_eq!(breakers().await, BTreeMap::new());
+    worker.stop().await;
 }

@@ -77,6 +77,7 @@ async fn stats(
 async fn of_one(status: &DatabaseStatus) -> Result<Answer, Problem> {
     let running = status.running()?;
     let operate = &running.operate;
+    let workers = operate.workers().await?;
     Ok(Answer {
         database: status.database.clone(),
         stats: operate.stats(&running.scope).await?,
@@ -84,11 +85,12 @@ async fn of_one(status: &DatabaseStatus) -> Result<Answer, Problem> {
             id: running.worker,
             counters: running.counters.snapshot(),
         },
-        workers: operate.workers().await?,
         destinations: destinations::list(
             operate.destinations(&running.scope).await?,
+            &workers,
             Some(&running.destinations),
         ),
+        workers,
         adopted_tables: operate.adopted_tables().await?,
     })
 }

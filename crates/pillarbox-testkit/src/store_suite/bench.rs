@@ -156,6 +156,7 @@ impl Bench {
             claimed: 3,
             delivered: 2,
             failed: 1,
+            ..Heartbeat::default()
         };
         self.store().heartbeat(&heartbeat).await.expect("a heartbeat");
     }

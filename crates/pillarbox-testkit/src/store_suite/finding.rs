@@ -145,16 +145,21 @@ pub async fn every_search_sees_a_pause(bench: Bench) -> Ran {
         .destinations(&Scope::All)
         .await
         .expect("destinations");
-    let seen: Vec<(&str, u64, Option<&str>)> = records
+    let seen: Vec<(&str, u64, &str, bool)> = records
         .iter()
         .map(|record| {
-            let reason = record.paused.as_ref().map(|paused| paused.reason.as_str());
-            (record.name.as_str(), record.pending, reason)
+            let paused = record.paused.as_ref().expect("paused");
+            (
+                record.name.as_str(),
+                record.pending,
+                paused.reason.as_str(),
+                paused.disabled,
+            )
         })
         .collect();
     assert_eq!(
         seen,
-        [("chat", 1, Some("too loud")), ("mail", 0, Some("410 Gone"))]
+        [("chat", 1, "too loud", false), ("mail", 0, "410 Gone", true)]
     );
     assert!(bench.operate().resume("chat").await.expect("resumes"));
     assert!(!bench.operate().resume("chat").await.expect("resumes"));

@@ -1,10 +1,10 @@
 //! Who takes care of which keys.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pillarbox::Event;
 use pillarbox_store::Scope;
-use pillarbox_store::store::{Heartbeat, LANES, LaneRequest, Range};
+use pillarbox_store::store::{BreakerState, Heartbeat, LANES, LaneRequest, OpenBreaker, Range};
 
 use super::Ran;
 use super::bench::{Bench, LEASE, NO_ROWS, backlog, event, ids, keyed_from};
@@ -213,9 +213,7 @@ pub async fn only_workers_of_a_namespace_lease_its_lanes(bench: Bench) -> Ran {
         version: "1".into(),
         scope: Scope::of(["till"]),
         ttl: LEASE,
-        claimed: 0,
-        delivered: 0,
-        failed: 0,
+        ..Heartbeat::default()
     };
     stranger.store().heartbeat(&heartbeat).await.expect("a heartbeat");
     let mine = bench.lease_lanes(["shop"]).await;
@@ -255,5 +253,50 @@ pub async fn workers_are_listed(bench: Bench) -> Ran {
     late.store().deregister(late.worker).await.expect("leaves");
     let workers = bench.operate().workers().await.expect("workers");
     assert_eq!(workers.len(), 1);
+    Ok(())
+}
+
+/// The breakers that are not closed, as the last heartbeat of each worker has them.
+pub async fn open_breakers_are_listed_by_worker(bench: Bench) -> Ran {
+    let open = |state, reason: &str| OpenBreaker {
+        state,
+        since: time::macros::datetime!(2026-11-18 01:02:03.5 UTC),
+        reason: reason.to_owned(),
+    };
+    let heartbeat = |breakers: &[(&str, OpenBreaker)]| Heartbeat {
+        worker: bench.worker,
+        host: "bench".into(),
+        version: "1".into(),
+        ttl: LEASE,
+        breakers: breakers
+            .iter()
+            .map(|(name, breaker)| ((*name).to_owned(), breaker.clone()))
+            .collect(),
+        ..Heartbeat::default()
+    };
+    let breakers = async || {
+        let workers = bench.operate().workers().await.expect("workers");
+        workers
+            .into_iter()
+            .map(|worker| worker.breakers)
+            .collect::<Vec<_>>()
+    };
+    let first = heartbeat(&[
+        ("mail", open(BreakerState::Open, "it's \"down\" \\u0000 <b>")),
+        ("chat", open(BreakerState::HalfOpen, "timeout")),
+    ]);
+    bench.store().heartbeat(&first).await.expect("a heartbeat");
+    assert_eq!(breakers().await, [first.breakers]);
+    let second = heartbeat(&[("mail", open(BreakerState::Open, "refused"))]);
+    bench.store().heartbeat(&second).await.expect("a heartbeat");
+    assert_eq!(breakers().await, [second.breakers], "closed ones are gone");
+    let nul = heartbeat(&[("mail", open(BreakerState::Open, "a\0b"))]);
+    bench
+        .store()
+        .heartbeat(&nul)
+        .await
+        .expect("NUL does not stop a heartbeat");
+    bench.heartbeat().await;
+    assert_eq!(breakers().await, [BTreeMap::new()]);
     Ok(())
 }

@@ -153,6 +153,7 @@ macro_rules! store_suite {
             lanes::a_new_number_of_ranges_starts_when_all_are_free
             lanes::only_workers_of_a_namespace_lease_its_lanes
             lanes::workers_are_listed
+            lanes::open_breakers_are_listed_by_worker
             routing::a_row_with_one_destination_stays_as_it_is
             routing::a_family_is_written_under_the_claim
             routing::routing_twice_finds_the_rows_lost

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use pillarbox_store::Scope;
+use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::super::database_args::{self, DatabaseArgs};
@@ -12,7 +13,7 @@ use crate::output;
 const EXAMPLES: &str = "\
 Examples:
   pillarbox destinations ls
-  pillarbox destinations ls --json | jq 'select(.paused)'";
+  pillarbox destinations ls --json | jq 'select(.state != \"closed\")'";
 
 /// Lists destinations.
 #[derive(Debug, Args)]
@@ -34,18 +35,18 @@ impl Ls {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let found = self.database.find()?;
         let database = database_args::open(&found.database).await?;
-        let records = database
-            .operate()
-            .destinations(&Scope::of(self.namespace))
-            .await?;
-        let listed = destinations::list(records, found.destinations.as_deref());
+        let operate = database.operate();
+        let records = operate.destinations(&Scope::of(self.namespace)).await?;
+        let workers = operate.workers().await?;
+        let live = workers.iter().filter(|worker| worker.alive).count();
+        let listed = destinations::list(records, &workers, found.destinations.as_deref());
         if self.json {
             return listed.iter().try_for_each(output::json);
         }
         if listed.is_empty() {
             return output::line("no destinations");
         }
-        let rows: Vec<Vec<String>> = listed.iter().map(row).collect();
+        let rows: Vec<Vec<String>> = listed.iter().map(|to| row(to, live)).collect();
         output::table(
             &["NAME", "STATE", "SINCE", "PENDING", "DEAD", "REASON", "NOTE"],
             &rows,
@@ -53,25 +54,38 @@ impl Ls {
     }
 }
 
-fn row(to: &Listed) -> Vec<String> {
-    let (state, since, reason) = match &to.paused {
-        Some(paused) => {
-            let since = paused.since.replace_nanosecond(0).unwrap_or(paused.since);
-            (
-                "paused",
-                since.format(&Rfc3339).unwrap_or_default(),
-                output::cut(&paused.reason, 60),
-            )
+/// One line; `live` is the number of workers that are alive.
+fn row(to: &Listed, live: usize) -> Vec<String> {
+    // Of several workers, the one whose breaker opened first.
+    let first = to.breakers.iter().min_by_key(|worker| worker.breaker.since);
+    let why = match (&to.paused, first) {
+        (Some(paused), _) => Some((paused.since, paused.reason.clone())),
+        (None, Some(first)) => {
+            let part = match to.breakers.len() {
+                some if some < live => format!(" (on {some} of {live} workers)"),
+                _ => String::new(),
+            };
+            let reason = output::cut(&first.breaker.reason, 60);
+            Some((first.breaker.since, format!("{reason}{part}")))
         }
-        None => ("open", "-".to_owned(), "-".to_owned()),
+        (None, None) => None,
+    };
+    let (since, reason) = match why {
+        Some((since, reason)) => (moment(since), output::cut(&reason, 90)),
+        None => ("-".to_owned(), "-".to_owned()),
     };
     vec![
         to.name.clone(),
-        state.to_owned(),
+        to.state.word().to_owned(),
         since,
         destinations::count(to.pending),
         destinations::count(to.dead),
         reason,
         to.note.unwrap_or("-").to_owned(),
     ]
+}
+
+fn moment(at: OffsetDateTime) -> String {
+    let at = at.replace_nanosecond(0).unwrap_or(at);
+    at.format(&Rfc3339).unwrap_or_default()
 }

@@ -217,7 +217,7 @@ impl Store for Memory {
     }
 
     async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
-        self.table().pause(destination, reason, self.clock.wall());
+        self.table().pause(destination, reason, true, self.clock.wall());
         Ok(())
     }
 

@@ -186,7 +186,7 @@ impl Operate for Memory {
     }
 
     async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
-        self.table().pause(destination, reason, self.clock.wall());
+        self.table().pause(destination, reason, false, self.clock.wall());
         Ok(())
     }
 

@@ -199,10 +199,11 @@ impl Table {
             .any(|range| !range.leaving && (range.first..=range.last).contains(&lane))
     }
 
-    pub(super) fn pause(&mut self, destination: &str, reason: &str, now: OffsetDateTime) {
+    pub(super) fn pause(&mut self, destination: &str, reason: &str, disabled: bool, now: OffsetDateTime) {
         let paused = Paused {
             since: now,
             reason: reason.to_owned(),
+            disabled,
         };
         self.paused.entry(destination.to_owned()).or_insert(paused);
     }
@@ -230,6 +231,7 @@ impl Table {
                 claimed: worker.heartbeat.claimed,
                 delivered: worker.heartbeat.delivered,
                 failed: worker.heartbeat.failed,
+                breakers: worker.heartbeat.breakers.clone(),
             })
             .collect();
         records.sort_by_key(|record| std::cmp::Reverse(record.started_at));

@@ -290,6 +290,7 @@ impl Store for Postgres {
             self.inner.clone(),
             destination.to_owned(),
             reason.to_owned(),
+            true,
         ))
         .await
     }

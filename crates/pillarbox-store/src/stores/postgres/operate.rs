@@ -58,7 +58,7 @@ impl Operate for Postgres {
 
     async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
         let (destination, reason) = (destination.to_owned(), reason.to_owned());
-        self.run(workers::pause(self.inner.clone(), destination, reason))
+        self.run(workers::pause(self.inner.clone(), destination, reason, false))
             .await
     }
 
@@ -224,9 +224,14 @@ async fn destinations(inner: Arc<Inner>, scope: Scope) -> Result<Vec<Destination
 fn destination(row: &PgRow) -> Result<DestinationRecord, sqlx::Error> {
     let since: Option<time::OffsetDateTime> = row.try_get("paused_at")?;
     let reason: Option<String> = row.try_get("reason")?;
+    let disabled = row.try_get::<Option<bool>, _>("disabled")?.unwrap_or_default();
     Ok(DestinationRecord {
         name: row.try_get("name")?,
-        paused: since.zip(reason).map(|(since, reason)| Paused { since, reason }),
+        paused: since.zip(reason).map(|(since, reason)| Paused {
+            since,
+            reason,
+            disabled,
+        }),
         pending: row.try_get::<i64, _>("pending")?.unsigned_abs(),
         dead: row.try_get::<i64, _>("dead")?.unsigned_abs(),
     })

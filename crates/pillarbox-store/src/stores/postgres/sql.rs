@@ -136,6 +136,7 @@ impl Sql {
             |names| format!("array[{}]::text[]", list(&names)),
         );
         let ttl = format!("make_interval(secs => {})", heartbeat.ttl.as_secs_f64());
+        let breakers = format!("{}::jsonb", literal(&heartbeat.breakers_json()));
         self.heartbeat.with(&[
             ("/*worker*/", &id(heartbeat.worker)),
             ("/*host*/", &literal(&heartbeat.host)),
@@ -145,6 +146,7 @@ impl Sql {
             ("/*claimed*/", &heartbeat.claimed.to_string()),
             ("/*delivered*/", &heartbeat.delivered.to_string()),
             ("/*failed*/", &heartbeat.failed.to_string()),
+            ("/*breakers*/", &breakers),
         ])
     }
 

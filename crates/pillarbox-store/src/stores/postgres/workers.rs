@@ -181,11 +181,17 @@ async fn write_changes(
     Ok(usize::try_from(count).unwrap_or_default())
 }
 
-pub(super) async fn pause(inner: Arc<Inner>, destination: String, reason: String) -> Result<(), StoreError> {
+pub(super) async fn pause(
+    inner: Arc<Inner>,
+    destination: String,
+    reason: String,
+    disabled: bool,
+) -> Result<(), StoreError> {
     let mut transaction = inner.begin().await?;
     let query = sqlx::query(inner.sql.pause.safe())
         .bind(destination)
         .bind(error_text(&reason))
+        .bind(disabled)
         .persistent(false);
     query.execute(&mut *transaction).await.map_err(store_error)?;
     transaction.commit().await.map_err(store_error)
@@ -227,5 +233,6 @@ fn worker(row: &PgRow) -> Result<WorkerRecord, sqlx::Error> {
         claimed: count("claimed")?,
         delivered: count("delivered")?,
         failed: count("failed")?,
+        breakers: serde_json::from_value(row.try_get("breakers")?).unwrap_or_default(),
     })
 }

@@ -89,6 +89,7 @@ pub(super) fn destination(row: &SqliteRow) -> Result<DestinationRecord, sqlx::Er
         Some(since) => Some(Paused {
             since,
             reason: text(row, "reason")?.unwrap_or_default(),
+            disabled: row.try_get("disabled")?,
         }),
         None => None,
     };
@@ -118,6 +119,9 @@ pub(super) fn worker(row: &SqliteRow) -> Result<WorkerRecord, sqlx::Error> {
         claimed: count(row, "claimed")?,
         delivered: count(row, "delivered")?,
         failed: count(row, "failed")?,
+        breakers: text(row, "breakers")?
+            .and_then(|breakers| serde_json::from_str(&breakers).ok())
+            .unwrap_or_default(),
     })
 }
 

@@ -40,7 +40,6 @@ use uuid::Uuid;
 use self::choose::Turns;
 pub use self::migrate::{migrations, script};
 pub use self::open::{Options, connect_options};
-use crate::operate::Operate;
 use crate::store::{
     Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope, Settlement,
     Store, StoreError, Stub, SweepRequest, Swept,
@@ -48,6 +47,7 @@ use crate::store::{
 use pillarbox::Delivery;
 use pillarbox::internal::sqlite::{ids_json, store_error};
 pub use pillarbox::sqlite::{begin, begin_on};
+use pillarbox::text::error_text;
 
 /// The longest lease.
 pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -163,7 +163,9 @@ impl Store for Sqlite {
     }
 
     async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
-        self.pause(destination, reason).await
+        let (destination, reason) = (destination.to_owned(), error_text(reason));
+        self.apart(workers::pause(self.writer.clone(), destination, reason, true))
+            .await
     }
 
     async fn parked(

@@ -72,12 +72,8 @@ impl Operate for Sqlite {
 
     async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
         let (destination, reason) = (destination.to_owned(), error_text(reason));
-        let query = sqlx::query(include_str!("sql/pause.sql"))
-            .bind(destination)
-            .bind(reason);
-        let writer = self.writer.clone();
-        self.apart(async move { query.execute(&writer).await }).await?;
-        Ok(())
+        self.apart(workers::pause(self.writer.clone(), destination, reason, false))
+            .await
     }
 
     async fn resume(&self, destination: &str) -> Result<bool, StoreError> {

@@ -1,4 +1,4 @@
-//! Heartbeats, and leases of lanes. SQLite has one lane per namespace, and so one range.
+//! Heartbeats, leases of lanes, and pauses. SQLite has one lane per namespace, and so one range.
 //!
 //! **If we die here** the lane is free when its lease expires.
 
@@ -63,6 +63,7 @@ pub(super) async fn lease_lanes(writer: SqlitePool, request: LaneRequest) -> Res
 
 pub(super) async fn heartbeat(writer: SqlitePool, heartbeat: Heartbeat) -> Result<(), sqlx::Error> {
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let breakers = heartbeat.breakers_json();
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
     sqlx::query(include_str!("sql/heartbeat.sql"))
         .bind(heartbeat.worker.to_string())
@@ -73,6 +74,7 @@ pub(super) async fn heartbeat(writer: SqlitePool, heartbeat: Heartbeat) -> Resul
         .bind(count(heartbeat.claimed))
         .bind(count(heartbeat.delivered))
         .bind(count(heartbeat.failed))
+        .bind(breakers)
         .execute(&mut *tx)
         .await?;
     sqlx::query(include_str!("sql/prune_workers.sql"))
@@ -93,6 +95,20 @@ pub(super) async fn deregister(writer: SqlitePool, worker: Uuid) -> Result<(), s
         .execute(&mut *tx)
         .await?;
     tx.commit().await
+}
+
+pub(super) async fn pause(
+    writer: SqlitePool,
+    destination: String,
+    reason: String,
+    disabled: bool,
+) -> Result<(), sqlx::Error> {
+    let query = sqlx::query(include_str!("sql/pause.sql"))
+        .bind(destination)
+        .bind(reason)
+        .bind(disabled);
+    query.execute(&writer).await?;
+    Ok(())
 }
 
 pub(super) async fn workers(readers: SqlitePool) -> Result<Vec<WorkerRecord>, sqlx::Error> {

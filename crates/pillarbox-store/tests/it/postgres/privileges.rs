@@ -123,9 +123,7 @@ async fn keep_lanes(store: &Postgres, worker: Uuid) {
         version: "1".into(),
         scope: Scope::All,
         ttl: Duration::from_secs(60),
-        claimed: 0,
-        delivered: 0,
-        failed: 0,
+        ..Heartbeat::default()
     };
     store
         .heartbeat(&heartbeat)

@@ -95,9 +95,7 @@ async fn a_heartbeat_and_a_renewal_do_not_wait_for_connections_that_are_all_in_u
         version: "1".into(),
         scope: Scope::All,
         ttl: Duration::from_secs(15),
-        claimed: 0,
-        delivered: 0,
-        failed: 0,
+        ..Heartbeat::default()
     };
     let heartbeat_done = tokio::time::timeout(TIMEOUT, harness.store.heartbeat(&heartbeat)).await;
     heartbeat_done.expect("no wait").expect("a heartbeat");

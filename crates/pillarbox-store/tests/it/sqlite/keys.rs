@@ -50,9 +50,7 @@ async fn heartbeat(store: &Sqlite, worker: Uuid, scope: Scope) {
         version: "1".into(),
         scope,
         ttl: LEASE,
-        claimed: 0,
-        delivered: 0,
-        failed: 0,
+        ..Heartbeat::default()
     };
     store.heartbeat(&heartbeat).await.expect("a heartbeat");
 }

@@ -120,6 +120,7 @@ fn heartbeat(worker: Uuid, ttl: Duration) -> Heartbeat {
         claimed: 1,
         delivered: 2,
         failed: 3,
+        ..Heartbeat::default()
     }
 }
 

@@ -173,14 +173,18 @@ create table pillarbox.workers (
   alive_until timestamptz not null,
   claimed     bigint not null default 0,
   delivered   bigint not null default 0,
-  failed      bigint not null default 0
+  failed      bigint not null default 0,
+  -- Its breakers that are not closed: {"destination": {"state": …, "since": …, "reason": …}}.
+  breakers    jsonb not null default '{}'
 ) with (fillfactor = 50);
 
--- Destinations that are paused until an operator resumes them.
+-- Destinations that are paused or disabled until an operator resumes them.
 create table pillarbox.destinations (
   name      text collate "C" primary key,
   paused_at timestamptz not null default now(),
-  reason    text not null
+  reason    text not null,
+  -- The destination asked for no more events. Otherwise an operator paused it.
+  disabled  boolean not null default false
 );
 
 -- 4. Enqueue

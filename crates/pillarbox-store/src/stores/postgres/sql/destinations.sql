@@ -45,7 +45,7 @@ with recursive name as (
         and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as dead) as dead
   from name n where n.name <> ''
 )
-select c.name, least(c.pending, $2) as pending, c.dead, d.paused_at, d.reason
+select c.name, least(c.pending, $2) as pending, c.dead, d.paused_at, d.reason, d.disabled
 from counted c left join pillarbox.destinations d on d.name = c.name
 where c.pending > 0 or c.dead > 0 or d.name is not null
 order by c.name

@@ -60,7 +60,8 @@ with recursive fresh (name) as (
   ) as dead
   from known where known.name <> ''
 )
-select counted.name, min(counted.pending, ?2) as pending, counted.dead, paused.since, paused.reason
+select counted.name, min(counted.pending, ?2) as pending, counted.dead, paused.since, paused.reason,
+  coalesce(paused.disabled, 0) as disabled
 from counted
 left join pillarbox_paused as paused on paused.destination = counted.name
 where counted.pending > 0 or counted.dead > 0 or paused.since is not null
