@@ -27,7 +27,7 @@ use crate::destination::Destination;
 use crate::find::finder::Finder;
 use crate::route::route_table::RouteTable;
 use crate::route::router::Router;
-use crate::send::handle::DestinationHandle;
+use crate::send::handle::{Breakers, DestinationHandle};
 use crate::send::sender::Sender;
 use crate::settle::settler::{FLUSH, SETTLER, Settler};
 use crate::side::heartbeat::Heartbeat;
@@ -146,7 +146,7 @@ impl Dispatcher {
         tasks.spawn("renewer", Renewer::new(worker()), drained);
         tasks.spawn(
             "heartbeat",
-            Heartbeat::new(worker(), destinations(), self.host),
+            Heartbeat::new(worker(), Breakers::of(&handles), self.host),
             drained,
         );
         let sweeper = Sweeper::new(worker(), destinations(), signals, Arc::clone(&has_dead));

@@ -154,17 +154,26 @@ pub(crate) fn unavailable(destinations: &[DestinationHandle]) -> Vec<String> {
     unavailable.map(|destination| destination.name.clone()).collect()
 }
 
-/// The breakers that are not closed, by destination; at most `most` of them.
-pub(crate) fn open_breakers(
-    destinations: &[DestinationHandle],
-    most: usize,
-) -> BTreeMap<String, OpenBreaker> {
-    let open = destinations.iter().filter_map(|destination| {
-        let breaker = destination.shared.breaker.lock();
-        let breaker = breaker.unwrap_or_else(PoisonError::into_inner).clone()?;
-        Some((destination.name.clone(), breaker))
-    });
-    open.take(most).collect()
+/// The breakers of some destinations, for the heartbeat. It holds no handle, because a sender ends when the last handle is
+/// dropped, and the heartbeat goes on until the senders have ended.
+#[derive(Debug)]
+pub(crate) struct Breakers(Vec<(String, Arc<Shared>)>);
+
+impl Breakers {
+    pub(crate) fn of(destinations: &[DestinationHandle]) -> Self {
+        let shared = destinations.iter().map(|to| (to.name.clone(), to.shared()));
+        Self(shared.collect())
+    }
+
+    /// Those that are not closed, by destination; at most `most` of them.
+    pub(crate) fn open(&self, most: usize) -> BTreeMap<String, OpenBreaker> {
+        let open = self.0.iter().filter_map(|(name, shared)| {
+            let breaker = shared.breaker.lock();
+            let breaker = breaker.unwrap_or_else(PoisonError::into_inner).clone()?;
+            Some((name.clone(), breaker))
+        });
+        open.take(most).collect()
+    }
 }
 
 /// How many rows may wait for a destination: twice its concurrency or twice its part of the room. With a rate limit, at

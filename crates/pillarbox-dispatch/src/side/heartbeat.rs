@@ -9,7 +9,7 @@ use std::time::Duration;
 use pillarbox::StoreError;
 use pillarbox_store::store;
 
-use crate::send::handle::{DestinationHandle, open_breakers};
+use crate::send::handle::Breakers;
 use crate::worker::Worker;
 use crate::worker::task::{Next, Task};
 
@@ -21,15 +21,15 @@ const MOST_BREAKERS: usize = 1000;
 /// See the module.
 pub(crate) struct Heartbeat {
     worker: Arc<Worker>,
-    destinations: Arc<[DestinationHandle]>,
+    breakers: Breakers,
     host: String,
 }
 
 impl Heartbeat {
-    pub(crate) fn new(worker: Arc<Worker>, destinations: Arc<[DestinationHandle]>, host: String) -> Self {
+    pub(crate) fn new(worker: Arc<Worker>, breakers: Breakers, host: String) -> Self {
         Self {
             worker,
-            destinations,
+            breakers,
             host,
         }
     }
@@ -53,7 +53,7 @@ impl Task for Heartbeat {
             claimed: done.claimed,
             delivered: done.delivered,
             failed: done.failed(),
-            breakers: open_breakers(&self.destinations, MOST_BREAKERS),
+            breakers: self.breakers.open(MOST_BREAKERS),
         };
         worker.store.heartbeat(&heartbeat).await?;
         Ok(Next::Wait(self.interval()))
