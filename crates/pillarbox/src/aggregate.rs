@@ -6,6 +6,8 @@
 //!
 //! **If we die here** the aggregate is gone with what it recorded, and neither was saved.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use uuid::Uuid;
 
 use crate::enqueue::Enqueued;
@@ -56,9 +58,14 @@ pub trait Aggregate: Send {
 
 /// What an aggregate has said, in the order in which it said it.
 ///
-/// Left alone by what saves the aggregate; with serde, `#[serde(skip)]`.
+/// Left alone by what saves the aggregate; with serde, `#[serde(skip)]`. A clone has the same events, with the same ids, and
+/// is tracked by the same units of work.
 #[derive(Debug, Clone, Default)]
-pub struct Recorded(Vec<RecordedEvent>);
+pub struct Recorded {
+    events: Vec<RecordedEvent>,
+    /// What the units of work that track it know of it.
+    tracked: Option<Arc<Tracked>>,
+}
 
 #[derive(Debug, Clone)]
 struct RecordedEvent {
@@ -75,33 +82,99 @@ impl Recorded {
     /// changed cannot be committed without its event.
     pub fn record<E: ToEvent + ?Sized>(&mut self, event: &E) {
         let event = event.to_event().map(std::borrow::Cow::into_owned);
-        self.0.push(RecordedEvent {
+        let said = RecordedEvent {
             at: Uuid::now_v7(),
             event: event.map_err(|error| error.to_string()),
             tried: false,
-        });
+        };
+        if let Some(tracked) = &self.tracked {
+            tracked.add(&said);
+        }
+        self.events.push(said);
     }
 
     /// The events, for tests. What has no JSON form is left out.
     pub fn events(&self) -> impl Iterator<Item = &Event> {
-        self.0.iter().filter_map(|said| said.event.as_ref().ok())
+        self.events.iter().filter_map(|said| said.event.as_ref().ok())
     }
 
     /// How much was recorded.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.events.len()
     }
 
     /// Was nothing recorded?
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.events.is_empty()
     }
 
     /// Removes all events. A [unit of work](crate::unit_of_work::UnitOfWork) does this after its commit. Without one, call
     /// it after the commit.
     pub fn clear(&mut self) {
-        self.0.clear();
+        if let Some(tracked) = &self.tracked {
+            tracked.remove(&self.events);
+        }
+        self.events.clear();
     }
+
+    /// From now on a unit of work can see what is recorded here, even after the aggregate was dropped.
+    pub(crate) fn track(&mut self) -> Arc<Tracked> {
+        let events = &self.events;
+        let tracked = self.tracked.get_or_insert_with(|| {
+            let tracked = Tracked::default();
+            events.iter().for_each(|said| tracked.add(said));
+            Arc::new(tracked)
+        });
+        tracked.clone()
+    }
+}
+
+/// What was recorded by a tracked aggregate, and neither committed nor cleared.
+#[derive(Debug, Default)]
+pub(crate) struct Tracked(Mutex<Vec<Unsettled>>);
+
+#[derive(Debug, Clone)]
+struct Unsettled {
+    at: Uuid,
+    aggregate_id: Option<String>,
+}
+
+impl Tracked {
+    fn add(&self, said: &RecordedEvent) {
+        let event = said.event.as_ref().ok();
+        self.lock().push(Unsettled {
+            at: said.at,
+            aggregate_id: event.and_then(|event| event.aggregate_id.clone()),
+        });
+    }
+
+    fn remove(&self, settled: &[RecordedEvent]) {
+        self.lock().retain(|one| !is_among(settled, one));
+    }
+
+    /// How many of its events are in none of these aggregates, and the id that the first of them names.
+    pub(crate) fn missing_from(
+        &self,
+        aggregates: &mut [&mut dyn Aggregate],
+    ) -> Option<(usize, Option<String>)> {
+        let mut missing = self.lock().clone();
+        for aggregate in aggregates {
+            let listed = &aggregate.recorded().events;
+            missing.retain(|one| !is_among(listed, one));
+        }
+        let id = missing.iter().find_map(|one| one.aggregate_id.clone());
+        (!missing.is_empty()).then_some((missing.len(), id))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Unsettled>> {
+        // A list of ids is valid after every step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The events of an aggregate are in the order of `at`.
+fn is_among(events: &[RecordedEvent], one: &Unsettled) -> bool {
+    events.binary_search_by_key(&one.at, |said| said.at).is_ok()
 }
 
 /// What was recorded by itself, for code that has no aggregates.
@@ -122,7 +195,7 @@ impl Batch {
     /// When something that was recorded has no JSON form.
     pub(crate) fn of(aggregates: &mut [&mut dyn Aggregate]) -> Result<Self, serde_json::Error> {
         let recorded = aggregates.iter_mut().map(|aggregate| aggregate.recorded());
-        let mut all: Vec<RecordedEvent> = recorded.flat_map(|recorded| recorded.0.clone()).collect();
+        let mut all: Vec<RecordedEvent> = recorded.flat_map(|recorded| recorded.events.clone()).collect();
         all.sort_by_key(|said| said.at);
         let events = all.into_iter().map(|said| match said.event {
             Ok(event) => Ok((event, said.tried)),
@@ -165,7 +238,7 @@ impl Batch {
 /// From now on their events may be in the outbox: the transaction that holds them can commit at any time.
 pub(crate) fn written(aggregates: &mut [&mut dyn Aggregate]) {
     for aggregate in aggregates {
-        for said in &mut aggregate.recorded().0 {
+        for said in &mut aggregate.recorded().events {
             said.tried = true;
         }
     }

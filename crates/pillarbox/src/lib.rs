@@ -23,6 +23,8 @@ pub mod clock;
 pub mod compress;
 #[cfg(feature = "postgres")]
 mod connect;
+#[cfg(feature = "diesel")]
+pub mod diesel;
 mod enqueue;
 mod envelope;
 mod error;

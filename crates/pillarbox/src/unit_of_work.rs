@@ -4,8 +4,11 @@
 //! that is handled again finds the change made.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
-use crate::aggregate::{Aggregate, Batch, committed};
+use uuid::Uuid;
+
+use crate::aggregate::{Aggregate, Batch, Tracked, committed};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::error::StoreError;
 use crate::failpoint;
@@ -49,7 +52,9 @@ use crate::outbox::{Outbox, Transaction};
 #[must_use = "dropped without a commit, it is rolled back"]
 pub struct UnitOfWork<'a, T> {
     outbox: &'a Outbox,
-    transaction: T,
+    pub(crate) transaction: T,
+    /// With the name of each aggregate's type.
+    tracked: Vec<(&'static str, Arc<Tracked>)>,
 }
 
 /// Why a unit of work did not commit. Everything stays recorded: retry with the same aggregates and a new unit of work.
@@ -58,40 +63,96 @@ pub enum CommitError {
     /// What was recorded could not be enqueued. The transaction is rolled back.
     #[error(transparent)]
     Enqueue(#[from] EnqueueError),
+    /// An aggregate that is [tracked](UnitOfWork::track) recorded events and was not handed to the commit. Nothing was
+    /// written, and the transaction is rolled back.
+    #[error(
+        "commit refused: {events} recorded events of the tracked aggregate `{aggregate}`{} would be lost (pass the aggregate \
+         to the commit, or clear what it recorded)",
+        with_id(.id.as_deref())
+    )]
+    NotListed {
+        /// The aggregate's type.
+        aggregate: &'static str,
+        /// The aggregate's id, if its events name one.
+        id: Option<String>,
+        /// How many events it recorded.
+        events: usize,
+    },
     /// The database rejected the commit, or its answer was lost.
     #[error("commit failed or its answer was lost: {0} (retry with the same aggregates)")]
     Commit(StoreError),
 }
 
-impl<'a, T: Transaction> UnitOfWork<'a, T> {
+fn with_id(id: Option<&str>) -> String {
+    id.map_or_else(String::new, |id| format!(" with the id {id:?}"))
+}
+
+impl<'a, T> UnitOfWork<'a, T> {
     /// Takes over a transaction that was just begun.
     pub fn new(outbox: &'a Outbox, transaction: T) -> Self {
         failpoint::hit("before_save");
-        Self { outbox, transaction }
+        Self {
+            outbox,
+            transaction,
+            tracked: Vec::new(),
+        }
     }
 
+    /// Watches over an aggregate, so that its events cannot be lost. If the commit is not handed everything that the
+    /// aggregate has recorded by then, it fails and [names it](CommitError::NotListed), even if the aggregate was dropped
+    /// meanwhile. Call it where a repository loads or creates an aggregate.
+    ///
+    /// The events of a missing aggregate are not simply enqueued: the caller that forgot to pass it probably forgot to
+    /// save it, and they would announce a change that is not in the database.
+    pub fn track<A: Aggregate + ?Sized>(&mut self, aggregate: &mut A) {
+        let tracked = aggregate.recorded().track();
+        self.tracked.push((std::any::type_name::<A>(), tracked));
+    }
+
+    /// Is everything that tracked aggregates recorded among these?
+    fn check_listed(&self, aggregates: &mut [&mut dyn Aggregate]) -> Result<(), CommitError> {
+        for (aggregate, tracked) in &self.tracked {
+            if let Some((events, id)) = tracked.missing_from(aggregates) {
+                return Err(CommitError::NotListed {
+                    aggregate,
+                    id,
+                    events,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is left to do once the commit is confirmed.
+fn confirmed(outbox: &Outbox, aggregates: &mut [&mut dyn Aggregate], enqueued: &[Enqueued]) {
+    failpoint::hit("after_commit");
+    committed(aggregates);
+    if !enqueued.is_empty() {
+        outbox.wake();
+    }
+}
+
+impl<T: Transaction> UnitOfWork<'_, T> {
     /// Enqueues everything that the aggregates recorded, in the order in which it was recorded, commits, and clears them.
     /// Then wakes the dispatcher, if the outbox has a [wake](Outbox::wakes). Returns for each event whether it is new.
     ///
     /// # Errors
-    /// When an event is refused or the commit fails; everything stays recorded. The future may be dropped half-way: that
-    /// is a commit whose answer was lost.
+    /// When an event is refused, a [tracked](Self::track) aggregate is missing or the commit fails; everything stays
+    /// recorded. The future may be dropped half-way: that is a commit whose answer was lost.
     pub async fn commit(
         mut self,
         aggregates: &mut [&mut dyn Aggregate],
     ) -> Result<Vec<Enqueued>, CommitError> {
         failpoint::hit("after_save");
+        self.check_listed(aggregates)?;
         let enqueued = self
             .outbox
             .enqueue_recorded(&mut self.transaction, aggregates)
             .await?;
         failpoint::hit("before_commit");
         self.transaction.commit().await.map_err(CommitError::Commit)?;
-        failpoint::hit("after_commit");
-        committed(aggregates);
-        if !enqueued.is_empty() {
-            self.outbox.wake();
-        }
+        confirmed(self.outbox, aggregates, &enqueued);
         Ok(enqueued)
     }
 
@@ -104,17 +165,63 @@ impl<'a, T: Transaction> UnitOfWork<'a, T> {
     /// # Errors
     /// When the database does not answer.
     pub async fn was_committed(&mut self, aggregates: &mut [&mut dyn Aggregate]) -> Result<bool, StoreError> {
-        let batch = Batch::of(aggregates).ok().filter(Batch::is_in_doubt);
-        let Some(in_doubt) = batch.map(|batch| batch.in_doubt()) else {
+        let Some(in_doubt) = all_in_doubt(aggregates) else {
             return Ok(false);
         };
         let there = self.transaction.backend().taken(self.outbox, &in_doubt).await?;
-        let all = in_doubt.iter().all(|id| there.contains(id));
-        if all {
-            committed(aggregates);
-        }
-        Ok(all)
+        Ok(clear_if_there(aggregates, &in_doubt, &there))
     }
+}
+
+#[cfg(feature = "diesel")]
+impl<C: crate::diesel::Blocking> UnitOfWork<'_, crate::diesel::BlockingTransaction<C>> {
+    /// [`commit`](UnitOfWork::commit), blocking.
+    ///
+    /// # Errors
+    /// As for [`commit`](UnitOfWork::commit).
+    pub fn commit_blocking(
+        mut self,
+        aggregates: &mut [&mut dyn Aggregate],
+    ) -> Result<Vec<Enqueued>, CommitError> {
+        failpoint::hit("after_save");
+        self.check_listed(aggregates)?;
+        let enqueued = self
+            .outbox
+            .enqueue_recorded_blocking(&mut *self.transaction, aggregates)?;
+        failpoint::hit("before_commit");
+        self.transaction.commit().map_err(CommitError::Commit)?;
+        confirmed(self.outbox, aggregates, &enqueued);
+        Ok(enqueued)
+    }
+
+    /// [`was_committed`](UnitOfWork::was_committed), blocking.
+    ///
+    /// # Errors
+    /// As for [`was_committed`](UnitOfWork::was_committed).
+    pub fn was_committed_blocking(
+        &mut self,
+        aggregates: &mut [&mut dyn Aggregate],
+    ) -> Result<bool, StoreError> {
+        let Some(in_doubt) = all_in_doubt(aggregates) else {
+            return Ok(false);
+        };
+        let there = self.transaction.taken(self.outbox, &in_doubt)?;
+        Ok(clear_if_there(aggregates, &in_doubt, &there))
+    }
+}
+
+/// The ids of the aggregates' events, if all of them were written in a transaction that may have committed.
+fn all_in_doubt(aggregates: &mut [&mut dyn Aggregate]) -> Option<Vec<Uuid>> {
+    let batch = Batch::of(aggregates).ok().filter(Batch::is_in_doubt)?;
+    Some(batch.in_doubt())
+}
+
+fn clear_if_there(aggregates: &mut [&mut dyn Aggregate], in_doubt: &[Uuid], there: &[Uuid]) -> bool {
+    let all = in_doubt.iter().all(|id| there.contains(id));
+    if all {
+        committed(aggregates);
+    }
+    all
 }
 
 impl<T> Deref for UnitOfWork<'_, T> {

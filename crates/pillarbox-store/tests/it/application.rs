@@ -15,6 +15,7 @@ pub(crate) trait Application {
     async fn begin(&self) -> Self::Transaction;
 }
 
+#[derive(Clone)]
 pub(crate) struct OnPostgres {
     pub(crate) store: Postgres,
     pub(crate) pool: PgPool,

@@ -302,3 +302,75 @@ async fn a_commit_wakes_the_dispatcher() {
     assert!(was_notified(&wake).await);
     assert!(!was_notified(&wake).await, "one commit notifies once");
 }
+
+#[tokio::test]
+async fn a_tracked_aggregate_cannot_be_left_out_even_when_it_was_dropped() {
+    let (store, outbox) = (Memory::default(), Outbox::default());
+    let (mut ada, mut bob) = (Member::default(), Member::default());
+    bob.say("Invited before it is tracked");
+    let mut work = UnitOfWork::new(&outbox, store.begin());
+    work.track(&mut ada);
+    work.track(&mut bob);
+    let said = ada.say("Invited");
+    bob.recorded
+        .record(&Event::new("family", "members").aggregate("member", "<b>bob\n"));
+    drop(bob);
+    let refused = work.commit(&mut [&mut ada]).await;
+    assert!(
+        matches!(&refused, Err(CommitError::NotListed { aggregate: "it::unit_of_work::Member", id: Some(id), events: 2 })
+            if id == "<b>bob\n"),
+        "{refused:?}"
+    );
+    let text = refused.expect_err("bob is missing").to_string();
+    assert!(
+        text.contains(r#"`it::unit_of_work::Member` with the id "<b>bob\n""#),
+        "{text}"
+    );
+    assert_eq!(ids(&store), NOTHING);
+    assert_eq!(ada.recorded.len(), 1, "everything stays recorded");
+
+    let mut work = UnitOfWork::new(&outbox, store.begin());
+    work.track(&mut ada);
+    work.commit(&mut [&mut ada]).await.unwrap();
+    assert_eq!(ids(&store), [said]);
+}
+
+#[tokio::test]
+async fn a_tracked_aggregate_without_events_need_not_be_listed() {
+    let (store, outbox) = (Memory::default(), Outbox::default());
+    let (mut silent, mut cleared, mut listed) = (Member::default(), Member::default(), Member::default());
+    let mut work = UnitOfWork::new(&outbox, store.begin());
+    for member in [&mut silent, &mut cleared, &mut listed] {
+        work.track(member);
+    }
+    cleared.say("Invited by mistake");
+    cleared.recorded.clear();
+    let said = listed.say("Invited");
+    work.commit(&mut [&mut listed]).await.unwrap();
+    assert_eq!(ids(&store), [said]);
+    // What was committed is settled for every unit of work that tracks it.
+    let mut work = UnitOfWork::new(&outbox, store.begin());
+    work.track(&mut listed);
+    assert_eq!(work.commit(&mut []).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_clone_of_a_tracked_aggregate_may_be_listed_and_cannot_be_left_out_either() {
+    let (store, outbox, mut member) = (Memory::default(), Outbox::default(), Member::default());
+    let mut work = UnitOfWork::new(&outbox, store.begin());
+    work.track(&mut member);
+    let invited = member.say("Invited");
+    let mut changed = Member {
+        recorded: member.recorded.clone(),
+    };
+    let joined = changed.say("Joined");
+    let refused = work.commit(&mut [&mut member]).await;
+    assert!(
+        matches!(refused, Err(CommitError::NotListed { events: 1, .. })),
+        "{refused:?}"
+    );
+    let mut work = UnitOfWork::new(&outbox, store.begin());
+    work.track(&mut member);
+    work.commit(&mut [&mut changed]).await.unwrap();
+    assert_eq!(ids(&store), [invited, joined]);
+}

@@ -57,6 +57,11 @@ fn read(found: Result<Vec<Found>, Error>) -> Result<Vec<(i64, String)>, DriverEr
     Ok(found.into_iter().map(|row| (row.place, row.id)).collect())
 }
 
+/// Of a transaction that is begun or ended.
+pub(crate) fn store_error(error: Error) -> StoreError {
+    driver_error(error).into()
+}
+
 fn driver_error(error: Error) -> DriverError {
     let Error::DatabaseError(kind, answer) = &error else {
         return DriverError::Other(error.to_string());

@@ -241,8 +241,8 @@ pub trait Connection: Send + sealed::Sealed {
 
 /// A transaction that a unit of work can commit.
 ///
-/// Implemented for the transactions of sqlx, tokio-postgres and SeaORM and for that of the memory store. diesel's end
-/// with the closure that they are lent to.
+/// Implemented for the transactions of sqlx, tokio-postgres and SeaORM, for that of the memory store, and for the one of
+/// diesel-async that `pillarbox::diesel` begins.
 pub trait Transaction: Connection + Sized {
     /// Commits it.
     #[doc(hidden)]

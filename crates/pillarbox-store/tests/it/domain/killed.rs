@@ -23,12 +23,19 @@ async fn application() {
     let address = std::env::var(DATABASE).expect("the parent process sets it");
     match address.split_once(':').expect("kind:address") {
         ("postgres", schema) => invite_members(&OnPostgres::existing(schema)).await,
+        ("diesel-async", schema) => invite_members(&by_library::<OnDieselAsync>(schema)).await,
+        ("diesel", schema) => invite_members(&by_library::<OnDiesel>(schema)).await,
         ("sqlite", path) => {
             let pool = pool(path.as_ref()).await;
             invite_members(&OnSqlite { pool, prefix: "" }).await;
         }
         (other, _) => panic!("{other} is no database"),
     }
+}
+
+fn by_library<D: Remote>(schema: &str) -> D {
+    let url = variable("PILLARBOX_TEST_POSTGRES_URL");
+    D::through(&OnPostgres::existing(schema), &url)
 }
 
 /// The application dies at its third command, and then all commands are handled again.
@@ -60,6 +67,32 @@ macro_rules! points {
                 async fn $name() {
                     let (harness, database) = super::on_postgres().await;
                     let address = format!("postgres:{}", harness.store.schema());
+                    super::killed_at($failpoint, $committed, &database, address).await;
+                    pillarbox_testkit::store_suite::Harness::clean_up(&harness).await;
+                }
+            )+
+        }
+
+        mod on_diesel_async {
+            $(
+                #[tokio::test]
+                #[cfg_attr(not(feature = "failpoints"), ignore = "needs the feature `failpoints`")]
+                async fn $name() {
+                    let (harness, database) = super::on_library::<super::OnDieselAsync>().await;
+                    let address = format!("diesel-async:{}", harness.store.schema());
+                    super::killed_at($failpoint, $committed, &database, address).await;
+                    pillarbox_testkit::store_suite::Harness::clean_up(&harness).await;
+                }
+            )+
+        }
+
+        mod on_diesel {
+            $(
+                #[tokio::test]
+                #[cfg_attr(not(feature = "failpoints"), ignore = "needs the feature `failpoints`")]
+                async fn $name() {
+                    let (harness, database) = super::on_library::<super::OnDiesel>().await;
+                    let address = format!("diesel:{}", harness.store.schema());
                     super::killed_at($failpoint, $committed, &database, address).await;
                     pillarbox_testkit::store_suite::Harness::clean_up(&harness).await;
                 }
