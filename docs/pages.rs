@@ -127,6 +127,68 @@ mod tests {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
+    /// A link such as [`a_claim_counts_an_attempt`](…/claiming.rs) names a function of that file.
+    fn missing_function(page: &Path, text: &str, target: &str) -> Option<String> {
+        let name = text.strip_prefix('`')?.strip_suffix('`')?;
+        let is_name = name
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || char == '_');
+        if !is_name || !target.ends_with(".rs") {
+            return None;
+        }
+        let file = page.parent().expect("a page is in a folder").join(target);
+        let code = std::fs::read_to_string(&file).unwrap_or_default();
+        let is_there = ["(", "<"]
+            .iter()
+            .any(|end| code.contains(&format!("fn {name}{end}")));
+        (!is_there).then(|| format!("{}: no function `{name}` in {target}", page.display()))
+    }
+
+    /// The text and the target of `[text](target)`.
+    fn texts_and_targets(line: &str) -> impl Iterator<Item = (&str, &str)> {
+        line.split('[').filter_map(|link| {
+            let (text, rest) = link.split_once("](")?;
+            Some((text, rest.split_once(')')?.0))
+        })
+    }
+
+    #[test]
+    fn every_test_that_a_page_names_exists() {
+        let mut wrong = Vec::new();
+        for page in pages() {
+            let text = read(&page);
+            for (name, target) in prose(&text).flat_map(texts_and_targets) {
+                wrong.extend(missing_function(&page, name, target));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn every_must_of_modkit_has_a_test() {
+        let text = read(&docs().join("modkit.md"));
+        let musts: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with('|') && line.contains("MUST"))
+            .collect();
+        assert!(musts.len() > 25, "only {} requirements are listed", musts.len());
+        for line in musts {
+            let proof = texts_and_targets(line)
+                .find(|(name, target)| name.starts_with('`') && target.ends_with(".rs"));
+            assert!(proof.is_some(), "no test is named for: {line}");
+        }
+    }
+
+    #[test]
+    fn a_test_that_is_gone_is_noticed() {
+        let page = docs().join("modkit.md");
+        let file = "../crates/pillarbox-testkit/src/store_suite/claiming.rs";
+        assert_eq!(missing_function(&page, "`a_claim_counts_an_attempt`", file), None);
+        assert!(missing_function(&page, "`a_claim_counts_nothing`", file).is_some());
+        assert!(missing_function(&page, "`a_claim`", "../crates/gone.rs").is_some());
+        assert_eq!(missing_function(&page, "the claims", file), None);
+    }
+
     #[test]
     fn every_rust_block_is_compiled() {
         let compiled: BTreeSet<PathBuf> = COMPILED

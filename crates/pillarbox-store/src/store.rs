@@ -360,6 +360,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the database does not answer. If rows were claimed nevertheless, their leases expire.
+    #[doc(alias = "claim_batch")]
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError>;
 
     /// Writes the destinations of claimed rows, and inserts siblings for rows with several, in the same claim. A member that
@@ -379,6 +380,8 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the database does not answer. The caller may try the same settlements again.
+    #[doc(alias = "ack")]
+    #[doc(alias = "nack")]
     async fn settle(&self, worker: Uuid, settlements: &[Settlement]) -> Result<Vec<Uuid>, StoreError>;
 
     /// Renews leases, given as (row, claim), to `lease` from now. Returns the lost rows.

@@ -11,8 +11,10 @@ use pillarbox::{Outcome, RetryPolicy};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Delivered. Final.
+    #[doc(alias = "ack")]
     Delivered,
     /// Pending again; the attempt counts.
+    #[doc(alias = "nack")]
     Retry {
         /// How long to wait.
         after: Duration,

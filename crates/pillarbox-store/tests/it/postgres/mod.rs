@@ -6,6 +6,7 @@ mod harness;
 mod inbox;
 mod libraries;
 mod migration;
+mod modkit;
 mod order;
 mod plan;
 mod privileges;
