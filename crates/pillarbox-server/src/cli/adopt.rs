@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use pillarbox_store::stores::postgres::Postgres;
-use pillarbox_store::stores::postgres::adopt::{AdoptError, Table, habits};
+use pillarbox_store::stores::postgres::adopt::{AdoptError, Table, habits, missing_index};
 use serde_json::{Value, json};
 
 use super::database_args::DatabaseArgs;
@@ -66,6 +66,8 @@ struct Report {
     facts: Facts,
     proposal: Proposal,
     promises: Vec<String>,
+    /// The statement that creates an index in the order of the import, if none has it.
+    index: Option<String>,
     toml: String,
 }
 
@@ -93,9 +95,12 @@ impl Adopt {
         self.watch(&store, &mut proposal).await?;
         let poll = proposal.built_in.and_then(habits).map(|habits| habits.poll);
         let poll = poll.unwrap_or(crate::config::ADOPTED_POLL);
+        let mut connection = store.connection().await?;
+        let index = missing_index(&mut connection, &proposal.layout, &facts.columns).await?;
         let name = Some(found.database.name.as_str()).filter(|name| *name != "default");
         let report = Report {
             promises: promises(&proposal.layout, &facts, poll),
+            index,
             toml: toml::toml(&proposal, name),
             facts,
             proposal,
@@ -222,6 +227,7 @@ impl Report {
             "reasons": reasons,
             "promises": self.promises,
             "warnings": warnings,
+            "index": self.index,
             "toml": self.toml,
         })
     }
@@ -244,6 +250,12 @@ impl Report {
         }
         for warning in &self.proposal.warnings {
             output::line(&output::escape(&format!("# Warning: {warning}")))?;
+        }
+        if let Some(index) = &self.index {
+            output::line(
+                "# Index: none has the order of the import; with a backlog of millions, create one:",
+            )?;
+            output::line(&output::escape(&format!("#   {index}")))?;
         }
         output::line(&output::escape_text(&self.toml))
     }

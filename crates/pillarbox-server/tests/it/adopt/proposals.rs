@@ -63,6 +63,23 @@ fn each_built_in_layout_is_proposed_for_its_own_table() {
 }
 
 #[test]
+fn an_index_is_proposed_where_none_has_the_order_of_the_import() {
+    for seed in ALL {
+        let fixture = with_table(seed, LOG);
+        produce(&fixture, seed);
+        let table = name_of(&fixture, seed);
+        let index = proposal(&fixture, &table)["index"].clone();
+        // The indexes of the others begin with what finds waiting rows, followed by the order.
+        let is_missing = matches!(seed.name, "arap" | "modkit");
+        assert_eq!(index.is_string(), is_missing, "{}: {index}", seed.name);
+        let Some(statement) = index.as_str() else { continue };
+        // Without waiting for the transactions of other tests.
+        fixture.sql(&statement.replace(" concurrently", ""));
+        assert_eq!(proposal(&fixture, &table)["index"], Value::Null, "{}", seed.name);
+    }
+}
+
+#[test]
 fn the_proposal_for_a_renamed_table_works() {
     let receiver = Receiver::start(Behaviour::Accepts);
     let fixture = Fixture::postgres(&receiver.destination("mails"));

@@ -2,7 +2,9 @@
 //!
 //! **If we die here** the round rolls back, and another worker imports when the lease has expired.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, Row};
@@ -15,6 +17,11 @@ use crate::adopt::{AdoptedTable, Import, ImportRequest, Imported};
 use crate::store::StoreError;
 use crate::stores::postgres::{Inner, Postgres, Transaction, interval, store_error};
 
+/// How many rows are listed at once: about 7 MB of ids. Where no index has the order, a list costs the whole backlog.
+const LISTED: usize = 100_000;
+/// A list that is still in use is read again only when this many times its own duration has passed. So looking for late
+/// commits and resets costs at most 2 % of the time.
+const LOOK_AGAIN: u32 = 50;
 /// How many mapping rows are checked in a round that prunes. They take a few bytes each, so there is no hurry.
 const CHECKED: i64 = 1000;
 
@@ -46,15 +53,30 @@ impl Import for Importer {
 /// What an importer keeps between two rounds. A round that fails, and one without the lease, resets it.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// The position of the last imported row, while there are more. The rows before it are in progress, so the next batch
-    /// begins here. Rows that commit late are found when the table is read from its beginning.
-    floor: Option<Vec<String>>,
+    list: List,
     /// How many rows may be imported before those in progress are counted again. Only an importer adds to them.
     room: usize,
     /// The mapping row up to which rows were checked. `None` begins at the first one.
     checked_to: Option<Uuid>,
     /// The role has every permission that it needs.
     is_permitted: bool,
+}
+
+/// The rows to import next. It is a hint: the import checks each row again.
+#[derive(Debug, Default)]
+struct List {
+    /// Their ids, in the table's order.
+    rows: VecDeque<String>,
+    /// When the list was read, and how long that took.
+    read: Option<(Instant, Duration)>,
+}
+
+impl List {
+    /// Is it time to look for rows that committed late, or were reset by others, below those listed?
+    fn is_old(&self) -> bool {
+        self.read
+            .is_none_or(|(at, took)| at.elapsed() >= took * LOOK_AGAIN)
+    }
 }
 
 /// One round.
@@ -151,7 +173,9 @@ impl<'a> Round<'a> {
 
     /// Drops events whose rows were ended or deleted by others, and restarts those that were reset.
     async fn detect_changes(&mut self) -> Result<(), StoreError> {
-        self.progress.floor = None;
+        if self.progress.list.is_old() {
+            self.progress.list = List::default();
+        }
         self.progress.room = 0;
         let row = sqlx::query(AssertSqlSafe(self.adoption.detect_changes.clone()))
             .bind(self.adoption.name())
@@ -233,39 +257,48 @@ impl<'a> Round<'a> {
         if room == 0 {
             return Ok(());
         }
-        let floor = self.progress.floor.take();
-        let (rows, last) = self.import_after(floor.as_ref(), room).await?;
-        self.imported.rows = rows;
-        // The importer goes idle only after the table was read from its beginning.
-        self.imported.more = rows == room || floor.is_some();
-        self.progress.floor = last.filter(|_| rows == room);
-        self.progress.room = self.progress.room.saturating_sub(rows);
+        // The importer goes idle only after a list that was read in the same round.
+        let is_fresh = self.progress.list.rows.is_empty();
+        if is_fresh {
+            self.list_rows().await?;
+        }
+        let listed = &mut self.progress.list.rows;
+        let is_whole = listed.len() < LISTED;
+        let ids: Vec<String> = listed.drain(..room.min(listed.len())).collect();
+        self.imported.more = !(is_fresh && is_whole && listed.is_empty());
+        self.imported.rows = self.import_listed(&ids).await?;
+        self.progress.room = self.progress.room.saturating_sub(self.imported.rows);
         Ok(())
     }
 
-    /// How many rows were imported, and the position of the last one.
-    async fn import_after(
-        &mut self,
-        floor: Option<&Vec<String>>,
-        room: usize,
-    ) -> Result<(usize, Option<Vec<String>>), StoreError> {
-        let statement = match floor {
-            Some(_) => &self.adoption.import_after,
-            None => &self.adoption.import,
-        };
-        let mut query = sqlx::query_as(AssertSqlSafe(statement.clone()))
+    async fn list_rows(&mut self) -> Result<(), StoreError> {
+        let began = Instant::now();
+        let rows: Vec<String> = sqlx::query_scalar(AssertSqlSafe(self.adoption.list.clone()))
             .bind(self.adoption.name())
-            .bind(i64::try_from(room).unwrap_or(i64::MAX));
-        if let Some(floor) = floor {
-            query = query.bind(floor);
+            .bind(i64::try_from(LISTED).unwrap_or(i64::MAX))
+            .persistent(false)
+            .fetch_all(&mut *self.transaction)
+            .await
+            .map_err(store_error)?;
+        self.progress.list = List {
+            rows: rows.into(),
+            read: Some((began, began.elapsed())),
+        };
+        Ok(())
+    }
+
+    /// How many of these rows were imported. The others were changed, or another session holds them.
+    async fn import_listed(&mut self, ids: &[String]) -> Result<usize, StoreError> {
+        if ids.is_empty() {
+            return Ok(0);
         }
-        let (rows, last): (i64, Option<Vec<Option<String>>>) = query
+        let rows: i64 = sqlx::query_scalar(AssertSqlSafe(self.adoption.import.clone()))
+            .bind(self.adoption.name())
+            .bind(ids)
             .persistent(false)
             .fetch_one(&mut *self.transaction)
             .await
             .map_err(store_error)?;
-        // A row whose position has a null cannot be a floor.
-        let last = last.and_then(|parts| parts.into_iter().collect());
-        Ok((usize::try_from(rows).unwrap_or_default(), last))
+        Ok(usize::try_from(rows).unwrap_or_default())
     }
 }

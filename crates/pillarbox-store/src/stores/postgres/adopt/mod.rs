@@ -15,6 +15,7 @@
 
 mod builtin;
 mod import;
+mod indexes;
 mod inspect;
 mod layout;
 mod maintain;
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 pub use self::builtin::{Habits, built_in, built_ins, habits};
 pub(super) use self::import::Importer;
+pub use self::indexes::missing_index;
 pub use self::inspect::{Column, columns, quoted, quoted_table};
 pub use self::layout::{Counts, Delays, Layout, LayoutError, Payload, Status, Zone};
 pub(crate) use self::statements::Adoption;

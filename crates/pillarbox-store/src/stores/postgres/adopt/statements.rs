@@ -19,7 +19,7 @@ use self::typed_layout::TypedLayout;
 use super::Table;
 use super::import::Progress;
 use super::inspect::{Column, fits, quoted_table};
-use super::layout::{LayoutError, Status};
+use super::layout::{Layout, LayoutError, Status};
 use crate::adopt::AdoptedTable;
 use crate::stores::postgres::sql::literal;
 use pillarbox::internal::schema::in_schema;
@@ -32,10 +32,10 @@ pub(crate) struct Adoption {
     pub(super) quoted: String,
     /// Does Pillarbox delete rows from it?
     pub(super) deletes: bool,
-    /// Imports rows. $2 how many
+    /// Lists the ids of rows to import. $2 how many
+    pub(super) list: String,
+    /// Imports listed rows. $2 their ids
     pub(super) import: String,
-    /// Imports rows after a position. $2 how many   $3 the position
-    pub(super) import_after: String,
     pub(super) progress: Mutex<Progress>,
     /// Only the importer writes back until then, because the table rejected a write-back.
     pub(super) rejects_until: Mutex<Option<Instant>>,
@@ -74,8 +74,8 @@ impl Adoption {
             },
             quoted: quoted_table(&layout.table),
             deletes: from.prune.is_some() || layout.status == Status::Presence,
-            import: ours(typed.import(&[])),
-            import_after: ours(typed.import(&typed.floor())),
+            list: ours(typed.list()),
+            import: ours(typed.import()),
             progress: Mutex::default(),
             rejects_until: Mutex::default(),
             detect_changes: ours(typed.detect_changes()),
@@ -90,4 +90,19 @@ impl Adoption {
     pub(in crate::stores::postgres) fn name(&self) -> &str {
         &self.table.name
     }
+}
+
+/// The waiting rows in the table's order, as an import lists them. Only its plan is of use.
+pub(super) fn waiting_rows(layout: &Layout, columns: &[Column]) -> String {
+    let typed = TypedLayout {
+        name: "",
+        layout,
+        columns,
+    };
+    format!(
+        "select 1 from {} s where {} order by {}",
+        quoted_table(&layout.table),
+        typed.branches().first().map_or("true", String::as_str),
+        typed.order().join(", ")
+    )
 }

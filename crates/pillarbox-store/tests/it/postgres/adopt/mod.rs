@@ -1,6 +1,7 @@
 //! Adopted tables.
 
 mod agreement;
+mod backlog;
 mod changes;
 mod ends;
 mod families;

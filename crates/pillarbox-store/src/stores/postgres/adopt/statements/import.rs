@@ -29,33 +29,51 @@ const WRITTEN: &[&str] = &[
 ];
 
 impl TypedLayout<'_> {
+    /// The ids of the rows to import, in the table's order.
+    ///
+    /// Reading them once for many batches makes the cost of a row independent of the backlog. A batch that searched for its
+    /// rows would read the whole backlog where no index has the order, or where many rows have the same position.
+    ///
+    /// Each row looks up its mapping row (lateral). Otherwise the planner would read all mapping rows.
+    pub(super) fn list(&self) -> String {
+        let order = self.order();
+        let positions: Vec<String> = (0..order.len()).map(|n| format!("position_{n}")).collect();
+        let named: Vec<String> = (order.iter().zip(&positions))
+            .map(|(by, position)| format!("{by} as {position}"))
+            .collect();
+        let branches = self.branches().into_iter().map(|branch| {
+            format!(
+                "(select {id_text} as row_id, {named} from {rows}
+  where {branch} and {is_importable}
+  order by {order}
+  limit $2)",
+                id_text = self.id_text(),
+                named = named.join(", "),
+                rows = self.rows_with_mapping(),
+                is_importable = self.is_importable(),
+                order = order.join(", "),
+            )
+        });
+        let branches: Vec<String> = branches.collect();
+        format!(
+            "select row_id from (
+{}
+) as live order by {} limit $2",
+            branches.join("\nunion all\n"),
+            positions.join(", ")
+        )
+    }
+
     /// New rows are inserted without `on conflict`, which would cost a fifth of the import. The statement has looked for
     /// existing events before, and a table has one importer at a time.
-    pub(super) fn import(&self, floor: &[String]) -> String {
-        let branches = self.branches();
-        let with: Vec<String> = (0..)
-            .zip(&branches)
-            .map(|(n, branch)| {
-                format!(
-                    "branch_{n} as materialized (\n  {}\n)",
-                    self.live_rows(branch, floor)
-                )
-            })
-            .collect();
-        let all: Vec<String> = (0..branches.len())
-            .map(|n| format!("select * from branch_{n}"))
-            .collect();
-        let positions: Vec<String> = (0..self.order().len()).map(|n| format!("position_{n}")).collect();
-        let each = |form: fn(&String) -> String| positions.iter().map(form).collect::<Vec<_>>().join(", ");
+    pub(super) fn import(&self) -> String {
         let set: Vec<String> = WRITTEN
             .iter()
             .map(|column| format!("{column} = n.{column}"))
             .collect();
         format!(
-            "with {with}, live as materialized (
-  select * from ({all}) as l
-  order by {positions}
-  limit $2
+            "with live as materialized (
+  {live}
 ), numbered as materialized (
   select l.*, nextval('pillarbox.outbox_seq') as seq, {dedupe_key} as dedupe_key,
     case when due_at > now() and isfinite(due_at) then due_at else created_at end as next_attempt_at,
@@ -87,15 +105,11 @@ impl TypedLayout<'_> {
   where a.event_id = any(array(select id from numbered where is_mapped)) and a.event_id = n.id
     and n.id in (select id from imported)
 )
-select (select count(*) from imported), (select array[{texts}] from live order by {last} limit 1)",
-            with = with.join(", "),
-            all = all.join(" union all "),
-            positions = positions.join(", "),
+select count(*) from imported",
+            live = self.live_rows(),
             dedupe_key = self.free_dedupe_key(),
             columns = WRITTEN.join(", "),
             set = set.join(", "),
-            texts = each(|position| format!("{position}::text")),
-            last = each(|position| format!("{position} desc")),
         )
     }
 
@@ -110,10 +124,24 @@ select (select count(*) from imported), (select array[{texts}] from live order b
     ) then own_key end"
     }
 
-    /// The rows to import of one branch, in native columns. Locks them. Begins after the floor, if there is one.
-    ///
-    /// Each row looks up its mapping row (lateral). Otherwise the planner would read all mapping rows for a batch.
-    fn live_rows(&self, branch: &str, floor: &[String]) -> String {
+    /// The rows of the table, each with its mapping row if it has one.
+    fn rows_with_mapping(&self) -> String {
+        format!(
+            "{table} s left join lateral (
+    select * from pillarbox.adopted a where a.event_id = {event_id} offset 0
+  ) as a on true",
+            table = quoted_table(&self.layout.table),
+            event_id = self.event_id(),
+        )
+    }
+
+    /// Is a live row due, and not in progress?
+    fn is_importable(&self) -> String {
+        format!("{} and (a.event_id is null or {})", self.due(), self.is_reset())
+    }
+
+    /// The listed rows that are still to be imported, in native columns. Locks them.
+    fn live_rows(&self) -> String {
         let [json, body, content_type] = self.content();
         let layout = self.layout;
         let version = layout.event_version.as_ref().map_or_else(
@@ -121,17 +149,6 @@ select (select count(*) from imported), (select array[{texts}] from live order b
             |column| format!("greatest(coalesce(s.{}::int, 1), 1)", quoted(column)),
         );
         let (_, table_name) = layout.names();
-        let order = self.order();
-        let positions: Vec<String> = (0..)
-            .zip(&order)
-            .map(|(n, by)| format!("{by} as position_{n}"))
-            .collect();
-        let order = order.join(", ");
-        let after = if floor.is_empty() {
-            String::new()
-        } else {
-            format!(" and ({order}) > ({})", floor.join(", "))
-        };
         format!(
             "select {id_text} as row_id, {event_id} as id, {fingerprint} as fingerprint,
     coalesce({namespace}, {name}) as namespace, coalesce({topic}, {table_name}) as topic,
@@ -139,18 +156,15 @@ select (select count(*) from imported), (select array[{texts}] from live order b
     {aggregate_id} as aggregate_id, {tenant} as tenant_id, {dedupe_key} as own_key,
     {ordering_key} as ordering_key, {severity} as severity, {json} as payload, {body} as body,
     {content_type} as content_type, {headers} as headers, {attempts} as attempts, {max_attempts} as max_attempts,
-    {due_at} as due_at, {created_at} as created_at, a.event_id is not null as is_mapped, {positions}
-  from {table} s left join lateral (
-    select * from pillarbox.adopted a where a.event_id = {event_id} offset 0
-  ) as a on true
-  where {branch} and {due}{after} and (a.event_id is null or {is_reset})
+    {due_at} as due_at, {created_at} as created_at, a.event_id is not null as is_mapped
+  from {rows}
+  where {id} = any(array(select listed::{id_kind} from unnest((select $2::text[])) as listed))
+    and {live} and {is_importable}
   order by {order}
-  limit $2
   for update of s skip locked",
             id_text = self.id_text(),
             event_id = self.event_id(),
             fingerprint = self.fingerprint(),
-            is_reset = self.is_reset(),
             namespace = self.text(layout.namespace.as_ref()),
             name = literal(self.name),
             topic = self.text(layout.topic.as_ref()),
@@ -167,9 +181,12 @@ select (select count(*) from imported), (select array[{texts}] from live order b
             max_attempts = self.max_attempts(),
             due_at = self.due_at(),
             created_at = self.created_at(),
-            positions = positions.join(", "),
-            table = quoted_table(&layout.table),
-            due = self.due(),
+            rows = self.rows_with_mapping(),
+            id = self.id(),
+            id_kind = self.kind(&layout.id),
+            live = self.live(),
+            is_importable = self.is_importable(),
+            order = self.order().join(", "),
         )
     }
 
@@ -181,15 +198,6 @@ select (select count(*) from imported), (select array[{texts}] from live order b
     else (select true from pillarbox.importers i where i.adopted_table = a.adopted_table and i.leased_until > now()) is null end",
             fingerprint = self.fingerprint()
         )
-    }
-
-    /// The position of the last imported row, in the types of the columns.
-    pub(super) fn floor(&self) -> Vec<String> {
-        let columns = self.layout.order.iter().chain([&self.layout.id]);
-        (1..)
-            .zip(columns)
-            .map(|(n, column)| format!("($3::text[])[{n}]::{}", self.kind(column)))
-            .collect()
     }
 
     /// Is the row due?
