@@ -36,6 +36,9 @@ pub struct Policy {
     /// May a row of a key be sent before the row before it is confirmed? Only for sinks that keep the order of calls. It
     /// saves one round trip per row, and a rejected row loses its place in the order.
     pub pipelined: bool,
+    /// Does the order of a key cover only first attempts? Then a row that failed leaves its lane. It is retried apart, and
+    /// the rows behind it continue.
+    pub first_attempts_only: bool,
 }
 
 impl Default for Policy {
@@ -46,6 +49,7 @@ impl Default for Policy {
             timeout: Duration::from_secs(20),
             on_dead: OnDead::Block,
             pipelined: false,
+            first_attempts_only: false,
         }
     }
 }
@@ -61,6 +65,8 @@ pub struct Overrides {
     pub on_dead: Option<OnDead>,
     /// May a row of a key be sent before the row before it is confirmed?
     pub pipelined: Option<bool>,
+    /// Does the order of a key cover only first attempts?
+    pub first_attempts_only: Option<bool>,
 }
 
 impl Policy {
@@ -92,6 +98,13 @@ impl Policy {
         self
     }
 
+    /// Sets whether the order of a key covers only first attempts.
+    #[must_use]
+    pub fn first_attempts_only(mut self, first_attempts_only: bool) -> Self {
+        self.first_attempts_only = first_attempts_only;
+        self
+    }
+
     /// This policy with the changes of a route.
     #[must_use]
     pub fn with(&self, overrides: &Overrides) -> Self {
@@ -100,6 +113,7 @@ impl Policy {
             timeout: overrides.timeout.unwrap_or(self.timeout),
             on_dead: overrides.on_dead.unwrap_or(self.on_dead),
             pipelined: overrides.pipelined.unwrap_or(self.pipelined),
+            first_attempts_only: overrides.first_attempts_only.unwrap_or(self.first_attempts_only),
         }
     }
 
@@ -135,8 +149,7 @@ mod tests {
         let policy = Policy {
             retry: RetryPolicy::steps(vec![Duration::from_secs(7)]).max_attempts(4),
             timeout: Duration::from_secs(1),
-            on_dead: OnDead::Block,
-            pipelined: false,
+            ..Policy::default()
         };
         for attempts in [1, 9] {
             let own = policy.with_max_attempts(attempts);

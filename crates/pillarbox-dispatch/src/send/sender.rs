@@ -310,12 +310,16 @@ impl Sender {
     }
 
     fn push(&mut self, ticket: Ticket, verdict: Verdict) {
-        let continues = ticket.policy.on_dead == OnDead::Continue;
+        let leaves_lane = match &verdict {
+            Verdict::Dead { .. } => ticket.policy.on_dead == OnDead::Continue,
+            Verdict::Retry { .. } | Verdict::Suspect { .. } => ticket.policy.first_attempts_only,
+            Verdict::Delivered | Verdict::Delete | Verdict::Release { .. } => false,
+        };
         let settlement = Settlement {
             id: ticket.id,
             claim: ticket.lease.claim,
             max_attempts: (verdict != Verdict::Delivered).then(|| ticket.policy.max_attempts()),
-            unordered: continues && matches!(verdict, Verdict::Dead { .. }),
+            unordered: leaves_lane,
             destination: (!ticket.has_destination).then(|| self.destination.name.clone()),
             verdict,
         };

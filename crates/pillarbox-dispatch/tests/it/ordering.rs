@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pillarbox::{Event, Outcome};
+use pillarbox::{Event, Outcome, RetryPolicy};
 use pillarbox_dispatch::OnDead;
 use pillarbox_store::{Operate, Scope};
 use pillarbox_testkit::fakes::{FakeSink, Fault};
@@ -111,6 +111,28 @@ async fn with_on_dead_continue_the_rows_behind_a_dead_head_continue() {
     assert_eq!(sink.delivered(), behind);
     let row = fixture.row(head).await;
     assert_eq!((row.status.as_str(), row.unordered), ("dead", true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn if_only_first_attempts_are_ordered_a_failing_head_does_not_hold_the_others_back() {
+    let fixture = Fixture::new();
+    let sink = picky(Outcome::retry("later"));
+    let head = fixture.enqueue(bad("k"));
+    let behind: Vec<Uuid> = (0..3).map(|_| fixture.enqueue(keyed("k"))).collect();
+    let mut there = destination("there", &sink);
+    there.policy = there
+        .policy
+        .first_attempts_only(true)
+        .retry(RetryPolicy::steps(vec![ms(3_600_000)]));
+    let worker = fixture.start_with(vec![there], vec![]);
+    fixture.until(3, "delivered").await;
+    worker.stop().await;
+    assert_eq!(sink.delivered(), behind);
+    let row = fixture.row(head).await;
+    assert_eq!(
+        (row.status.as_str(), row.attempts, row.unordered),
+        ("pending", 1, true)
+    );
 }
 
 #[tokio::test(start_paused = true)]

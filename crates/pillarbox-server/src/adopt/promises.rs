@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox_store::stores::postgres::adopt::{Layout, Status};
+use pillarbox_store::stores::postgres::adopt::{DeliveryOrder, Layout, Status};
 
 use super::propose::Facts;
 
@@ -44,15 +44,19 @@ fn order(layout: &Layout) -> String {
     let mut by: Vec<String> = layout.order.iter().map(|name| format!("`{name}`")).collect();
     by.push(format!("`{}`", layout.id));
     let by = by.join(", ");
-    match &layout.ordering_key {
-        Some(key) => format!(
-            "order: rows are imported by {by}; rows with the same `{key}` are delivered one after another"
-        ),
-        None => {
+    let apart = "a failing row is retried apart and holds no other back";
+    match layout.delivers_by() {
+        DeliveryOrder::Table => format!("order: first attempts follow {by}; {apart}"),
+        DeliveryOrder::Key => {
+            let key = layout.ordering_key.as_ref().or(layout.aggregate_id.as_ref());
+            let key = key.map_or("", String::as_str);
+            format!("order: first attempts of rows with the same `{key}` follow {by}; {apart}")
+        }
+        DeliveryOrder::None => {
             let hint = layout.aggregate_id.as_deref();
             let hint = hint.map_or_else(String::new, |id| {
                 format!(
-                    "; set `ordering_key = \"{id}\"` to deliver rows with the same `{id}` one after another"
+                    "; set `delivery_order = \"key\"` to send rows with the same `{id}` one after another"
                 )
             });
             format!(

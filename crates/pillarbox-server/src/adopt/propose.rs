@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pillarbox_store::stores::postgres::adopt::{
-    Column, Counts, Layout, Payload, Status, built_in, built_ins,
+    Column, Counts, DeliveryOrder, Layout, Payload, Status, built_in, built_ins,
 };
 use serde::Serialize;
 
@@ -327,6 +327,9 @@ impl Draft {
     fn complete(&mut self, facts: &Facts) {
         let layout = &mut self.layout;
         layout.order.extend(layout.created_at.clone());
+        if layout.ordering_key.is_some() || layout.aggregate_id.is_some() {
+            layout.delivery_order = Some(DeliveryOrder::Key);
+        }
         if let Status::Code {
             processing, column, ..
         } = &mut layout.status

@@ -1,6 +1,8 @@
 //! Writes a layout for `pillarbox.toml`.
 
-use pillarbox_store::stores::postgres::adopt::{Counts, Layout, Payload, Status, Zone, built_in};
+use pillarbox_store::stores::postgres::adopt::{
+    Counts, DeliveryOrder, Layout, Payload, Status, Zone, built_in,
+};
 
 use super::propose::Proposal;
 
@@ -51,6 +53,9 @@ fn describe(layout: &Layout, put: &mut impl FnMut(&str, String)) {
     if !layout.order.is_empty() {
         put("order", texts(&layout.order));
     }
+    if let Some(order) = layout.delivery_order {
+        put("delivery_order", text(delivery_order(order)));
+    }
     put("status", status(&layout.status));
     for (key, column) in layout.named() {
         if !matches!(key.as_str(), "id" | "payload" | "order" | "status.column") {
@@ -71,6 +76,14 @@ fn describe(layout: &Layout, put: &mut impl FnMut(&str, String)) {
     }
     if layout.time_zone != Zone::default() {
         put("time_zone", text(&layout.time_zone.0));
+    }
+}
+
+fn delivery_order(order: DeliveryOrder) -> &'static str {
+    match order {
+        DeliveryOrder::None => "none",
+        DeliveryOrder::Key => "key",
+        DeliveryOrder::Table => "table",
     }
 }
 

@@ -3,11 +3,13 @@
 //! A layout is a built-in one with its overrides, or a whole description. It is compared with the table when a store
 //! connects.
 
+use pillarbox_dispatch::OnDead;
 use pillarbox_store::stores::postgres::adopt::{
     self, AdoptError, Delays, Habits, Layout, LayoutError, Status, Table,
 };
 use serde_json::Value;
 
+use super::destinations::on_dead;
 use super::document::{Document, Section};
 use super::error::{Finding, Place};
 use super::explain::{list, nearest};
@@ -25,6 +27,8 @@ pub(super) struct Adopting {
     pub(super) retry: raw::Retry,
     /// Does it differ from the destination's policy?
     pub(super) has_retry: bool,
+    /// What a failing or dead row means for the rows behind it, if rows are delivered in order.
+    pub(super) on_dead: OnDead,
     pub(super) path: String,
 }
 
@@ -117,6 +121,7 @@ impl Resolver {
             namespaces: raw.namespaces,
             retry,
             has_retry,
+            on_dead: raw.on_dead.map_or(OnDead::Continue, on_dead),
             path,
         })
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pillarbox_dispatch::{OneOf, Overrides, Pattern, Route as EngineRoute, Settings};
+use pillarbox_dispatch::{OnDead, OneOf, Overrides, Pattern, Route as EngineRoute, Settings};
+use pillarbox_store::stores::postgres::adopt::DeliveryOrder;
 
 use super::adopt::Adopting;
 use super::destinations::ParsedDestination;
@@ -56,7 +57,7 @@ impl Resolver {
             let message = "no destination: set `to`, or write a [[route]]";
             self.wrong(document.place_of(path), message);
         }
-        for key in ["retry", "namespaces"] {
+        for key in ["retry", "namespaces", "on_dead"] {
             if adopt.places.contains_key(key) {
                 let message = format!("`{key}` needs `to`; without `to`, set it in the [[route]]");
                 self.wrong(document.place_of(&format!("{path}.{key}")), message);
@@ -145,7 +146,7 @@ fn route(
             destination: name.clone(),
             overrides: Overrides {
                 retry: adopting.has_retry.then(|| retry::policy(&own)),
-                ..Overrides::default()
+                ..ordered(adopting, to)
             },
             ..EngineRoute::default()
         })
@@ -154,6 +155,22 @@ fn route(
         databases: vec![adopting.adopt.database.clone()],
         targets: adopting.to.as_slice().iter().filter_map(target).collect(),
         places: document.places_in(&adopting.path),
+    }
+}
+
+/// How rows that are delivered in order treat a failing one before them.
+fn ordered(adopting: &Adopting, to: &ParsedDestination) -> Overrides {
+    let order = adopting.adopt.table.layout.delivers_by();
+    if order == DeliveryOrder::None {
+        return Overrides::default();
+    }
+    // Other sinks do not keep the order of calls. Each row then waits for the confirmation of the one before.
+    let keeps_order = matches!(to.destination.sink.kind(), "rabbitmq" | "kafka");
+    Overrides {
+        on_dead: Some(adopting.on_dead),
+        first_attempts_only: Some(adopting.on_dead == OnDead::Continue),
+        pipelined: (order == DeliveryOrder::Table && keeps_order).then_some(true),
+        ..Overrides::default()
     }
 }
 

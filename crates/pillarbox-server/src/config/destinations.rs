@@ -88,6 +88,7 @@ impl Resolver {
                 timeout: raw.timeout.map_or(settings.timeout, |span| span.0),
                 on_dead: on_dead(raw.on_dead.unwrap_or(raw::OnDead::Block)),
                 pipelined: raw.pipelined,
+                first_attempts_only: false,
             },
             concurrency: raw.concurrency.unwrap_or_else(|| sink.default_concurrency()),
             rate,

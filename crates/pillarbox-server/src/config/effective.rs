@@ -114,6 +114,7 @@ impl Route {
             put("timeout", json!(timeout));
             put("on_dead", json!(own.on_dead.map(on_dead)));
             put("pipelined", json!(own.pipelined));
+            put("first_attempts_only", json!(own.first_attempts_only));
             if let Some(retry) = &own.retry {
                 put("max_attempts", attempts(retry.limit()));
             }

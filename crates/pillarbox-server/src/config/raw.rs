@@ -183,13 +183,14 @@ pub(crate) struct Adopt {
     pub(crate) prune: Option<Span>,
     pub(crate) stale: Option<Span>,
     pub(crate) delays: Option<Vec<Span>>,
+    pub(crate) on_dead: Option<OnDead>,
     #[serde(default)]
     pub(crate) retry: Retry,
 }
 
 impl Adopt {
     /// The keys that are removed before the layout is read.
-    pub(crate) const KEYS: [&'static str; 11] = [
+    pub(crate) const KEYS: [&'static str; 12] = [
         "name",
         "layout",
         "database",
@@ -200,6 +201,7 @@ impl Adopt {
         "prune",
         "stale",
         "delays",
+        "on_dead",
         "retry",
     ];
 }

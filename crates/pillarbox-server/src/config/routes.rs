@@ -81,6 +81,7 @@ impl Resolver {
                     timeout: raw.timeout.map(|span| span.0),
                     on_dead: raw.on_dead.map(on_dead),
                     pipelined: raw.pipelined,
+                    first_attempts_only: None,
                 },
                 ..conditions.clone()
             })

@@ -16,6 +16,7 @@ mod debezium;
 mod family_hub;
 mod faults;
 mod modkit;
+mod order;
 #[cfg(feature = "test-kafka")]
 mod order_service;
 mod proposals;

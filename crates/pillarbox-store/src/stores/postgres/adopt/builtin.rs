@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::layout::{Counts, Delays, Layout, Payload, Status, Zone};
+use super::layout::{Counts, Delays, DeliveryOrder, Layout, Payload, Status, Zone};
 use pillarbox::{Jitter, RetryPolicy};
 
 /// How the system itself polls and retries. These are the defaults of the layout.
@@ -96,6 +96,8 @@ fn arap() -> Layout {
         event_type: column("Type"),
         created_at: column("OccurredOnUtc"),
         order: vec!["OccurredOnUtc".to_owned()],
+        // Its job publishes one message after another.
+        delivery_order: Some(DeliveryOrder::Table),
         processed_at: column("ProcessedOnUtc"),
         attempts: column("RetryCount"),
         max_attempts: Some(3),
@@ -117,6 +119,7 @@ fn modkit() -> Layout {
         created_at: column("created_at"),
         updated_at: column("updated_at"),
         order: vec!["created_at".to_owned()],
+        delivery_order: Some(DeliveryOrder::None),
         due_at: column("next_attempt_at"),
         attempts: column("attempts"),
         counts: Counts::Claims,
@@ -151,6 +154,7 @@ fn rediver() -> Layout {
         updated_at: column("updated_at"),
         processed_at: column("processed_at"),
         order: vec!["scheduled_at".to_owned()],
+        delivery_order: Some(DeliveryOrder::Key),
         due_at: column("scheduled_at"),
         attempts: column("retry_count"),
         max_retries: column("max_retries"),
@@ -184,6 +188,7 @@ fn family_hub() -> Layout {
         updated_at: column("updated_at"),
         processed_at: column("processed_at"),
         order: vec!["created_at".to_owned()],
+        delivery_order: Some(DeliveryOrder::Key),
         attempts: column("retry_count"),
         error: column("error_message"),
         clears_error: true,
@@ -213,6 +218,7 @@ fn order_service() -> Layout {
         created_at: column("created_at"),
         processed_at: column("sent_at"),
         order: vec!["created_at".to_owned()],
+        delivery_order: Some(DeliveryOrder::Key),
         error: column("error_message"),
         clears_error: true,
         status: Status::Code {
@@ -251,6 +257,30 @@ mod tests {
             assert!(limit.is_none() || limit == habits.retry.limit(), "{name}");
         }
         assert_eq!((habits("unknown"), built_in("unknown")), (None, None));
+    }
+
+    #[test]
+    fn a_table_is_polled_as_its_system_polls_it() {
+        let polled = |name: &str| habits(name).map(|habits| (habits.poll, habits.batch));
+        let seconds = Duration::from_secs;
+        assert_eq!(polled("rediver"), Some((seconds(5), 50)));
+        assert_eq!(polled("modkit"), Some((seconds(1), 100)));
+        assert_eq!(polled("arap"), Some((seconds(30), 100)));
+        assert_eq!(polled("family-hub"), Some((seconds(5), 100)));
+        assert_eq!(polled("order-service"), Some((seconds(5), 10)));
+    }
+
+    #[test]
+    fn a_system_delivers_in_its_own_order() {
+        let order = |name: &str| built_in(name).expect("a layout").delivers_by();
+        for name in ["order-service", "family-hub", "rediver"] {
+            assert_eq!(order(name), DeliveryOrder::Key, "{name}");
+        }
+        assert_eq!(order("arap"), DeliveryOrder::Table);
+        assert_eq!(
+            (order("modkit"), order("debezium")),
+            (DeliveryOrder::None, DeliveryOrder::None)
+        );
     }
 
     #[test]

@@ -22,6 +22,10 @@ pub struct Layout {
     /// The columns of the order in which rows are imported. Equal rows follow their id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub order: Vec<String>,
+    /// The order in which rows are delivered. Without it, rows with an `ordering_key` are delivered in the order of their key,
+    /// and others in no order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery_order: Option<DeliveryOrder>,
     /// How the table shows the state of a row.
     #[serde(default)]
     pub status: Status,
@@ -149,6 +153,19 @@ pub enum Status {
     Presence,
 }
 
+/// The order in which rows are delivered. It holds for first attempts, unless the configuration says that a failing row
+/// holds others back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeliveryOrder {
+    /// Rows are sent concurrently.
+    None,
+    /// Rows of one ordering key follow the table's order. Without a column for the key it is the id of the aggregate.
+    Key,
+    /// All rows follow the table's order.
+    Table,
+}
+
 /// What a counter counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -230,6 +247,7 @@ impl Layout {
             payload,
             content_type: None,
             order: Vec::new(),
+            delivery_order: None,
             status: Status::default(),
             event_type: None,
             event_version: None,
@@ -264,6 +282,14 @@ impl Layout {
     /// Schema and table. Without a schema, `search_path` finds the table.
     pub fn names(&self) -> (Option<&str>, &str) {
         names(&self.table)
+    }
+
+    /// The order in which rows are delivered.
+    pub fn delivers_by(&self) -> DeliveryOrder {
+        self.delivery_order.unwrap_or(match self.ordering_key {
+            Some(_) => DeliveryOrder::Key,
+            None => DeliveryOrder::None,
+        })
     }
 
     /// Every named column, with its key.
@@ -340,6 +366,12 @@ impl Layout {
                 if self.content_type.as_deref().is_some_and(|it| !is_media_type(it)) {
                     return impossible(
                         "`content_type` is not a media type (use one such as \"text/plain; charset=utf-8\")",
+                    );
+                }
+                let has_key = self.ordering_key.is_some() || self.aggregate_id.is_some();
+                if self.delivery_order == Some(DeliveryOrder::Key) && !has_key {
+                    return impossible(
+                        "`delivery_order = \"key\"` needs a key (name `ordering_key` or `aggregate_id`)",
                     );
                 }
                 if self.max_retries.is_some() && self.namespace.is_some() {

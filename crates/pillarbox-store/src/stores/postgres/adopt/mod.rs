@@ -31,7 +31,7 @@ pub use self::builtin::{Habits, built_in, built_ins, habits};
 pub(super) use self::import::Importer;
 pub use self::indexes::missing_index;
 pub use self::inspect::{Column, columns, quoted, quoted_table};
-pub use self::layout::{Counts, Delays, Layout, LayoutError, Payload, Status, Zone};
+pub use self::layout::{Counts, Delays, DeliveryOrder, Layout, LayoutError, Payload, Status, Zone};
 pub(crate) use self::statements::Adoption;
 pub(super) use self::tables::tables;
 pub(super) use self::write_back::WriteBack;

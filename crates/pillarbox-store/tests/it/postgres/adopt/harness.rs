@@ -7,7 +7,7 @@ use pillarbox::Delivery;
 use pillarbox_store::adopt::{Import, ImportRequest, Imported};
 use pillarbox_store::store::{ClaimRequest, Due, Settlement, Share, Take};
 use pillarbox_store::stores::postgres::Postgres;
-use pillarbox_store::stores::postgres::adopt::{Table, built_in};
+use pillarbox_store::stores::postgres::adopt::{DeliveryOrder, Table, built_in};
 use pillarbox_store::{Scope, Store, Verdict};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgTransaction};
@@ -55,6 +55,8 @@ impl Adopted {
     pub(super) fn table(&self) -> Table {
         let mut layout = built_in(self.seed.name).expect("a layout of that name");
         layout.table = self.place();
+        // Rows without a lane can be claimed without leasing lanes. Order has tests of its own.
+        layout.delivery_order = Some(DeliveryOrder::None);
         Table {
             name: self.seed.name.to_owned(),
             layout,

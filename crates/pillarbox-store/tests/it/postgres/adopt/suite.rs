@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox::{EnqueueError, Enqueued, Event, Payload};
-use pillarbox_store::stores::postgres::adopt::Table;
+use pillarbox_store::stores::postgres::adopt::{DeliveryOrder, Table};
 use pillarbox_store::{Operate, Store};
 use pillarbox_testkit::store_suite::{Capability, Corruption, Field, Harness, Skipped, Tx};
 use sqlx::AssertSqlSafe;
@@ -164,6 +164,7 @@ impl Suite {
             table.layout.max_attempts = table.layout.max_attempts.map(|_| LIMIT);
             if producer.seed.name == "debezium" {
                 table.layout.ordering_key = Some("aggregateid".to_owned());
+                table.layout.delivery_order = Some(DeliveryOrder::Key);
             }
             Table {
                 poll: Duration::from_secs(1),

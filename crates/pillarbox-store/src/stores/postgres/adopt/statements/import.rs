@@ -3,7 +3,10 @@
 use super::literal;
 use super::typed_layout::TypedLayout;
 use crate::stores::postgres::adopt::inspect::{quoted, quoted_table};
-use crate::stores::postgres::adopt::layout::Payload;
+use crate::stores::postgres::adopt::layout::{DeliveryOrder, Payload};
+
+/// The longest ordering key that is made of another column, in characters.
+const KEY: usize = 255;
 
 /// The columns that an import writes, apart from the id.
 const WRITTEN: &[&str] = &[
@@ -17,6 +20,7 @@ const WRITTEN: &[&str] = &[
     "tenant_id",
     "dedupe_key",
     "ordering_key",
+    "unordered",
     "severity",
     "payload",
     "body",
@@ -77,6 +81,7 @@ impl TypedLayout<'_> {
 ), numbered as materialized (
   select l.*, nextval('pillarbox.outbox_seq') as seq, {dedupe_key} as dedupe_key,
     case when due_at > now() and isfinite(due_at) then due_at else created_at end as next_attempt_at,
+    {unordered} as unordered,
     (select true from pillarbox.outbox_events e where e.id = l.id) as exists_already
   from live l
 ), inserted as (
@@ -84,7 +89,7 @@ impl TypedLayout<'_> {
   select id, {columns} from numbered where exists_already is null order by seq
   returning id
 ), restarted as (
-  update pillarbox.outbox_events e set {set}, unordered = false, destination = null, status = 'pending',
+  update pillarbox.outbox_events e set {set}, destination = null, status = 'pending',
     locked_by = null, locked_until = null, claim_id = null, last_error = null, updated_at = now(), delivered_at = null
   from numbered n
   where e.id = any(array(select id from numbered where exists_already)) and e.id = n.id
@@ -107,6 +112,7 @@ impl TypedLayout<'_> {
 )
 select count(*) from imported",
             live = self.live_rows(),
+            unordered = self.unordered(),
             dedupe_key = self.free_dedupe_key(),
             columns = WRITTEN.join(", "),
             set = set.join(", "),
@@ -174,7 +180,7 @@ select count(*) from imported",
             aggregate_id = self.text(layout.aggregate_id.as_ref()),
             tenant = self.tenant(),
             dedupe_key = self.text(layout.dedupe_key.as_ref()),
-            ordering_key = self.text(layout.ordering_key.as_ref()),
+            ordering_key = self.ordering_key(),
             severity = self.text(layout.severity.as_ref()),
             headers = self.headers(),
             attempts = self.attempts(),
@@ -216,6 +222,26 @@ select count(*) from imported",
             || "null::text".to_owned(),
             |column| format!("nullif(s.{}::text, '')", quoted(column)),
         )
+    }
+
+    fn ordering_key(&self) -> String {
+        let layout = self.layout;
+        match (layout.delivers_by(), &layout.ordering_key) {
+            (DeliveryOrder::Table, _) => format!("{}::text", literal(self.name)),
+            // Ids that differ only after a key's longest length share a key, which keeps their order too.
+            (DeliveryOrder::Key, None) => format!("left({}, {KEY})", self.text(layout.aggregate_id.as_ref())),
+            (DeliveryOrder::Key | DeliveryOrder::None, column) => self.text(column.as_ref()),
+        }
+    }
+
+    /// Has the row no place in the order of its key? A row that was tried before, or is due later, holds no other back.
+    fn unordered(&self) -> &'static str {
+        match self.layout.delivers_by() {
+            DeliveryOrder::None => "ordering_key is not null",
+            DeliveryOrder::Key | DeliveryOrder::Table => {
+                "ordering_key is not null and (attempts > 0 or coalesce(due_at > now() and isfinite(due_at), false))"
+            }
+        }
     }
 
     fn tenant(&self) -> String {
