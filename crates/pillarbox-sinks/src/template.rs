@@ -178,6 +178,14 @@ impl Template {
         self.render_with(delivery, destination, |value, out| out.push_str(value))
     }
 
+    /// The [part](pillarbox::Sink::part) of a destination that an event goes to, if the text depends on the event.
+    pub(crate) fn part(&self, delivery: &Delivery, destination: &str) -> Option<String> {
+        if self.is_constant() {
+            return None;
+        }
+        self.render(delivery, destination).ok()
+    }
+
     /// Fills in the fields of an event. `write` writes each value, for escaping.
     ///
     /// # Errors

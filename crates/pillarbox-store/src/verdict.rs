@@ -59,6 +59,11 @@ pub fn decide(
     match outcome {
         Outcome::Delivered => Verdict::Delivered,
         Outcome::Reject { reason } => Verdict::Dead { reason },
+        // If a health check failed, the dispatcher reports `Unavailable` instead.
+        Outcome::ConnectFailed { reason } => match policy.delay(attempts, random) {
+            Some(after) => Verdict::Retry { after, reason },
+            None => Verdict::Dead { reason },
+        },
         Outcome::Retry { reason, after } => match policy.delay(attempts, random) {
             Some(delay) => Verdict::Retry {
                 after: delay.max(after.unwrap_or_default()),
@@ -70,7 +75,7 @@ pub fn decide(
             Some(after) => Verdict::Suspect { after, reason },
             None => Verdict::Dead { reason },
         },
-        Outcome::Throttled { reason, after } => Verdict::Release {
+        Outcome::Throttled { reason, after } | Outcome::ThrottledPart { reason, after } => Verdict::Release {
             after: after.unwrap_or(open_for),
             reason: Some(reason),
         },

@@ -29,6 +29,20 @@ pub enum Outcome {
         /// For how long, if it names a time.
         after: Option<Duration>,
     },
+    /// The event's [part](crate::Sink::part) of the destination is overloaded and asks to be called later. Other parts are not
+    /// concerned.
+    ThrottledPart {
+        /// Its answer.
+        reason: String,
+        /// For how long, if it names a time.
+        after: Option<Duration>,
+    },
+    /// No connection could be made: the send never began. A health check shows whether the destination is unavailable. If it
+    /// passes, the attempt has failed.
+    ConnectFailed {
+        /// What failed.
+        reason: String,
+    },
     /// The destination cannot be reached: the send never began.
     Unavailable {
         /// What failed.
@@ -69,6 +83,13 @@ impl Outcome {
         }
     }
 
+    /// A connection that could not be made.
+    pub fn connect_failed(reason: impl Into<String>) -> Self {
+        Self::ConnectFailed {
+            reason: reason.into(),
+        }
+    }
+
     /// A connection that closed during the send.
     pub fn connection_lost(reason: impl Into<String>) -> Self {
         Self::ConnectionLost {
@@ -83,6 +104,8 @@ impl Outcome {
             Self::Retry { .. } => "retry",
             Self::Reject { .. } => "reject",
             Self::Throttled { .. } => "throttled",
+            Self::ThrottledPart { .. } => "throttled_part",
+            Self::ConnectFailed { .. } => "connect_failed",
             Self::Unavailable { .. } => "unavailable",
             Self::ConnectionLost { .. } => "connection_lost",
             Self::Disable { .. } => "disable",

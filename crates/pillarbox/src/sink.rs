@@ -13,8 +13,8 @@ use crate::outcome::Outcome;
 /// * May be dropped during a call, when a lease is lost or the timeout is over. The next call must work all the same.
 /// * Never retries on its own: it reports the outcome, and the dispatcher decides when to retry.
 /// * Reports [`Outcome::Delivered`] only after the destination confirmed.
-/// * Reports [`Outcome::Unavailable`] only if the send never began, and [`Outcome::ConnectionLost`] if it began and
-///   the connection went away before the answer.
+/// * Reports [`Outcome::Unavailable`] or [`Outcome::ConnectFailed`] only if the send never began, and
+///   [`Outcome::ConnectionLost`] if it began and the connection went away before the answer.
 ///
 /// Tested by `pillarbox_testkit::sink_suite!`.
 #[async_trait]
@@ -26,6 +26,12 @@ pub trait Sink: Send + Sync + 'static {
     /// confirmation? Then rows of one key may be sent without waiting for the one before.
     fn keeps_order(&self) -> bool {
         false
+    }
+
+    /// The part of the destination that an event goes to, where the event chooses it: a URL, a queue, a topic. Events of one
+    /// part may all fail while others are delivered, so their failures count as one for the breaker. The name is never printed.
+    fn part(&self, _delivery: &Delivery) -> Option<String> {
+        None
     }
 
     /// Is the destination available? Sends no event. Also the probe after an outage.

@@ -7,7 +7,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use futures_util::{FutureExt, StreamExt};
 use pillarbox::{Clock, Outcome, Sink, failpoint};
 
 use crate::send::key_queues::{Row, Ticket};
+use crate::send::streak::Part;
 
 /// How often a long attempt checks its lease.
 const LEASE_CHECK: Duration = Duration::from_secs(1);
@@ -39,6 +40,8 @@ pub(crate) enum End {
 pub(crate) struct Ended {
     pub(crate) ticket: Ticket,
     pub(crate) end: End,
+    /// Which part of the destination it was sent to, where that depends on the event and is of interest.
+    pub(crate) part: Option<Part>,
     /// Was no other attempt running here, from its beginning to its end?
     pub(crate) alone: bool,
 }
@@ -46,7 +49,7 @@ pub(crate) struct Ended {
 /// The attempts that are running at one destination.
 #[derive(Default)]
 pub(crate) struct Attempts {
-    running: FuturesUnordered<BoxFuture<'static, (u64, End)>>,
+    running: FuturesUnordered<BoxFuture<'static, (u64, End, Option<Part>)>>,
     tickets: HashMap<u64, (Ticket, bool)>,
     /// How many were started: the number of the last.
     started: u64,
@@ -61,14 +64,18 @@ impl Attempts {
         self.running.is_empty()
     }
 
-    pub(crate) fn start(&mut self, row: Row, sink: Arc<dyn Sink>, clock: Arc<dyn Clock>) {
+    /// Starts an attempt. The part of a delivered row is reported only if it is `wanted`.
+    pub(crate) fn start(&mut self, row: Row, sink: Arc<dyn Sink>, clock: Arc<dyn Clock>, wanted: bool) {
         self.started += 1;
         let number = self.started;
         let began_alone = self.running.is_empty();
         self.tickets.insert(number, (row.ticket.clone(), began_alone));
-        let attempt = attempt(row, sink, clock);
-        self.running
-            .push(Box::pin(async move { (number, attempt.await) }));
+        self.running.push(Box::pin(async move {
+            let end = attempt(&row, sink.as_ref(), clock).await;
+            let is_wanted = wanted || end != End::Answered(Outcome::Delivered);
+            let part = is_wanted.then(|| part(&row, sink.as_ref())).flatten();
+            (number, end, part)
+        }));
     }
 
     /// The attempts that have ended, as soon as there is one; `None` if none is running.
@@ -76,10 +83,15 @@ impl Attempts {
     /// Safe to cancel: ended attempts are returned by the poll that takes them.
     pub(crate) async fn ended(&mut self) -> Option<Vec<Ended>> {
         let ended = (&mut self.running).ready_chunks(MOST_ENDED).next().await?;
-        let ended = ended.into_iter().filter_map(|(number, end)| {
+        let ended = ended.into_iter().filter_map(|(number, end, part)| {
             let (ticket, began_alone) = self.tickets.remove(&number)?;
             let alone = began_alone && number == self.started;
-            Some(Ended { ticket, end, alone })
+            Some(Ended {
+                ticket,
+                end,
+                part,
+                alone,
+            })
         });
         Some(ended.collect())
     }
@@ -93,7 +105,7 @@ impl Attempts {
 }
 
 /// Makes one attempt. Safe to cancel if the sink is.
-async fn attempt(row: Row, sink: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> End {
+async fn attempt(row: &Row, sink: &dyn Sink, clock: Arc<dyn Clock>) -> End {
     let timeout = row.ticket.policy.timeout;
     if row.ticket.left(clock.boot()).is_zero() {
         return End::Unsent;
@@ -123,6 +135,12 @@ async fn attempt(row: Row, sink: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> End {
             Err(_) => time = time.saturating_sub(wait),
         }
     }
+}
+
+/// The part of the destination that a row is sent to, where that depends on the event.
+pub(crate) fn part(row: &Row, sink: &dyn Sink) -> Option<Part> {
+    let name = catch_unwind(AssertUnwindSafe(|| sink.part(&row.delivery)));
+    Some(Part::named(&name.ok()??))
 }
 
 /// Makes one health check. A check that hangs or panics has failed.

@@ -1,21 +1,37 @@
 //! Whether a destination may be sent to.
 //!
 //! ```text
-//!            unavailable, throttled
-//!   closed ─────────────────────────▶ open ◀──────┐
-//!     ▲                                │ time over│
-//!     │ check passes                   ▼          │ check fails
-//!     └──────────────────────────── half-open ────┘
+//!                  unavailable, throttled,
+//!               five events in a row failed
+//!      closed ──────────────────────────────▶ open ◀─────────────────────────┐
+//!        ▲                                      │                            │
+//!        │                                      │ time over                  │
+//!        │ check passes                         ▼            check fails     │
+//!        ├───────────────────────────────── (check) ─────────────────────────┤
+//!        │                                      │                            │
+//!        │                                      │ check passes, and events   │
+//!        │ the event arrives                    ▼ failed    the event fails  │
+//!        └──────────────────────────────── half-open ────────────────────────┘
 //! ```
 //!
-//! An outcome that concerns the destination, not the event, opens the breaker. While it is open nothing is sent and no
-//! attempt is used. When its time is over it is half-open: recovery is probed with a health check before an event is
-//! risked.
+//! An outcome that concerns the destination, not the event, opens the breaker. While it is open nothing is claimed or sent
+//! and no attempt is used. When its time is over, recovery is probed with a health check before an event is risked.
+//!
+//! A destination may pass every check and fail every event. So if failed events opened the breaker, a passed check makes it
+//! half-open: one event is sent, and its attempt counts. Only when that event arrives, the others follow. If it fails, the
+//! breaker opens again for twice the time. An event that has just failed as a probe does not open it again: it may be poison,
+//! and others have to get their turn.
+//!
+//! | opened by | first wait | longest | probed with |
+//! |---|---|---|---|
+//! | unavailable, throttled without a time | 1 s | 30 s | check |
+//! | throttled with a time | that time | 24 h | check |
+//! | failed events | 10 s | 5 min | check, then one event |
 //!
 //! A destination may also be disabled, because it asked never to be called again (a 410), or paused by an operator. Both
 //! are stored, so that every worker sees them, and last until an operator resumes the destination.
 //!
-//! Logs once when it opens and once when it closes. Pure, except for the log.
+//! Logs when it opens, once a minute while it is open, and when it closes. Pure, except for the log.
 //!
 //! **If we die here** the next worker finds out for itself.
 
@@ -24,11 +40,15 @@ use std::time::Duration;
 use pillarbox::text::error_text;
 use pillarbox_store::store::BreakerState;
 
+use crate::send::streak::{Streak, Subject};
 use crate::worker::backoff::Backoff;
 
 /// Waits before a health check: the first, and the longest.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
+/// The same where events failed: the next probe is an event, whose attempt counts.
+const FIRST_FAILING: Duration = Duration::from_secs(10);
+const LONGEST_FAILING: Duration = Duration::from_secs(300);
 /// The longest time that a destination may ask us to wait.
 pub(crate) const LONGEST_THROTTLE: Duration = Duration::from_secs(24 * 3600);
 /// The shortest: a throttled row uses no attempt, so that zero would loop for ever.
@@ -37,17 +57,31 @@ pub(crate) const SHORTEST_THROTTLE: Duration = Duration::from_secs(1);
 const PAUSED: Duration = Duration::from_secs(60);
 /// The shortest wait of a row that its destination did not take: the health check needs its time too.
 const SHORTEST_RELEASE: Duration = Duration::from_secs(1);
+/// How often the log repeats that the breaker is open.
+const REPEAT: Duration = Duration::from_secs(60);
 /// How many characters of the reason are reported.
 const MAX_REASON: usize = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Closed,
-    /// Open, and from `until` on half-open.
+    /// Open; from `until` on, a health check is due.
     Open {
         until: Duration,
+        cause: Cause,
     },
+    /// One event at a time is sent.
+    HalfOpen,
     Disabled,
+}
+
+/// What opened the breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The destination cannot be reached, or asked us to wait.
+    Unavailable,
+    /// Events failed.
+    Failing,
 }
 
 /// One destination's breaker. Owned by its sender.
@@ -56,9 +90,18 @@ pub(crate) struct Breaker {
     destination: String,
     state: State,
     paused: bool,
+    streak: Streak,
+    /// Did failed events open it, and has none arrived since?
+    is_failing: bool,
+    /// How often failed events have opened it since an event arrived.
+    failing_rounds: u32,
+    /// The event that failed last while it was half-open.
+    last_probe: Option<Subject>,
     backoff: Backoff,
-    /// When it opened last, and why.
+    /// When it was closed last, and why it is not.
     opened: (Duration, String),
+    /// When that was last logged.
+    logged: Duration,
 }
 
 impl Breaker {
@@ -67,31 +110,57 @@ impl Breaker {
             destination,
             state: State::Closed,
             paused: false,
+            streak: Streak::default(),
+            is_failing: false,
+            failing_rounds: 0,
+            last_probe: None,
             backoff: Backoff::new(FIRST, LONGEST),
             opened: Default::default(),
+            logged: Duration::ZERO,
         }
     }
 
-    /// May rows be sent?
-    pub(crate) fn is_closed(&self) -> bool {
-        self.state == State::Closed && !self.paused
+    /// How many attempts may run at once, of at most so many.
+    pub(crate) fn concurrency(&self, most: usize) -> usize {
+        match self.state {
+            _ if self.paused => 0,
+            State::Closed => most,
+            State::HalfOpen => 1,
+            State::Open { .. } | State::Disabled => 0,
+        }
+    }
+
+    /// Does it let nothing through: open, disabled or paused?
+    pub(crate) fn holds(&self) -> bool {
+        self.concurrency(1) == 0
     }
 
     /// Is it open, or the destination disabled?
     pub(crate) fn is_tripped(&self) -> bool {
-        self.state != State::Closed
+        matches!(self.state, State::Open { .. } | State::Disabled)
+    }
+
+    pub(crate) fn is_half_open(&self) -> bool {
+        self.state == State::HalfOpen
+    }
+
+    /// Does it remember failures? Then it matters which events arrive.
+    pub(crate) fn remembers(&self) -> bool {
+        !self.streak.is_empty() || self.state != State::Closed
     }
 
     /// The state that the heartbeat reports, and since when; `None` if it is closed. A disabled destination is stored
     /// apart.
     pub(crate) fn state(&self) -> Option<(BreakerState, Duration)> {
-        match self.state {
-            State::Closed | State::Disabled => None,
-            State::Open { .. } => Some((BreakerState::Open, self.opened.0)),
-        }
+        let state = match self.state {
+            State::Closed | State::Disabled => return None,
+            State::Open { .. } => BreakerState::Open,
+            State::HalfOpen => BreakerState::HalfOpen,
+        };
+        Some((state, self.opened.0))
     }
 
-    /// Why it opened last.
+    /// Why it is not closed.
     pub(crate) fn reason(&self) -> &str {
         &self.opened.1
     }
@@ -100,17 +169,36 @@ impl Breaker {
     pub(crate) fn wait(&self, now: Duration) -> Option<Duration> {
         match self.state {
             _ if self.paused => Some(PAUSED),
-            State::Closed => None,
+            State::Closed | State::HalfOpen => None,
             State::Disabled => Some(PAUSED),
-            State::Open { until } => Some(until.saturating_sub(now).max(SHORTEST_RELEASE)),
+            State::Open { until, .. } => Some(until.saturating_sub(now).max(SHORTEST_RELEASE)),
         }
     }
 
     /// When the next health check is due, if one is needed.
     pub(crate) fn check_at(&self) -> Option<Duration> {
         match self.state {
-            State::Open { until } if !self.paused => Some(until),
-            State::Open { .. } | State::Closed | State::Disabled => None,
+            State::Open { until, .. } if !self.paused => Some(until),
+            State::Open { .. } | State::Closed | State::HalfOpen | State::Disabled => None,
+        }
+    }
+
+    /// When [`remind`](Self::remind) is due.
+    pub(crate) fn remind_at(&self) -> Option<Duration> {
+        let is_open = matches!(self.state, State::Open { .. } | State::HalfOpen);
+        (is_open && !self.paused).then(|| self.logged + REPEAT)
+    }
+
+    /// Logs once a minute that it is still open.
+    pub(crate) fn remind(&mut self, now: Duration) {
+        if self.remind_at().is_some_and(|at| at <= now) {
+            self.logged = now;
+            tracing::warn!(
+                destination = self.destination,
+                reason = self.opened.1,
+                open_for = ?now.saturating_sub(self.opened.0),
+                "breaker still open"
+            );
         }
     }
 
@@ -128,18 +216,66 @@ impl Breaker {
 
     /// The destination cannot be reached. Attempts that were running when the breaker opened add nothing.
     pub(crate) fn unavailable(&mut self, reason: &str, now: Duration, random: f64) {
-        if self.state == State::Closed {
+        if matches!(self.state, State::Closed | State::HalfOpen) {
             let wait = self.backoff.failed(random);
-            self.open(now + wait, reason, now);
+            self.open(now + wait, Cause::Unavailable, reason, now);
         }
     }
 
     /// The destination asks us to wait, perhaps for a given time.
     pub(crate) fn throttled(&mut self, reason: &str, after: Option<Duration>, now: Duration, random: f64) {
         match after {
-            Some(after) => self.open(now + after.min(LONGEST_THROTTLE), reason, now),
+            Some(after) => {
+                let until = now + after.min(LONGEST_THROTTLE);
+                self.open(until, Cause::Unavailable, reason, now);
+            }
             None => self.unavailable(reason, now, random),
         }
+    }
+
+    /// An attempt failed.
+    pub(crate) fn failed(&mut self, subject: Subject, reason: &str, now: Duration, random: f64) {
+        let opens = match self.state {
+            State::Closed => self.streak.failed(subject),
+            State::HalfOpen => self.last_probe.replace(subject) != Some(subject),
+            // Attempts that were running when it opened add nothing.
+            State::Open { .. } | State::Disabled => false,
+        };
+        if opens {
+            let wait = failing_wait(self.failing_rounds, random);
+            self.failing_rounds = self.failing_rounds.saturating_add(1);
+            self.is_failing = true;
+            let reason = format!("several events in a row failed, the last with: {reason}");
+            self.open(now + wait, Cause::Failing, &reason, now);
+        }
+    }
+
+    /// The destination took an event, or rejected it: it works.
+    pub(crate) fn arrived(&mut self, subject: Subject) {
+        match self.state {
+            State::Closed => return self.streak.arrived(subject),
+            State::Disabled => return,
+            // Also an attempt that was running when it opened.
+            State::HalfOpen
+            | State::Open {
+                cause: Cause::Failing,
+                ..
+            } => self.close(),
+            State::Open {
+                cause: Cause::Unavailable,
+                ..
+            } => {}
+        }
+        self.is_failing = false;
+        self.failing_rounds = 0;
+        self.last_probe = None;
+        self.streak.recovered();
+    }
+
+    /// An event was delivered. Only this ends the doubling of waits between checks: a destination that passes checks and
+    /// accepts no event would otherwise be tried every second.
+    pub(crate) fn delivered(&mut self) {
+        self.backoff.worked();
     }
 
     /// The destination asks never to be called again. Returns whether that is new.
@@ -158,7 +294,7 @@ impl Breaker {
 
     /// A health check ended.
     pub(crate) fn checked(&mut self, answer: Result<(), String>, now: Duration, random: f64) {
-        let State::Open { until } = self.state else {
+        let State::Open { until, cause } = self.state else {
             return;
         };
         match answer {
@@ -170,145 +306,55 @@ impl Breaker {
                     ?wait,
                     "health check failed"
                 );
-                self.state = State::Open {
-                    until: until.max(now + wait),
-                };
+                let until = until.max(now + wait);
+                self.state = State::Open { until, cause };
             }
             // The destination asked for a longer wait while the check was running.
             Ok(()) if until > now => {}
-            Ok(()) => {
-                tracing::info!(destination = self.destination, "breaker closed");
-                self.state = State::Closed;
+            Ok(()) if self.is_failing => {
+                tracing::info!(destination = self.destination, "breaker half-open");
+                self.state = State::HalfOpen;
             }
+            Ok(()) => self.close(),
         }
     }
 
-    /// An event was delivered. Only this ends the doubling of waits: a destination that passes checks and accepts no
-    /// event would otherwise be tried every second.
-    pub(crate) fn delivered(&mut self) {
-        self.backoff.worked();
+    fn close(&mut self) {
+        tracing::info!(destination = self.destination, "breaker closed");
+        self.state = State::Closed;
     }
 
-    fn open(&mut self, until: Duration, reason: &str, now: Duration) {
+    fn open(&mut self, until: Duration, cause: Cause, reason: &str, now: Duration) {
         match self.state {
             State::Disabled => return,
-            State::Open { until: before } if before >= until => return,
+            State::Open { until: before, .. } if before >= until => return,
             State::Open { .. } => {}
+            State::HalfOpen => self.opened.1 = cut(reason),
             State::Closed => {
+                self.opened = (now, cut(reason));
+                self.logged = now;
                 tracing::warn!(
                     destination = self.destination,
-                    reason,
+                    reason = self.opened.1,
                     wait = ?until.saturating_sub(now),
                     "breaker opened"
                 );
-                self.opened = (now, error_text(reason).chars().take(MAX_REASON).collect());
             }
         }
-        self.state = State::Open { until };
+        self.state = State::Open { until, cause };
     }
+}
+
+/// How long it stays open in this round. The jitter keeps workers from sending their probes at the same moment.
+fn failing_wait(round: u32, random: f64) -> Duration {
+    let factor = 1u32.checked_shl(round).unwrap_or(u32::MAX);
+    let wait = FIRST_FAILING.saturating_mul(factor).min(LONGEST_FAILING);
+    wait + (wait / 10).mul_f64(random)
+}
+
+fn cut(reason: &str) -> String {
+    error_text(reason).chars().take(MAX_REASON).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn s(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    fn breaker() -> Breaker {
-        Breaker::new("partner".to_owned())
-    }
-
-    #[test]
-    fn many_failures_at_once_open_it_once() {
-        let mut breaker = breaker();
-        for _ in 0..100 {
-            breaker.unavailable("refused", s(10), 1.0);
-        }
-        assert_eq!(breaker.check_at(), Some(s(11)));
-        assert_eq!(breaker.wait(s(10)), Some(s(1)));
-    }
-
-    #[test]
-    fn failed_checks_double_the_wait_up_to_the_longest() {
-        let mut breaker = breaker();
-        breaker.unavailable("refused", s(0), 1.0);
-        let mut waits = Vec::new();
-        for _ in 0..7 {
-            let now = breaker.check_at().expect("open");
-            breaker.checked(Err("refused".into()), now, 1.0);
-            waits.push((breaker.check_at().expect("open") - now).as_secs());
-        }
-        assert_eq!(waits, [2, 4, 8, 16, 30, 30, 30]);
-    }
-
-    #[test]
-    fn a_check_closes_it_and_only_a_delivery_ends_the_doubling() {
-        let mut breaker = breaker();
-        breaker.unavailable("refused", s(0), 1.0);
-        breaker.checked(Ok(()), s(1), 1.0);
-        assert!(breaker.is_closed() && breaker.wait(s(1)).is_none());
-        breaker.unavailable("refused", s(1), 1.0);
-        assert_eq!(breaker.check_at(), Some(s(3)));
-        breaker.checked(Ok(()), s(3), 1.0);
-        breaker.delivered();
-        breaker.unavailable("refused", s(3), 1.0);
-        assert_eq!(breaker.check_at(), Some(s(4)));
-    }
-
-    #[test]
-    fn the_longest_throttle_counts_up_to_a_day() {
-        let mut breaker = breaker();
-        breaker.throttled("slow", Some(s(50)), s(0), 0.0);
-        breaker.throttled("slow", Some(s(20)), s(0), 0.0);
-        assert_eq!(breaker.check_at(), Some(s(50)));
-        breaker.throttled("slow", Some(s(1_000_000)), s(0), 0.0);
-        assert_eq!(breaker.check_at(), Some(LONGEST_THROTTLE));
-    }
-
-    #[test]
-    fn an_earlier_check_does_not_shorten_a_throttle() {
-        let mut breaker = breaker();
-        breaker.unavailable("refused", s(0), 1.0);
-        breaker.throttled("slow", Some(s(60)), s(1), 0.0);
-        breaker.checked(Ok(()), s(2), 0.0);
-        assert_eq!(breaker.check_at(), Some(s(61)));
-    }
-
-    #[test]
-    fn a_disabled_destination_stays_disabled() {
-        let mut breaker = breaker();
-        breaker.disable("410");
-        breaker.checked(Ok(()), s(1), 0.0);
-        breaker.unavailable("refused", s(1), 0.0);
-        breaker.throttled("slow", Some(s(5)), s(1), 0.0);
-        assert_eq!(
-            (breaker.is_closed(), breaker.check_at(), breaker.wait(s(9))),
-            (false, None, Some(PAUSED))
-        );
-    }
-
-    #[test]
-    fn a_pause_stops_sending_and_needs_no_check() {
-        let mut breaker = breaker();
-        breaker.unavailable("refused", s(0), 1.0);
-        breaker.set_paused(true);
-        assert!(!breaker.is_closed() && breaker.check_at().is_none());
-        breaker.set_paused(false);
-        breaker.resumed();
-        assert_eq!(breaker.check_at(), Some(s(1)), "it is still open");
-    }
-
-    #[test]
-    fn a_disabled_destination_is_sent_to_again_when_an_operator_resumes_it() {
-        let mut breaker = breaker();
-        assert!(breaker.disable("410") && !breaker.disable("410"));
-        breaker.set_paused(true);
-        assert!(!breaker.is_closed());
-        breaker.set_paused(false);
-        assert!(!breaker.is_closed());
-        breaker.resumed();
-        assert!(breaker.is_closed());
-    }
-}
+mod tests;

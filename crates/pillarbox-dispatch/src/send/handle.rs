@@ -17,6 +17,9 @@ use crate::destination::Destination;
 use crate::send::key_queues::Row;
 use crate::settings::Settings;
 
+/// How many rows are claimed while the breaker is half-open, to choose one to send: the one with the fewest attempts.
+const PROBES: usize = 16;
+
 /// One destination, as the other tasks see it.
 #[derive(Debug)]
 pub(crate) struct DestinationHandle {
@@ -34,6 +37,8 @@ pub(crate) struct DestinationHandle {
 pub(crate) struct Shared {
     /// Is the breaker open, or the destination disabled?
     tripped: AtomicBool,
+    /// Is the breaker half-open? Then one event at a time is sent.
+    half_open: AtomicBool,
     /// Does the sender release rows because too many wait?
     backpressure: AtomicBool,
     paused: AtomicBool,
@@ -49,6 +54,10 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn set_tripped(&self, tripped: bool) {
         self.tripped.store(tripped, Ordering::Release);
+    }
+
+    pub(crate) fn set_half_open(&self, half_open: bool) {
+        self.half_open.store(half_open, Ordering::Release);
     }
 
     /// Sets what the heartbeat reports of the breaker: `None` if it is closed.
@@ -119,7 +128,10 @@ impl DestinationHandle {
         if !self.is_available() || self.shared.backpressure.load(Ordering::Acquire) {
             return 0;
         }
+        let is_half_open = self.shared.half_open.load(Ordering::Acquire);
+        let most = if is_half_open { PROBES } else { self.capacity };
         self.capacity
+            .min(most)
             .saturating_sub(self.shared.waiting.load(Ordering::Acquire))
     }
 

@@ -29,6 +29,7 @@ pub(crate) fn key(delivery: &Delivery) -> Option<Key> {
 #[derive(Debug, Clone)]
 pub(crate) struct Ticket {
     pub(crate) id: Uuid,
+    pub(crate) event_id: Uuid,
     pub(crate) lease: Arc<Lease>,
     pub(crate) attempts: u32,
     pub(crate) policy: Arc<Policy>,
@@ -63,6 +64,7 @@ impl Row {
     ) -> Self {
         let ticket = Ticket {
             id: delivery.id,
+            event_id: delivery.event.id,
             lease: Arc::clone(lease),
             attempts: delivery.attempts,
             policy,
@@ -153,6 +155,29 @@ impl KeyQueues {
             };
             self.waiting -= 1;
             return Some(row);
+        }
+    }
+
+    /// Makes the row with the fewest attempts the next. Looks at every row that may start, of which there must be few.
+    pub(crate) fn prefer_fewest_attempts(&mut self) {
+        let attempts = |slot: &Slot| match slot {
+            Slot::Free(row) => row.ticket.attempts,
+            Slot::Key(key) => match self.keys.get(key).and_then(|queue| queue.waiting.front()) {
+                Some(row) => row.ticket.attempts,
+                None => u32::MAX,
+            },
+        };
+        let fewest = (0..self.ready.len()).min_by_key(|&place| attempts(&self.ready[place]));
+        if let Some(slot) = fewest.and_then(|place| self.ready.remove(place)) {
+            self.ready.push_front(slot);
+        }
+    }
+
+    /// A row that was just taken out is not sent: it goes back to the store. Returns the rows of its key behind it.
+    pub(crate) fn unsent(&mut self, row: &Row) -> Vec<Row> {
+        match &row.ticket.key {
+            Some(key) => self.blocked(key),
+            None => Vec::new(),
         }
     }
 

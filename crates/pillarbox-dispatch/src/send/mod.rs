@@ -3,8 +3,11 @@
 mod attempt;
 mod backpressure;
 mod breaker;
+mod delivery_log;
 pub(crate) mod handle;
 pub(crate) mod key_queues;
 mod lost_connections;
 mod rate_limit;
 pub(crate) mod sender;
+mod streak;
+mod throttled_parts;

@@ -23,13 +23,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::destination::Destination;
 use crate::policy::OnDead;
-use crate::send::attempt::{Attempts, End, Ended, MOST_ENDED, check};
+use crate::send::attempt::{Attempts, End, Ended, MOST_ENDED, check, part};
 use crate::send::backpressure::Backpressure;
 use crate::send::breaker::{Breaker, LONGEST_THROTTLE, SHORTEST_THROTTLE};
+use crate::send::delivery_log::DeliveryLog;
 use crate::send::handle::{DestinationHandle, Shared};
 use crate::send::key_queues::{Key, KeyQueues, Row, Ticket};
-use crate::send::lost_connections::{LostConnection, LostConnections};
+use crate::send::lost_connections::{Blame, LostConnection, LostConnections};
 use crate::send::rate_limit::TokenBucket;
+use crate::send::streak::{Part, Subject};
+use crate::send::throttled_parts::ThrottledParts;
 use crate::settle::settler::{Decided, hand_over, release};
 use crate::worker::Worker;
 use crate::worker::task::{LONG, Next, Task};
@@ -38,6 +41,8 @@ use crate::worker::task::{LONG, Next, Task};
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often to see whether rows have waited too long.
 const BACKPRESSURE_CHECK: Duration = Duration::from_secs(1);
+/// How long a part of a destination is left alone that asks us to wait and names no time.
+const PART_THROTTLE: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(crate) struct Sender {
@@ -60,6 +65,8 @@ pub(crate) struct Sender {
     attempts: Attempts,
     checking: Option<BoxFuture<'static, Result<(), String>>>,
     lost: LostConnections,
+    throttled_parts: ThrottledParts,
+    log: DeliveryLog,
     heard: Heard,
 
     settler: UnboundedSender<Vec<Decided>>,
@@ -99,6 +106,8 @@ impl Sender {
             attempts: Attempts::default(),
             checking: None,
             lost: LostConnections::default(),
+            throttled_parts: ThrottledParts::default(),
+            log: DeliveryLog::new(destination.name.clone()),
             heard: Heard::default(),
             settler,
             decided: Vec::new(),
@@ -130,29 +139,48 @@ impl Sender {
         }
     }
 
-    fn end(&mut self, Ended { ticket, end, alone }: Ended, now: Duration) {
+    fn end(&mut self, ended: Ended, now: Duration) {
+        let Ended {
+            ticket,
+            end,
+            part,
+            alone,
+        } = ended;
+        let mut lose = |ticket, reason, blame| {
+            let lost = LostConnection {
+                ticket,
+                reason,
+                part,
+                blame,
+            };
+            self.lost.push(lost, now);
+        };
         match end {
-            End::Answered(Outcome::ConnectionLost { reason }) => {
-                let lost = LostConnection {
-                    ticket,
-                    reason,
-                    alone,
-                };
-                self.lost.push(lost, now);
-            }
-            End::Answered(outcome) => self.conclude(ticket, outcome, now),
-            End::Unsent => self.settle(ticket, release()),
+            End::Answered(Outcome::ConnectionLost { reason }) if alone => lose(ticket, reason, Blame::Alone),
+            End::Answered(Outcome::ConnectionLost { reason }) => lose(ticket, reason, Blame::Shared),
+            End::Answered(Outcome::ConnectFailed { reason }) => lose(ticket, reason, Blame::Innocent),
+            End::Answered(outcome) => self.conclude(ticket, part, outcome, now),
+            End::Unsent => self.settle(ticket, release(), now),
             End::Lost => self.lose(&ticket),
         }
     }
 
     /// Decides what follows from an outcome, for the breaker and for the row.
-    fn conclude(&mut self, ticket: Ticket, mut outcome: Outcome, now: Duration) {
+    fn conclude(&mut self, ticket: Ticket, part: Option<Part>, mut outcome: Outcome, now: Duration) {
         let random = fastrand::f64();
+        let subject = || Subject::of(&ticket, part);
         match &mut outcome {
             Outcome::Throttled { reason, after } => {
                 *after = after.map(|after| after.clamp(SHORTEST_THROTTLE, LONGEST_THROTTLE));
                 self.breaker.throttled(reason, *after, now, random);
+            }
+            Outcome::ThrottledPart { after, .. } => {
+                let wait = after.unwrap_or(PART_THROTTLE);
+                let wait = wait.clamp(SHORTEST_THROTTLE, LONGEST_THROTTLE);
+                *after = Some(wait);
+                if let Some(part) = part {
+                    self.throttled_parts.throttle(part, now + wait, now);
+                }
             }
             Outcome::Unavailable { reason } => self.breaker.unavailable(reason, now, random),
             Outcome::Disable { reason } => {
@@ -160,12 +188,22 @@ impl Sender {
                     self.worker.disable(&self.destination.name, reason);
                 }
             }
-            Outcome::Delivered => self.breaker.delivered(),
-            Outcome::Retry { .. } | Outcome::Reject { .. } | Outcome::ConnectionLost { .. } => {}
+            Outcome::Delivered => {
+                self.breaker.delivered();
+                if self.breaker.remembers() {
+                    self.breaker.arrived(subject());
+                }
+            }
+            Outcome::Reject { .. } => self.breaker.arrived(subject()),
+            Outcome::Retry { reason, .. }
+            | Outcome::ConnectionLost { reason }
+            | Outcome::ConnectFailed { reason } => {
+                self.breaker.failed(subject(), reason, now, random);
+            }
         }
         let wait = self.wait(now);
         let verdict = decide(outcome, ticket.attempts, &ticket.policy.retry, wait, random);
-        self.settle(ticket, verdict);
+        self.settle(ticket, verdict, now);
     }
 
     /// How long a row waits that its destination did not take. Jitter keeps all of them from coming back at the same moment.
@@ -180,13 +218,8 @@ impl Sender {
     fn checked(&mut self, answer: Result<(), String>, now: Duration) {
         self.breaker.checked(answer.clone(), now, fastrand::f64());
         for lost in self.lost.take() {
-            let outcome = match &answer {
-                Err(error) if !lost.alone => {
-                    Outcome::unavailable(format!("{}; health check failed: {error}", lost.reason))
-                }
-                Err(_) | Ok(()) => Outcome::connection_lost(lost.reason),
-            };
-            self.conclude(lost.ticket, outcome, now);
+            let (ticket, part, outcome) = lost.outcome(&answer);
+            self.conclude(ticket, part, outcome, now);
         }
         // Also where the only row was alone and is to blame: the destination is unavailable all the same.
         if let Err(error) = answer {
@@ -211,7 +244,7 @@ impl Sender {
     /// Releases all waiting rows if none can be sent. They are due at once: the claimer leaves them until the
     /// destination is available.
     fn release_waiting(&mut self) {
-        if self.drop_at.is_none() && self.breaker.is_closed() {
+        if self.drop_at.is_none() && !self.breaker.holds() {
             return;
         }
         let rows = self.queues.drain();
@@ -235,18 +268,50 @@ impl Sender {
     /// Starts the attempts that may start.
     fn start(&mut self, now: Duration) {
         // After a lost connection nothing is sent until a health check has shown the cause.
-        if !self.breaker.is_closed() || !self.lost.is_empty() || self.drop_at.is_some() {
+        if !self.lost.is_empty() || self.drop_at.is_some() {
             return;
         }
-        while self.attempts.len() < self.destination.concurrency && self.queues.has_ready() {
+        while self.attempts.len() < self.breaker.concurrency(self.destination.concurrency)
+            && self.queues.has_ready()
+        {
+            if self.breaker.is_half_open() {
+                // Spreads the attempts that an outage costs over all events, so that none ends dead because of it.
+                self.queues.prefer_fewest_attempts();
+            }
             if self.rate_limit.as_mut().is_some_and(|limit| !limit.take(now)) {
                 return;
             }
             let Some(row) = self.queues.next() else { return };
             self.shared.no_longer_waiting(1);
+            if let Some(wait) = self.throttle(&row, now) {
+                self.hold(row, wait);
+                continue;
+            }
             let sink = Arc::clone(&self.destination.sink);
-            self.attempts.start(row, sink, Arc::clone(&self.worker.clock));
+            let remembers = self.breaker.remembers();
+            self.attempts
+                .start(row, sink, Arc::clone(&self.worker.clock), remembers);
         }
+    }
+
+    /// How long the row's part of the destination asks us to wait.
+    fn throttle(&self, row: &Row, now: Duration) -> Option<Duration> {
+        if self.throttled_parts.is_empty() {
+            return None;
+        }
+        let part = part(row, self.destination.sink.as_ref())?;
+        self.throttled_parts.wait(part, now)
+    }
+
+    /// Releases a row that must not be sent yet, and the rows of its key behind it.
+    fn hold(&mut self, row: Row, wait: Duration) {
+        let behind = self.queues.unsent(&row);
+        let verdict = Verdict::Release {
+            after: wait,
+            reason: None,
+        };
+        self.push(row.ticket, verdict);
+        self.release(behind);
     }
 
     /// Drops what is still running when the grace time is over.
@@ -257,15 +322,17 @@ impl Sender {
         self.checking = None;
         for ticket in self.attempts.drop_all() {
             let outcome = Outcome::retry("shut down before the destination answered");
-            self.conclude(ticket, outcome, now);
+            self.conclude(ticket, None, outcome, now);
         }
         for lost in self.lost.take() {
-            self.conclude(lost.ticket, Outcome::connection_lost(lost.reason), now);
+            let (ticket, part, outcome) = lost.outcome(&Ok(()));
+            self.conclude(ticket, part, outcome, now);
         }
     }
 
     /// Settles a row. If it comes back or blocks its key, the rows behind it are released.
-    fn settle(&mut self, ticket: Ticket, verdict: Verdict) {
+    fn settle(&mut self, ticket: Ticket, verdict: Verdict, now: Duration) {
+        self.log.settled(&ticket, &verdict, now);
         let key = ticket.key.clone();
         let blocks = match &verdict {
             Verdict::Delivered | Verdict::Delete => false,
@@ -363,12 +430,14 @@ impl Sender {
         let check = self.check_at().filter(|_| self.checking.is_none());
         // Rows become late by time alone.
         let backpressure = (self.queues.len() > 0).then(|| now + BACKPRESSURE_CHECK);
-        let is_limited = self.breaker.is_closed() && self.queues.has_ready();
+        let is_limited = !self.breaker.holds() && self.queues.has_ready();
         let rate_limit = self.rate_limit.as_ref().filter(|_| is_limited);
         let wake = check
             .into_iter()
             .chain(self.drop_at)
             .chain(backpressure)
+            .chain(self.breaker.remind_at())
+            .chain(self.log.flush_at())
             .chain(rate_limit.map(TokenBucket::next))
             .min();
         match wake.map(|at| at.saturating_sub(now)) {
@@ -387,7 +456,7 @@ impl Task for Sender {
         if self.drop_at.is_none() && self.shutdown.is_cancelled() {
             self.drop_at = Some(now + self.worker.settings.grace);
         }
-        let was_closed = self.breaker.is_closed();
+        let before = self.breaker.concurrency(usize::MAX);
         self.update_pause();
         // An attempt may end as soon as it begins, and the next of its key may start. Their settlements are handed
         // over together.
@@ -404,9 +473,12 @@ impl Task for Sender {
         }
         // Before rows are released: the claimer must not take them again.
         self.shared.set_tripped(self.breaker.is_tripped());
+        self.shared.set_half_open(self.breaker.is_half_open());
         self.report_breaker(now);
         hand_over(&self.worker, &self.settler, std::mem::take(&mut self.decided));
-        if !was_closed && self.breaker.is_closed() {
+        self.breaker.remind(now);
+        self.log.flush(now);
+        if self.breaker.concurrency(usize::MAX) > before {
             // Rows that were left in the store may be claimed again.
             self.worker.backlogs.recheck(false);
         }

@@ -20,6 +20,8 @@ pub(crate) enum Behaviour {
     RejectsSome,
     /// 422 for a body with the word "poison", 200 for all others.
     RejectsPoison,
+    /// 410 for a path with the word "gone", 429 with an hour to wait for one with "busy", 200 for all others.
+    HasManyTenants,
 }
 
 /// A POST request.
@@ -54,7 +56,12 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(crate) fn start(behaviour: Behaviour) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_at("127.0.0.1:0".parse().unwrap(), behaviour)
+    }
+
+    /// A receiver at this address.
+    pub(crate) fn start_at(address: SocketAddr, behaviour: Behaviour) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let behaviour = Arc::new(Mutex::new(behaviour));
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -132,9 +139,15 @@ fn serve(stream: TcpStream, behaviour: &Mutex<Behaviour>, requests: &Mutex<Vec<R
                 Behaviour::IsUnavailable => "503 Service Unavailable",
                 Behaviour::RejectsSome if requests.len() % ONE_IN == ONE_IN - 1 => "503 Service Unavailable",
                 Behaviour::RejectsPoison if body.contains("poison") => "422 Unprocessable Entity",
-                Behaviour::Accepts | Behaviour::RejectsSome | Behaviour::RejectsPoison | Behaviour::Hangs => {
-                    "200 OK"
+                Behaviour::HasManyTenants if head.starts_with("post /events/gone") => "410 Gone",
+                Behaviour::HasManyTenants if head.starts_with("post /events/busy") => {
+                    "429 Too Many Requests\r\nretry-after: 3600"
                 }
+                Behaviour::Accepts
+                | Behaviour::RejectsSome
+                | Behaviour::RejectsPoison
+                | Behaviour::HasManyTenants
+                | Behaviour::Hangs => "200 OK",
             };
             requests.push(Request {
                 at: Instant::now(),
@@ -146,7 +159,10 @@ fn serve(stream: TcpStream, behaviour: &Mutex<Behaviour>, requests: &Mutex<Vec<R
             match behaviour {
                 Behaviour::Hangs => continue,
                 Behaviour::RejectsSome => std::thread::sleep(PAUSE),
-                Behaviour::Accepts | Behaviour::IsUnavailable | Behaviour::RejectsPoison => {}
+                Behaviour::Accepts
+                | Behaviour::IsUnavailable
+                | Behaviour::RejectsPoison
+                | Behaviour::HasManyTenants => {}
             }
         }
         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");

@@ -155,6 +155,10 @@ impl Sink for Kafka {
         true
     }
 
+    fn part(&self, delivery: &Delivery) -> Option<String> {
+        self.topic.part(delivery, self.writer.destination())
+    }
+
     async fn check(&self) -> Result<(), String> {
         let producer = self.producer()?;
         self.ask(&producer, Duration::ZERO).await

@@ -59,6 +59,10 @@ impl Sink for Nats {
         }
     }
 
+    fn part(&self, delivery: &Delivery) -> Option<String> {
+        self.subject.part(delivery, self.writer.destination())
+    }
+
     async fn check(&self) -> Result<(), String> {
         let limit = self.connector.settings().connect_timeout;
         timeout(limit, self.probe()).await.unwrap_or_else(|_| {

@@ -92,6 +92,10 @@ impl Sink for RabbitMq {
         true
     }
 
+    fn part(&self, delivery: &Delivery) -> Option<String> {
+        self.routing_key.part(delivery, self.writer.destination())
+    }
+
     async fn check(&self) -> Result<(), String> {
         let limit = self.connector.settings().connect_timeout;
         timeout(limit, self.probe()).await.unwrap_or_else(|_| {

@@ -55,11 +55,14 @@ impl Redis {
             self.connector.reset();
         }
         match classify::failure(&error) {
-            Outcome::Unavailable { reason } | Outcome::ConnectionLost { reason } => Err(reason),
+            Outcome::Unavailable { reason }
+            | Outcome::ConnectFailed { reason }
+            | Outcome::ConnectionLost { reason } => Err(reason),
             Outcome::Delivered
             | Outcome::Retry { .. }
             | Outcome::Reject { .. }
             | Outcome::Throttled { .. }
+            | Outcome::ThrottledPart { .. }
             | Outcome::Disable { .. } => Ok(()),
         }
     }
@@ -83,6 +86,10 @@ impl Sink for Redis {
             self.connector.reset();
         }
         classify::failure(&error)
+    }
+
+    fn part(&self, delivery: &Delivery) -> Option<String> {
+        self.stream.part(delivery, self.writer.destination())
     }
 
     async fn check(&self) -> Result<(), String> {

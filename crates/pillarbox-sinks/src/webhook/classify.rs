@@ -13,13 +13,18 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 /// How much of an answer is kept in the reason.
 const MAX_EXCERPT: usize = 1024;
 
-/// The outcome of a status.
-pub(super) fn answer(status: StatusCode, after: Option<Duration>, body: &[u8]) -> Outcome {
+/// The outcome of a status. If the URL is not `constant`, the answer comes from one of many receivers: it concerns the event or
+/// its URL, never the destination.
+pub(super) fn answer(status: StatusCode, after: Option<Duration>, body: &[u8], constant: bool) -> Outcome {
     let reason = || reason(status, body);
     match status.as_u16() {
         200..=299 => Outcome::Delivered,
         // Not now: the attempt is given back.
-        429 => Outcome::Throttled {
+        429 if constant => Outcome::Throttled {
+            reason: reason(),
+            after,
+        },
+        429 => Outcome::ThrottledPart {
             reason: reason(),
             after,
         },
@@ -28,9 +33,9 @@ pub(super) fn answer(status: StatusCode, after: Option<Duration>, body: &[u8]) -
             after,
         },
         // The receiver asks to be disabled.
-        410 => Outcome::Disable { reason: reason() },
+        410 if constant => Outcome::Disable { reason: reason() },
         // This event will never be accepted.
-        400 | 413 | 415 | 422 => Outcome::reject(reason()),
+        400 | 410 | 413 | 415 | 422 => Outcome::reject(reason()),
         // 401, 403, 404 … are often corrected by an operator.
         _ => Outcome::retry(reason()),
     }
@@ -38,11 +43,13 @@ pub(super) fn answer(status: StatusCode, after: Option<Duration>, body: &[u8]) -
 
 /// The outcome of a request without an answer.
 pub(super) fn failure(error: reqwest::Error) -> Outcome {
-    // An unreachable receiver uses up an attempt: events may go to many receivers, and
-    // only one of them may be misspelt.
-    let is_failed_attempt = error.is_connect() || error.is_timeout() || error.is_dns();
+    // All URLs of a destination have the same host: refused, unknown, untrusted or silent, it is so for every event.
+    let is_connect = error.is_connect() || error.is_dns();
+    let is_timeout = error.is_timeout();
     let reason = words(error);
-    if is_failed_attempt {
+    if is_connect {
+        Outcome::connect_failed(reason)
+    } else if is_timeout {
         Outcome::retry(reason)
     } else {
         Outcome::connection_lost(reason)
@@ -121,9 +128,23 @@ mod tests {
             ),
         ] {
             for code in codes {
-                let outcome = answer(StatusCode::from_u16(*code).unwrap(), after, b"");
+                let outcome = answer(StatusCode::from_u16(*code).unwrap(), after, b"", true);
                 assert_eq!(outcome.name(), name, "{code}");
             }
+        }
+    }
+
+    #[test]
+    fn an_answer_of_one_of_many_urls_concerns_the_event_alone() {
+        let named = |code| answer(StatusCode::from_u16(code).unwrap(), None, b"", false);
+        for (code, name) in [
+            (200, "delivered"),
+            (410, "reject"),
+            (422, "reject"),
+            (429, "throttled_part"),
+            (503, "retry"),
+        ] {
+            assert_eq!(named(code).name(), name, "{code}");
         }
     }
 
@@ -131,7 +152,7 @@ mod tests {
     fn what_the_receiver_asked_for_is_kept() {
         let after = Some(Duration::from_secs(7));
         for code in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
-            match answer(code, after, b"") {
+            match answer(code, after, b"", true) {
                 Outcome::Throttled { after: found, .. } | Outcome::Retry { after: found, .. } => {
                     assert_eq!(found, after)
                 }
@@ -143,7 +164,8 @@ mod tests {
     #[test]
     fn the_reason_holds_a_piece_of_the_answer() {
         let body = "x".repeat(5000);
-        let Outcome::Reject { reason } = answer(StatusCode::UNPROCESSABLE_ENTITY, None, body.as_bytes())
+        let Outcome::Reject { reason } =
+            answer(StatusCode::UNPROCESSABLE_ENTITY, None, body.as_bytes(), true)
         else {
             panic!("422 is a refusal");
         };
@@ -156,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_redirect_says_what_to_do() {
-        let outcome = answer(StatusCode::MOVED_PERMANENTLY, None, b"");
+        let outcome = answer(StatusCode::MOVED_PERMANENTLY, None, b"", true);
         assert!(format!("{outcome:?}").contains("redirects are not followed"));
     }
 

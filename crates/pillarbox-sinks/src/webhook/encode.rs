@@ -66,6 +66,16 @@ impl Target {
         Ok(Self { template, probe })
     }
 
+    /// Is the URL the same for every event?
+    pub(super) fn is_constant(&self) -> bool {
+        self.template.is_constant()
+    }
+
+    /// The part of the destination that an event goes to.
+    pub(super) fn part(&self, delivery: &Delivery, destination: &str) -> Option<String> {
+        self.template.part(delivery, destination)
+    }
+
     /// The URL of a probe.
     pub(super) fn probe(&self) -> &Url {
         &self.probe

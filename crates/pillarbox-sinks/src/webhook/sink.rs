@@ -91,7 +91,11 @@ impl Sink for Webhook {
             .and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|text| classify::retry_after(text, self.clock.wall()));
         let answer = self.answer(response).await;
-        classify::answer(status, retry_after, &answer)
+        classify::answer(status, retry_after, &answer, self.target.is_constant())
+    }
+
+    fn part(&self, delivery: &Delivery) -> Option<String> {
+        self.target.part(delivery, self.writer.destination())
     }
 
     /// Any answer means that the receiver is reachable, also an error for HEAD.

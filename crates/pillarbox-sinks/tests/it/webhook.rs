@@ -161,7 +161,7 @@ impl Harness for WebhookHarness {
     }
 
     fn when_gone(&self) -> &'static str {
-        "retry"
+        "connect_failed"
     }
 
     fn proxy(&self) -> Option<&Proxy> {
@@ -283,6 +283,61 @@ async fn the_receivers_answer_decides() {
         harness.receiver.answer(path, status, &[], "because");
         let outcome = harness.webhook(path).deliver(&delivery(order())).await;
         assert_eq!(outcome.name(), name, "{path}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_one_of_many_urls_concerns_that_url_alone() {
+    let harness = WebhookHarness::fresh().await;
+    harness.receiver.answer("/gone/orders", 410, &[], "because");
+    harness
+        .receiver
+        .answer("/busy/orders", 429, &[("retry-after", "7")], "because");
+    let deliver = async |path: &str, topic: &str| {
+        let sink = harness.webhook(path);
+        let event = delivery(Event::new("shop", topic));
+        let outcome = sink.deliver(&event).await;
+        (outcome, sink.part(&event))
+    };
+    let (gone, _) = deliver("/gone/{topic}", "orders").await;
+    assert_eq!(gone.name(), "reject", "{gone:?}");
+    assert_eq!(deliver("/gone/{topic}", "carts").await.0, Outcome::Delivered);
+    let (busy, part) = deliver("/busy/{topic}", "orders").await;
+    let Outcome::ThrottledPart { after, .. } = busy else {
+        panic!("{busy:?}")
+    };
+    assert_eq!(after, Some(std::time::Duration::from_secs(7)));
+    assert_ne!(part, deliver("/busy/{topic}", "carts").await.1);
+    assert_eq!(harness.webhook("/gone").part(&delivery(order())), None);
+}
+
+#[tokio::test]
+async fn whatever_keeps_a_connection_from_being_made_is_no_failed_attempt() {
+    let refused = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    // A server that speaks no TLS, and one that accepts no connection: its queue is full.
+    let plain = WebhookHarness::fresh().await;
+    let config = |url: String| Config {
+        connect_timeout: std::time::Duration::from_millis(300),
+        ..Config::new(url)
+    };
+    for url in [
+        format!("http://{refused}/hook"),
+        "http://no-such-host.invalid/hook".to_owned(),
+        format!("https://{}/hook", plain.proxy.address()),
+        "http://192.0.2.1:9/hook".to_owned(),
+    ] {
+        let sink = Webhook::new("partner", &config(url.clone())).unwrap();
+        let outcome = sink.deliver(&delivery(order())).await;
+        assert_eq!(outcome.name(), "connect_failed", "{url}: {outcome:?}");
+        assert!(
+            !format!("{outcome:?}").contains("/hook"),
+            "no URL is shown: {outcome:?}"
+        );
+        sink.check().await.expect_err("the check confirms it");
     }
 }
 

@@ -39,6 +39,7 @@ pub struct FakeSink {
     checks: Arc<AtomicUsize>,
     is_away: Arc<AtomicBool>,
     is_closed: Arc<AtomicBool>,
+    has_parts: bool,
 }
 
 impl FakeSink {
@@ -54,7 +55,15 @@ impl FakeSink {
             checks: Arc::default(),
             is_away: Arc::default(),
             is_closed: Arc::default(),
+            has_parts: false,
         }
+    }
+
+    /// Makes each topic a part of the destination.
+    #[must_use]
+    pub fn with_parts(mut self) -> Self {
+        self.has_parts = true;
+        self
     }
 
     /// Answers at once.
@@ -161,6 +170,10 @@ impl Sink for FakeSink {
 
     fn keeps_order(&self) -> bool {
         true
+    }
+
+    fn part(&self, delivery: &Delivery) -> Option<String> {
+        self.has_parts.then(|| delivery.event.topic.clone())
     }
 
     async fn check(&self) -> Result<(), String> {

@@ -151,6 +151,8 @@ pub(super) fn reason(outcome: &Outcome) -> &str {
         Outcome::Retry { reason, .. }
         | Outcome::Reject { reason }
         | Outcome::Throttled { reason, .. }
+        | Outcome::ThrottledPart { reason, .. }
+        | Outcome::ConnectFailed { reason }
         | Outcome::Unavailable { reason }
         | Outcome::ConnectionLost { reason }
         | Outcome::Disable { reason } => reason,
