@@ -34,6 +34,7 @@ use crate::side::heartbeat::Heartbeat;
 use crate::side::importer::Importer;
 use crate::side::lane_leases::{LaneLeases, Namespaces};
 use crate::side::renewer::Renewer;
+use crate::side::reporter::Reporter;
 use crate::side::rerouter::Rerouter;
 use crate::side::sweeper::Sweeper;
 use crate::side::unblocker::Unblocker;
@@ -152,6 +153,7 @@ impl Dispatcher {
         let sweeper = Sweeper::new(worker(), destinations(), signals, Arc::clone(&has_dead));
         tasks.spawn("sweeper", sweeper, shutdown);
         tasks.spawn("lane_leases", LaneLeases::new(worker(), namespaces), shutdown);
+        tasks.spawn("reporter", Reporter::new(worker()), shutdown);
         tasks.spawn("rerouter", Rerouter::new(worker(), routes()), shutdown);
         let unblocker = Unblocker::new(worker(), routes(), has_dead);
         tasks.spawn("unblocker", unblocker, shutdown);

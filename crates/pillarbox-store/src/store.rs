@@ -218,10 +218,29 @@ pub struct SweepRequest {
 pub struct Swept {
     /// Rows that are dead now because they had no attempts left.
     pub dead: Vec<Uuid>,
+    /// The same rows, for the log.
+    pub rows: Vec<DeadRow>,
     /// Is there a row that this worker could claim as one of several [suspects](Take::Suspects)?
     pub suspects: bool,
     /// Is there a row that this worker could claim [alone](Take::LoneSuspect)?
     pub lone_suspect: bool,
+}
+
+/// A row that a sweep made dead.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeadRow {
+    /// The event.
+    pub event: Uuid,
+    /// The namespace.
+    pub namespace: String,
+    /// The destination, if the row has one.
+    pub destination: Option<String>,
+    /// The ordering key, if the row is in a lane: it blocks its key.
+    pub ordering_key: Option<String>,
+    /// How many attempts it had.
+    pub attempts: u32,
+    /// The last error.
+    pub reason: String,
 }
 
 /// A request to lease lane ranges.
@@ -444,6 +463,15 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the database does not answer.
     async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
+
+    /// About how many rows wait, for a line in the log once a minute. Bounded: it stops at a cap. `None` if the store does not
+    /// count.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn pending(&self, _scope: &Scope) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
 
     /// The adopted tables of this store, one importer each.
     fn importers(&self) -> Vec<Arc<dyn Import>> {

@@ -196,9 +196,18 @@ impl Claimer {
         if !rows.is_empty() {
             failpoint::hit("after_claim");
             self.worker.counters.claimed(rows.len());
+            self.log(&request.take, rows.len());
             self.worker.in_flight.add(&lease, asked, &rows);
         }
         Ok(Claimed { rows, lease })
+    }
+
+    fn log(&self, take: &Take, rows: usize) {
+        tracing::debug!(worker_id = %self.worker.id, batch_size = rows, "batch claimed");
+        match take {
+            Take::Free(_) | Take::Keyed(_) => {}
+            Take::Suspects(_) | Take::LoneSuspect => tracing::info!(rows, "expired leases reclaimed"),
+        }
     }
 
     async fn route(&mut self, claimed: Claimed) -> Result<(), StoreError> {

@@ -4,16 +4,18 @@
 //! claimed ones, and the destinations that are paused. A search reads past settled rows, which may be slow where the
 //! database cannot vacuum. The finder then rests four times as long as the search took.
 //!
+//! It warns about destinations that rows name and that this dispatcher does not have: their rows wait.
+//!
 //! A wake is only a hint. Correctness comes from searching again after the poll interval.
 //!
 //! **If we die here** nothing is lost: the next search finds the same.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::{StoreError, Wake};
-use pillarbox_store::store::Backlog;
+use pillarbox_store::store::{Backlog, Due};
 
 use crate::find::poll_backoff::PollBackoff;
 use crate::send::handle::DestinationHandle;
@@ -25,6 +27,10 @@ use crate::worker::task::{Next, Task};
 const PAGE: usize = 256;
 /// How many pages are searched before a rest; the next round goes on from there.
 const PAGES: usize = 8;
+/// How often rows that name an unknown destination are logged, for each name.
+const WARN_UNKNOWN: Duration = Duration::from_secs(3600);
+/// How many such names are logged.
+const MOST_UNKNOWN: usize = 100;
 
 /// See the module.
 pub(crate) struct Finder {
@@ -41,6 +47,9 @@ pub(crate) struct Finder {
     was_woken: bool,
     /// Was all work claimed since the last tick?
     was_exhausted: bool,
+    known: HashSet<String>,
+    /// Unknown destinations, and when they were last logged.
+    unknown: HashMap<String, Duration>,
 }
 
 impl Finder {
@@ -51,6 +60,7 @@ impl Finder {
         wake: Wake,
     ) -> Self {
         let poll_backoff = PollBackoff::new(worker.settings.poll_interval);
+        let known = destinations.iter().map(|to| to.name.clone()).collect();
         Self {
             worker,
             destinations,
@@ -61,6 +71,8 @@ impl Finder {
             due_at: Duration::ZERO,
             was_woken: false,
             was_exhausted: false,
+            known,
+            unknown: HashMap::new(),
         }
     }
 
@@ -71,6 +83,7 @@ impl Finder {
             let scope = &self.worker.settings.scope;
             let found = self.worker.store.find(scope, self.after.as_ref(), PAGE).await?;
             self.set_paused(&found.paused);
+            self.warn_unknown(&found.due);
             let keyed = found.due.iter().filter(|due| due.keyed);
             self.namespaces
                 .found(keyed.map(|due| due.backlog.namespace.as_str()), self.worker.now());
@@ -84,6 +97,32 @@ impl Finder {
             }
         }
         Ok(())
+    }
+
+    /// Logs destinations that rows name and that are not configured here: a misspelt name would otherwise wait silently.
+    fn warn_unknown(&mut self, due: &[Due]) {
+        let now = self.worker.now();
+        for Backlog {
+            destination,
+            namespace,
+        } in due.iter().map(|due| &due.backlog)
+        {
+            let Some(name) = destination.as_ref().filter(|name| !self.known.contains(*name)) else {
+                continue;
+            };
+            let is_due = match self.unknown.get(name) {
+                Some(logged) => now.saturating_sub(*logged) >= WARN_UNKNOWN,
+                None => self.unknown.len() < MOST_UNKNOWN,
+            };
+            if is_due {
+                self.unknown.insert(name.clone(), now);
+                tracing::warn!(
+                    destination = name,
+                    namespace,
+                    "events wait for a destination that is not configured"
+                );
+            }
+        }
     }
 
     fn set_paused(&self, paused: &[String]) {

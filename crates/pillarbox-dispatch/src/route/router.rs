@@ -26,6 +26,7 @@ use crate::settings::Unrouted;
 use crate::settle::settler::{Decided, hand_over, release};
 use crate::worker::Worker;
 use crate::worker::in_flight::{Lease, Room};
+use crate::worker::line_limit::LineLimit;
 
 /// About how many namespaces and topics without a route are logged.
 const MOST_WARNINGS: usize = 1000;
@@ -42,6 +43,8 @@ pub(crate) struct Router {
     pending: Option<Batch>,
     /// Namespaces and topics without a route that were logged.
     warned: HashSet<(String, String)>,
+    /// Limits the lines about dead events.
+    dead_lines: LineLimit,
     /// Namespaces of adopted tables whose rows have their own limit of attempts.
     own_limits: HashSet<String>,
 }
@@ -82,6 +85,7 @@ impl Router {
             settler,
             pending: None,
             warned: HashSet::new(),
+            dead_lines: LineLimit::default(),
         }
     }
 
@@ -296,7 +300,12 @@ impl Router {
                 reason: Some(reason),
             },
             Unrouted::Delete => Verdict::Delete,
-            Unrouted::Dead => Verdict::Dead { reason },
+            Unrouted::Dead => {
+                if let Some(suppressed) = self.dead_lines.allow(self.worker.now()) {
+                    tracing::error!(event_id = %event.id, error = reason, suppressed, "event is dead");
+                }
+                Verdict::Dead { reason }
+            }
         };
         let is_held = action == Unrouted::Hold;
         let mut decided = Decided::new(delivery, verdict);

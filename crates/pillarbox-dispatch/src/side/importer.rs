@@ -82,6 +82,9 @@ impl Importer {
                 "adopted rows reset, they start again"
             );
         }
+        if imported.pruned > 0 {
+            tracing::info!(table, rows = imported.pruned, "adopted rows pruned");
+        }
         if imported.dropped > 0 {
             tracing::info!(
                 table,

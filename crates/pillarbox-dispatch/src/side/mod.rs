@@ -5,6 +5,7 @@ pub(crate) mod importer;
 pub(crate) mod lane_leases;
 mod parked;
 pub(crate) mod renewer;
+pub(crate) mod reporter;
 pub(crate) mod rerouter;
 pub(crate) mod sweeper;
 pub(crate) mod unblocker;

@@ -3,14 +3,17 @@
 //! **If we die here** the next sweep of any worker finds them again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use pillarbox::text::error_text;
 use pillarbox::{StoreError, failpoint};
-use pillarbox_store::store::SweepRequest;
+use pillarbox_store::store::{DeadRow, SweepRequest};
 
 use crate::claim::claimer::Signals;
 use crate::send::handle::{DestinationHandle, unavailable};
 use crate::worker::Worker;
 use crate::worker::flag::Flag;
+use crate::worker::line_limit::LineLimit;
 use crate::worker::task::{Next, Task};
 
 /// See the module.
@@ -20,6 +23,7 @@ pub(crate) struct Sweeper {
     signals: Arc<Signals>,
     /// Raised when rows have become dead: they may block their keys.
     has_dead: Arc<Flag>,
+    dead_lines: LineLimit,
 }
 
 impl Sweeper {
@@ -34,6 +38,7 @@ impl Sweeper {
             destinations,
             signals,
             has_dead,
+            dead_lines: LineLimit::default(),
         }
     }
 
@@ -45,6 +50,32 @@ impl Sweeper {
             max_attempts: settings.max_attempts,
             grace: settings.lease,
             excluded: unavailable(&self.destinations),
+        }
+    }
+}
+
+/// Logs rows that became dead without an attempt of this worker.
+fn log(rows: &[DeadRow], lines: &mut LineLimit, now: Duration) {
+    for row in rows {
+        let Some(suppressed) = lines.allow(now) else {
+            continue;
+        };
+        tracing::error!(
+            event_id = %row.event,
+            destination = row.destination,
+            attempt = row.attempts,
+            error = error_text(&row.reason),
+            suppressed = (suppressed > 0).then_some(suppressed),
+            "event is dead"
+        );
+        if let Some(key) = &row.ordering_key {
+            tracing::error!(
+                namespace = row.namespace,
+                ordering_key = key,
+                destination = row.destination,
+                event_id = %row.event,
+                "ordering key blocked"
+            );
         }
     }
 }
@@ -66,8 +97,7 @@ impl Task for Sweeper {
             return Ok(Next::Wait(settings.sweep_interval.min(settings.lease / 4)));
         }
         worker.counters.swept(swept.dead.len());
-        tracing::warn!(rows = swept.dead.len(), "attempts used up, rows are dead");
-        tracing::debug!(dead = ?swept.dead, "rows that are dead");
+        log(&swept.rows, &mut self.dead_lines, worker.now());
         self.has_dead.raise();
         // A sweep is bounded; there may be more.
         Ok(Next::Again)

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::command::{Finished, pillarbox, run};
 use crate::fixture::Fixture;
+use crate::receiver::{Behaviour, Receiver};
 
 /// The values of these lines, each an object without a repeated key.
 fn objects(text: &str) -> Vec<Value> {
@@ -64,6 +65,60 @@ fn every_line_of_a_daemon_is_an_object_with_unique_keys() {
     );
     let listening = lines.iter().find(|line| line["message"] == "listening");
     assert!(listening.is_some_and(|line| line["url"].is_string()), "{lines:?}");
+}
+
+#[test]
+fn failures_are_logged_without_secrets() {
+    let receiver = Receiver::start(Behaviour::IsUnavailable);
+    let fixture = Fixture::sqlite(&format!(
+        "[retry]\nbase = \"10ms\"\nmax = \"20ms\"\nmax_attempts = 3\n\
+         [[destination]]\nname = \"partner\"\ntype = \"webhook\"\nurl = \"{}?token=canary-url\"\n\
+         bearer = \"canary-bearer\"\nheaders = {{ x-key = \"canary-header\" }}\n\
+         signing_secrets = [\"whsec_Y2FuYXJ5LXNlY3JldC1jYW5hcnktc2VjcmV0\"]\n\
+         [[destination]]\nname = \"nowhere\"\ntype = \"webhook\"\nurl = \"http://127.0.0.1:1/canary-path\"\n\
+         basic = {{ user = \"shop\", password = \"canary-password\" }}\n\
+         [[route]]\nto = [\"partner\", \"nowhere\"]\n",
+        receiver.url()
+    ));
+    let daemon = fixture.daemon(&["--migrate", "--log-format", "json", "--log", "trace"]);
+    daemon.wait_until_ready();
+    let id = fixture.enqueue(&["shop", "orders", "1", "--key", "order-7"]);
+    fixture.enqueue(&["shop", "orders", "1", "--destination", "misspelt"]);
+    daemon.wait_for_stats("one is dead", |stats| stats["dead"] == 1);
+    daemon.wait_for_log("breaker opened");
+    daemon.wait_for_log("events wait for a destination that is not configured");
+    let log = daemon.stop_blocking();
+    for canary in ["canary", "Y2FuYXJ5"] {
+        assert!(!log.contains(canary), "{log}");
+    }
+    let lines = objects(&log);
+    let with =
+        |message: &str| -> Vec<&Value> { lines.iter().filter(|line| line["message"] == message).collect() };
+    let failed = with("delivery failed, will retry");
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    let first = failed[0];
+    assert_eq!(
+        (&first["level"], &first["event_id"], &first["destination"]),
+        (&"WARN".into(), &id.as_str().into(), &"partner".into())
+    );
+    assert_eq!(
+        (&first["attempt"], &first["max_attempts"]),
+        (&1.into(), &3.into())
+    );
+    assert!(
+        first["error"].as_str().unwrap().contains("503") && first["retry_in"].is_string(),
+        "{first}"
+    );
+    let dead = with("event is dead");
+    assert_eq!(
+        (dead.len(), &dead[0]["level"], &dead[0]["attempt"]),
+        (1, &"ERROR".into(), &3.into())
+    );
+    let blocked = with("ordering key blocked");
+    assert_eq!(
+        (blocked.len(), &blocked[0]["ordering_key"]),
+        (1, &"order-7".into())
+    );
 }
 
 #[test]

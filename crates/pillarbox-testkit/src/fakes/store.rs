@@ -127,6 +127,10 @@ impl Store for FlakyStore {
         self.call("deregister", self.under.deregister(worker)).await
     }
 
+    async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {
+        self.call("pending", self.under.pending(scope)).await
+    }
+
     async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
         self.call("disable", self.under.disable(destination, reason))
             .await

@@ -25,9 +25,16 @@ pub async fn an_exhausted_row_is_swept_one_lease_after_its_own_expired(bench: Be
     assert_eq!(bench.claim(10).await, []);
     assert_eq!(bench.claim_alone().await, []);
     bench.age(60).await;
-    assert_eq!(bench.sweep().await.dead, [last.id]);
+    let swept = bench.sweep().await;
+    assert_eq!(swept.dead, [last.id]);
     let row = bench.show(last.id).await;
     assert_eq!(row.status, "dead");
+    let reported: Vec<_> = swept
+        .rows
+        .iter()
+        .map(|row| (row.event, row.attempts, Some(row.reason.clone())))
+        .collect();
+    assert_eq!(reported, [(last.event.id, LIMIT, row.last_error.clone())]);
     assert_eq!((row.locked_by, row.locked_until), (None, None));
     assert_eq!(bench.sweep().await.dead, NO_ROWS);
     Ok(())

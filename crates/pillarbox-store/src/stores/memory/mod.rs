@@ -235,6 +235,10 @@ impl Store for Memory {
         Ok(self.table().unpark(what, ids, self.clock.wall()))
     }
 
+    async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {
+        Ok(Some(crate::operate::Operate::stats(self, scope).await?.pending))
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }

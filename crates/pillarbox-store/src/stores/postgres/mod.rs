@@ -325,6 +325,10 @@ impl Store for Postgres {
         all.map(importer).collect()
     }
 
+    async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {
+        Ok(Some(crate::operate::Operate::stats(self, scope).await?.pending))
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         self.run(migrate::check(self.inner.clone())).await
     }

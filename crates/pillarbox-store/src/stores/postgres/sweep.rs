@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use sqlx::Row;
-use uuid::Uuid;
+use sqlx::postgres::PgRow;
 
 use super::observer::Change;
 use super::{Inner, Transaction, attempts, interval, store_error};
 use crate::state::SWEPT;
-use crate::store::{StoreError, SweepRequest, Swept};
+use crate::store::{DeadRow, StoreError, SweepRequest, Swept};
 
 pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Swept, StoreError> {
     let probe = inner.sql.is_abandoned(attempts(request.max_attempts));
@@ -28,7 +28,7 @@ pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Sw
         return Ok(swept);
     }
     let mut transaction = inner.begin().await?;
-    swept.dead = end_exhausted(&inner, &mut transaction, &request).await?;
+    end_exhausted(&inner, &mut transaction, &request, &mut swept).await?;
     let observer = inner.observer();
     // The rows are locked already, so waiting for more locks could deadlock.
     if let Some(locked) = observer.try_lock(&mut transaction, &swept.dead).await? {
@@ -39,6 +39,7 @@ pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Sw
         // Another transaction settles or writes back one of them. The next sweep finds the rest.
         transaction.rollback().await.map_err(store_error)?;
         swept.dead.clear();
+        swept.rows.clear();
         transaction = inner.begin().await?;
     }
     if expired {
@@ -53,14 +54,31 @@ async fn end_exhausted(
     inner: &Inner,
     transaction: &mut Transaction,
     request: &SweepRequest,
-) -> Result<Vec<Uuid>, StoreError> {
-    let query = sqlx::query_scalar(inner.sql.sweep.safe())
+    swept: &mut Swept,
+) -> Result<(), StoreError> {
+    let query = sqlx::query(inner.sql.sweep.safe())
         .bind(attempts(request.max_attempts))
         .bind(interval(request.grace))
         .bind(request.scope.names())
         .bind(SWEPT)
         .persistent(false);
-    query.fetch_all(&mut **transaction).await.map_err(store_error)
+    let rows = query.fetch_all(&mut **transaction).await.map_err(store_error)?;
+    for row in &rows {
+        swept.dead.push(row.try_get("id").map_err(store_error)?);
+        swept.rows.push(dead_row(row).map_err(store_error)?);
+    }
+    Ok(())
+}
+
+fn dead_row(row: &PgRow) -> Result<DeadRow, sqlx::Error> {
+    Ok(DeadRow {
+        event: row.try_get("event_id")?,
+        namespace: row.try_get("namespace")?,
+        destination: row.try_get("destination")?,
+        ordering_key: row.try_get("ordering_key")?,
+        attempts: row.try_get::<i32, _>("attempts")?.unsigned_abs(),
+        reason: row.try_get("reason")?,
+    })
 }
 
 /// Is there a row with an expired lease and so many attempts that a claim would take?

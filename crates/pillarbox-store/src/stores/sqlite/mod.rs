@@ -184,6 +184,10 @@ impl Store for Sqlite {
             .await
     }
 
+    async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {
+        Ok(Some(crate::operate::Operate::stats(self, scope).await?.pending))
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         self.check_version().await
     }

@@ -4,12 +4,12 @@
 //!
 //! **If we die here** the next sweep finds them again.
 
-use sqlx::SqlitePool;
+use sqlx::{Row, SqlitePool};
 
 use super::expired::{Search, expired};
 use super::{column_limit, decode, earlier, later, scope_json};
 use crate::state::SWEPT;
-use crate::store::{SweepRequest, Swept};
+use crate::store::{DeadRow, SweepRequest, Swept};
 
 pub(super) async fn sweep(writer: SqlitePool, request: SweepRequest) -> Result<Swept, sqlx::Error> {
     let scope = scope_json(&request.scope);
@@ -31,11 +31,21 @@ pub(super) async fn sweep(writer: SqlitePool, request: SweepRequest) -> Result<S
     let lone_suspect = !expired(&mut tx, &search, true, 1).await?.is_empty();
     tx.commit().await?;
     let mut dead = Vec::new();
+    let mut details = Vec::new();
     for row in &rows {
         dead.extend(decode::uuid(row, "id")?);
+        details.push(DeadRow {
+            event: decode::uuid(row, "event_id")?.unwrap_or_default(),
+            namespace: decode::text(row, "namespace")?.unwrap_or_default(),
+            destination: decode::text(row, "destination")?,
+            ordering_key: decode::text(row, "ordering_key")?,
+            attempts: u32::try_from(row.try_get::<i64, _>("attempts")?).unwrap_or_default(),
+            reason: decode::text(row, "last_error")?.unwrap_or_default(),
+        });
     }
     Ok(Swept {
         dead,
+        rows: details,
         suspects,
         lone_suspect,
     })

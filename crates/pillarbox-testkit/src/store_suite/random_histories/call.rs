@@ -81,6 +81,7 @@ pub(super) async fn perform(harness: &dyn Harness, call: &Call, supported: &Supp
         Call::Sweep(request) => {
             let mut swept = store.sweep(request).await.expect("a sweep");
             swept.dead.sort();
+            swept.rows.sort();
             Answer::Swept(swept)
         }
         Call::LeaseLanes(request) => Answer::Lanes(store.lease_lanes(request).await.expect("lanes")),

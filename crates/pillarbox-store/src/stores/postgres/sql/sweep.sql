@@ -31,4 +31,5 @@ set status = 'dead', updated_at = now(), locked_by = null, locked_until = null, 
     last_error = coalesce(e.last_error, $4)
 from (select id from abandoned union all select id from exhausted union all select id from tried) as gone
 where e.id = gone.id
-returning e.id
+returning e.id, coalesce(e.parent_id, e.id) as event_id, e.namespace, e.destination,
+  case when e.lane is not null then e.ordering_key end as ordering_key, e.attempts, coalesce(e.last_error, '') as reason

@@ -31,4 +31,5 @@ where rowno in (
     limit 500
   )
 )
-returning id
+returning id, coalesce(parent_id, id) as event_id, namespace, destination,
+  case when lane is not null then ordering_key end as ordering_key, attempts, last_error
