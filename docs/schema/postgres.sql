@@ -5,6 +5,16 @@ CREATE TYPE pillarbox.enqueued AS (
 	is_new boolean
 );
 
+CREATE FUNCTION pillarbox.decompressed_size(payload jsonb) RETURNS integer
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+  return pg_column_size(payload #> '{}');
+exception when others then
+  return 0;
+end
+$$;
+
 CREATE FUNCTION pillarbox.enqueue(namespace text, topic text, payload jsonb DEFAULT '{}'::jsonb, event_type text DEFAULT NULL::text, event_version integer DEFAULT 1, aggregate_type text DEFAULT NULL::text, aggregate_id text DEFAULT NULL::text, tenant_id uuid DEFAULT NULL::uuid, dedupe_key text DEFAULT NULL::text, ordering_key text DEFAULT NULL::text, severity text DEFAULT NULL::text, headers jsonb DEFAULT '{}'::jsonb, destination text DEFAULT NULL::text, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone, body bytea DEFAULT NULL::bytea, content_type text DEFAULT NULL::text, content_encoding text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, serialised boolean DEFAULT false) RETURNS pillarbox.enqueued
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -283,12 +293,12 @@ end
 $$;
 
 CREATE FUNCTION pillarbox.size(payload jsonb, body bytea) RETURNS bigint
-    LANGUAGE sql STABLE PARALLEL SAFE
+    LANGUAGE sql STABLE
     AS $$
   select case
     when body is not null then octet_length(body)
     when pg_column_compression(payload) is null then pg_column_size(payload)
-    else octet_length(payload::text)
+    else "pillarbox".decompressed_size(payload)
   end::bigint
 $$;
 
@@ -425,9 +435,13 @@ END) STORED,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     delivered_at timestamp with time zone,
+    CONSTRAINT attempts_are_counted CHECK ((attempts >= 0)),
+    CONSTRAINT outbox_events_destination_check CHECK ((destination <> ''::text)),
     CONSTRAINT outbox_events_headers_check CHECK ((jsonb_typeof(headers) = 'object'::text)),
     CONSTRAINT outbox_events_namespace_check CHECK ((namespace <> ''::text)),
-    CONSTRAINT outbox_events_topic_check CHECK ((topic <> ''::text))
+    CONSTRAINT outbox_events_ordering_key_check CHECK ((ordering_key <> ''::text)),
+    CONSTRAINT outbox_events_topic_check CHECK ((topic <> ''::text)),
+    CONSTRAINT times_are_in_the_years_1_to_9999 CHECK (((next_attempt_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (next_attempt_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (locked_until >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (locked_until < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (created_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (created_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (delivered_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (delivered_at < '10000-01-01 00:00:00+00'::timestamp with time zone)))
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1');
 

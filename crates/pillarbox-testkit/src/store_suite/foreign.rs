@@ -124,3 +124,38 @@ pub async fn headers_that_are_not_text_become_text(bench: Bench) -> Ran {
     );
     Ok(())
 }
+
+/// It is sent, or it is dead with the reason. The others are claimed either way, and operators can work on it.
+pub async fn a_row_with_an_impossible_time_harms_no_other(bench: Bench) -> Ran {
+    let corruption = Corruption::ImpossibleTime;
+    bench.harness.can(Capability::Corrupt(corruption))?;
+    let put = bench.put_many(3).await;
+    bench.harness.corrupt(put[1], corruption).await;
+    let claimed = ids(&bench.claim(10).await);
+    let others: Vec<_> = claimed.iter().filter(|id| **id != put[1]).collect();
+    assert_eq!(others, [&put[0], &put[2]]);
+
+    let shown = bench.show(put[1]).await;
+    assert_eq!(bench.rows().await.len(), 3);
+    let stats = bench
+        .operate()
+        .stats(&pillarbox_store::Scope::All)
+        .await
+        .expect("stats");
+    if claimed.contains(&put[1]) {
+        assert_eq!((stats.processing, stats.dead), (3, 0));
+        return Ok(());
+    }
+    assert_eq!((stats.processing, stats.dead), (2, 1));
+    assert_eq!((shown.status.as_str(), shown.attempts), ("dead", 0));
+    assert_eq!(shown.last_error.as_deref(), Some("unreadable: 22008"));
+    let retried = bench.operate().retry(&[put[1]]).await.expect("a retry");
+    assert_eq!(retried, [put[1]]);
+    assert_eq!(bench.claim(10).await, []);
+    assert_eq!(bench.show(put[1]).await.status, "dead");
+    assert_eq!(
+        bench.operate().delete(&[put[1]]).await.expect("a delete"),
+        [put[1]]
+    );
+    Ok(())
+}

@@ -182,6 +182,8 @@ pub enum Corruption {
     LeaseWithoutEnd,
     /// `headers` become `{"text": "a", "number": 1, "flag": true, "list": [1], "nothing": null}`.
     ForeignHeaders,
+    /// `created_at` becomes a time that does not exist.
+    ImpossibleTime,
 }
 
 /// Why a case was not run.

@@ -66,6 +66,7 @@ impl Harness for MemoryHarness {
             }
             Capability::Corrupt(Corruption::NegativeAttempts) => Err(Skipped("memory counts in u32")),
             Capability::Corrupt(Corruption::ForeignHeaders) => Err(Skipped("memory holds headers as text")),
+            Capability::Corrupt(Corruption::ImpossibleTime) => Err(Skipped("memory holds times that exist")),
         }
     }
 
@@ -73,7 +74,7 @@ impl Harness for MemoryHarness {
         self.outbox.overwrite(id, |state| match corruption {
             Corruption::Status(text) => state.status = Status::from(text),
             Corruption::LeaseWithoutEnd => state.lease = None,
-            Corruption::NegativeAttempts | Corruption::ForeignHeaders => {
+            Corruption::NegativeAttempts | Corruption::ForeignHeaders | Corruption::ImpossibleTime => {
                 unreachable!("excluded by `can`")
             }
         });

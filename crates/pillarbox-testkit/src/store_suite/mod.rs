@@ -118,6 +118,7 @@ macro_rules! store_suite {
             foreign::negative_attempts_count_as_none
             foreign::a_lease_without_an_end_has_expired
             foreign::headers_that_are_not_text_become_text
+            foreign::a_row_with_an_impossible_time_harms_no_other
             operating::stats_count_each_state
             operating::stats_stay_within_the_scope
             operating::list_gives_the_newest_first_in_pages

@@ -1,62 +1,132 @@
-//! Claims due rows for one worker, and rows whose lease expired: one statement each.
+//! Claims due rows for one worker, and rows whose lease expired: one statement each. Rows that cannot be read become dead
+//! first, so that they stop no other.
 //!
 //! **If we die here** the lease expires and the next claim takes the rows. The attempt stays counted.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::TryStreamExt;
-use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
+use sqlx::{Postgres, Row};
+use uuid::Uuid;
 
 use super::decode::delivery;
 use super::sql::Statement;
+use super::unreadable::{self, ReadError};
 use super::{Inner, Transaction, attempts, interval, store_error};
 use crate::store::{ClaimRequest, Share, StoreError, Take};
 use pillarbox::Delivery;
 use pillarbox::failpoint;
 
+/// After so many searches that found no unreadable row, a claim fails.
+const MISSES: usize = 3;
+
 pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
+    let (began, mut misses) = (Instant::now(), 0);
+    loop {
+        let unreadable = match try_claim(&inner, &request).await {
+            Err(ReadError::Unreadable(unreadable)) => unreadable,
+            claimed => return Ok(claimed?),
+        };
+        if unreadable::end(&inner, &request).await? == 0 {
+            // Another worker has ended them, or has locked them.
+            misses += 1;
+            if misses == MISSES {
+                return Err(unreadable.error);
+            }
+        }
+        if began.elapsed() >= inner.options.timeout / 2 {
+            // The next claim continues. It would find the rest too late for this one.
+            return Ok(Vec::new());
+        }
+    }
+}
+
+/// Claims rows. Nothing is claimed if one of them cannot be read.
+async fn try_claim(inner: &Inner, request: &ClaimRequest) -> Result<Vec<Delivery>, ReadError> {
     let mut transaction = inner.begin().await?;
+    match take(inner, &mut transaction, request).await {
+        Ok(mut claimed) => {
+            failpoint::hit("in_claim");
+            transaction.commit().await?;
+            // RETURNING returns rows in any order.
+            claimed.sort_by_key(|delivery| delivery.seq);
+            Ok(claimed)
+        }
+        Err(error) => {
+            // At once: the rows are locked until then, and the next statement would skip them.
+            transaction.rollback().await?;
+            Err(error)
+        }
+    }
+}
+
+async fn take(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    request: &ClaimRequest,
+) -> Result<Vec<Delivery>, ReadError> {
     let mut claimed = Vec::new();
     match &request.take {
         Take::Free(shares) => {
-            let (fair, plain) = columns(shares, &request);
+            let (fair, plain) = columns(shares, request);
             if !plain.is_empty() {
-                let query = free(&inner.sql.claim_free, &request, plain);
-                claimed = fetch(&mut transaction, query, &request, false).await?;
+                let query = free(&inner.sql.claim_free, request, plain);
+                claimed = fetch(transaction, query, request, false).await?;
             }
             let used: usize = claimed.iter().map(|one| one.event.payload.len()).sum();
             // Plain shares use up room first. If they got a row, fair shares get none beyond the limit of bytes.
             if !fair.is_empty() && (claimed.is_empty() || used < request.max_bytes) {
                 let left = request.max_bytes.saturating_sub(used);
-                let query = fair_turns(&inner.sql.claim_fair, &request, fair, left);
-                claimed.extend(fetch(&mut transaction, query, &request, false).await?);
+                let query = fair_turns(&inner.sql.claim_fair, request, fair, left);
+                claimed.extend(fetch(transaction, query, request, false).await?);
             }
         }
         Take::Keyed(shares) => {
-            let (mut fair, plain) = columns(shares, &request);
-            // Fair shares apply to rows without a key only. Here the keys take turns.
-            fair.append(plain);
-            if !fair.is_empty() {
-                let query = keyed(&inner.sql.claim_keyed, &request, fair);
-                claimed = fetch(&mut transaction, query, &request, false).await?;
+            if let Some(query) = keyed(&inner.sql.claim_keyed, request, shares) {
+                claimed = fetch(transaction, query, request, false).await?;
             }
         }
-        Take::Suspects(limit) => {
-            let query = expired(&inner.sql.claim_expired, &request, (i32::MIN, 2), *limit);
-            claimed = fetch(&mut transaction, query, &request, true).await?;
-        }
-        Take::LoneSuspect => {
-            let query = expired(&inner.sql.claim_expired, &request, (2, i32::MAX), 1);
-            claimed = fetch(&mut transaction, query, &request, true).await?;
+        Take::Suspects(_) | Take::LoneSuspect => {
+            let query = expired(&inner.sql.claim_expired, request);
+            claimed = fetch(transaction, query, request, true).await?;
         }
     }
-    failpoint::hit("in_claim");
-    transaction.commit().await.map_err(store_error)?;
-    // RETURNING returns rows in any order.
-    claimed.sort_by_key(|delivery| delivery.seq);
     Ok(claimed)
+}
+
+/// The rows that a claim would take now. It reads none of them, and takes none.
+pub(super) async fn candidates(inner: &Inner, request: &ClaimRequest) -> Result<Vec<Uuid>, StoreError> {
+    let sql = &inner.sql;
+    let mut queries = Vec::new();
+    match &request.take {
+        Take::Free(shares) => {
+            let (fair, plain) = columns(shares, request);
+            if !plain.is_empty() {
+                queries.push(free(&sql.claim_free.returning_ids(), request, plain));
+            }
+            if !fair.is_empty() {
+                let statement = sql.claim_fair.returning_ids();
+                queries.push(fair_turns(&statement, request, fair, request.max_bytes));
+            }
+        }
+        Take::Keyed(shares) => queries.extend(keyed(&sql.claim_keyed.returning_ids(), request, shares)),
+        Take::Suspects(_) | Take::LoneSuspect => {
+            queries.push(expired(&sql.claim_expired.returning_ids(), request));
+        }
+    }
+    let mut transaction = inner.begin().await?;
+    let mut ids = Vec::new();
+    for query in queries {
+        let rows = query.persistent(false).fetch_all(&mut *transaction).await;
+        for row in rows.map_err(store_error)? {
+            ids.push(row.try_get(0).map_err(store_error)?);
+        }
+    }
+    transaction.rollback().await.map_err(store_error)?;
+    Ok(ids)
 }
 
 type ClaimQuery = Query<'static, Postgres, PgArguments>;
@@ -66,12 +136,12 @@ async fn fetch(
     query: ClaimQuery,
     request: &ClaimRequest,
     suspect: bool,
-) -> Result<Vec<Delivery>, StoreError> {
+) -> Result<Vec<Delivery>, ReadError> {
     // Each row is dropped once it is decoded, so that a batch of large rows is never in memory twice.
     let mut rows = query.persistent(false).fetch(&mut **transaction);
     let mut claimed = Vec::new();
-    while let Some(row) = rows.try_next().await.map_err(store_error)? {
-        claimed.push(delivery(&row, request.claim, suspect).map_err(store_error)?);
+    while let Some(row) = rows.try_next().await? {
+        claimed.push(delivery(&row, request.claim, suspect)?);
     }
     Ok(claimed)
 }
@@ -144,8 +214,15 @@ fn fair_turns(statement: &Statement, request: &ClaimRequest, shares: Columns, by
         .bind(count(bytes.max(1)))
 }
 
-fn keyed(statement: &Statement, request: &ClaimRequest, shares: Columns) -> ClaimQuery {
-    sqlx::query(statement.safe())
+/// Nothing if no share is in the scope.
+fn keyed(statement: &Statement, request: &ClaimRequest, shares: &[Share]) -> Option<ClaimQuery> {
+    let (mut shares, plain) = columns(shares, request);
+    // Fair shares apply to rows without a key only. Here the keys take turns.
+    shares.append(plain);
+    if shares.is_empty() {
+        return None;
+    }
+    let query = sqlx::query(statement.safe())
         .bind(request.worker)
         .bind(request.claim)
         .bind(interval(request.lease))
@@ -154,16 +231,16 @@ fn keyed(statement: &Statement, request: &ClaimRequest, shares: Columns) -> Clai
         .bind(shares.limits)
         .bind(i32::from(request.first_lane))
         .bind(attempts(request.max_attempts))
-        .bind(count(request.max_bytes.max(1)))
+        .bind(count(request.max_bytes.max(1)));
+    Some(query)
 }
 
-/// Rows with at least the first and fewer than the second number of attempts.
-fn expired(
-    statement: &Statement,
-    request: &ClaimRequest,
-    (from, below): (i32, i32),
-    limit: usize,
-) -> ClaimQuery {
+fn expired(statement: &Statement, request: &ClaimRequest) -> ClaimQuery {
+    // Rows with at least the first and fewer than the second number of attempts.
+    let (from, below, limit) = match request.take {
+        Take::Suspects(limit) => (i32::MIN, 2, limit),
+        Take::LoneSuspect | Take::Free(_) | Take::Keyed(_) => (2, i32::MAX, 1),
+    };
     sqlx::query(statement.safe())
         .bind(request.worker)
         .bind(from)

@@ -1,4 +1,7 @@
 //! Decodes rows into deliveries. This is the hot path: columns are read by position, and JSON stays text.
+//!
+//! A delivery is strict: a row that no sink could send is an error, and [`super::unreadable`] ends it. What operators see
+//! is lenient.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +10,8 @@ use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgRow, PgTypeInfo, PgValueFormat, PgValueRef};
 use sqlx::types::Json;
 use sqlx::{Decode, Postgres, Row, Type};
+use time::OffsetDateTime;
+use time::macros::datetime;
 use uuid::Uuid;
 
 use crate::store::Stub;
@@ -34,6 +39,67 @@ impl<'r> Decode<'r, Postgres> for JsonText {
             PgValueFormat::Text => bytes,
         })))
     }
+}
+
+/// A `timestamptz`, in microseconds. PostgreSQL knows infinite times and years that no sink can write, and the decoder of
+/// the driver panics at them.
+#[derive(Clone, Copy)]
+struct Moment(i64);
+
+/// The range of the times that can be written as text.
+const TIMES: (OffsetDateTime, OffsetDateTime) = (
+    datetime!(0001-01-01 00:00 UTC),
+    datetime!(9999-12-31 23:59:59.999999 UTC),
+);
+
+/// A time outside of [`TIMES`].
+#[derive(Debug, thiserror::Error)]
+#[error("a time outside of the years 1 to 9999")]
+pub(super) struct OutOfRange;
+
+impl Moment {
+    fn exact(self) -> Result<OffsetDateTime, OutOfRange> {
+        const EPOCH: i128 = datetime!(2000-01-01 00:00 UTC).unix_timestamp_nanos();
+        let time = OffsetDateTime::from_unix_timestamp_nanos(EPOCH + i128::from(self.0) * 1_000);
+        let time = time.map_err(|_| OutOfRange)?;
+        let (first, last) = TIMES;
+        Some(time)
+            .filter(|time| (first..=last).contains(time))
+            .ok_or(OutOfRange)
+    }
+
+    /// The nearest time that can be written as text.
+    fn nearest(self) -> OffsetDateTime {
+        let (first, last) = TIMES;
+        self.exact().unwrap_or(if self.0 < 0 { first } else { last })
+    }
+}
+
+impl Type<Postgres> for Moment {
+    fn type_info() -> PgTypeInfo {
+        <OffsetDateTime as Type<Postgres>>::type_info()
+    }
+}
+
+impl<'r> Decode<'r, Postgres> for Moment {
+    fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
+        match value.format() {
+            PgValueFormat::Binary => Ok(Self(i64::from_be_bytes(value.as_bytes()?.try_into()?))),
+            PgValueFormat::Text => Err("a time by the simple protocol".into()),
+        }
+    }
+}
+
+/// A time as operators see it: an infinite one becomes the first or the last that can be written.
+pub(super) fn shown(row: &PgRow, column: &str) -> Result<Option<OffsetDateTime>, sqlx::Error> {
+    let moment: Option<Moment> = row.try_get(column)?;
+    Ok(moment.map(Moment::nearest))
+}
+
+/// JSON as operators see it. `None` also if it cannot be parsed, such as the number 1e400.
+pub(super) fn shown_json(row: &PgRow, column: &str) -> Result<Option<serde_json::Value>, sqlx::Error> {
+    let json: Option<JsonText> = row.try_get(column)?;
+    Ok(json.and_then(|json| serde_json::from_slice(&json.0).ok()))
 }
 
 /// A row, read from left to right.
@@ -101,7 +167,10 @@ pub(super) fn delivery(row: &PgRow, claim: Uuid, suspect: bool) -> Result<Delive
     let Stub { id, seq, event } = stub(&mut cells)?;
     let attempts: i32 = cells.next()?;
     let max_attempts: Option<i32> = cells.next()?;
-    let created_at = cells.next()?;
+    let created_at: Moment = cells.next()?;
+    let created_at = created_at
+        .exact()
+        .map_err(|error| sqlx::Error::Decode(error.into()))?;
     let lane: Option<i16> = cells.next()?;
     Ok(Delivery {
         id,

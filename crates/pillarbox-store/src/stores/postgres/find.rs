@@ -9,6 +9,8 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::decode::{Cells, stub};
+use super::sql::Statement;
+use super::unreadable::ReadError;
 use super::{Inner, store_error};
 use crate::store::{Backlog, Due, Found, Parked, Scope, StoreError, Stub};
 
@@ -67,18 +69,22 @@ pub(super) async fn parked(
              and e.status = 'dead'"
         }
     });
-    let mut transaction = inner.begin().await?;
-    let query = sqlx::query(statement.safe())
-        .bind(scope.names())
-        .bind(after.unwrap_or(i64::MIN))
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .persistent(false);
-    let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
-    transaction.commit().await.map_err(store_error)?;
-    rows.iter()
-        .map(|row| stub(&mut Cells::of(row)))
-        .collect::<Result<_, _>>()
-        .map_err(store_error)
+    let read = async |statement: &Statement| -> Result<Vec<Stub>, ReadError> {
+        let mut transaction = inner.begin().await?;
+        let query = sqlx::query(statement.safe())
+            .bind(scope.names())
+            .bind(after.unwrap_or(i64::MIN))
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .persistent(false);
+        let rows = query.fetch_all(&mut *transaction).await?;
+        transaction.commit().await?;
+        let stubs = rows.iter().map(|row| stub(&mut Cells::of(row)));
+        Ok(stubs.collect::<Result<_, _>>()?)
+    };
+    match read(&statement).await {
+        Err(ReadError::Unreadable(_)) => Ok(read(&statement.without_headers()).await?),
+        read => Ok(read?),
+    }
 }
 
 pub(super) async fn unpark(inner: Arc<Inner>, what: Parked, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {

@@ -1,11 +1,16 @@
 //! Lists rows for operators, without reading the whole of a large table where an index serves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Row};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::sql::Statement;
+use super::unreadable::{ReadError, read_in_order};
 use super::{Inner, Transaction, decode, store_error};
 use crate::operate::{Filter, Record};
 use crate::state::Status;
@@ -29,29 +34,39 @@ pub(super) async fn list(inner: Arc<Inner>, filter: Filter) -> Result<Vec<Record
     } else {
         "$6::uuid[] is null"
     };
-    let text = format!(
-        "{} where {which} and {} and ($1::text[] is null or namespace = any($1)) \
+    let which = format!(
+        "where {which} and {} and ($1::text[] is null or namespace = any($1)) \
          and ($2::text is null or topic = $2) and ($3::bigint is null or seq < $3) \
          and ($4::text is null or destination = $4) order by {order} limit $5",
-        record_sql(&inner, "null::jsonb"),
         filter.status.as_ref().map_or("true", is_status),
     );
     let limit = if filter.limit == 0 { 50 } else { filter.limit };
-    let query = sqlx::query(AssertSqlSafe(text))
-        .bind(filter.scope.names())
-        .bind(filter.topic)
-        .bind(filter.before)
-        .bind(filter.destination)
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .bind(named)
-        .persistent(false);
-    let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    let query = |columns: &str| {
+        sqlx::query(AssertSqlSafe(format!("{columns} {which}")))
+            .bind(filter.scope.names())
+            .bind(filter.topic.clone())
+            .bind(filter.before)
+            .bind(filter.destination.clone())
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .bind(named.clone())
+            .persistent(false)
+    };
+    let columns = record_sql(&inner, "null::jsonb");
+    let mut records = match records(query(columns.text()), &mut transaction).await {
+        Err(ReadError::Unreadable(_)) => {
+            transaction.rollback().await.map_err(store_error)?;
+            transaction = inner.begin().await?;
+            let ids = format!("select id from \"{}\".outbox_events", inner.sql.schema);
+            let rows = query(&ids)
+                .fetch_all(&mut *transaction)
+                .await
+                .map_err(store_error)?;
+            let ids: Result<Vec<Uuid>, _> = rows.iter().map(|row| row.try_get(0)).collect();
+            one_by_one(&inner, &columns, ids.map_err(store_error)?).await?
+        }
+        read => read?,
+    };
     transaction.commit().await.map_err(store_error)?;
-    let mut records = rows
-        .iter()
-        .map(record)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(store_error)?;
     records.sort_by_key(|record| std::cmp::Reverse(record.seq));
     Ok(records)
 }
@@ -93,24 +108,44 @@ async fn named(
     Ok(Some(pending).filter(|_| is_few))
 }
 
-pub(super) async fn show(inner: Arc<Inner>, id: Uuid) -> Result<Option<Record>, StoreError> {
-    let text = record_sql(&inner, "payload") + " where id = $1";
-    let mut transaction = inner.begin().await?;
-    let query = sqlx::query(AssertSqlSafe(text)).bind(id).persistent(false);
-    let row = query
-        .fetch_optional(&mut *transaction)
-        .await
-        .map_err(store_error)?;
-    transaction.commit().await.map_err(store_error)?;
-    row.as_ref().map(record).transpose().map_err(store_error)
+type RecordQuery = Query<'static, sqlx::Postgres, PgArguments>;
+
+async fn records(query: RecordQuery, transaction: &mut Transaction) -> Result<Vec<Record>, ReadError> {
+    let rows = query.fetch_all(&mut **transaction).await?;
+    Ok(rows.iter().map(record).collect::<Result<_, _>>()?)
 }
 
-fn record_sql(inner: &Inner, payload: &str) -> String {
-    inner.sql.record.text().replace("/*payload*/", payload)
+/// Reads these rows. One that cannot be read is shown without its headers.
+async fn one_by_one(inner: &Inner, columns: &Statement, ids: Vec<Uuid>) -> Result<Vec<Record>, StoreError> {
+    let statement = columns.in_order(&inner.sql.schema);
+    let sorted = read_in_order(inner, &statement, ids, record, Duration::MAX).await?;
+    let rest = sorted.unreadable.into_iter().map(|(id, _)| id).collect();
+    let statement = statement.without_headers();
+    let bare = read_in_order(inner, &statement, rest, record, Duration::MAX).await?;
+    Ok(sorted.read.into_iter().chain(bare.read).collect())
+}
+
+pub(super) async fn show(inner: Arc<Inner>, id: Uuid) -> Result<Option<Record>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let text = format!("{} where id = $1", record_sql(&inner, "payload").text());
+    let query = sqlx::query(AssertSqlSafe(text)).bind(id).persistent(false);
+    let mut records = match records(query, &mut transaction).await {
+        Err(ReadError::Unreadable(_)) => {
+            one_by_one(&inner, &record_sql(&inner, "null::jsonb"), vec![id]).await?
+        }
+        read => read?,
+    };
+    transaction.rollback().await.map_err(store_error)?;
+    Ok(records.pop())
+}
+
+fn record_sql(inner: &Inner, payload: &str) -> Statement {
+    inner.sql.record.with(&[("/*payload*/", payload)])
 }
 
 fn record(row: &PgRow) -> Result<Record, sqlx::Error> {
     let (id, seq, event) = decode::envelope(&mut decode::Cells::of(row))?;
+    let time = |column| decode::shown(row, column);
     Ok(Record {
         id,
         seq,
@@ -120,14 +155,14 @@ fn record(row: &PgRow) -> Result<Record, sqlx::Error> {
         unordered: row.try_get("unordered")?,
         attempts: row.try_get("attempts")?,
         max_attempts: row.try_get("max_attempts")?,
-        next_attempt_at: row.try_get("next_attempt_at")?,
+        next_attempt_at: time("next_attempt_at")?.unwrap_or(OffsetDateTime::UNIX_EPOCH),
         locked_by: row.try_get("locked_by")?,
-        locked_until: row.try_get("locked_until")?,
+        locked_until: time("locked_until")?,
         last_error: row.try_get("last_error")?,
-        created_at: row.try_get("created_at")?,
-        updated_at: row.try_get("updated_at")?,
-        delivered_at: row.try_get("delivered_at")?,
-        payload: row.try_get("payload")?,
+        created_at: time("created_at")?.unwrap_or(OffsetDateTime::UNIX_EPOCH),
+        updated_at: time("updated_at")?.unwrap_or(OffsetDateTime::UNIX_EPOCH),
+        delivered_at: time("delivered_at")?,
+        payload: decode::shown_json(row, "payload")?,
         body_bytes: row.try_get("body_bytes")?,
     })
 }

@@ -25,6 +25,7 @@ mod sagas;
 mod settle;
 mod sql;
 mod sweep;
+mod unreadable;
 mod workers;
 
 use std::str::FromStr;

@@ -8,7 +8,7 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::observer::{Change, RowObserver};
-use super::{Inner, Postgres, adopt, list, sagas, store_error, workers};
+use super::{Inner, Postgres, adopt, decode, list, sagas, store_error, workers};
 use crate::operate::{
     AdoptedTableRecord, BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Paused,
     Record, SKIPPED, Stats, WorkerRecord,
@@ -202,7 +202,7 @@ fn blocked_key(row: &PgRow) -> Result<BlockedKey, sqlx::Error> {
         attempts: row.try_get("attempts")?,
         reason: row.try_get("reason")?,
         age_seconds: row.try_get("age")?,
-        next_attempt_at: row.try_get("next_attempt_at")?,
+        next_attempt_at: decode::shown(row, "next_attempt_at")?,
         behind: row.try_get::<i64, _>("behind")?.unsigned_abs(),
     })
 }

@@ -26,8 +26,40 @@ impl Statement {
         &self.0
     }
 
+    /// A claim that returns only the ids of its rows, and so reads none of them.
+    pub(super) fn returning_ids(&self) -> Self {
+        let (claim, _) = self.0.rsplit_once("\nreturning ").unwrap_or((&self.0, ""));
+        Self(format!("{claim}\nreturning e.id").into())
+    }
+
+    /// This SELECT of columns of `outbox_events e`, for the rows $1 in their order: one result for each, of nulls if it is gone.
+    pub(super) fn in_order(&self, schema: &str) -> Self {
+        let columns = self
+            .0
+            .split_once("\nfrom ")
+            .map_or(&*self.0, |(columns, _)| columns);
+        Self(
+            format!(
+                "{columns} from unnest($1::uuid[]) with ordinality as given (wanted, position)\n\
+                 left join \"{schema}\".outbox_events e on e.id = given.wanted order by position"
+            )
+            .into(),
+        )
+    }
+
+    /// The same SELECT without headers. They are the only JSON that a list of rows reads.
+    pub(super) fn without_headers(&self) -> Self {
+        let name = [" e.headers,", " headers,"]
+            .into_iter()
+            .find(|name| self.0.contains(name));
+        let text = self
+            .0
+            .replacen(name.unwrap_or_default(), " '{}'::jsonb as headers,", 1);
+        Self(text.into())
+    }
+
     /// Replaces comments by values, in one pass from left to right. So a value that looks like a comment stays a value.
-    fn with(&self, values: &[(&str, &str)]) -> Self {
+    pub(super) fn with(&self, values: &[(&str, &str)]) -> Self {
         let mut text = String::with_capacity(self.0.len());
         let mut rest: &str = &self.0;
         let next = |rest: &str| {
@@ -72,9 +104,9 @@ macro_rules! statements {
 
 statements! {
     adopted_table adopted_tables blocked claim_expired claim_fair claim_free claim_keyed count_mapping create_lanes
-    defer_write_back delete deregister destinations detect_ended divide_lanes fair_index family find heartbeat
+    defer_write_back delete deregister destinations detect_ended divide_lanes end_unreadable fair_index family find heartbeat
     in_progress is_abandoned is_expired lanes lease_importer lease_lanes lock_mapping parked pause pending
-    pending_write_backs record record_end renew resume retry route saga_log saga_record settle_delete
+    pending_write_backs read record record_end renew resume retry route saga_log saga_record settle_delete
     settle_delivered settle_other skip stats stats_large sweep unchanged_events unpark_blocking unpark_unrouted workers
 }
 
@@ -94,7 +126,8 @@ fn with_fragments(text: &str) -> String {
             "\n/*expired*/\n",
             &format!("\n{}", body(include_str!("sql/expired.sql"))),
         )
-        .replace("returning /*delivery*/ ", &format!("returning {delivery}"));
+        .replace("returning /*delivery*/ ", &format!("returning {delivery}"))
+        .replace("select /*delivery*/ ", &format!("select {delivery}"));
     with_columns(&text)
 }
 

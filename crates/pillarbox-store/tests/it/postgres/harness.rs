@@ -51,6 +51,15 @@ impl PostgresHarness {
         done.expect("the statement runs").rows_affected()
     }
 
+    /// Drops the table's constraints on values, as an operator might have.
+    pub(super) async fn drop_constraints(&self) {
+        self.execute(
+            "alter table pillarbox.outbox_events drop constraint if exists attempts_are_counted,
+               drop constraint if exists times_are_in_the_years_1_to_9999",
+        )
+        .await;
+    }
+
     pub(super) fn sql(&self, sql: &str) -> String {
         sql.replace("pillarbox.", &format!("{}.", self.store.schema()))
     }
@@ -127,6 +136,7 @@ impl Harness for PostgresHarness {
     }
 
     async fn corrupt(&self, id: Uuid, corruption: Corruption) {
+        self.drop_constraints().await;
         let set = match corruption {
             Corruption::Status(status) => format!("status = '{status}'"),
             Corruption::NegativeAttempts => "attempts = -3".to_owned(),
@@ -137,6 +147,7 @@ impl Harness for PostgresHarness {
                 r#"headers = '{"text": "a", "number": 1, "flag": true, "list": [1], "nothing": null}'"#
                     .to_owned()
             }
+            Corruption::ImpossibleTime => "created_at = 'infinity'".to_owned(),
         };
         let changed = self
             .execute(&format!(

@@ -12,6 +12,7 @@ mod plan;
 mod privileges;
 mod producer;
 mod trouble;
+mod unreadable;
 
 pub(crate) use harness::PostgresHarness;
 pub(crate) use producer::request;

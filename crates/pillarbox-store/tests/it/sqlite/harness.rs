@@ -181,6 +181,10 @@ impl Harness for SqliteHarness {
                 "update outbox_events set headers = ?2 where id = ?1",
                 r#"{"text": "a", "number": 1, "flag": true, "list": [1], "nothing": null}"#,
             ),
+            Corruption::ImpossibleTime => (
+                "update outbox_events set created_at = ?2 where id = ?1",
+                "2025-19-39T29:59:59.000000Z",
+            ),
         };
         let query = sqlx::query(sql).bind(id.to_string()).bind(value);
         let changed = query.execute(&self.application).await.expect("it can be written");

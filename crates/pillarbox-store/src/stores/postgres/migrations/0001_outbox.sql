@@ -30,15 +30,27 @@ as $$
   select ('x' || substr(md5(key), 1, 3))::bit(12)::int::smallint
 $$;
 
+-- The size of a compressed value in memory, or 0 if it cannot be decompressed: a claim measures rows before it reads them,
+-- and one damaged row must not fail it. `#> '{}'` is the value itself, decompressed.
+create function pillarbox.decompressed_size(payload jsonb) returns int
+language plpgsql stable
+as $$
+begin
+  return pg_column_size(payload #> '{}');
+exception when others then
+  return 0;
+end
+$$;
+
 -- The size of a row's content in bytes: of the body, or about that of the JSON. It is read from the header. Only a
--- compressed value is decompressed to be measured.
+-- compressed value is decompressed to be measured. No JSON is written as text: 75 kB of numbers such as 1e131071 are 1 GB.
 create function pillarbox.size(payload jsonb, body bytea) returns bigint
-language sql stable parallel safe
+language sql stable
 as $$
   select case
     when body is not null then octet_length(body)
     when pg_column_compression(payload) is null then pg_column_size(payload)
-    else octet_length(payload::text)
+    else pillarbox.decompressed_size(payload)
   end::bigint
 $$;
 
@@ -61,7 +73,7 @@ create table pillarbox.outbox_events (
   aggregate_id     text,
   tenant_id        uuid,
   dedupe_key       text collate "C",
-  ordering_key     text collate "C",
+  ordering_key     text collate "C" check (ordering_key <> ''),
   unordered        boolean not null default false,
   lane             smallint generated always as
                      (case when unordered then null else pillarbox.lane(ordering_key) end) stored,
@@ -71,7 +83,7 @@ create table pillarbox.outbox_events (
   content_type     text,
   content_encoding text,
   headers          jsonb not null default '{}' check (jsonb_typeof(headers) = 'object'),
-  destination      text collate "C",
+  destination      text collate "C" check (destination <> ''),
   status           text not null default 'pending',
   attempts         int not null default 0,
   max_attempts     int,
@@ -82,7 +94,18 @@ create table pillarbox.outbox_events (
   last_error       text,
   created_at       timestamptz not null default now(),
   updated_at       timestamptz not null default now(),
-  delivered_at     timestamptz
+  delivered_at     timestamptz,
+
+  -- A claim cannot read a row with another value, so the insert is rejected. Without these constraints the row would become
+  -- dead, with the reason `unreadable`. An infinite time is out of the range too.
+  constraint attempts_are_counted check (attempts >= 0),
+  constraint times_are_in_the_years_1_to_9999 check (
+    next_attempt_at >= '0001-01-01 00:00:00+00' and next_attempt_at < '10000-01-01 00:00:00+00'
+    and locked_until >= '0001-01-01 00:00:00+00' and locked_until < '10000-01-01 00:00:00+00'
+    and created_at >= '0001-01-01 00:00:00+00' and created_at < '10000-01-01 00:00:00+00'
+    and updated_at >= '0001-01-01 00:00:00+00' and updated_at < '10000-01-01 00:00:00+00'
+    and delivered_at >= '0001-01-01 00:00:00+00' and delivered_at < '10000-01-01 00:00:00+00'
+  )
 ) with (
   -- Every event is updated twice. The default, 20 % dead rows, would slow every statement down.
   autovacuum_vacuum_scale_factor = 0.02,

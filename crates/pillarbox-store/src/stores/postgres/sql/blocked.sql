@@ -37,7 +37,7 @@ with recursive name as (
   limit $2
 )
 select h.id as head, h.seq, h.namespace, nullif(h.destination, '') as destination, h.ordering_key, h.status, h.attempts,
-  h.last_error as reason, extract(epoch from now() - h.created_at)::float8 as age,
+  h.last_error as reason, case when isfinite(h.created_at) then extract(epoch from now() - h.created_at) else 0 end::float8 as age,
   case when h.status = 'pending' then h.next_attempt_at end as next_attempt_at, (
     select count(*) from (
       select from name n cross join lateral (

@@ -14,7 +14,7 @@ with sample as materialized (
     count(*) filter (where status not in ('pending', 'processing', 'delivered', 'dead')) as unknown,
     count(*) filter (where status = 'pending' and destination = 'unrouted') as unrouted,
     extract(epoch from now() - min(next_attempt_at)
-      filter (where status = 'pending' and next_attempt_at <= now()))::float8 as oldest
+      filter (where status = 'pending' and next_attempt_at <= now() and isfinite(next_attempt_at)))::float8 as oldest
   from sample
   where $1::text[] is null or namespace = any($1)
 )

@@ -31,5 +31,6 @@ select
   (select count(*) from (select from pillarbox.outbox_events
     where status = 'pending' and destination = 'unrouted'
       and ($1::text[] is null or namespace = any($1)) limit $2) as unrouted) as unrouted,
-  (select extract(epoch from now() - min(next_attempt_at))::float8 from pending where next_attempt_at <= now()) as oldest,
+  (select extract(epoch from now() - min(next_attempt_at))::float8 from pending
+    where next_attempt_at <= now() and isfinite(next_attempt_at)) as oldest,
   (select greatest(reltuples, 0)::bigint from pg_class where oid = 'pillarbox.outbox_events'::regclass) as total

@@ -80,7 +80,7 @@ impl TypedLayout<'_> {
   {live}
 ), numbered as materialized (
   select l.*, nextval('pillarbox.outbox_seq') as seq, {dedupe_key} as dedupe_key,
-    case when due_at > now() and isfinite(due_at) then due_at else created_at end as next_attempt_at,
+    case when due_at > now() and due_at < '10000-01-01 00:00:00+00' then due_at else created_at end as next_attempt_at,
     {unordered} as unordered,
     (select true from pillarbox.outbox_events e where e.id = l.id) as exists_already
   from live l
@@ -326,7 +326,10 @@ select count(*) from imported",
             // Some libraries write `-infinity` for a date that was never set.
             Some(column) => {
                 let time = self.read_time(column);
-                format!("case when isfinite({time}) then least({time}, now()) else now() end")
+                format!(
+                    "case when {time} >= '0001-01-01 00:00:00+00' and isfinite({time}) then least({time}, now()) \
+                     else now() end"
+                )
             }
             None => "now()".to_owned(),
         }

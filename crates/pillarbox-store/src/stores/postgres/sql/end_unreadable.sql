@@ -1,0 +1,14 @@
+-- Makes rows dead that cannot be read, without reading them.
+-- $1 ids   $2 reasons
+-- Locks: the rows. A row locked by others is skipped, and so is one that is in flight.
+with chosen as materialized (
+  select id from pillarbox.outbox_events
+  where id = any($1)
+    and (status || '' = 'pending' or status || '' = 'processing' and coalesce(locked_until, '-infinity') < now())
+  for update skip locked
+)
+update pillarbox.outbox_events e
+set status = 'dead', updated_at = now(), locked_by = null, locked_until = null, claim_id = null, last_error = g.reason
+from unnest($1::uuid[], $2::text[]) as g (id, reason)
+where e.id = any(array(select id from chosen)) and e.id = g.id
+returning e.id
