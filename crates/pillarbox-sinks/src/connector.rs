@@ -12,10 +12,15 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::time::{Instant, timeout};
 
+use crate::connection_log::ConnectionLog;
+
 /// A connection that a sink opens, and that can end by itself.
 pub(crate) trait Connect: Sized + Send + Sync + 'static {
     /// What opening takes.
     type Settings: Send + Sync + 'static;
+
+    /// The host that it connects to, without any secret.
+    fn host(settings: &Self::Settings) -> String;
 
     fn open(settings: Arc<Self::Settings>) -> impl Future<Output = Result<Self, String>> + Send + 'static;
 
@@ -41,10 +46,12 @@ pub(crate) struct Connector<C: Connect> {
 }
 
 impl<C: Connect> Connector<C> {
-    pub(crate) fn new(settings: C::Settings) -> Self {
+    /// Of the destination `name`.
+    pub(crate) fn new(name: &str, settings: C::Settings) -> Self {
+        let log = ConnectionLog::of_destination(name, C::host(&settings));
         Self {
             settings: Arc::new(settings),
-            shared: SharedConnection::new(),
+            shared: SharedConnection::new(log),
         }
     }
 
@@ -67,7 +74,9 @@ impl<C: Connect> Connector<C> {
 
     /// Makes the next caller open another connection. This one ends when the last delivery on it has its result.
     pub(crate) fn reset(&self) {
-        self.shared.take();
+        if self.shared.take().is_some() {
+            self.shared.log.lost(Some("health check not answered"));
+        }
     }
 
     /// Closes the connection if there is one.
@@ -81,6 +90,7 @@ impl<C: Connect> Connector<C> {
 /// A connection that is open or being opened, or none.
 struct SharedConnection<C> {
     current: Mutex<Option<Opening<C>>>,
+    log: Arc<ConnectionLog>,
 }
 
 type Opening<C> = Shared<BoxFuture<'static, Result<Arc<C>, Failure>>>;
@@ -93,9 +103,10 @@ struct Failure {
 }
 
 impl<C: Connect> SharedConnection<C> {
-    fn new() -> Self {
+    fn new(log: ConnectionLog) -> Self {
         Self {
             current: Mutex::new(None),
+            log: Arc::new(log),
         }
     }
 
@@ -109,12 +120,22 @@ impl<C: Connect> SharedConnection<C> {
             match current.as_ref().filter(|opening| !is_over(opening, stale)) {
                 Some(opening) => opening.clone(),
                 None => {
-                    let opened = open().map(|result| match result {
-                        Ok(connection) => Ok(Arc::new(connection)),
-                        Err(reason) => Err(Failure {
-                            reason,
-                            at: Instant::now(),
-                        }),
+                    if matches!(current.as_ref().and_then(|it| it.peek()), Some(Ok(_))) {
+                        self.log.lost(None);
+                    }
+                    let log = self.log.clone();
+                    let opened = open().map(move |result| match result {
+                        Ok(connection) => {
+                            log.connected();
+                            Ok(Arc::new(connection))
+                        }
+                        Err(reason) => {
+                            log.failed(&reason);
+                            Err(Failure {
+                                reason,
+                                at: Instant::now(),
+                            })
+                        }
                     });
                     current.insert(opened.boxed().shared()).clone()
                 }
@@ -160,6 +181,10 @@ mod tests {
     impl Connect for Wire {
         type Settings = ();
 
+        fn host((): &()) -> String {
+            "wire:1".to_owned()
+        }
+
         async fn open(_: Arc<()>) -> Result<Self, String> {
             Ok(Self::default())
         }
@@ -169,9 +194,13 @@ mod tests {
         }
     }
 
+    fn shared() -> SharedConnection<Wire> {
+        SharedConnection::new(ConnectionLog::of_destination("queue", Wire::host(&())))
+    }
+
     #[tokio::test]
     async fn callers_that_wait_for_the_same_attempt_get_the_same_result() {
-        let shared = SharedConnection::<Wire>::new();
+        let shared = shared();
         let (answer, answered) = oneshot::channel::<()>();
         let fails = || async {
             answered.await.ok();
@@ -189,7 +218,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_or_lost_connection_is_opened_again() {
-        let shared = SharedConnection::<Wire>::new();
+        let shared = shared();
         assert!(
             shared
                 .get(|| async { Err("down".to_owned()) }, NOW)
@@ -218,7 +247,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_recent_failure_is_not_repeated() {
-        let shared = SharedConnection::<Wire>::new();
+        let shared = shared();
         assert!(
             shared
                 .get(|| async { Err("down".to_owned()) }, RECENT)
@@ -232,7 +261,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_caller_that_gives_up_does_not_end_the_attempt_of_the_others() {
-        let shared = SharedConnection::<Wire>::new();
+        let shared = shared();
         let (answer, answered) = oneshot::channel::<()>();
         let open = || async {
             answered.await.ok();

@@ -27,6 +27,7 @@
 )]
 
 pub mod callback;
+mod connection_log;
 mod connector;
 pub mod duration;
 pub mod headers;
@@ -47,6 +48,8 @@ pub mod tls;
 pub mod webhook;
 
 pub use callback::{Callback, CallbackError};
+#[doc(hidden)]
+pub use connection_log::ConnectionLog;
 pub use registry::{BuildError, ConfigError, SinkConfig};
 pub use secret::Secret;
 pub use template::Template;

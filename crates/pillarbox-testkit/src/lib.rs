@@ -7,6 +7,7 @@
 //! | [`proxy`] | a network that a test disturbs |
 //! | [`services`] | a server that a test may kill |
 //! | [`process`] | child processes that a test stops, freezes and kills |
+//! | [`captured_logs`] | the log lines that a test causes |
 //! | [`wait`] | waiting for a fact, and taking turns on the machine |
 //! | [`environment`] | addresses of the shared services, unique names |
 //! | [`fixture`] | a database for one test (feature `postgres`) |
@@ -16,6 +17,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
 
+pub mod captured_logs;
 mod cases;
 pub mod clock;
 pub mod environment;
@@ -32,6 +34,7 @@ pub mod sink_suite;
 pub mod store_suite;
 pub mod wait;
 
+pub use captured_logs::CapturedLogs;
 pub use cases::cases;
 pub use clock::ManualClock;
 pub use proxy::Proxy;

@@ -16,21 +16,38 @@ use tokio::time::{Instant, sleep};
 
 use super::classify;
 use super::encode::Record;
+use crate::connection_log::ConnectionLog;
 
 /// How often a full queue of the client is tried again.
 const ROOM: Duration = Duration::from_millis(5);
 
 /// What the client reports beside its delivery reports.
-#[derive(Default)]
-pub(super) struct Health {
+struct Health {
     /// Was a broker reached since the last connection error?
     reached: AtomicBool,
     last_error: Mutex<Option<String>>,
+    log: Arc<ConnectionLog>,
 }
 
 impl Health {
+    fn new(log: Arc<ConnectionLog>) -> Self {
+        Self {
+            reached: AtomicBool::new(false),
+            last_error: Mutex::new(None),
+            log,
+        }
+    }
+
     fn found(&self) {
-        self.reached.store(true, Ordering::Relaxed);
+        if !self.reached.swap(true, Ordering::Relaxed) {
+            self.log.connected();
+        }
+    }
+
+    /// No broker is reachable. The errors of the single brokers came before.
+    fn all_down(&self, error: &str) {
+        self.reached.store(false, Ordering::Relaxed);
+        self.log.down(self.last_error().as_deref().unwrap_or(error));
     }
 
     fn missed(&self, error: String) {
@@ -74,10 +91,10 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         let code = error.rdkafka_error_code();
-        tracing::info!(target: "librdkafka", %error, reason);
+        // Also for every attempt to connect; the connection's own log has an outage once a minute.
+        tracing::debug!(target: "librdkafka", %error, reason);
         match code {
-            // It repeats the errors of the single brokers.
-            Some(Code::AllBrokersDown) => self.0.reached.store(false, Ordering::Relaxed),
+            Some(Code::AllBrokersDown) => self.0.all_down(reason),
             _ => self.0.missed(reason.to_owned()),
         }
     }
@@ -102,8 +119,8 @@ pub(super) struct Queued {
 }
 
 impl Producer {
-    pub(super) fn new(config: &ClientConfig) -> Result<Self, KafkaError> {
-        let health = Arc::new(Health::default());
+    pub(super) fn new(config: &ClientConfig, log: &Arc<ConnectionLog>) -> Result<Self, KafkaError> {
+        let health = Arc::new(Health::new(log.clone()));
         let client = Client::from_config_and_context(config, Context(health.clone()))?;
         Ok(Self {
             client: Some(client),
@@ -201,7 +218,9 @@ impl Producer {
             .last_error()
             .map(|seen| format!(": {seen}"))
             .unwrap_or_default();
-        format!("Kafka cannot be reached ({error}){seen}")
+        let reason = format!("Kafka cannot be reached ({error}){seen}");
+        self.health.log.down(&reason);
+        reason
     }
 
     /// Waits until every queued record has its report.

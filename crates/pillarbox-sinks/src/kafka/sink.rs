@@ -14,6 +14,7 @@ use super::config::Config;
 use super::encode;
 use super::producer::Producer;
 use super::settings;
+use crate::connection_log::ConnectionLog;
 use crate::headers::Added;
 use crate::message::{Form, KAFKA, Writer};
 use crate::registry::ConfigError;
@@ -31,6 +32,7 @@ pub struct Kafka {
     writer: Writer,
     timeout: Duration,
     client_config: ClientConfig,
+    log: Arc<ConnectionLog>,
     current: Mutex<Current>,
     /// Queues records with a key one at a time, in the order of their calls.
     turn: tokio::sync::Mutex<()>,
@@ -59,13 +61,15 @@ impl Kafka {
         let added = Added::new(&config.headers, encode::legal_header)?;
         let writer = Writer::new(name, &KAFKA, added).with_form(form)?;
         let client_config = settings::client_config(name, config)?;
-        let producer = Producer::new(&client_config).map_err(|error| settings::refused(&error))?;
+        let log = Arc::new(ConnectionLog::of_destination(name, config.brokers.clone()));
+        let producer = Producer::new(&client_config, &log).map_err(|error| settings::refused(&error))?;
         Ok(Self {
             topic: config.topic.clone(),
             key: config.key.clone(),
             writer,
             timeout: config.timeout,
             client_config,
+            log,
             current: Mutex::new(Current {
                 producer: Arc::new(producer),
                 asking: None,
@@ -79,7 +83,7 @@ impl Kafka {
     fn producer(&self) -> Result<Arc<Producer>, String> {
         let mut current = self.current();
         if current.producer.is_broken() {
-            let producer = Producer::new(&self.client_config).map_err(|error| {
+            let producer = Producer::new(&self.client_config, &self.log).map_err(|error| {
                 format!(
                     "Kafka client cannot be created after a fatal error: {}",
                     settings::refused(&error)

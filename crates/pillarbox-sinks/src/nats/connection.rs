@@ -48,6 +48,11 @@ pub(super) struct Connection {
 impl Connect for Connection {
     type Settings = Settings;
 
+    fn host(settings: &Settings) -> String {
+        let host = |server: &ServerAddr| format!("{}:{}", server.host(), server.port());
+        settings.servers.iter().map(host).collect::<Vec<_>>().join(",")
+    }
+
     async fn open(settings: Arc<Settings>) -> Result<Self, String> {
         match timeout(settings.connect_timeout, connect(&settings)).await {
             Ok(result) => result,

@@ -35,7 +35,7 @@ impl Nats {
         Ok(Self {
             subject: config.subject.clone(),
             writer: Writer::new(name, &NATS, added).with_form(form)?,
-            connector: Connector::new(Settings::new(name, config)?),
+            connector: Connector::new(name, Settings::new(name, config)?),
         })
     }
 

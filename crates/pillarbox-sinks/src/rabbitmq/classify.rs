@@ -24,36 +24,73 @@ pub(super) struct Published {
     pub(super) id: ShortString,
     /// The size of its body.
     pub(super) len: usize,
-    /// The result. A confirmation may carry a returned message, which may be another one.
-    pub(super) result: Result<Confirmation, Error>,
+    /// The result; none while the message waits. A confirmation may carry a returned message, which may be another one.
+    pub(super) result: Option<Result<Confirmation, Error>>,
 }
 
-/// The outcomes of a cohort, in the order of its messages. Every message has a result.
+/// The outcomes of a cohort that are known, in the order of its messages.
 ///
-/// A returned message is found by its `message_id`. The broker returns a message before it confirms it. So once all are
-/// confirmed, every returned message is attached to one of the confirmations. If the channel ended before, one may be
-/// missing: it belongs to a message whose own confirmation carried another one.
-pub(super) fn cohort(published: Vec<Published>) -> Vec<Outcome> {
+/// A returned message is found by its `message_id`. The broker returns a message before it confirms it, and the client
+/// attaches the return to the next confirmation. A confirmation without a return shows that none is left.
+pub(super) fn cohort(published: &[Published]) -> Vec<Option<Outcome>> {
     let alone = published.len() == 1;
-    let complete = published.iter().all(|message| message.result.is_ok());
-    let returned: HashMap<String, String> = published
+    let returned: HashMap<&str, &BasicReturnMessage> = published
         .iter()
-        .filter_map(|message| carried(&message.result))
-        .map(|returned| (message_id(returned), unroutable(returned)))
+        .filter_map(|message| carried(message.result.as_ref()?))
+        .map(|returned| (message_id(returned), returned))
         .collect();
-    let outcome = |message: Published| match (returned.get(message.id.as_str()), message.result) {
-        (Some(reason), _) => Outcome::retry(reason.clone()),
-        (None, Err(error)) => lost(&error, message.len, alone),
-        (None, Ok(Confirmation::Ack(Some(_)))) if !complete => Outcome::connection_lost(
-            "the channel was closed before it was known whether the message is routable",
-        ),
-        (None, Ok(Confirmation::Ack(_))) => Outcome::Delivered,
-        (None, Ok(Confirmation::Nack(_))) => Outcome::retry("the broker did not accept the message (nack)"),
-        (None, Ok(Confirmation::NotRequested)) => {
-            Outcome::connection_lost("the channel lost its confirm mode")
+    let by_id: HashMap<&str, &Published> = match returned.is_empty() {
+        true => HashMap::new(), // the usual case costs nothing
+        false => published.iter().map(|it| (it.id.as_str(), it)).collect(),
+    };
+    let outcome = |message: &Published| match (returned.get(message.id.as_str()), &message.result) {
+        (Some(returned), _) => Some(Outcome::retry(unroutable(returned))),
+        (None, None) => None,
+        (None, Some(Err(error))) => Some(lost(error, message.len, alone)),
+        (None, Some(Ok(Confirmation::Ack(None)))) => Some(Outcome::Delivered),
+        (None, Some(Ok(Confirmation::Ack(Some(other))))) => match last_return(other, &by_id) {
+            LastReturn::Known => Some(Outcome::Delivered),
+            LastReturn::Waits => None,
+            LastReturn::Lost => Some(Outcome::connection_lost(
+                "the channel was closed before it was known whether the message is routable",
+            )),
+        },
+        (None, Some(Ok(Confirmation::Nack(_)))) => {
+            Some(Outcome::retry("the broker did not accept the message (nack)"))
+        }
+        (None, Some(Ok(Confirmation::NotRequested))) => {
+            Some(Outcome::connection_lost("the channel lost its confirm mode"))
         }
     };
-    published.into_iter().map(outcome).collect()
+    published.iter().map(outcome).collect()
+}
+
+/// Is every return known that came before a confirmation?
+enum LastReturn {
+    Known,
+    Waits,
+    Lost,
+}
+
+/// Follows the return of another message that a confirmation carries. Had that message been confirmed before, its own
+/// confirmation would have taken the return. So it was confirmed after. If its confirmation carries no return, none was
+/// left by then; otherwise the next one is followed.
+fn last_return(first: &BasicReturnMessage, by_id: &HashMap<&str, &Published>) -> LastReturn {
+    let mut returned = first;
+    for _ in 0..by_id.len() {
+        let Some(message) = by_id.get(message_id(returned)) else {
+            return LastReturn::Lost; // of none of ours
+        };
+        match &message.result {
+            None => return LastReturn::Waits,
+            Some(Err(_) | Ok(Confirmation::NotRequested)) => return LastReturn::Lost,
+            Some(result @ Ok(Confirmation::Ack(_) | Confirmation::Nack(_))) => match carried(result) {
+                Some(next) => returned = next,
+                None => return LastReturn::Known,
+            },
+        }
+    }
+    LastReturn::Lost // one event twice in the cohort
 }
 
 fn carried(result: &Result<Confirmation, Error>) -> Option<&BasicReturnMessage> {
@@ -63,9 +100,9 @@ fn carried(result: &Result<Confirmation, Error>) -> Option<&BasicReturnMessage> 
     }
 }
 
-fn message_id(returned: &BasicReturnMessage) -> String {
+fn message_id(returned: &BasicReturnMessage) -> &str {
     let id = returned.delivery.properties.message_id();
-    id.as_ref().map(ToString::to_string).unwrap_or_default()
+    id.as_ref().map(ShortString::as_str).unwrap_or_default()
 }
 
 fn unroutable(returned: &BasicReturnMessage) -> String {
@@ -191,12 +228,23 @@ mod tests {
     }
 
     fn names(results: Vec<(&str, Result<Confirmation, Error>)>) -> Vec<&'static str> {
-        let published = results.into_iter().map(|(id, result)| Published {
-            id: id.into(),
-            len: 10,
-            result,
-        });
-        cohort(published.collect()).iter().map(Outcome::name).collect()
+        let some = results.into_iter().map(|(id, result)| (id, Some(result)));
+        known(some.collect())
+    }
+
+    fn known(results: Vec<(&str, Option<Result<Confirmation, Error>>)>) -> Vec<&'static str> {
+        let published: Vec<Published> = results
+            .into_iter()
+            .map(|(id, result)| Published {
+                id: id.into(),
+                len: 10,
+                result,
+            })
+            .collect();
+        let outcomes = cohort(&published).into_iter();
+        outcomes
+            .map(|outcome| outcome.map_or("unknown", |outcome| outcome.name()))
+            .collect()
     }
 
     #[test]
@@ -237,6 +285,43 @@ mod tests {
             names(results),
             ["connection_lost", "delivered", "retry", "connection_lost"]
         );
+    }
+
+    #[test]
+    fn a_confirmed_message_does_not_wait_for_the_others() {
+        let results = vec![
+            ("a", Some(Ok(Confirmation::Ack(None)))),
+            ("b", None),
+            ("c", Some(Ok(Confirmation::Nack(None)))),
+            // e was confirmed after d, and no return was left then.
+            ("d", Some(Ok(Confirmation::Ack(returned("e"))))),
+            ("e", Some(Ok(Confirmation::Ack(None)))),
+            // f's own return, if there is one, may come with b's confirmation.
+            ("f", Some(Ok(Confirmation::Ack(returned("g"))))),
+            ("g", Some(Ok(Confirmation::Ack(returned("b"))))),
+        ];
+        assert_eq!(
+            known(results),
+            [
+                "delivered",
+                "retry",
+                "retry",
+                "delivered",
+                "retry",
+                "unknown",
+                "retry"
+            ]
+        );
+    }
+
+    #[test]
+    fn one_event_twice_in_a_cohort_is_judged_without_end() {
+        let results = vec![
+            ("a", Ok(Confirmation::Ack(returned("a")))),
+            ("a", Ok(Confirmation::Ack(returned("a")))),
+            ("b", Ok(Confirmation::Ack(returned("a")))),
+        ];
+        assert_eq!(names(results), ["retry", "retry", "connection_lost"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use lapin::options::ExchangeDeclareOptions;
 use lapin::types::FieldTable;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -21,6 +22,10 @@ const CHANNELS: usize = 4;
 impl Connect for Connection {
     type Settings = Settings;
 
+    fn host(settings: &Settings) -> String {
+        dial::host(settings)
+    }
+
     async fn open(settings: Arc<Settings>) -> Result<Self, String> {
         match timeout(settings.connect_timeout, connect(&settings)).await {
             Ok(result) => result,
@@ -29,7 +34,7 @@ impl Connect for Connection {
     }
 
     fn is_lost(&self) -> bool {
-        !self.client.status().connected()
+        !self.client.status().connected() || *self.lost.borrow()
     }
 
     async fn close(&self) {
@@ -40,12 +45,14 @@ impl Connect for Connection {
 async fn connect(settings: &Settings) -> Result<Connection, String> {
     let client = Arc::new(dial::connect(settings).await?);
     let mut tasks = JoinSet::new();
+    let lost = Arc::new(watch::Sender::new(false));
     let channels = (0..CHANNELS)
-        .map(|_| channel::start(&client, &settings.exchange, settings.mandatory, &mut tasks))
+        .map(|_| channel::start(&client, settings, &lost, &mut tasks))
         .collect();
     let connection = Connection {
         client,
         channels,
+        lost,
         _tasks: tasks,
     };
     if settings.declare {
@@ -58,6 +65,8 @@ async fn connect(settings: &Settings) -> Result<Connection, String> {
 pub(super) struct Connection {
     client: Arc<lapin::Connection>,
     channels: Vec<Channel>,
+    /// Does the broker no longer answer, although the connection is open?
+    lost: Arc<watch::Sender<bool>>,
     /// Ends the tasks of the channels when it is dropped.
     _tasks: JoinSet<()>,
 }

@@ -25,6 +25,11 @@ impl Dial {
         Settings::new(name, config).map(Self)
     }
 
+    /// The broker's `host:port`.
+    pub fn host(&self) -> String {
+        host(&self.0)
+    }
+
     /// Connects within `connect_timeout`.
     ///
     /// # Errors
@@ -49,9 +54,14 @@ pub(super) async fn connect(settings: &Settings) -> Result<Connection, String> {
 }
 
 pub(super) fn timed_out(settings: &Settings) -> String {
-    let authority = &settings.uri.authority;
     format!(
-        "RabbitMQ at {}:{} did not answer within {:?}",
-        authority.host, authority.port, settings.connect_timeout
+        "RabbitMQ at {} did not answer within {:?}",
+        host(settings),
+        settings.connect_timeout
     )
+}
+
+pub(super) fn host(settings: &Settings) -> String {
+    let authority = &settings.uri.authority;
+    format!("{}:{}", authority.host, authority.port)
 }

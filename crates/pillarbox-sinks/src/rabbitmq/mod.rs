@@ -3,6 +3,7 @@
 //! Delivered means that the broker confirmed the message and did not return it as unroutable.
 //!
 //! One connection has a few channels. A channel publishes messages in cohorts, one after the other; `channel.rs` says why.
+//! A cohort whose confirmations are late waits apart, so that a queue that cannot store delays no other.
 //!
 //! The automatic recovery of the client library is off. The outcome of what was in flight on a lost connection is unknown,
 //! and the dispatcher must know that.
@@ -13,6 +14,8 @@
 mod channel;
 #[cfg(feature = "rabbitmq")]
 mod classify;
+#[cfg(feature = "rabbitmq")]
+mod cohort;
 mod config;
 #[cfg(feature = "rabbitmq")]
 mod connection;

@@ -39,7 +39,7 @@ impl RabbitMq {
         Ok(Self {
             routing_key: config.routing_key.clone(),
             writer: Writer::new(name, &AMQP, added).with_form(form)?,
-            connector: Connector::new(Settings::new(name, config)?),
+            connector: Connector::new(name, Settings::new(name, config)?),
             turn: Mutex::new(()),
         })
     }

@@ -26,6 +26,10 @@ pub(super) struct Connection {
 impl Connect for Connection {
     type Settings = Settings;
 
+    fn host(settings: &Settings) -> String {
+        settings.address.clone()
+    }
+
     async fn open(settings: Arc<Settings>) -> Result<Self, String> {
         match timeout(settings.connect_timeout, connect(&settings)).await {
             Ok(result) => result,

@@ -40,7 +40,7 @@ impl Redis {
             stream: config.stream.clone(),
             writer: Writer::new(name, &REDIS, added).with_form(form)?,
             max_len: config.max_len,
-            connector: Connector::new(Settings::new(config)?),
+            connector: Connector::new(name, Settings::new(config)?),
         })
     }
 

@@ -164,6 +164,10 @@ impl Harness for KafkaHarness {
         self.arrived.lock().unwrap().clone()
     }
 
+    fn connection_host(&self) -> Option<String> {
+        Some(self.proxy.address().to_string())
+    }
+
     async fn go_away(&self) -> Result<(), Skipped> {
         self.away.store(true, Ordering::Relaxed);
         self.proxy.refuse().await;

@@ -10,5 +10,7 @@ mod kafka;
 mod log;
 mod nats;
 mod rabbitmq;
+mod rabbitmq_late_confirms;
 mod redis;
+mod secrets;
 mod webhook;

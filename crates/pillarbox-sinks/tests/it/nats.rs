@@ -137,6 +137,10 @@ impl Harness for NatsHarness {
         true
     }
 
+    fn connection_host(&self) -> Option<String> {
+        Some(self.proxy.address().to_string())
+    }
+
     fn proxy(&self) -> Option<&Proxy> {
         Some(&self.proxy)
     }

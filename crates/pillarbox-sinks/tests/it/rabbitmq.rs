@@ -166,6 +166,10 @@ impl Harness for RabbitMqHarness {
         self.arrived.lock().unwrap().clone()
     }
 
+    fn connection_host(&self) -> Option<String> {
+        Some(self.proxy.address().to_string())
+    }
+
     fn proxy(&self) -> Option<&Proxy> {
         Some(&self.proxy)
     }

@@ -119,6 +119,10 @@ impl Harness for RedisHarness {
         read_all(&self.connection, &self.stream).await
     }
 
+    fn connection_host(&self) -> Option<String> {
+        Some(self.proxy.address().to_string())
+    }
+
     fn proxy(&self) -> Option<&Proxy> {
         Some(&self.proxy)
     }

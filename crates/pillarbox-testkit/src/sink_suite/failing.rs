@@ -6,7 +6,8 @@ use futures_util::FutureExt;
 use pillarbox::Outcome;
 
 use super::bench::{Bench, order, reason};
-use crate::store_suite::Ran;
+use crate::captured_logs::{CapturedLogs, Line};
+use crate::store_suite::{Ran, Skipped};
 
 pub async fn check_says_yes_when_there(bench: Bench) -> Ran {
     let sink = bench.harness.sink().await;
@@ -61,6 +62,38 @@ pub async fn it_recovers_when_the_place_is_back(bench: Bench) -> Ran {
     bench.deliver_until_done(sink.as_ref(), &second).await;
     let ids: BTreeSet<_> = bench.arrived(2).await.into_iter().map(|one| one.id).collect();
     assert_eq!(ids, BTreeSet::from([first.event.id, second.event.id]));
+    Ok(())
+}
+
+pub async fn a_connection_is_logged_when_established_lost_and_recovered(bench: Bench) -> Ran {
+    let logs = CapturedLogs::of_process();
+    let host = bench.harness.connection_host();
+    let host = host.ok_or(Skipped("keeps no connection open"))?;
+    let messages = || -> Vec<String> {
+        let of_host = |line: &Line| line.field("host") == Some(&host) && line.field("destination").is_some();
+        let lines = logs.lines().into_iter().filter(of_host);
+        lines.map(|line| line.message).collect()
+    };
+    let sink = bench.harness.sink().await;
+    for number in 1..=2 {
+        assert_eq!(sink.deliver(&order(number)).await, Outcome::Delivered);
+    }
+    assert_eq!(messages(), ["connected"]);
+    bench.harness.fall_silent().await?; // can it be cut at all?
+    bench.harness.come_back().await;
+    bench.harness.go_away().await?;
+    assert_ne!(sink.deliver(&order(3)).await, Outcome::Delivered);
+    bench.harness.come_back().await;
+    bench.deliver_until_done(sink.as_ref(), &order(4)).await;
+    let messages = messages();
+    assert_eq!(messages[1], "connection lost; reconnecting", "{messages:?}");
+    assert_eq!(
+        messages.last().map(String::as_str),
+        Some("connection recovered"),
+        "{messages:?}"
+    );
+    let attempts = messages.iter().filter(|it| *it == "not connected; retrying");
+    assert!(attempts.count() <= 1, "{messages:?}");
     Ok(())
 }
 

@@ -100,6 +100,11 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
+    /// The host that the logs of a sink's connection show, if the sink keeps one open. Other tests must have another.
+    fn connection_host(&self) -> Option<String> {
+        None
+    }
+
     /// The name of the [`Outcome`](pillarbox::Outcome) when the destination is unavailable.
     fn when_gone(&self) -> &'static str {
         "unavailable"

@@ -68,6 +68,7 @@ macro_rules! sink_suite {
             failing::check_sends_nothing
             failing::an_unreachable_place_is_not_delivered
             failing::it_recovers_when_the_place_is_back
+            failing::a_connection_is_logged_when_established_lost_and_recovered
             failing::an_unanswered_event_is_not_delivered_even_if_it_arrived
             failing::a_connection_cut_mid_flight_is_never_reported_as_delivered_unless_it_arrived
             failing::a_dropped_delivery_leaves_the_sink_usable

@@ -3,6 +3,7 @@
 use pillarbox::Outcome;
 
 use super::bench::{Bench, delivery, order, reason};
+use crate::captured_logs::CapturedLogs;
 use crate::store_suite::Ran;
 
 pub async fn an_event_that_can_never_be_accepted_is_rejected(bench: Bench) -> Ran {
@@ -32,6 +33,7 @@ pub async fn a_rejected_event_harms_no_other(bench: Bench) -> Ran {
 }
 
 pub async fn wrong_credentials_say_so_and_do_not_print_the_password(bench: Bench) -> Ran {
+    let logs = CapturedLogs::of_process();
     let (sink, password) = bench.harness.with_wrong_password().await?;
     let outcome = sink.deliver(&order(1)).await;
     assert_ne!(outcome, Outcome::Delivered);
@@ -45,6 +47,9 @@ pub async fn wrong_credentials_say_so_and_do_not_print_the_password(bench: Bench
     assert!(!said.contains(&password), "{said}");
     if let Err(said) = sink.check().await {
         assert!(!said.contains(&password), "{said}");
+    }
+    for line in logs.lines() {
+        assert!(!format!("{line:?}").contains(&password), "{line:?}");
     }
     Ok(())
 }

@@ -1,0 +1,103 @@
+//! A secret in the configuration of a sink is in no error and in no log line.
+
+#![cfg(feature = "full")]
+
+use std::sync::Arc;
+
+use pillarbox::Sink;
+use pillarbox_sinks::SinkConfig;
+use pillarbox_testkit::CapturedLogs;
+use pillarbox_testkit::sink_suite::delivery;
+
+use crate::environment::{build, order};
+
+/// What must not be seen.
+const CANARY: &str = "canary-5f0b6c1d";
+
+/// Destinations that nothing listens at, with a secret wherever one may be.
+const UNREACHABLE: [&str; 9] = [
+    "type = \"rabbitmq\"\nurl = \"amqp://shop:canary-5f0b6c1d@127.0.0.1:1/%2f\"\nexchange = \"e\"",
+    "type = \"rabbitmq\"\nurl = \"amqps://shop:canary-5f0b6c1d@127.0.0.1:1/%2f\"\nexchange = \"e\"",
+    "type = \"rabbitmq\"\nhost = \"127.0.0.1\"\nport = 1\nuser = \"shop\"\npassword = \"canary-5f0b6c1d\"\nexchange = \"e\"",
+    "type = \"nats\"\nurl = \"nats://shop:canary-5f0b6c1d@127.0.0.1:1,tls://shop:canary-5f0b6c1d@127.0.0.1:2\"",
+    "type = \"nats\"\nurl = \"nats://canary-5f0b6c1d@127.0.0.1:1\"",
+    "type = \"nats\"\nurl = \"nats://127.0.0.1:1\"\ntoken = \"canary-5f0b6c1d\"",
+    "type = \"redis\"\nurl = \"redis://shop:canary-5f0b6c1d@127.0.0.1:1/0\"",
+    "type = \"redis\"\nurl = \"rediss://:canary-5f0b6c1d@127.0.0.1:1/0\"",
+    "type = \"kafka\"\nbrokers = \"127.0.0.1:1\"\ntimeout = \"2s\"\n\
+     sasl = { mechanism = \"PLAIN\", user = \"shop\", password = \"canary-5f0b6c1d\" }",
+];
+
+/// Settings that are refused, with a secret in them.
+const REFUSED: [&str; 6] = [
+    "type = \"rabbitmq\"\nurl = \"http://shop:canary-5f0b6c1d@mq\"\nexchange = \"e\"",
+    "type = \"rabbitmq\"\nurl = \"amqp://shop:canary-5f0b6c1d@[::1]:5672\"\nexchange = \"e\"",
+    "type = \"nats\"\nurl = \"ws://shop:canary-5f0b6c1d@mq\"",
+    "type = \"nats\"\nurl = \"nats://a@mq\"\ntoken = \"canary-5f0b6c1d\"",
+    "type = \"redis\"\nurl = \"http://shop:canary-5f0b6c1d@cache\"",
+    "type = \"redis\"\nurl = \"rediss://shop:canary-5f0b6c1d@cache/#insecure\"",
+];
+
+fn config(text: &str) -> SinkConfig {
+    toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+#[tokio::test]
+async fn a_destination_that_cannot_be_reached_is_reported_without_its_secret() {
+    let logs = CapturedLogs::of_process();
+    for text in UNREACHABLE {
+        let sink: Arc<dyn Sink> = build(config(text), "").await;
+        let error = sink.check().await.unwrap_err();
+        let outcome = format!("{:?}", sink.deliver(&delivery(order())).await);
+        assert!(error.contains("127.0.0.1"), "{error}");
+        assert!(
+            !error.contains(CANARY) && !outcome.contains(CANARY),
+            "{error} {outcome}"
+        );
+    }
+    let lines = logs.lines();
+    for host in ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2"] {
+        assert!(
+            lines.iter().any(|line| line.field("host") == Some(host)),
+            "{host}"
+        );
+    }
+    for line in lines {
+        assert!(!format!("{line:?}").contains(CANARY), "{line:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_setting_is_refused_without_its_secret() {
+    for text in REFUSED {
+        let built = config(text)
+            .build("destination", &toml::from_str("").unwrap())
+            .await;
+        let error = built.err().unwrap_or_else(|| panic!("{text} is accepted"));
+        assert!(!format!("{error} {error:?}").contains(CANARY), "{error:?}");
+    }
+}
+
+/// A client key whose file holds no key.
+#[tokio::test]
+async fn a_private_key_that_cannot_be_read_is_not_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("key.pem");
+    std::fs::write(&file, format!("-----BEGIN PRIVATE KEY-----\n{CANARY}\n")).unwrap();
+    let file = file.display();
+    for sink in [
+        "type = \"rabbitmq\"\nurl = \"amqps://127.0.0.1:1\"\nexchange = \"e\"",
+        "type = \"nats\"\nurl = \"tls://127.0.0.1:1\"",
+        "type = \"redis\"\nurl = \"rediss://127.0.0.1:1/0\"",
+    ] {
+        let text = format!("{sink}\ntls = {{ cert_file = \"{file}\", key_file = \"{file}\" }}");
+        let built = config(&text)
+            .build("destination", &toml::from_str("").unwrap())
+            .await;
+        let said = match built {
+            Ok(sink) => sink.check().await.unwrap_err(),
+            Err(error) => format!("{error} {error:?}"),
+        };
+        assert!(!said.contains(CANARY), "{said}");
+    }
+}
