@@ -14,6 +14,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -22,12 +23,17 @@ use pillarbox::compress::{self, ZSTD};
 use pillarbox::inbox::Inbox;
 use pillarbox::versions::{Upcast, UpcastError};
 use pillarbox::{Outcome, StoreError, failpoint, trace};
+use tokio::time::timeout;
 
 use crate::database::Database;
 use crate::handler_error::HandlerError;
 use crate::received::Received;
 use crate::registry::{Entry, Registry};
 use crate::settings::{Newer, Settings, Unknown};
+
+/// How long the database may take to begin a transaction and mark the event, and to commit, even if handlers get less.
+/// SQLite lets a writer wait for its turn for 30 seconds.
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How an attempt ended.
 #[derive(Debug)]
@@ -40,6 +46,8 @@ pub(crate) enum Ended {
     Ignored,
     /// The handler failed.
     Failed(Outcome),
+    /// The handler took longer than this.
+    TimedOut(Duration),
     /// A database call failed.
     Store(StoreError),
 }
@@ -54,26 +62,37 @@ pub(crate) struct Attempts<D: Database> {
 }
 
 impl<D: Database> Attempts<D> {
-    /// Makes an attempt. Drop it only when the consumer ends: the pool has to clean up a dropped transaction.
+    /// Makes an attempt. It ends even if the handler or the database never answers. Drop it only when the consumer ends:
+    /// the pool has to clean up a dropped transaction.
     pub(crate) async fn make(&self, event: Received<Bytes>) -> Ended {
         let Some(entry) = self.registry.find(event.event_type.as_deref()) else {
             return self.unknown(&event);
         };
-        let mut transaction = match self.database.begin().await {
-            Ok(transaction) => transaction,
-            Err(error) => return Ended::Store(unavailable(error)),
+        let limit = self.settings.timeout;
+        let mut transaction = match timeout(limit.max(DATABASE_TIMEOUT), self.begin(&event)).await {
+            Ok(Ok(Some(transaction))) => transaction,
+            Ok(Ok(None)) => return Ended::Duplicate,
+            Ok(Err(error)) => return Ended::Store(unavailable(error)),
+            Err(_) => return Ended::Store(silent(limit)),
         };
-        let key = event.inbox_key(self.settings.by_dedupe_key);
-        match self.inbox.mark(&mut transaction, &self.consumer, key).await {
-            Ok(true) => failpoint::hit("consume_marked"),
-            Ok(false) => return Ended::Duplicate,
-            Err(error) => return Ended::Store(unavailable(error)),
-        }
-        if let Err(failed) = self.handle(&mut transaction, entry, event).await {
-            return Ended::Failed(failed.outcome());
+        failpoint::hit("consume_marked");
+        match timeout(limit, self.handle(&mut transaction, entry, event)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failed)) => return Ended::Failed(failed.outcome()),
+            Err(_) => return Ended::TimedOut(limit),
         }
         failpoint::hit("consume_handled");
-        self.commit(transaction).await
+        // Whether a commit without an answer took effect, the mark shows at the next attempt.
+        let committed = timeout(limit.max(DATABASE_TIMEOUT), self.commit(transaction)).await;
+        committed.unwrap_or_else(|_| Ended::Store(silent(limit)))
+    }
+
+    /// A transaction that marks the event; none if it was handled before.
+    async fn begin(&self, event: &Received<Bytes>) -> Result<Option<D::Transaction>, StoreError> {
+        let mut transaction = self.database.begin(self.settings.timeout).await?;
+        let key = event.inbox_key(self.settings.by_dedupe_key);
+        let is_new = (self.inbox).mark(&mut transaction, &self.consumer, key).await?;
+        Ok(is_new.then_some(transaction))
     }
 
     fn unknown(&self, event: &Received<Bytes>) -> Ended {
@@ -148,6 +167,12 @@ impl<D: Database> Attempts<D> {
             Err(error) => Ended::Store(error),
         }
     }
+}
+
+/// The database did not answer in time.
+fn silent(limit: Duration) -> StoreError {
+    let limit = limit.max(DATABASE_TIMEOUT);
+    StoreError::Unavailable(format!("no answer from the database within {limit:?}"))
 }
 
 /// Before the handler runs, only the event's id was used. An error there is about the database and not about the event: a

@@ -18,7 +18,7 @@ use crate::database::Database;
 use crate::database_health::DatabaseHealth;
 use crate::engine::Engine;
 use crate::handler::{Handler, Raw, Typed};
-use crate::processor::Processor;
+use crate::processor::{LogLimits, Processor};
 use crate::pruner;
 use crate::registry::{Registry, StartError};
 use crate::settings::{Newer, Redelivered, Settings, Unknown};
@@ -139,6 +139,16 @@ impl<D: Database> Consumer<D> {
         self
     }
 
+    /// Sets how long a handler may take: one minute by default. A handler that takes longer is cancelled at its next
+    /// `.await` and its transaction rolls back; the attempt has failed. A handler that blocks its thread cannot be cancelled.
+    ///
+    /// On PostgreSQL a single statement may take three quarters of that, unless the role, the database or the pool has its
+    /// own `statement_timeout`.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
+        self
+    }
+
     /// Sets what happens to events of types without a handler.
     pub fn unknown(mut self, unknown: Unknown) -> Self {
         self.settings.unknown = unknown;
@@ -216,6 +226,7 @@ impl<D: Database> Consumer<D> {
             clock: self.clock,
             stop: shutdown,
             health: DatabaseHealth::default(),
+            limits: LogLimits::default(),
         });
         let consumer = &processor.attempts.consumer;
         tracing::info!(consumer, "consumer started");

@@ -11,6 +11,7 @@ pub struct Counters {
     handled: AtomicU64,
     duplicates: AtomicU64,
     retried: AtomicU64,
+    timed_out: AtomicU64,
     dead: AtomicU64,
     ignored: AtomicU64,
     released: AtomicU64,
@@ -28,6 +29,8 @@ pub struct Snapshot {
     pub duplicates: u64,
     /// Attempts that failed and are retried.
     pub retried: u64,
+    /// Attempts whose handler took too long. They are retried, or were the last.
+    pub timed_out: u64,
     /// Messages published as dead letters.
     pub dead: u64,
     /// Events of types without a handler.
@@ -47,6 +50,7 @@ impl Counters {
             handled: read(&self.handled),
             duplicates: read(&self.duplicates),
             retried: read(&self.retried),
+            timed_out: read(&self.timed_out),
             dead: read(&self.dead),
             ignored: read(&self.ignored),
             released: read(&self.released),
@@ -68,6 +72,10 @@ impl Counters {
 
     pub(crate) fn retried(&self) {
         add(&self.retried);
+    }
+
+    pub(crate) fn timed_out(&self) {
+        add(&self.timed_out);
     }
 
     pub(crate) fn dead(&self) {

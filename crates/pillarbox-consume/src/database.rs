@@ -3,12 +3,15 @@
 //! **If we die here** the transaction rolls back, and the broker delivers the event again.
 
 use std::future::Future;
+use std::time::Duration;
 
 use pillarbox::Transaction;
 #[cfg(feature = "postgres")]
 use pillarbox::internal::root_cause;
 use pillarbox::{EnqueueError, StoreError};
 use pillarbox_store::stores::memory::{self, Memory};
+#[cfg(feature = "postgres")]
+use sqlx::AssertSqlSafe;
 
 /// Begins the transactions in which events are handled.
 ///
@@ -23,8 +26,9 @@ pub trait Database: Send + Sync + 'static {
     /// The transaction that a handler gets.
     type Transaction: Transaction + 'static;
 
-    /// Begins a transaction.
-    fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
+    /// Begins a transaction for a handler with this timeout. Statements in it should not take longer either: a statement
+    /// outlives a cancelled handler and keeps its connection.
+    fn begin(&self, timeout: Duration) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
 
     /// Checks that a commit would take effect.
     ///
@@ -39,7 +43,7 @@ pub trait Database: Send + Sync + 'static {
 impl Database for Memory {
     type Transaction = memory::Transaction;
 
-    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+    async fn begin(&self, _: Duration) -> Result<Self::Transaction, StoreError> {
         Ok(Memory::begin(self))
     }
 
@@ -48,22 +52,38 @@ impl Database for Memory {
     }
 }
 
-/// Begins a transaction that PostgreSQL ends after five idle minutes.
+/// The shortest time after which an idle transaction ends.
+#[cfg(feature = "postgres")]
+const IDLE: Duration = Duration::from_secs(300);
+
+/// Begins a transaction that PostgreSQL ends after five idle minutes, and whose statements it cancels after three quarters
+/// of `timeout`.
 ///
 /// PostgreSQL does not notice that a consumer's host is gone until TCP times out after two hours. Until then the marks stay
-/// locked and block the next consumer. Five minutes leave a handler time to wait for another service. A timeout that the role,
+/// locked and block the next consumer. Five minutes leave a handler time to wait for another service. A statement that
+/// waits for a lock outlives its cancelled handler, and would keep its connection from the pool. So it is cancelled while the
+/// handler still waits for it, if it is the first. A timeout that the role,
 /// the database or the pool sets takes precedence.
 #[cfg(feature = "postgres")]
-const BEGIN: &str = "begin; \
-    select pg_catalog.set_config('idle_in_transaction_session_timeout', '5min', true) \
-    where pg_catalog.current_setting('idle_in_transaction_session_timeout') = '0'";
+fn begin(timeout: Duration) -> String {
+    let millis = |time: Duration| time.as_millis().clamp(1, i32::MAX.unsigned_abs().into());
+    format!(
+        "begin; \
+         select pg_catalog.set_config(name, value, true) from (values \
+         ('idle_in_transaction_session_timeout', '{}'), ('statement_timeout', '{}')) as wanted (name, value) \
+         where pg_catalog.current_setting(name) = '0'",
+        millis(timeout.max(IDLE)),
+        millis(timeout * 3 / 4)
+    )
+}
 
 #[cfg(feature = "postgres")]
 impl Database for sqlx::PgPool {
     type Transaction = sqlx::PgTransaction<'static>;
 
-    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        match self.begin_with(BEGIN).await {
+    async fn begin(&self, timeout: Duration) -> Result<Self::Transaction, StoreError> {
+        // The only variables are two numbers.
+        match self.begin_with(AssertSqlSafe(begin(timeout))).await {
             Ok(transaction) => Ok(transaction),
             Err(error @ sqlx::Error::PoolTimedOut) => Err(root_cause(self, &error).await),
             Err(error) => Err(store_error(error)),
@@ -81,7 +101,7 @@ impl Database for sqlx::PgPool {
 impl Database for sqlx::SqlitePool {
     type Transaction = sqlx::SqliteTransaction<'static>;
 
-    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+    async fn begin(&self, _: Duration) -> Result<Self::Transaction, StoreError> {
         pillarbox::sqlite::begin(self).await.map_err(begin_error)
     }
 

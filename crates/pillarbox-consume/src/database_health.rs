@@ -19,20 +19,20 @@ pub(crate) struct DatabaseHealth {
 
 impl DatabaseHealth {
     /// A call failed.
-    pub(crate) fn failed(&self, error: &StoreError) {
+    pub(crate) fn failed(&self, consumer: &str, error: &StoreError) {
         let mut warned = self.warned();
         if warned.is_some_and(|at| at.elapsed() < REPEAT) {
-            tracing::debug!(%error, "database unavailable; retrying");
+            tracing::debug!(consumer, %error, "database unavailable; retrying");
             return;
         }
         *warned = Some(Instant::now());
-        tracing::warn!(%error, "database unavailable; retrying");
+        tracing::warn!(consumer, %error, "database unavailable; retrying");
     }
 
     /// A call succeeded.
-    pub(crate) fn answered(&self) {
+    pub(crate) fn answered(&self, consumer: &str) {
         if self.warned().take().is_some() {
-            tracing::info!("database available again");
+            tracing::info!(consumer, "database available again");
         }
     }
 

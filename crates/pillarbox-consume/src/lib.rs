@@ -34,6 +34,7 @@ mod dead_letter;
 mod engine;
 pub mod handler;
 pub mod handler_error;
+mod in_flight;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 mod key_queues;

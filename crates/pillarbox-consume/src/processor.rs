@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use pillarbox::internal::LogLimit;
+use pillarbox::text::error_text;
 use pillarbox::{Clock, Outcome, StoreError, failpoint};
 use pillarbox_store::Verdict;
 use pillarbox_store::verdict::decide;
@@ -27,6 +29,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
+use uuid::Uuid;
 
 use crate::attempt::{Attempts, Ended};
 use crate::counters::Counters;
@@ -35,7 +38,7 @@ use crate::database_health::DatabaseHealth;
 use crate::dead_letter::DeadLetter;
 use crate::received::Received;
 use crate::settings::reconnect_policy;
-use crate::subscription::{HandlerGuard, Message};
+use crate::subscription::{HandlerGuard, Message, Receipt};
 
 /// What all messages of a consumer share.
 pub(crate) struct Processor<D: Database> {
@@ -47,6 +50,16 @@ pub(crate) struct Processor<D: Database> {
     /// No attempt begins after this.
     pub(crate) stop: CancellationToken,
     pub(crate) health: DatabaseHealth,
+    pub(crate) limits: LogLimits,
+}
+
+/// One for each line that a fault may write for every message.
+#[derive(Debug, Default)]
+pub(crate) struct LogLimits {
+    failed: LogLimit,
+    unavailable: LogLimit,
+    dead: LogLimit,
+    unpublished: LogLimit,
 }
 
 /// What follows from an attempt.
@@ -70,7 +83,7 @@ impl<D: Database> Processor<D> {
     pub(crate) async fn process(&self, message: Message) {
         let event = match &message.event {
             Ok(event) => event,
-            Err(reason) => return self.give_up(&message, 0, reason.clone()).await,
+            Err(reason) => return self.give_up(&message, None, 0, reason.clone()).await,
         };
         let span = tracing::debug_span!(
             "consume",
@@ -89,7 +102,9 @@ impl<D: Database> Processor<D> {
             };
             match next {
                 Next::Done => return,
-                Next::GiveUp(reason) => return self.give_up(message, attempts + 1, reason).await,
+                Next::GiveUp(reason) => {
+                    return self.give_up(message, Some(event.id), attempts + 1, reason).await;
+                }
                 Next::Wait(delay, counted) => {
                     match counted {
                         Counted::Yes => attempts += 1,
@@ -111,35 +126,39 @@ impl<D: Database> Processor<D> {
         attempt: u32,
         uncounted: u32,
     ) -> Option<Next> {
-        let _permit = self.permit().await?;
+        let _permit = self.permit(&*message.receipt).await?;
         let _running = HandlerGuard::begin(&*message.receipt)?;
         let mut event = event.clone();
         event.attempt = attempt;
-        let next = self.decide(self.attempts.make(event).await, attempt, uncounted);
+        let id = event.id;
+        let next = self.decide(id, self.attempts.make(event).await, attempt, uncounted);
         if let Next::Done = next {
             self.acknowledge(message).await;
         }
         Some(next)
     }
 
-    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+    /// None if the consumer stops, or the message is lost to another process.
+    async fn permit(&self, receipt: &dyn Receipt) -> Option<SemaphorePermit<'_>> {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => None,
+            () = receipt.lost() => None,
             permit = self.permits.acquire() => permit.ok(),
         }
     }
 
     /// Counts and logs how an attempt ended, and decides what follows.
-    fn decide(&self, ended: Ended, attempt: u32, uncounted: u32) -> Next {
+    fn decide(&self, event_id: Uuid, ended: Ended, attempt: u32, uncounted: u32) -> Next {
+        let consumer = &*self.attempts.consumer;
         let outcome = match ended {
             Ended::Handled => {
-                self.health.answered();
+                self.health.answered(consumer);
                 self.counters.handled();
                 return Next::Done;
             }
             Ended::Duplicate => {
-                self.health.answered();
+                self.health.answered(consumer);
                 self.counters.duplicate();
                 tracing::debug!("duplicate, event was handled before");
                 return Next::Done;
@@ -149,9 +168,13 @@ impl<D: Database> Processor<D> {
                 return Next::Done;
             }
             Ended::Failed(outcome) => outcome,
+            Ended::TimedOut(limit) => {
+                self.counters.timed_out();
+                Outcome::retry(format!("timeout: handler did not finish within {limit:?}"))
+            }
             Ended::Store(error) => {
                 self.counters.store_error();
-                self.health.failed(&error);
+                self.health.failed(consumer, &error);
                 outcome_of(error)
             }
         };
@@ -165,18 +188,34 @@ impl<D: Database> Processor<D> {
             Verdict::Dead { reason } => Next::GiveUp(reason),
             Verdict::Retry { after, reason } | Verdict::Suspect { after, reason } => {
                 self.counters.retried();
-                tracing::warn!(attempt, reason, retry_in = ?after, "handler failed, will retry");
+                if let Some(admitted) = self.limits.failed.admit(self.clock.boot()) {
+                    tracing::warn!(
+                        consumer,
+                        %event_id,
+                        attempt,
+                        max_attempts = policy.limit(),
+                        error = error_text(&reason),
+                        retry_in = ?after,
+                        suppressed = admitted.suppressed,
+                        "handler failed, will retry"
+                    );
+                }
                 Next::Wait(after, Counted::Yes)
             }
             Verdict::Release { after, reason } => {
                 // The first wait of an event is worth a line; the later ones repeat it.
-                match uncounted {
-                    0 => {
-                        tracing::info!(attempt, reason, retry_in = ?after, "handler unavailable, will retry")
-                    }
-                    _ => {
-                        tracing::debug!(attempt, reason, retry_in = ?after, "handler unavailable, will retry")
-                    }
+                let is_first = uncounted == 0;
+                let limit = &self.limits.unavailable;
+                if let Some(admitted) = is_first.then(|| limit.admit(self.clock.boot())).flatten() {
+                    tracing::info!(
+                        consumer,
+                        %event_id,
+                        attempt,
+                        error = reason.as_deref().map(error_text),
+                        retry_in = ?after,
+                        suppressed = admitted.suppressed,
+                        "handler unavailable, will retry"
+                    );
                 }
                 Next::Wait(after, Counted::No)
             }
@@ -199,14 +238,18 @@ impl<D: Database> Processor<D> {
     }
 
     /// Publishes the message as a dead letter, however long that takes, and acknowledges it.
-    async fn give_up(&self, message: &Message, attempts: u32, reason: String) {
+    async fn give_up(&self, message: &Message, event_id: Option<Uuid>, attempts: u32, reason: String) {
         let consumer = &self.attempts.consumer;
-        tracing::error!(
-            consumer,
-            attempts,
-            reason,
-            "message given up, publishing dead letter"
-        );
+        if let Some(admitted) = self.limits.dead.admit(self.clock.boot()) {
+            tracing::error!(
+                consumer,
+                event_id = event_id.map(tracing::field::display),
+                attempts,
+                error = error_text(&reason),
+                suppressed = admitted.suppressed,
+                "message given up, publishing dead letter"
+            );
+        }
         let letter = DeadLetter {
             reason,
             consumer: consumer.clone(),
@@ -228,7 +271,16 @@ impl<D: Database> Processor<D> {
                         self.counters.dead();
                         return self.acknowledge(message).await;
                     }
-                    Err(error) => tracing::warn!(consumer, error, "dead letter not published, will retry"),
+                    Err(error) => {
+                        if let Some(admitted) = self.limits.unpublished.admit(self.clock.boot()) {
+                            tracing::warn!(
+                                consumer,
+                                error,
+                                suppressed = admitted.suppressed,
+                                "dead letter not published, will retry"
+                            );
+                        }
+                    }
                 }
             }
             failures += 1;

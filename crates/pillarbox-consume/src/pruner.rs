@@ -47,7 +47,7 @@ pub(crate) async fn run<D: Database>(processor: Arc<Processor<D>>) {
 }
 
 async fn prune<D: Database>(attempts: &Attempts<D>) -> Result<u64, StoreError> {
-    let mut transaction = attempts.database.begin().await?;
+    let mut transaction = attempts.database.begin(attempts.settings.timeout).await?;
     let marks = (attempts.inbox)
         .prune(&mut transaction, &attempts.consumer)
         .await?;

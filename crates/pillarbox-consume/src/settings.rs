@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) concurrency: usize,
     pub(crate) retry: RetryPolicy,
     pub(crate) grace: Duration,
+    /// How long a handler may take.
+    pub(crate) timeout: Duration,
     pub(crate) by_dedupe_key: bool,
     pub(crate) unknown: Unknown,
     pub(crate) newer: Newer,
@@ -78,6 +80,8 @@ impl Default for Settings {
             // Ten attempts take between four and eight minutes.
             retry: RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(60)).max_attempts(10),
             grace: Duration::from_secs(30),
+            // Ten attempts with their waits take 18 minutes at most. RabbitMQ takes a message back after 30.
+            timeout: Duration::from_secs(60),
             by_dedupe_key: false,
             unknown: Unknown::default(),
             newer: Newer::default(),

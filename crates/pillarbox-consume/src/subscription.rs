@@ -9,10 +9,11 @@ use std::fmt;
 use async_trait::async_trait;
 use bytes::Bytes;
 use pillarbox::failpoint;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::dead_letter::DeadLetter;
+use crate::in_flight::Held;
 use crate::received::Received;
 
 /// What a consumer receives from: [`RabbitMq`](crate::rabbitmq::RabbitMq) or [`Kafka`](crate::kafka::Kafka).
@@ -32,7 +33,7 @@ pub(crate) mod sealed {
         /// acknowledged, in its order. Reconnects as often as needed.
         ///
         /// * Messages of one key come in the broker's order.
-        /// * The number of messages in flight is bounded.
+        /// * The messages in flight are bounded, in number and in bytes. A larger message is in flight alone.
         /// * The receipt of a message that was lost to another process says so.
         async fn listen(self: Box<Self>, consumer: &str, sender: MessageSender, end: CancellationToken);
     }
@@ -62,8 +63,8 @@ pub(crate) struct Message {
     /// Messages of one key are handled one after another.
     pub(crate) ordering_key: Option<OrderingKey>,
     pub(crate) receipt: Box<dyn Receipt>,
-    /// Bounds the messages in flight, where the broker does not.
-    pub(crate) _permit: Option<OwnedSemaphorePermit>,
+    /// Bounds the messages in flight and their bytes.
+    pub(crate) _held: Option<Held>,
 }
 
 impl fmt::Debug for Message {
@@ -97,6 +98,11 @@ impl OrderingKey {
 pub(crate) trait Receipt: Send + Sync {
     /// A handler is about to start. Returns false if the message was lost to another process; then it must not start.
     fn begin(&self) -> bool;
+
+    /// Waits until the message is lost to another process, if that can be noticed.
+    async fn lost(&self) {
+        std::future::pending().await
+    }
 
     /// The handler and everything after it have ended. Called once for each `begin` that returned true.
     fn end(&self) {}

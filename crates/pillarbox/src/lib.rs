@@ -34,6 +34,7 @@ pub mod failpoint;
 pub mod inbox;
 #[doc(hidden)]
 pub mod internal;
+mod log_limit;
 mod outbox;
 mod outcome;
 mod payload;

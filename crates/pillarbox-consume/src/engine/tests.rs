@@ -17,8 +17,11 @@ use serde::Deserialize;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
+mod hung;
+
 use super::*;
 use crate::consumer::Consumer;
+use crate::counters::Counters;
 use crate::counters::Snapshot;
 use crate::dead_letter::DeadLetter;
 use crate::handler::Handler;
@@ -95,7 +98,7 @@ fn message(number: usize, event: &Event, seen: &Arc<Seen>) -> Message {
             number,
             seen: seen.clone(),
         }),
-        _permit: None,
+        _held: None,
     }
 }
 
@@ -103,6 +106,16 @@ fn message(number: usize, event: &Event, seen: &Arc<Seen>) -> Message {
 impl Receipt for TestReceipt {
     fn begin(&self) -> bool {
         !self.seen.lost.load(Ordering::SeqCst)
+    }
+
+    async fn lost(&self) {
+        loop {
+            let changed = self.seen.changed.notified();
+            if !self.begin() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     async fn acknowledge(&self) {
@@ -131,6 +144,7 @@ struct Running {
     sender: UnboundedSender<(usize, Event)>,
     sent: usize,
     stop: CancellationToken,
+    counters: Arc<Counters>,
     consumer: JoinSet<Snapshot>,
 }
 
@@ -143,6 +157,7 @@ impl Running {
             messages,
         };
         let stop = CancellationToken::new();
+        let counters = consumer.counters();
         let mut running = JoinSet::new();
         let shutdown = stop.clone();
         running.spawn(async move { consumer.run(broker, shutdown).await.unwrap() });
@@ -151,6 +166,7 @@ impl Running {
             sender,
             sent: 0,
             stop,
+            counters,
             consumer: running,
         }
     }
@@ -685,14 +701,20 @@ struct Faulty {
 enum Fault {
     Rejects(AtomicUsize),
     IsSilent,
+    /// At the second call: the first is that of the pruner.
+    HangsAtSecond(AtomicUsize),
 }
 
 impl Database for Faulty {
     type Transaction = Transaction;
 
-    async fn begin(&self) -> Result<Transaction, StoreError> {
+    async fn begin(&self, _: Duration) -> Result<Transaction, StoreError> {
         match &self.fault {
             Fault::IsSilent => std::future::pending().await,
+            Fault::HangsAtSecond(calls) => match calls.fetch_add(1, Ordering::SeqCst) {
+                1 => std::future::pending().await,
+                _ => Ok(self.memory.begin()),
+            },
             Fault::Rejects(times) => {
                 let refuse = |left: usize| left.checked_sub(1);
                 match times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuse) {

@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pillarbox_sinks::ConnectionLog;
 use pillarbox_sinks::kafka::log;
 use rdkafka::TopicPartitionList;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
-use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset};
 use tokio::sync::mpsc;
@@ -28,7 +29,8 @@ impl ClientContext for LogContext {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::info!(target: "librdkafka", %error, reason);
+        // For every attempt to connect. A dead letter that cannot be published is logged by itself.
+        tracing::debug!(target: "librdkafka", %error, reason);
     }
 }
 
@@ -100,6 +102,7 @@ fn keys(list: &TopicPartitionList) -> Vec<(String, i32)> {
 
 /// The callbacks of librdkafka.
 pub(super) struct Member {
+    pub(super) log: Arc<ConnectionLog>,
     pub(super) partitions: Arc<Partitions>,
     /// Revoked partitions, which the subscription unassigns when their handlers have ended. Closed at the end: then a revoked
     /// partition is unassigned at once.
@@ -112,13 +115,18 @@ impl ClientContext for Member {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::info!(target: "librdkafka", %error, reason);
+        // Also for every attempt to connect; the connection's own log has an outage once a minute.
+        tracing::debug!(target: "librdkafka", %error, reason);
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
+            self.log.down(reason);
+        }
     }
 }
 
 impl ConsumerContext for Member {
     fn rebalance(&self, client: &BaseConsumer<Self>, what: RDKafkaRespErr, list: &mut TopicPartitionList) {
         let done = if what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+            self.log.connected();
             self.partitions.add(list);
             assign(client, list)
         } else if client.assignment_lost() || self.revoked.send(list.clone()).is_err() {

@@ -9,6 +9,8 @@ use pillarbox_sinks::{Secret, Tls};
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 
+use crate::in_flight::MAX_BYTES;
+
 /// Kafka topics, consumed as a member of a group.
 ///
 /// ```
@@ -26,6 +28,7 @@ pub struct Config {
     pub(super) dead_topic: String,
     pub(super) declare: bool,
     pub(super) max_in_flight: usize,
+    pub(super) max_in_flight_bytes: usize,
     pub(super) hand_over: Duration,
     begin: Begin,
     sasl: Option<Sasl>,
@@ -103,6 +106,7 @@ impl Config {
             topics: Vec::new(),
             declare: true,
             max_in_flight: 1_000,
+            max_in_flight_bytes: MAX_BYTES,
             hand_over: Duration::from_secs(30),
             begin: Begin::default(),
             sasl: None,
@@ -144,6 +148,14 @@ impl Config {
     #[must_use]
     pub fn max_in_flight(mut self, records: usize) -> Self {
         self.max_in_flight = records.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// Sets the maximum size of the records in flight, of all partitions together: 64 MiB by default. A larger record is in
+    /// flight alone.
+    #[must_use]
+    pub fn max_in_flight_bytes(mut self, bytes: usize) -> Self {
+        self.max_in_flight_bytes = bytes;
         self
     }
 

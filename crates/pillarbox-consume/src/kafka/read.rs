@@ -37,6 +37,11 @@ impl Record {
         }
     }
 
+    /// The size of its key and body.
+    pub(super) fn len(&self) -> usize {
+        self.key.as_ref().map_or(0, Vec::len) + self.body.as_ref().map_or(0, Bytes::len)
+    }
+
     /// The event, or why the record holds none. The id of another producer's record is derived from its position: topic,
     /// partition, offset and time, which are the same at every delivery.
     pub(super) fn event(&self) -> Result<Received<Bytes>, String> {

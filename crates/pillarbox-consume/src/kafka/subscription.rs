@@ -1,6 +1,6 @@
 //! The subscription: a member of a consumer group.
 //!
-//! Records are received while fewer than `max_in_flight` are in flight. Beyond that the partitions are paused. The client is
+//! Records are received while `max_in_flight` and `max_in_flight_bytes` leave room for them. Beyond that the partitions are paused. The client is
 //! still polled, or the group would consider this member dead.
 //!
 //! A revoked partition is unassigned when its handlers have ended, so that two members never handle two records of one key at
@@ -15,13 +15,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use pillarbox::failpoint;
+use pillarbox_sinks::ConnectionLog;
 use pillarbox_sinks::kafka::refused;
 use pillarbox_sinks::registry::ConfigError;
 use rdkafka::TopicPartitionList;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{Consumer, StreamConsumer};
-use rdkafka::error::KafkaError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +32,7 @@ use super::dead_letters::{self, DeadLetters};
 use super::partition::Partition;
 use super::read::Record;
 use crate::dead_letter::DeadLetter;
+use crate::in_flight::{Held, InFlight};
 use crate::settings::reconnect_policy;
 use crate::subscription::sealed::Listen;
 use crate::subscription::{Message, MessageSender, Receipt};
@@ -62,10 +64,11 @@ impl Kafka {
         })
     }
 
-    fn join(&self) -> Result<Membership, String> {
+    fn join(&self, log: &Arc<ConnectionLog>) -> Result<Membership, String> {
         let partitions = Arc::new(Partitions::default());
         let (sender, revoked) = mpsc::unbounded_channel();
         let member = Member {
+            log: log.clone(),
             partitions: partitions.clone(),
             revoked: sender,
         };
@@ -77,10 +80,11 @@ impl Kafka {
         client.subscribe(&topics).map_err(|error| error.to_string())?;
         Ok(Membership {
             client,
+            log: log.clone(),
             partitions,
             revoked,
             dead_letters: self.dead_letters.clone(),
-            permits: Arc::new(Semaphore::new(self.config.max_in_flight)),
+            in_flight: InFlight::new(self.config.max_in_flight, self.config.max_in_flight_bytes),
             waiting: VecDeque::new(),
             since: Instant::now(),
             paused: false,
@@ -111,9 +115,10 @@ impl Listen for Kafka {
             () = self.declare(consumer) => {}
         }
         let retry = reconnect_policy();
+        let log = Arc::new(ConnectionLog::of_consumer(consumer, self.config.brokers.clone()));
         let mut failures = 0;
         while !end.is_cancelled() {
-            let reason = match self.join() {
+            let reason = match self.join(&log) {
                 Ok(membership) => membership.receive(consumer, &sender, &end).await,
                 Err(reason) => Some(reason),
             };
@@ -133,11 +138,12 @@ impl Listen for Kafka {
 /// A member of the group.
 struct Membership {
     client: StreamConsumer<Member>,
+    log: Arc<ConnectionLog>,
     partitions: Arc<Partitions>,
     revoked: mpsc::UnboundedReceiver<TopicPartitionList>,
     dead_letters: Arc<DeadLetters>,
-    permits: Arc<Semaphore>,
-    /// Received records without a permit, and since when.
+    in_flight: InFlight,
+    /// Received records without room, and since when.
     waiting: VecDeque<(Arc<Partition>, Record)>,
     since: Instant,
     paused: bool,
@@ -149,7 +155,7 @@ enum Happened {
     End,
     Revoked(TopicPartitionList),
     StoreDue,
-    Permit(OwnedSemaphorePermit),
+    Room(Held),
     Full,
     Record(Record),
     Failed(KafkaError),
@@ -172,14 +178,23 @@ impl Membership {
                 Happened::End => break None,
                 Happened::Revoked(list) => self.hand_over(&list).await,
                 Happened::StoreDue => self.store_offsets(),
-                Happened::Permit(permit) => self.send_next(permit, sender),
+                Happened::Room(held) => self.send_next(held, sender),
                 Happened::Full => self.pause(),
-                Happened::Record(record) => self.accept(record, sender),
+                Happened::Record(record) => {
+                    self.log.connected();
+                    self.accept(record, sender);
+                }
                 Happened::Failed(KafkaError::MessageConsumptionFatal(error)) => {
                     break Some(format!("Kafka client failed: {error}"));
                 }
                 Happened::Failed(error) => {
-                    tracing::warn!(consumer, %error, "broker request failed; retrying");
+                    match error.rdkafka_error_code() {
+                        Some(code) if is_disconnected(code) => self.log.down(&error.to_string()),
+                        // At most five a second.
+                        Some(_) | None => {
+                            tracing::warn!(consumer, %error, "broker request failed; retrying");
+                        }
+                    }
                     sleep(ERROR_WAIT).await;
                 }
             }
@@ -188,20 +203,21 @@ impl Membership {
         reason
     }
 
-    /// Waits for what happens next. Does not poll the client while records wait for a permit that is likely to come soon.
+    /// Waits for what happens next. Does not poll the client while records wait for room that is likely to come soon.
     #[expect(
         clippy::disallowed_methods,
-        reason = "the wait for a permit, before the consumer pauses"
+        reason = "the wait for room, before the consumer pauses"
     )]
     async fn next(&mut self, store: &mut tokio::time::Interval, end: &CancellationToken) -> Happened {
         let has_waiting = !self.waiting.is_empty();
-        let permits = self.permits.clone();
+        let first = self.waiting.front().map_or(0, |(_, record)| record.len());
+        let room = self.in_flight.clone().hold(first);
         tokio::select! {
             biased;
             () = end.cancelled() => Happened::End,
             Some(list) = self.revoked.recv() => Happened::Revoked(list),
             _ = store.tick() => Happened::StoreDue,
-            Ok(permit) = permits.acquire_owned(), if has_waiting => Happened::Permit(permit),
+            held = room, if has_waiting => Happened::Room(held),
             () = sleep_until(self.since + PAUSE_AFTER), if has_waiting && !self.paused => Happened::Full,
             record = self.client.recv(), if !has_waiting || self.paused => match record {
                 Ok(record) => Happened::Record(Record::of(&record)),
@@ -219,17 +235,18 @@ impl Membership {
             self.since = Instant::now();
         }
         self.waiting.push_back((partition, record));
-        if let Ok(permit) = self.permits.clone().try_acquire_owned() {
-            self.send_next(permit, sender);
+        let first = self.waiting.front().map_or(0, |(_, record)| record.len());
+        if let Some(held) = self.in_flight.try_hold(first) {
+            self.send_next(held, sender);
         } else if self.paused {
             self.pause(); // a partition that was assigned meanwhile
         }
     }
 
     /// Sends the record that waits longest.
-    fn send_next(&mut self, permit: OwnedSemaphorePermit, sender: &MessageSender) {
+    fn send_next(&mut self, held: Held, sender: &MessageSender) {
         if let Some((partition, record)) = self.waiting.pop_front() {
-            sender.send(message(partition, record, permit, &self.dead_letters));
+            sender.send(message(partition, record, held, &self.dead_letters));
             self.since = Instant::now();
         }
         self.resume();
@@ -321,10 +338,20 @@ impl Drop for Membership {
     }
 }
 
+/// Does the error mean that no broker can be reached?
+fn is_disconnected(code: RDKafkaErrorCode) -> bool {
+    matches!(
+        code,
+        RDKafkaErrorCode::AllBrokersDown
+            | RDKafkaErrorCode::BrokerTransportFailure
+            | RDKafkaErrorCode::Resolve
+    )
+}
+
 fn message(
     partition: Arc<Partition>,
     record: Record,
-    permit: OwnedSemaphorePermit,
+    held: Held,
     dead_letters: &Arc<DeadLetters>,
 ) -> Message {
     let event = record.event();
@@ -337,7 +364,7 @@ fn message(
             record,
             dead_letters: dead_letters.clone(),
         }),
-        _permit: Some(permit),
+        _held: Some(held),
     }
 }
 

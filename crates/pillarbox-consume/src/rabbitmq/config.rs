@@ -5,6 +5,8 @@ use std::time::Duration;
 use pillarbox_sinks::rabbitmq::Config as Broker;
 use pillarbox_sinks::{Secret, Tls};
 
+use crate::in_flight::MAX_BYTES;
+
 /// A RabbitMQ queue.
 ///
 /// ```
@@ -24,6 +26,7 @@ pub struct Config {
     pub(super) declare: bool,
     pub(super) single_active: bool,
     pub(super) prefetch: u16,
+    pub(super) max_in_flight_bytes: usize,
     pub(super) delivery_limit: Option<u32>,
 }
 
@@ -59,6 +62,7 @@ impl Config {
             declare: true,
             single_active: true,
             prefetch: 256,
+            max_in_flight_bytes: MAX_BYTES,
             delivery_limit: None,
         }
     }
@@ -120,6 +124,15 @@ impl Config {
     #[must_use]
     pub fn prefetch(mut self, messages: u16) -> Self {
         self.prefetch = messages.max(1);
+        self
+    }
+
+    /// Sets the maximum size of the messages in flight: 64 MiB by default. RabbitMQ itself counts messages and not bytes.
+    /// When they exceed the limit, the consumer reconnects with half the prefetch, as often as needed. Set
+    /// [`prefetch`](Self::prefetch) to avoid that. A larger message is in flight alone.
+    #[must_use]
+    pub fn max_in_flight_bytes(mut self, bytes: usize) -> Self {
+        self.max_in_flight_bytes = bytes;
         self
     }
 

@@ -18,6 +18,7 @@ use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use lapin::{Acker, BasicProperties, Channel, Connection};
+use pillarbox_sinks::ConnectionLog;
 use pillarbox_sinks::rabbitmq::Dial;
 use pillarbox_sinks::registry::ConfigError;
 use tokio::time::{sleep, timeout};
@@ -27,6 +28,7 @@ use super::config::Config;
 use super::dead_letters::DeadLetters;
 use super::{read, topology};
 use crate::dead_letter::DeadLetter;
+use crate::in_flight::{Held, InFlight};
 use crate::settings::reconnect_policy;
 use crate::subscription::sealed::Listen;
 use crate::subscription::{Message, MessageSender, OrderingKey, Receipt};
@@ -67,7 +69,7 @@ impl RabbitMq {
         })
     }
 
-    async fn open(&self, consumer: &str) -> Result<Link, String> {
+    async fn open(&self, consumer: &str, prefetch: u16) -> Result<Link, String> {
         let connection = self.dial.connect().await?;
         // A broker may accept the connection and then stay silent.
         let limit = self.config.broker.connect_timeout;
@@ -76,11 +78,11 @@ impl RabbitMq {
                 "no answer from the broker within {limit:?} after the connection was opened"
             ))
         };
-        let attached = timeout(limit, self.attach(connection, consumer));
+        let attached = timeout(limit, self.attach(connection, consumer, prefetch));
         attached.await.unwrap_or_else(|_| silent())
     }
 
-    async fn attach(&self, connection: Connection, consumer: &str) -> Result<Link, String> {
+    async fn attach(&self, connection: Connection, consumer: &str, prefetch: u16) -> Result<Link, String> {
         let text = |error: lapin::Error| error.to_string();
         if self.config.declare {
             let channel = connection.create_channel().await.map_err(text)?;
@@ -88,7 +90,7 @@ impl RabbitMq {
         }
         let channel = connection.create_channel().await.map_err(text)?;
         channel
-            .basic_qos(self.config.prefetch, BasicQosOptions::default())
+            .basic_qos(prefetch, BasicQosOptions::default())
             .await
             .map_err(text)?;
         let tag: String = consumer.chars().take(60).collect();
@@ -110,6 +112,8 @@ impl RabbitMq {
             channel,
             deliveries,
             lost: CancellationToken::new(),
+            in_flight: InFlight::new(usize::from(prefetch), self.config.max_in_flight_bytes),
+            prefetch,
         })
     }
 }
@@ -119,33 +123,36 @@ impl Listen for RabbitMq {
     #[expect(clippy::disallowed_methods, reason = "the wait before the next connection")]
     async fn listen(self: Box<Self>, consumer: &str, sender: MessageSender, end: CancellationToken) {
         let retry = reconnect_policy();
+        let log = ConnectionLog::of_consumer(consumer, self.dial.host());
+        let mut prefetch = self.config.prefetch;
         let mut failures = 0;
         while !end.is_cancelled() {
             let opened = tokio::select! {
                 biased;
                 () = end.cancelled() => return,
-                opened = self.open(consumer) => opened,
+                opened = self.open(consumer, prefetch) => opened,
             };
             match opened {
                 Ok(link) => {
                     failures = 0;
-                    tracing::info!(consumer, queue = self.config.queue, "consuming");
-                    let ended = link.receive(&sender, &end).await;
-                    if let Some(reason) = ended {
-                        tracing::warn!(
-                            consumer,
-                            queue = self.config.queue,
-                            reason,
-                            "connection lost; reconnecting"
-                        );
+                    log.connected();
+                    match link.receive(&sender, &end).await {
+                        End::Stopped => return,
+                        End::Lost(reason) => log.lost(Some(&reason)),
+                        End::TooLarge => {
+                            prefetch /= 2;
+                            tracing::warn!(
+                                consumer,
+                                queue = self.config.queue,
+                                max_in_flight_bytes = self.config.max_in_flight_bytes,
+                                prefetch,
+                                "messages in flight too large; reconnecting with a smaller prefetch"
+                            );
+                            continue;
+                        }
                     }
                 }
-                Err(reason) => tracing::warn!(
-                    consumer,
-                    queue = self.config.queue,
-                    reason,
-                    "broker unavailable; retrying"
-                ),
+                Err(reason) => log.failed(&reason),
             }
             failures += 1;
             let delay = retry.delay(failures, fastrand::f64()).unwrap_or_default();
@@ -168,37 +175,58 @@ struct Link {
     dead_letters: Arc<DeadLetters>,
     /// Cancelled when the connection is over; ends every wait for an answer on it.
     lost: CancellationToken,
+    in_flight: InFlight,
+    prefetch: u16,
+}
+
+/// Why a link ended.
+enum End {
+    Stopped,
+    Lost(String),
+    /// The messages in flight exceed the limit of their bytes. The broker only takes them back with the channel.
+    TooLarge,
 }
 
 impl Link {
-    /// Receives until the connection is lost, and returns the reason; or until the end.
-    async fn receive(mut self, sender: &MessageSender, end: &CancellationToken) -> Option<String> {
+    /// Receives until the consumer stops or the connection ends.
+    async fn receive(mut self, sender: &MessageSender, end: &CancellationToken) -> End {
         let _lost = self.lost.clone().drop_guard();
         loop {
             let delivery = tokio::select! {
                 biased;
                 () = end.cancelled() => {
                     self.close().await;
-                    return None;
+                    return End::Stopped;
                 }
                 delivery = self.deliveries.next() => delivery,
             };
             match delivery {
-                Some(Ok(delivery)) => sender.send(message(delivery, &self.dead_letters, &self.lost)),
-                Some(Err(error)) => return Some(self.abandon(error.to_string()).await),
+                Some(Ok(delivery)) => {
+                    let held = self.in_flight.try_hold(delivery.data.len());
+                    // With a prefetch of one, the message before is acknowledged and about to be dropped.
+                    if held.is_none() && self.prefetch > 1 {
+                        self.abandon().await;
+                        return End::TooLarge;
+                    }
+                    sender.send(message(delivery, held, &self.dead_letters, &self.lost));
+                }
+                Some(Err(error)) => {
+                    self.abandon().await;
+                    return End::Lost(error.to_string());
+                }
                 None => {
+                    self.abandon().await;
                     let reason = "the broker cancelled the consumer (was the queue deleted?)";
-                    return Some(self.abandon(reason.to_owned()).await);
+                    return End::Lost(reason.to_owned());
                 }
             }
         }
     }
 
     /// Closes what is left of a lost connection. The receipts of its messages become void.
-    async fn abandon(self, reason: String) -> String {
+    async fn abandon(self) {
         self.lost.cancel();
         self.close().await;
-        reason
     }
 
     /// Closes the channel: the broker requeues the unacknowledged messages in their order.
@@ -214,7 +242,12 @@ impl Link {
     }
 }
 
-fn message(delivery: Delivery, dead_letters: &Arc<DeadLetters>, lost: &CancellationToken) -> Message {
+fn message(
+    delivery: Delivery,
+    held: Option<Held>,
+    dead_letters: &Arc<DeadLetters>,
+    lost: &CancellationToken,
+) -> Message {
     let body = Bytes::from(delivery.data);
     let event = read::event(&delivery.properties, body.clone(), delivery.routing_key.as_str());
     Message {
@@ -227,7 +260,7 @@ fn message(delivery: Delivery, dead_letters: &Arc<DeadLetters>, lost: &Cancellat
             dead_letters: dead_letters.clone(),
             lost: lost.clone(),
         }),
-        _permit: None,
+        _held: held,
     }
 }
 
@@ -245,6 +278,10 @@ struct MessageReceipt {
 impl Receipt for MessageReceipt {
     fn begin(&self) -> bool {
         self.acker.usable() && !self.lost.is_cancelled()
+    }
+
+    async fn lost(&self) {
+        self.lost.cancelled().await;
     }
 
     async fn acknowledge(&self) {

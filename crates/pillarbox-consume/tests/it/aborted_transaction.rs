@@ -7,7 +7,9 @@ use crate::ledger::Ledger;
 #[tokio::test]
 async fn a_transaction_with_a_failed_statement_is_not_committed() {
     let ledger = Ledger::create().await;
-    let mut transaction = Database::begin(&ledger.pool).await.unwrap();
+    let mut transaction = Database::begin(&ledger.pool, std::time::Duration::from_secs(60))
+        .await
+        .unwrap();
     assert!(ledger.pool.check(&mut transaction).await.is_ok());
     let ignored = sqlx::query("select no_such_function()")
         .execute(&mut *transaction)

@@ -1,5 +1,7 @@
 //! The database ends an idle transaction, so that a consumer that died does not hold its marks.
 
+use std::time::Duration;
+
 use pillarbox_consume::{Database, HandlerError};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, PgTransaction};
@@ -25,7 +27,7 @@ async fn timeout(transaction: &mut PgTransaction<'static>) -> String {
 #[tokio::test]
 async fn an_idle_transaction_is_ended_by_the_database() {
     let pool = pool(options().options([(SETTING, "0")]));
-    let mut transaction = Database::begin(&pool).await.unwrap();
+    let mut transaction = Database::begin(&pool, Duration::from_secs(60)).await.unwrap();
     assert_eq!(timeout(&mut transaction).await, "5min");
     transaction.commit().await.unwrap();
     let mut own = pool.begin().await.unwrap();
@@ -42,7 +44,7 @@ async fn an_idle_transaction_is_ended_by_the_database() {
 async fn a_timeout_that_the_application_sets_is_kept() {
     for set in ["1min", "10min"] {
         let pool = pool(options().options([(SETTING, set)]));
-        let mut transaction = Database::begin(&pool).await.unwrap();
+        let mut transaction = Database::begin(&pool, Duration::from_secs(60)).await.unwrap();
         assert_eq!(timeout(&mut transaction).await, set);
         drop(transaction);
         pool.close().await;
@@ -54,7 +56,7 @@ async fn an_attempt_whose_transaction_was_ended_is_retried() {
     let name = unique_name("idle");
     let (idle, watcher) = (options().options([(SETTING, "10ms")]), pool(options()));
     let pool = pool(idle.application_name(&name));
-    let mut transaction = Database::begin(&pool).await.unwrap();
+    let mut transaction = Database::begin(&pool, Duration::from_secs(60)).await.unwrap();
     until("the database has ended it", || async {
         let open = "select count(*) from pg_stat_activity where application_name = $1";
         let open = sqlx::query_scalar::<_, i64>(open).bind(&name);

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
 mod aborted_transaction;
+mod connection_logs;
+mod hung_handler;
 mod idle_transaction;
 #[cfg(feature = "kafka")]
 mod kafka;

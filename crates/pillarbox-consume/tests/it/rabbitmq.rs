@@ -61,7 +61,7 @@ impl Broker {
         self.config_at(&self.url)
     }
 
-    fn config_at(&self, url: &str) -> Config {
+    pub(crate) fn config_at(&self, url: &str) -> Config {
         Config::new(url, self.queue.as_str()).bind(self.exchange.as_str(), "#")
     }
 
@@ -197,12 +197,12 @@ async fn events_are_handled_once_in_every_format() {
 }
 
 /// A proxy in front of the broker.
-async fn behind_a_proxy() -> Proxy {
+pub(crate) async fn behind_a_proxy() -> Proxy {
     let uri: AMQPUri = variable("PILLARBOX_TEST_AMQP_URL").parse().unwrap();
     Proxy::start(format!("{}:{}", uri.authority.host, uri.authority.port)).await
 }
 
-fn url_of(proxy: &Proxy) -> String {
+pub(crate) fn url_of(proxy: &Proxy) -> String {
     let uri: AMQPUri = variable("PILLARBOX_TEST_AMQP_URL").parse().unwrap();
     let user = uri.authority.userinfo;
     format!(
