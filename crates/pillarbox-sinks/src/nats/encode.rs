@@ -25,7 +25,7 @@ pub(super) fn message(
     legal_subject(&subject)?;
     let parts = writer.write(delivery)?;
     let mut all = all_headers(&parts)?;
-    all.insert(NATS_MESSAGE_ID, delivery.id.to_string());
+    all.insert(NATS_MESSAGE_ID, message_id(delivery));
     if let Some(stream) = stream {
         all.insert(NATS_EXPECTED_STREAM, stream);
     }
@@ -33,6 +33,14 @@ pub(super) fn message(
         .payload(parts.body)
         .headers(all)
         .outbound_message(subject))
+}
+
+/// The token by which a stream detects duplicates: the row, and its place in the order of insertion.
+///
+/// A retry has the same token. A row of an adopted table that an operator resets is imported again, with a new `seq`. It may
+/// have been delivered before, and corrected since, so the stream must not take it for a duplicate.
+fn message_id(delivery: &Delivery) -> String {
+    format!("{}.{}", delivery.id, delivery.seq)
 }
 
 fn legal_subject(subject: &str) -> Result<(), Outcome> {
@@ -137,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_the_rows_id_and_the_event_keeps_its_own() {
+    fn the_token_names_the_row_and_its_seq_and_the_event_keeps_its_id() {
         let mut sibling = delivery(event());
         sibling.id = Uuid::now_v7();
         let subject = Template::parse("{namespace}.{topic}").unwrap();
@@ -145,7 +153,8 @@ mod tests {
         let message = message(&sibling, &subject, Some("SHOP"), &writer);
         let message = message.ok().unwrap();
         assert_eq!(message.subject.as_str(), "shop.orders");
-        assert_eq!(header(&message, "Nats-Msg-Id"), Some(sibling.id.to_string()));
+        let token = format!("{}.{}", sibling.id, sibling.seq);
+        assert_eq!(header(&message, "Nats-Msg-Id"), Some(token));
         assert_eq!(
             header(&message, "pillarbox-id"),
             Some(sibling.event.id.to_string())

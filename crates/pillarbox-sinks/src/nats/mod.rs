@@ -3,8 +3,9 @@
 //! Delivered means that a stream acknowledged the message, as a new one or as a duplicate. Core NATS without a stream
 //! confirms nothing, so a message on a subject without a stream is not delivered.
 //!
-//! A stream detects duplicates by `Nats-Msg-Id`, which is the id of the row. Siblings and replays of one event have rows of
-//! their own, so they are no duplicates. The event's id is in `pillarbox-id`.
+//! A stream detects duplicates by `Nats-Msg-Id`, which is the id of the row and its `seq`. Siblings and replays of one event
+//! have rows of their own, so they are no duplicates. A row of an adopted table that an operator resets gets a new `seq`, so
+//! it is none either. The event's id is in `pillarbox-id`.
 //!
 //! **If we die here** the stream may have the message. It is sent again with the same `Nats-Msg-Id`, and the stream drops it
 //! within its duplicate window.

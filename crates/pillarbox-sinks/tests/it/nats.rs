@@ -217,8 +217,35 @@ async fn siblings_of_one_event_get_through_and_copies_of_one_row_do_not() {
     assert_eq!(arrived.len(), 2, "{arrived:?}");
     for (arrived, sent) in arrived.iter().zip([&first, &sibling]) {
         assert_eq!(arrived.id, first.event.id);
-        assert_eq!(arrived.headers["nats-msg-id"], sent.id.to_string());
+        assert_eq!(
+            arrived.headers["nats-msg-id"],
+            format!("{}.{}", sent.id, sent.seq)
+        );
     }
+}
+
+/// The import of a reset row gives it a new `seq`: `a_reset_row_is_no_duplicate_of_its_first_delivery` in the store's tests.
+#[tokio::test]
+async fn a_row_that_is_imported_again_gets_through_and_its_retries_do_not() {
+    let harness = NatsHarness::fresh().await;
+    let sink = harness.sink().await;
+    let first = delivery(order());
+    let reset = Delivery {
+        seq: first.seq + 1,
+        event: order().id(first.event.id),
+        ..first.clone()
+    };
+    let retry = |of: &Delivery| Delivery {
+        attempts: of.attempts + 1,
+        claim: Uuid::new_v4(),
+        ..of.clone()
+    };
+    for sent in [&first, &retry(&first), &reset, &retry(&reset)] {
+        assert_eq!(sink.deliver(sent).await, Outcome::Delivered);
+    }
+    let arrived = harness.arrived().await;
+    assert_eq!(arrived.len(), 2, "{arrived:?}");
+    assert!(arrived.iter().all(|one| one.id == first.event.id), "{arrived:?}");
 }
 
 #[tokio::test]

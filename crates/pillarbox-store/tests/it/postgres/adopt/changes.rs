@@ -39,6 +39,26 @@ async fn a_dead_row_that_is_reset_is_imported_again() {
     }
 }
 
+/// JetStream drops a message whose row and `seq` it has seen.
+#[tokio::test]
+async fn a_reset_row_is_no_duplicate_of_its_first_delivery() {
+    let adopted = Adopted::new(ORDER_SERVICE).await;
+    let id = adopted.produce().await;
+    let first = adopted.take().await;
+    adopted.settle(&first, retry(0)).await;
+    let again = adopted.claim().await.remove(0);
+    assert_eq!((again.id, again.seq), (first.id, first.seq), "a retry");
+    adopted.settle(&again, Verdict::Delivered).await;
+    adopted
+        .change(id, "status = 'NEW', sent_at = null, payload = '{\"right\": true}'")
+        .await;
+    let corrected = adopted.take().await;
+    assert_eq!((corrected.id, corrected.event.id), (first.id, first.event.id));
+    assert_ne!(corrected.seq, first.seq, "a reset");
+    assert_ne!(corrected.event.payload, first.event.payload);
+    adopted.clean_up().await;
+}
+
 #[tokio::test]
 async fn a_row_in_backoff_that_is_reset_is_due_at_once() {
     let adopted = Adopted::new(FAMILY_HUB).await;
