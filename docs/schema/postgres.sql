@@ -355,7 +355,9 @@ CREATE TABLE pillarbox.adopted (
     event_id uuid NOT NULL,
     fingerprint text NOT NULL,
     ended boolean DEFAULT false NOT NULL,
-    write_back_pending boolean DEFAULT false NOT NULL
+    write_back_pending boolean DEFAULT false NOT NULL,
+    rejected boolean DEFAULT false NOT NULL,
+    tried_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
 
@@ -552,9 +554,9 @@ ALTER TABLE ONLY pillarbox.sagas
 ALTER TABLE ONLY pillarbox.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 
-CREATE INDEX adopted_open ON pillarbox.adopted USING btree (adopted_table) WHERE (NOT ended);
+CREATE INDEX adopted_open ON pillarbox.adopted USING btree (adopted_table) WHERE ((NOT ended) AND (NOT rejected));
 
-CREATE INDEX adopted_pending ON pillarbox.adopted USING btree (adopted_table) WHERE write_back_pending;
+CREATE INDEX adopted_pending ON pillarbox.adopted USING btree (adopted_table, rejected, tried_at) WHERE write_back_pending;
 
 CREATE INDEX inbox_old ON pillarbox.inbox USING btree (consumer, handled_at);
 

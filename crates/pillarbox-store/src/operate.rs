@@ -208,9 +208,10 @@ pub struct AdoptedTableRecord {
     pub name: String,
     /// How many of its rows are in progress; stops at [`MOST_WAITING`].
     pub in_progress: u64,
-    /// How many write-backs are pending, because another session holds the row or the table rejected it; stops at
-    /// [`MOST_WAITING`].
+    /// How many write-backs are pending, because another session holds the row; stops at [`MOST_WAITING`].
     pub pending_write_backs: u64,
+    /// How many write-backs the table rejected. They are retried once a minute; stops at [`MOST_WAITING`].
+    pub rejected_write_backs: u64,
     /// How many of its rows have a status that the layout does not know; stops at [`MOST_UNKNOWN`]. `None` where the layout
     /// is not configured, or the count took too long.
     pub unknown: Option<u64>,

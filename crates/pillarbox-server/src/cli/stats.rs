@@ -12,7 +12,8 @@ use crate::output;
 
 const EXAMPLES: &str = "\
 With several configured databases and no --database, each is counted. For adopted
-tables it counts rows in progress, pending write-backs and rows with an unknown status.
+tables it counts rows in progress, pending and rejected write-backs, and rows with an
+unknown status.
 
 Examples:
   pillarbox stats --database outbox.db
@@ -109,6 +110,7 @@ fn print(counts: &Counts) -> Result<(), Failure> {
             "ADOPTED",
             "IN PROGRESS",
             "PENDING WRITE-BACKS",
+            "REJECTED WRITE-BACKS",
             "UNKNOWN STATUS",
             "IMPORTER",
         ],
@@ -121,6 +123,7 @@ fn row(table: &AdoptedTableRecord) -> Vec<String> {
         table.name.clone(),
         destinations::count(table.in_progress),
         destinations::count(table.pending_write_backs),
+        destinations::count(table.rejected_write_backs),
         match table.unknown {
             Some(rows) if rows >= MOST_UNKNOWN => format!("{MOST_UNKNOWN}+"),
             Some(rows) => rows.to_string(),

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::statements::Adoption;
 use super::write_back::retry_pending;
-use super::{maintain, permissions};
+use super::{maintain, permissions, tables};
 use crate::adopt::{AdoptedTable, Import, ImportRequest, Imported};
 use crate::store::StoreError;
 use crate::stores::postgres::{Inner, Postgres, Transaction, interval, store_error};
@@ -220,15 +220,18 @@ impl<'a> Round<'a> {
     }
 
     async fn retry_write_backs(&mut self) -> Result<(), StoreError> {
-        let rejected = retry_pending(self.inner, &mut self.transaction, self.adoption).await?;
+        retry_pending(self.inner, &mut self.transaction, self.adoption).await?;
         // Once a minute, as pruning is.
-        if rejected > 0 && self.request.prune {
-            let table = self.adoption.name();
-            tracing::warn!(
-                table,
-                rows = rejected,
-                "write-back to adopted table rejected; retrying"
-            );
+        if self.request.prune {
+            let name = self.adoption.name().to_owned();
+            let record = tables::table(self.inner, &mut self.transaction, name).await?;
+            if record.rejected_write_backs > 0 {
+                tracing::warn!(
+                    table = record.name,
+                    rows = record.rejected_write_backs,
+                    "write-back to adopted table rejected; retrying in 60 s"
+                );
+            }
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ pub(crate) struct Adoption {
     pub(super) rejects_until: Mutex<Option<Instant>>,
     /// Finds rows that were changed or deleted by others.
     pub(super) detect_changes: String,
-    /// Writes the state of these events back. $1 events
+    /// Writes the state of these events back. $1 events   $2 also those that the table rejected before?
     pub(super) write_back: String,
     /// Cancels pending write-backs of events whose rows are gone. $1 events
     pub(super) cancel_write_back: String,

@@ -39,7 +39,8 @@ pub(in crate::stores::postgres) async fn tables(
     Ok(tables)
 }
 
-async fn table(
+/// One table, without the count of unknown statuses.
+pub(super) async fn table(
     inner: &Inner,
     transaction: &mut Transaction,
     name: String,
@@ -58,8 +59,9 @@ async fn table(
     Ok(AdoptedTableRecord {
         in_progress: count(0)?,
         pending_write_backs: count(1)?,
+        rejected_write_backs: count(2)?,
         unknown: None,
-        importer: row.try_get::<Option<Uuid>, _>(2).map_err(store_error)?,
+        importer: row.try_get::<Option<Uuid>, _>(3).map_err(store_error)?,
         name,
     })
 }

@@ -17,11 +17,14 @@ use super::statements::Adoption;
 use crate::store::StoreError;
 use crate::stores::postgres::observer::{Change, Locked, LockedEvents, RowObserver};
 use crate::stores::postgres::sql::Statement;
-use crate::stores::postgres::{Inner, Transaction, store_error};
+use crate::stores::postgres::{Inner, Transaction, interval, store_error};
 
-/// How many pending write-backs are retried in one round.
+/// How many pending write-backs are retried at once, and how often in one round.
 const RETRIED: i64 = 1000;
-/// After a rejection, only the importer writes back to the table for this long.
+const GROUPS: usize = 5;
+/// How many statements that the table rejects a round may cost. A rejected row costs two of them, about 2 ms each.
+const MAX_REJECTED: usize = 200;
+/// After a rejection, only the importer writes back to the table for this long. It retries a rejected row after as long.
 const REJECTED: Duration = Duration::from_secs(60);
 
 /// The observer that writes back.
@@ -165,7 +168,7 @@ impl<'a> WriteBack<'a> {
     ) -> Result<(), StoreError> {
         match self.inner.adoption(table).filter(|adoption| !rejects(adoption)) {
             Some(adoption) => {
-                let written = write_rows(transaction, &adoption, events).await;
+                let written = write_rows(transaction, &adoption, events, false).await;
                 written.inspect_err(|error| note_rejection(&adoption, error))
             }
             None => self.defer(transaction, events).await,
@@ -207,12 +210,14 @@ async fn write_rows(
     connection: &mut PgConnection,
     adoption: &Adoption,
     events: &[Uuid],
+    with_rejected: bool,
 ) -> Result<(), StoreError> {
     if events.is_empty() {
         return Ok(());
     }
     sqlx::query(AssertSqlSafe(adoption.write_back.clone()))
         .bind(events)
+        .bind(with_rejected)
         .persistent(false)
         .execute(connection)
         .await
@@ -220,55 +225,108 @@ async fn write_rows(
     Ok(())
 }
 
-/// Retries pending write-backs, and returns how many the table rejected.
+/// Retries pending write-backs, those first that were tried longest ago. Rejected ones come last and wait a minute, so that
+/// any number of them costs a round no more than [`MAX_REJECTED`] statements, and keeps no other from its turn.
 pub(super) async fn retry_pending(
     inner: &Inner,
     transaction: &mut Transaction,
     adoption: &Adoption,
-) -> Result<usize, StoreError> {
-    let pending: Vec<Uuid> = sqlx::query_scalar(inner.sql.pending_write_backs.safe())
-        .bind(adoption.name())
-        .bind(RETRIED)
-        .persistent(false)
-        .fetch_all(&mut **transaction)
-        .await
-        .map_err(store_error)?;
-    if pending.is_empty() {
-        return Ok(0);
-    }
-    let rejected = write_accepted(transaction, adoption, &pending).await?;
-    // Rows that are gone from the table would fill every later round.
-    sqlx::query(AssertSqlSafe(adoption.cancel_write_back.clone()))
-        .bind(pending)
-        .persistent(false)
-        .execute(&mut **transaction)
-        .await
-        .map_err(store_error)?;
-    Ok(rejected)
-}
-
-/// Writes back each event that the table accepts, and returns how many it rejected. Halves a group that is rejected.
-async fn write_accepted(
-    transaction: &mut Transaction,
-    adoption: &Adoption,
-    events: &[Uuid],
-) -> Result<usize, StoreError> {
-    let mut rejected = 0;
-    let mut groups = vec![events];
-    while let Some(group) = groups.pop() {
-        let mut attempt = transaction.begin().await.map_err(store_error)?;
-        match write_rows(&mut attempt, adoption, group).await {
-            Ok(()) => attempt.commit().await.map_err(store_error)?,
-            Err(error) if is_rejection(&error) => {
-                attempt.rollback().await.map_err(store_error)?;
-                if group.len() == 1 {
-                    rejected += 1;
-                } else {
-                    groups.extend(<[_; 2]>::from(group.split_at(group.len() / 2)));
-                }
-            }
-            Err(error) => return Err(error),
+) -> Result<(), StoreError> {
+    let mut retry = Retry {
+        inner,
+        transaction,
+        adoption,
+        budget: MAX_REJECTED,
+    };
+    for _ in 0..GROUPS {
+        let is_full = retry.group(false, Duration::ZERO).await?;
+        if !is_full || retry.budget == 0 {
+            break;
         }
     }
-    Ok(rejected)
+    retry.group(true, REJECTED).await?;
+    Ok(())
+}
+
+/// The retries of one round.
+struct Retry<'a> {
+    inner: &'a Inner,
+    transaction: &'a mut Transaction,
+    adoption: &'a Adoption,
+    /// How many more statements may be rejected.
+    budget: usize,
+}
+
+impl Retry<'_> {
+    /// Retries one group. True if there may be more of them.
+    async fn group(&mut self, rejected: bool, wait: Duration) -> Result<bool, StoreError> {
+        let pending: Vec<Uuid> = sqlx::query_scalar(self.inner.sql.pending_write_backs.safe())
+            .bind(self.adoption.name())
+            .bind(RETRIED)
+            .bind(rejected)
+            .bind(interval(wait))
+            .persistent(false)
+            .fetch_all(&mut **self.transaction)
+            .await
+            .map_err(store_error)?;
+        if pending.is_empty() {
+            return Ok(false);
+        }
+        let refused = self.write_accepted(&pending).await?;
+        self.note_tried(&refused, true).await?;
+        let is_full = i64::try_from(pending.len()).is_ok_and(|count| count >= RETRIED);
+        if is_full && !rejected {
+            // Rows that are still pending are locked by others. The next group is another one.
+            self.note_tried(&pending, false).await?;
+        }
+        // Rows that are gone from the table would fill every later round.
+        sqlx::query(AssertSqlSafe(self.adoption.cancel_write_back.clone()))
+            .bind(pending)
+            .persistent(false)
+            .execute(&mut **self.transaction)
+            .await
+            .map_err(store_error)?;
+        Ok(is_full)
+    }
+
+    /// Writes back each event that the table accepts, and returns those that it rejected. Halves a group that is rejected.
+    async fn write_accepted(&mut self, events: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        let mut rejected = Vec::new();
+        let mut groups = vec![events];
+        while let Some(group) = groups.pop() {
+            if self.budget == 0 {
+                break;
+            }
+            let mut attempt = self.transaction.begin().await.map_err(store_error)?;
+            match write_rows(&mut attempt, self.adoption, group, true).await {
+                Ok(()) => attempt.commit().await.map_err(store_error)?,
+                Err(error) if is_rejection(&error) => {
+                    attempt.rollback().await.map_err(store_error)?;
+                    self.budget -= 1;
+                    if let [one] = group {
+                        rejected.push(*one);
+                    } else {
+                        let (first, rest) = group.split_at(group.len() / 2);
+                        groups.extend([rest, first]);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(rejected)
+    }
+
+    async fn note_tried(&mut self, events: &[Uuid], rejected: bool) -> Result<(), StoreError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        sqlx::query(self.inner.sql.note_tried.safe())
+            .bind(events)
+            .bind(rejected)
+            .persistent(false)
+            .execute(&mut **self.transaction)
+            .await
+            .map_err(store_error)?;
+        Ok(())
+    }
 }

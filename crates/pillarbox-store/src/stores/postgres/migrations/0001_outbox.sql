@@ -597,11 +597,15 @@ create table pillarbox.adopted (
   -- The event is dead, or an operator deleted it.
   ended              boolean not null default false,
   -- The state was not written back yet: another session held the row, or the table rejected it.
-  write_back_pending boolean not null default false
+  write_back_pending boolean not null default false,
+  -- The table rejected the pending write-back. Such a row is not in progress: it may stay so for ever.
+  rejected           boolean not null default false,
+  -- When the importer last tried the pending write-back. The oldest come first, so none keeps others from their turn.
+  tried_at           timestamptz not null default '-infinity'
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 
-create index adopted_open on pillarbox.adopted (adopted_table) where not ended;
-create index adopted_pending on pillarbox.adopted (adopted_table) where write_back_pending;
+create index adopted_open on pillarbox.adopted (adopted_table) where not ended and not rejected;
+create index adopted_pending on pillarbox.adopted (adopted_table, rejected, tried_at) where write_back_pending;
 
 -- Which worker imports an adopted table: one at a time, by a lease.
 create table pillarbox.importers (

@@ -4,7 +4,7 @@
 -- Index: adopted_open; each event then looks up its rows by the primary key and by outbox_events_siblings.
 with ended as materialized (
   select a.event_id from pillarbox.adopted a
-  where a.adopted_table = $1 and not a.ended and not a.write_back_pending
+  where a.adopted_table = $1 and not a.ended and not a.rejected and not a.write_back_pending
     and (select true from pillarbox.outbox_events e
       where e.id = a.event_id and e.status || '' not in ('delivered', 'dead')) is null
     and (select true from pillarbox.outbox_events e

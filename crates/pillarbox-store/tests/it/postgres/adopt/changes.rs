@@ -50,7 +50,10 @@ async fn a_reset_row_is_no_duplicate_of_its_first_delivery() {
     assert_eq!((again.id, again.seq), (first.id, first.seq), "a retry");
     adopted.settle(&again, Verdict::Delivered).await;
     adopted
-        .change(id, "status = 'NEW', sent_at = null, payload = '{\"right\": true}'")
+        .change(
+            id,
+            "status = 'NEW', sent_at = null, payload = '{\"right\": true}'",
+        )
         .await;
     let corrected = adopted.take().await;
     assert_eq!((corrected.id, corrected.event.id), (first.id, first.event.id));

@@ -58,15 +58,103 @@ async fn a_rejected_write_back_does_not_stop_the_others() {
             assert_eq!(adopted.row(*id).await["status"], expected);
         }
         let tables = adopted.outbox.store.adopted_tables().await.expect("counts");
-        assert_eq!(tables[0].pending_write_backs, 1, "{tables:?}");
+        let counted = (tables[0].pending_write_backs, tables[0].rejected_write_backs);
+        assert_eq!(counted, (0, 1), "{tables:?}");
     }
     let next = adopted.produce().await;
     assert_eq!(adopted.import().await.rows, 1, "the table goes on");
 
     adopted.run("drop trigger refuse on {schema}.outbox").await;
     adopted.import().await;
+    assert_eq!(adopted.row(poison).await["status"], "NEW", "it waits a minute");
+    pass_a_minute(&adopted).await;
+    adopted.import().await;
     assert_eq!(adopted.row(poison).await["status"], "SENT");
     assert_eq!(adopted.row(next).await["status"], "NEW");
+    adopted.clean_up().await;
+}
+
+/// Makes rejected write-backs due.
+async fn pass_a_minute(adopted: &Adopted) {
+    let earlier = "update pillarbox.adopted set tried_at = tried_at - interval '61 seconds'";
+    adopted.outbox.execute(earlier).await;
+}
+
+/// Inserts rows, and lets each of them end so.
+async fn end_all(adopted: &Adopted, rows: usize, verdict: &Verdict) {
+    let place = adopted.place();
+    adopted
+        .run(&format!(
+            "insert into {place} (id, aggregate_type, aggregate_id, event_type, payload, status, created_at)
+             select gen_random_uuid(), 'Order', gen_random_uuid(), 'OrderCreated', '{{}}', 'NEW', now()
+             from generate_series(1, {rows})"
+        ))
+        .await;
+    let mut ended = 0;
+    for _ in 0..rows / 30 {
+        adopted.import().await;
+        let claimed = adopted.claim().await;
+        ended += claimed.len();
+        let settled = |delivery| settlement(delivery, verdict.clone());
+        let settlements: Vec<Settlement> = claimed.iter().map(settled).collect();
+        // The table rejects the first of them. Write-backs are deferred after that.
+        let store = &adopted.outbox.store;
+        if store.settle(adopted.worker(), &settlements).await.is_err() {
+            let lost = store.settle(adopted.worker(), &settlements).await;
+            assert_eq!(lost.expect("settled without the table"), [] as [Uuid; 0]);
+        }
+        if ended == rows {
+            return;
+        }
+    }
+    panic!("{ended} of {rows} rows were imported");
+}
+
+#[tokio::test]
+async fn a_thousand_rejected_write_backs_starve_no_other_and_do_not_stop_the_import() {
+    const REJECTED: usize = 1100;
+    let adopted = Adopted::new(ORDER_SERVICE).await;
+    adopted
+        .run("alter table {schema}.outbox add check (status in ('NEW', 'SENT'))")
+        .await;
+    // More than may be in progress.
+    assert!(REJECTED > adopted.request().max_in_progress);
+    end_all(&adopted, REJECTED, &super::harness::dead()).await;
+    end_all(&adopted, 2000, &Verdict::Delivered).await;
+    let record = async || {
+        let tables = adopted.outbox.store.adopted_tables().await;
+        tables.expect("counts").remove(0)
+    };
+    for _ in 0..20 {
+        adopted.import().await;
+        if record().await.rejected_write_backs == 1100 {
+            break;
+        }
+    }
+    let counted = record().await;
+    assert_eq!(
+        (
+            counted.in_progress,
+            counted.pending_write_backs,
+            counted.rejected_write_backs
+        ),
+        (0, 0, 1100)
+    );
+    let sent = format!("select count(*) from {} where status = 'SENT'", adopted.place());
+    let sent: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(sent))
+        .fetch_one(&adopted.outbox.pool)
+        .await
+        .expect("counts");
+    assert_eq!(sent, 2000);
+
+    // Once the table accepts them, all of them are written at once.
+    adopted
+        .run("alter table {schema}.outbox drop constraint outbox_status_check")
+        .await;
+    pass_a_minute(&adopted).await;
+    adopted.import().await;
+    adopted.import().await;
+    assert_eq!(record().await.rejected_write_backs, 0);
     adopted.clean_up().await;
 }
 

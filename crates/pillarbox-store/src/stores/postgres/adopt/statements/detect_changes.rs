@@ -13,7 +13,7 @@ impl TypedLayout<'_> {
   from pillarbox.adopted a left join lateral (
     select {live} as is_live, {fingerprint} as fingerprint from {table} s where {is_its_row} offset 0
   ) as s on true
-  where a.adopted_table = $1 and not a.ended
+  where a.adopted_table = $1 and not a.ended and not a.rejected
     and (s.fingerprint is null or (not a.write_back_pending and a.fingerprint <> s.fingerprint))
   for update of a skip locked
 ), free as materialized (

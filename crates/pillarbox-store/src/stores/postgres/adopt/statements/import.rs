@@ -105,7 +105,7 @@ impl TypedLayout<'_> {
   select $1, row_id, id, fingerprint from numbered where not is_mapped and id in (select id from imported)
 ), mapped_again as (
   update pillarbox.adopted a set adopted_table = $1, row_id = n.row_id, fingerprint = n.fingerprint, ended = false,
-    write_back_pending = false
+    write_back_pending = false, rejected = false
   from numbered n
   where a.event_id = any(array(select id from numbered where is_mapped)) and a.event_id = n.id
     and n.id in (select id from imported)

@@ -11,7 +11,7 @@ const DELETED: &str = "deleted by an operator";
 impl TypedLayout<'_> {
     pub(super) fn cancel_write_back(&self) -> String {
         format!(
-            "update pillarbox.adopted a set write_back_pending = false
+            "update pillarbox.adopted a set write_back_pending = false, rejected = false
 where a.event_id = any($1) and a.write_back_pending and (select true from {table} s where {is_its_row} limit 1) is null",
             table = quoted_table(&self.layout.table),
             is_its_row = self.is_its_row("a"),
@@ -24,6 +24,9 @@ where a.event_id = any($1) and a.write_back_pending and (select true from {table
     /// An event without native rows is dead if its mapping row says that it ended. Otherwise no route matched, and it counts
     /// as delivered.
     ///
+    /// An event whose write-back the table rejected stays pending. Only the importer tries it again ($2). Otherwise one such
+    /// event would fail every settlement that it is part of.
+    ///
     /// The `ctid` of a row leads from its lock to its update. A row that changed between the read and the lock has a new
     /// `ctid`, which this statement does not see. Its write-back stays pending, as for a row that others hold.
     pub(super) fn write_back(&self) -> String {
@@ -32,7 +35,8 @@ where a.event_id = any($1) and a.write_back_pending and (select true from {table
   select n.event_id, n.row_id, s.place, m.members, m.status, m.attempts, m.due_at,
     case when m.members > 1 then {error} else m.error end as error, {is_due} as is_due
   from unnest((select $1::uuid[])) as given (event_id) cross join lateral (
-    select a.event_id, a.row_id, a.fingerprint, a.ended from pillarbox.adopted a where a.event_id = given.event_id
+    select a.event_id, a.row_id, a.fingerprint, a.ended from pillarbox.adopted a
+    where a.event_id = given.event_id and (not a.rejected or $2)
   ) as n
   left join lateral (
     select s.ctid as place, {fingerprint} as fingerprint from {table} s where {is_its_row} for no key update skip locked
@@ -50,13 +54,15 @@ where a.event_id = any($1) and a.write_back_pending and (select true from {table
   returning f.event_id, f.status, {fingerprint} as fingerprint
 ), mapped as (
   update pillarbox.adopted a
-  set fingerprint = w.fingerprint, write_back_pending = false, ended = w.status <> 'pending'
+  set fingerprint = w.fingerprint, write_back_pending = false, rejected = false, tried_at = '-infinity',
+    ended = w.status <> 'pending'
   from written w where w.status <> 'delivered' and a.event_id = w.event_id
 ), unmapped as (
   delete from pillarbox.adopted a using written w where w.status = 'delivered' and a.event_id = w.event_id
 ), left_alone as (
   update pillarbox.adopted a
-  set write_back_pending = f.place is null or coalesce(f.is_due, false), ended = {ended}
+  set write_back_pending = f.place is null or coalesce(f.is_due, false),
+    rejected = a.rejected and (f.place is null or coalesce(f.is_due, false)), ended = {ended}
   from family f where a.event_id = f.event_id and f.event_id not in (select event_id from written)
 )
 select count(*) from written",
