@@ -368,10 +368,21 @@ CREATE TABLE pillarbox.destinations (
     disabled boolean DEFAULT false NOT NULL
 );
 
+CREATE TABLE pillarbox.import_failures (
+    adopted_table text NOT NULL COLLATE pg_catalog."C",
+    event_id uuid NOT NULL,
+    row_id text NOT NULL COLLATE pg_catalog."C",
+    version text NOT NULL,
+    is_conflict boolean NOT NULL,
+    error text NOT NULL,
+    failed_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
 CREATE TABLE pillarbox.importers (
     adopted_table text NOT NULL COLLATE pg_catalog."C",
     owner uuid NOT NULL,
-    leased_until timestamp with time zone NOT NULL
+    leased_until timestamp with time zone NOT NULL,
+    relation regclass
 );
 
 CREATE TABLE pillarbox.inbox (
@@ -437,6 +448,7 @@ END) STORED,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     delivered_at timestamp with time zone,
+    adopted_table text COLLATE pg_catalog."C",
     CONSTRAINT attempts_are_counted CHECK ((attempts >= 0)),
     CONSTRAINT outbox_events_destination_check CHECK ((destination <> ''::text)),
     CONSTRAINT outbox_events_headers_check CHECK ((jsonb_typeof(headers) = 'object'::text)),
@@ -526,6 +538,9 @@ ALTER TABLE ONLY pillarbox.adopted
 
 ALTER TABLE ONLY pillarbox.destinations
     ADD CONSTRAINT destinations_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY pillarbox.import_failures
+    ADD CONSTRAINT import_failures_pkey PRIMARY KEY (adopted_table, event_id);
 
 ALTER TABLE ONLY pillarbox.importers
     ADD CONSTRAINT importers_pkey PRIMARY KEY (adopted_table);

@@ -48,6 +48,8 @@ pub struct ImportRequest {
 pub struct Imported {
     /// Rows that were imported.
     pub rows: usize,
+    /// Rows that cannot be imported, found in this round. They are left alone.
+    pub failed: usize,
     /// There may be more rows to import.
     pub more: bool,
     /// As many rows are in progress as may be.

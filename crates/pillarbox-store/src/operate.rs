@@ -212,6 +212,9 @@ pub struct AdoptedTableRecord {
     pub pending_write_backs: u64,
     /// How many write-backs the table rejected. They are retried once a minute; stops at [`MOST_WAITING`].
     pub rejected_write_backs: u64,
+    /// How many of its rows cannot be imported, because their values do not fit or another event has their id; stops at
+    /// [`MOST_WAITING`].
+    pub not_imported: u64,
     /// How many of its rows have a status that the layout does not know; stops at [`MOST_UNKNOWN`]. `None` where the layout
     /// is not configured, or the count took too long.
     pub unknown: Option<u64>,

@@ -12,8 +12,8 @@ use crate::output;
 
 const EXAMPLES: &str = "\
 With several configured databases and no --database, each is counted. For adopted
-tables it counts rows in progress, pending and rejected write-backs, and rows with an
-unknown status.
+tables it counts rows in progress, pending and rejected write-backs, rows that cannot be
+imported, and rows with an unknown status.
 
 Examples:
   pillarbox stats --database outbox.db
@@ -111,6 +111,7 @@ fn print(counts: &Counts) -> Result<(), Failure> {
             "IN PROGRESS",
             "PENDING WRITE-BACKS",
             "REJECTED WRITE-BACKS",
+            "NOT IMPORTED",
             "UNKNOWN STATUS",
             "IMPORTER",
         ],
@@ -124,6 +125,7 @@ fn row(table: &AdoptedTableRecord) -> Vec<String> {
         destinations::count(table.in_progress),
         destinations::count(table.pending_write_backs),
         destinations::count(table.rejected_write_backs),
+        destinations::count(table.not_imported),
         match table.unknown {
             Some(rows) if rows >= MOST_UNKNOWN => format!("{MOST_UNKNOWN}+"),
             Some(rows) => rows.to_string(),

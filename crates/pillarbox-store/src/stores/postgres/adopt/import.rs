@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::statements::Adoption;
 use super::write_back::retry_pending;
-use super::{maintain, permissions, tables};
+use super::{failures, maintain, permissions, tables};
 use crate::adopt::{AdoptedTable, Import, ImportRequest, Imported};
 use crate::store::StoreError;
 use crate::stores::postgres::{Inner, Postgres, Transaction, interval, store_error};
@@ -58,6 +58,8 @@ pub(super) struct Progress {
     room: usize,
     /// The mapping row up to which rows were checked. `None` begins at the first one.
     checked_to: Option<Uuid>,
+    /// The same for rows that cannot be imported.
+    failures_checked_to: Option<Uuid>,
     /// The role has every permission that it needs.
     is_permitted: bool,
 }
@@ -107,13 +109,19 @@ async fn import(
     }
     let Round {
         transaction,
-        progress,
+        mut progress,
         mut imported,
         ..
     } = round;
     transaction.commit().await.map_err(store_error)?;
     if request.prune && progress.is_permitted {
-        maintain::maintain(&inner, &adoption, &mut imported).await;
+        maintain::maintain(
+            &inner,
+            &adoption,
+            &mut imported,
+            &mut progress.failures_checked_to,
+        )
+        .await;
     }
     *progress_of(&adoption) = progress;
     Ok(imported)
@@ -156,6 +164,7 @@ impl<'a> Round<'a> {
             .bind(self.adoption.name())
             .bind(self.request.worker)
             .bind(interval(self.request.lease))
+            .bind(&self.adoption.quoted)
             .persistent(false)
             .fetch_optional(&mut *self.transaction)
             .await
@@ -269,7 +278,13 @@ impl<'a> Round<'a> {
         let is_whole = listed.len() < LISTED;
         let ids: Vec<String> = listed.drain(..room.min(listed.len())).collect();
         self.imported.more = !(is_fresh && is_whole && listed.is_empty());
-        self.imported.rows = self.import_listed(&ids).await?;
+        let batch = failures::import_rows(&mut self.transaction, self.adoption, &ids).await?;
+        self.imported.rows = batch.rows;
+        self.imported.failed = batch.failed;
+        self.imported.more |= !batch.left.is_empty();
+        for id in batch.left.into_iter().rev() {
+            self.progress.list.rows.push_front(id);
+        }
         self.progress.room = self.progress.room.saturating_sub(self.imported.rows);
         Ok(())
     }
@@ -288,20 +303,5 @@ impl<'a> Round<'a> {
             read: Some((began, began.elapsed())),
         };
         Ok(())
-    }
-
-    /// How many of these rows were imported. The others were changed, or another session holds them.
-    async fn import_listed(&mut self, ids: &[String]) -> Result<usize, StoreError> {
-        if ids.is_empty() {
-            return Ok(0);
-        }
-        let rows: i64 = sqlx::query_scalar(AssertSqlSafe(self.adoption.import.clone()))
-            .bind(self.adoption.name())
-            .bind(ids)
-            .persistent(false)
-            .fetch_one(&mut *self.transaction)
-            .await
-            .map_err(store_error)?;
-        Ok(usize::try_from(rows).unwrap_or_default())
     }
 }

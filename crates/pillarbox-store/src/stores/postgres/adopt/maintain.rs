@@ -4,7 +4,9 @@
 //! is only logged.
 
 use sqlx::AssertSqlSafe;
+use uuid::Uuid;
 
+use super::failures;
 use super::statements::Adoption;
 use crate::adopt::Imported;
 use crate::operate::MOST_UNKNOWN;
@@ -14,7 +16,12 @@ use crate::stores::postgres::{Inner, Transaction, store_error};
 /// How many delivered rows are pruned at once.
 const PRUNED: usize = 5000;
 
-pub(super) async fn maintain(inner: &Inner, adoption: &Adoption, imported: &mut Imported) {
+pub(super) async fn maintain(
+    inner: &Inner,
+    adoption: &Adoption,
+    imported: &mut Imported,
+    failures_checked_to: &mut Option<Uuid>,
+) {
     let table = adoption.name();
     match prune(inner, adoption).await {
         Ok(pruned) => {
@@ -35,6 +42,18 @@ pub(super) async fn maintain(inner: &Inner, adoption: &Adoption, imported: &mut 
             "counting unknown statuses failed; an index on the status makes this fast"
         ),
     }
+    if let Err(error) = check_failures(inner, adoption, failures_checked_to).await {
+        tracing::warn!(table, %error, "checking adopted rows that cannot be imported failed");
+    }
+}
+
+async fn check_failures(
+    inner: &Inner,
+    adoption: &Adoption,
+    checked_to: &mut Option<Uuid>,
+) -> Result<(), StoreError> {
+    let transaction = begin_brief(inner).await?;
+    failures::maintain(inner, transaction, adoption, checked_to).await
 }
 
 /// Counts rows with a status that the layout does not know.

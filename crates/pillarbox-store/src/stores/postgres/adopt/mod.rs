@@ -14,6 +14,7 @@
 //! **If we die here** the transaction rolls back, and both tables still agree.
 
 mod builtin;
+mod failures;
 mod import;
 mod indexes;
 mod inspect;

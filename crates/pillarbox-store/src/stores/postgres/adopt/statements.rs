@@ -6,6 +6,7 @@
 //! Identifiers are quoted and values are escaped literals. Nothing from a row is ever part of a statement.
 
 mod detect_changes;
+mod failures;
 mod import;
 mod prune;
 mod typed_layout;
@@ -36,6 +37,12 @@ pub(crate) struct Adoption {
     pub(super) list: String,
     /// Imports listed rows. $2 their ids
     pub(super) import: String,
+    /// Locks a row before it is imported alone. $1 its id
+    pub(super) lock_row: String,
+    /// Records that a row cannot be imported. $2 its id   $3 the error
+    pub(super) fail: String,
+    /// Prunes failures that are over. $2 after which event   $3 how many
+    pub(super) prune_failures: String,
     pub(super) progress: Mutex<Progress>,
     /// Only the importer writes back until then, because the table rejected a write-back.
     pub(super) rejects_until: Mutex<Option<Instant>>,
@@ -76,6 +83,9 @@ impl Adoption {
             deletes: from.prune.is_some() || layout.status == Status::Presence,
             list: ours(typed.list()),
             import: ours(typed.import()),
+            lock_row: typed.lock_row(),
+            fail: ours(typed.fail()),
+            prune_failures: ours(typed.prune_failures()),
             progress: Mutex::default(),
             rejects_until: Mutex::default(),
             detect_changes: ours(typed.detect_changes()),

@@ -60,8 +60,9 @@ pub(super) async fn table(
         in_progress: count(0)?,
         pending_write_backs: count(1)?,
         rejected_write_backs: count(2)?,
+        not_imported: count(3)?,
         unknown: None,
-        importer: row.try_get::<Option<Uuid>, _>(3).map_err(store_error)?,
+        importer: row.try_get::<Option<Uuid>, _>(4).map_err(store_error)?,
         name,
     })
 }

@@ -4,7 +4,7 @@
 --   2. outbox_events                 one row is one event on its way to one destination
 --   3. workers, lane ranges, pauses  what dispatchers share
 --   4. enqueue                       the functions that producers call
---   5. adopted, importers            adopted tables
+--   5. adopted, importers, failures  adopted tables
 --   6. inbox                         what consumers have handled
 --   7. sagas, saga_log               sagas and their history
 
@@ -95,6 +95,8 @@ create table pillarbox.outbox_events (
   created_at       timestamptz not null default now(),
   updated_at       timestamptz not null default now(),
   delivered_at     timestamptz,
+  -- The adopted table that the event was imported from, by its name in the configuration. Only its importer may rewrite it.
+  adopted_table    text collate "C",
 
   -- A claim cannot read a row with another value, so the insert is rejected. Without these constraints the row would become
   -- dead, with the reason `unreadable`. An infinite time is out of the range too.
@@ -611,7 +613,24 @@ create index adopted_pending on pillarbox.adopted (adopted_table, rejected, trie
 create table pillarbox.importers (
   adopted_table text collate "C" primary key,
   owner         uuid not null,
-  leased_until  timestamptz not null
+  leased_until  timestamptz not null,
+  -- The table itself, so that it is known under a new name in the configuration.
+  relation      regclass
+);
+
+-- Rows of adopted tables that cannot be imported: their values do not fit, or another event has their id. They are left
+-- alone until they are changed.
+create table pillarbox.import_failures (
+  adopted_table text collate "C" not null,
+  event_id      uuid not null,
+  row_id        text collate "C" not null,
+  -- Which version of the row failed, and with which layout. If either changes, the row is tried again.
+  version       text not null,
+  -- Another event has its id. It is tried again when that event is gone.
+  is_conflict   boolean not null,
+  error         text not null,
+  failed_at     timestamptz not null default now(),
+  primary key (adopted_table, event_id)
 );
 
 -- 6. Inbox

@@ -62,7 +62,7 @@ with given as materialized (
 ), born as (
   insert into pillarbox.outbox_events (
     id, seq, parent_id, /*event_columns*/ unordered, payload, body, destination, status, attempts, max_attempts,
-    next_attempt_at, locked_by, locked_until, claim_id, last_error, created_at
+    next_attempt_at, locked_by, locked_until, claim_id, last_error, created_at, adopted_table
   )
   select s.member, e.seq, coalesce(e.parent_id, e.id), /*e.event_columns*/ e.unordered, e.payload, e.body, s.destination,
     case when s.waits then 'pending' else e.status end,
@@ -71,7 +71,7 @@ with given as materialized (
     case when s.waits then null else e.locked_by end,
     case when s.waits then null else e.locked_until end,
     case when s.waits then null else e.claim_id end,
-    e.last_error, e.created_at
+    e.last_error, e.created_at, e.adopted_table
   from sibling s cross join lateral (select * from pillarbox.outbox_events where id = s.id limit 1) as e
 )
 select id, true as lost from first where not is_held

@@ -4,6 +4,7 @@ mod agreement;
 mod backlog;
 mod changes;
 mod ends;
+mod failures;
 mod families;
 mod harness;
 mod histories;

@@ -14,7 +14,7 @@ use super::seeds::{ORDER_SERVICE, Seed};
 use pillarbox_testkit::environment::variable;
 
 /// A described table. `{schema}` stands for the schema of the test.
-async fn adopt(url: &str, place: &'static str, table: &'static str, layout: Layout) -> Adopted {
+pub(super) async fn adopt(url: &str, place: &'static str, table: &'static str, layout: Layout) -> Adopted {
     let seed = Seed {
         place,
         table,
@@ -32,11 +32,11 @@ async fn adopt(url: &str, place: &'static str, table: &'static str, layout: Layo
     .await
 }
 
-fn url() -> String {
+pub(super) fn url() -> String {
     variable("PILLARBOX_TEST_POSTGRES_URL")
 }
 
-fn column(name: &str) -> Option<String> {
+pub(super) fn column(name: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
@@ -52,7 +52,7 @@ fn codes(name: &str) -> Status {
     }
 }
 
-fn plain(table: &str) -> Layout {
+pub(super) fn plain(table: &str) -> Layout {
     Layout {
         status: codes("status"),
         error: column("error"),
@@ -313,16 +313,18 @@ async fn a_payload_may_be_any_text_empty_or_large() {
 }
 
 #[tokio::test]
-async fn a_row_in_progress_from_another_table_waits() {
+async fn a_row_in_progress_under_an_earlier_name_waits() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;
     assert_eq!(adopted.import().await.rows, 1);
     let outbox = &adopted.outbox;
     outbox
-        .execute("update pillarbox.adopted set adopted_table = 'another'")
-        .await;
-    outbox
-        .execute("insert into pillarbox.importers values ('another', gen_random_uuid(), now() + interval '1 hour')")
+        .execute(
+            "update pillarbox.adopted set adopted_table = 'another';
+             update pillarbox.outbox_events set adopted_table = 'another';
+             insert into pillarbox.importers (adopted_table, owner, leased_until, relation)
+               select 'another', owner, now() + interval '1 hour', relation from pillarbox.importers",
+        )
         .await;
     assert_eq!(adopted.import().await.rows, 0, "an event is live once");
 

@@ -1,5 +1,6 @@
 //! Imports rows: each becomes a native row.
 
+use super::failures::FAILED_AGAIN;
 use super::literal;
 use super::typed_layout::TypedLayout;
 use crate::stores::postgres::adopt::inspect::{quoted, quoted_table};
@@ -30,6 +31,7 @@ const WRITTEN: &[&str] = &[
     "max_attempts",
     "next_attempt_at",
     "created_at",
+    "adopted_table",
 ];
 
 impl TypedLayout<'_> {
@@ -68,6 +70,9 @@ impl TypedLayout<'_> {
         )
     }
 
+    /// Only an event of this table is rewritten: its rows name the table, under this name or an earlier one. Any other event
+    /// with the same id is a conflict, native ones included. The row is recorded as a failure, and the event stays as it is.
+    ///
     /// New rows are inserted without `on conflict`, which would cost a fifth of the import. The statement has looked for
     /// existing events before, and a table has one importer at a time.
     pub(super) fn import(&self) -> String {
@@ -76,23 +81,32 @@ impl TypedLayout<'_> {
             .map(|column| format!("{column} = n.{column}"))
             .collect();
         format!(
-            "with live as materialized (
+            "with own_name as materialized (
+  select i.adopted_table as name from pillarbox.importers i where i.adopted_table = $1 or i.relation = {relation}
+), live as materialized (
   {live}
 ), numbered as materialized (
   select l.*, nextval('pillarbox.outbox_seq') as seq, {dedupe_key} as dedupe_key,
     case when due_at > now() and due_at < '10000-01-01 00:00:00+00' then due_at else created_at end as next_attempt_at,
     {unordered} as unordered,
-    (select true from pillarbox.outbox_events e where e.id = l.id) as exists_already
+    $1::text as adopted_table,
+    (select true from pillarbox.outbox_events e where e.id = l.id) as exists_already,
+    coalesce(l.mapped_by not in (select name from own_name), false)
+      or (select true from pillarbox.outbox_events e
+        where e.id = l.id and (e.adopted_table in (select name from own_name)) is not true) is not null
+      or (select true from pillarbox.outbox_events e
+        where e.parent_id = l.id and (e.adopted_table in (select name from own_name)) is not true limit 1) is not null
+      as is_conflict
   from live l
 ), inserted as (
   insert into pillarbox.outbox_events (id, {columns})
-  select id, {columns} from numbered where exists_already is null order by seq
+  select id, {columns} from numbered where exists_already is null and not is_conflict order by seq
   returning id
 ), restarted as (
   update pillarbox.outbox_events e set {set}, destination = null, status = 'pending',
     locked_by = null, locked_until = null, claim_id = null, last_error = null, updated_at = now(), delivered_at = null
   from numbered n
-  where e.id = any(array(select id from numbered where exists_already)) and e.id = n.id
+  where e.id = any(array(select id from numbered where exists_already and not is_conflict)) and e.id = n.id
     and e.status || '' <> 'processing' and e.parent_id is null
   returning e.id
 ), imported as materialized (
@@ -109,8 +123,18 @@ impl TypedLayout<'_> {
   from numbered n
   where a.event_id = any(array(select id from numbered where is_mapped)) and a.event_id = n.id
     and n.id in (select id from imported)
+), conflicts as (
+  insert into pillarbox.import_failures as f (adopted_table, event_id, row_id, version, is_conflict, error)
+  select $1, id, row_id, row_version, true, coalesce(
+    'an event of the adopted table `' || case when mapped_by not in (select name from own_name) then mapped_by end
+      || '` has this id', 'another event in the outbox has this id')
+  from numbered where is_conflict
+  {again}
+  returning 1
 )
-select count(*) from imported",
+select (select count(*) from imported), (select count(*) from conflicts)",
+            relation = self.relation(),
+            again = FAILED_AGAIN,
             live = self.live_rows(),
             unordered = self.unordered(),
             dedupe_key = self.free_dedupe_key(),
@@ -143,7 +167,12 @@ select count(*) from imported",
 
     /// Is a live row due, and not in progress?
     fn is_importable(&self) -> String {
-        format!("{} and (a.event_id is null or {})", self.due(), self.is_reset())
+        format!(
+            "{} and (a.event_id is null or {}) and {}",
+            self.due(),
+            self.is_reset(),
+            self.has_not_failed()
+        )
     }
 
     /// The listed rows that are still to be imported, in native columns. Locks them.
@@ -162,7 +191,8 @@ select count(*) from imported",
     {aggregate_id} as aggregate_id, {tenant} as tenant_id, {dedupe_key} as own_key,
     {ordering_key} as ordering_key, {severity} as severity, {json} as payload, {body} as body,
     {content_type} as content_type, {headers} as headers, {attempts} as attempts, {max_attempts} as max_attempts,
-    {due_at} as due_at, {created_at} as created_at, a.event_id is not null as is_mapped
+    {due_at} as due_at, {created_at} as created_at, a.event_id is not null as is_mapped,
+    a.adopted_table as mapped_by, {row_version} as row_version
   from {rows}
   where {id} = any(array(select listed::{id_kind} from unnest((select $2::text[])) as listed))
     and {live} and {is_importable}
@@ -187,6 +217,7 @@ select count(*) from imported",
             max_attempts = self.max_attempts(),
             due_at = self.due_at(),
             created_at = self.created_at(),
+            row_version = self.row_version(),
             rows = self.rows_with_mapping(),
             id = self.id(),
             id_kind = self.kind(&layout.id),
@@ -196,13 +227,16 @@ select count(*) from imported",
         )
     }
 
-    /// Is a row with a mapping row imported again? Yes if others reset it after it ended. Yes too if it is mapped under a
-    /// name that no worker imports, such as an earlier name of this table.
+    /// Is a row with a mapping row imported again? Yes if others reset it after it ended. A row that is mapped under an earlier
+    /// name of this table waits until no worker imports under that name. A row that another table mapped is a conflict, which
+    /// the import records.
     fn is_reset(&self) -> String {
         format!(
             "case when a.adopted_table = $1 then a.ended and not a.write_back_pending and a.fingerprint <> {fingerprint}
-    else (select true from pillarbox.importers i where i.adopted_table = a.adopted_table and i.leased_until > now()) is null end",
-            fingerprint = self.fingerprint()
+    else (select true from pillarbox.importers i where i.adopted_table = a.adopted_table and i.leased_until > now()
+      and i.relation = {relation}) is null end",
+            fingerprint = self.fingerprint(),
+            relation = self.relation(),
         )
     }
 
