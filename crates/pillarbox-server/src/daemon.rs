@@ -181,7 +181,8 @@ async fn build(config: &Config) -> Result<Vec<Destination>, Vec<Finding>> {
     let mut built = Vec::with_capacity(config.destinations.len());
     let mut wrong = Vec::new();
     for to in &config.destinations {
-        let sink = match to.sink.build(&to.name, &to.message).await {
+        let built_sink = to.sink.build_upcasting(&to.name, &to.message, &to.upcasts);
+        let sink = match built_sink.await {
             Ok(sink) => sink,
             Err(error) => {
                 wrong.push(to.finding(&error));

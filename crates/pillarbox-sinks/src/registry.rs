@@ -6,7 +6,7 @@ use std::time::Duration;
 use pillarbox::Sink;
 use serde::{Deserialize, Serialize};
 
-use crate::message::{self, Decoded, Form};
+use crate::message::{self, Form, Recoding, Upcasts};
 use crate::secret::Secret;
 
 /// An invalid setting of a sink.
@@ -155,10 +155,27 @@ impl SinkConfig {
     /// # Errors
     /// When a setting is invalid, or the program was built without the sink.
     pub async fn build(&self, name: &str, message: &message::Config) -> Result<Arc<dyn Sink>, BuildError> {
+        self.build_upcasting(name, message, &Upcasts::default()).await
+    }
+
+    /// [`build`](Self::build), with old payloads upcast before they are sent.
+    ///
+    /// # Errors
+    /// As for [`build`](Self::build), and when payloads are upcast and sent compressed.
+    pub async fn build_upcasting(
+        &self,
+        name: &str,
+        message: &message::Config,
+        upcasts: &Upcasts,
+    ) -> Result<Arc<dyn Sink>, BuildError> {
+        if message.compressed && !upcasts.is_empty() {
+            let problem = "excludes `upcast`, which has to read the payloads; remove one of them";
+            return Err(invalid(name, ConfigError::at("compressed", problem)));
+        }
         let form = message.form().map_err(|error| invalid(name, error))?;
         let sink = self.sink(name, &form)?;
-        Ok(match message.decoder() {
-            Some(decoder) => arc(Decoded::with(sink, decoder)),
+        Ok(match message.recoder() {
+            Some(recoder) => arc(Recoding::with(sink, recoder.upcasting(upcasts.clone()))),
             None => sink,
         })
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pillarbox_dispatch::{OnDead, Policy, Rate, Settings};
+use pillarbox_sinks::message::Upcasts;
 use pillarbox_sinks::{SinkConfig, message};
 use pillarbox_store::store::UNROUTED;
 
@@ -17,6 +18,8 @@ pub(super) struct ParsedDestination {
     pub(super) destination: Destination,
     /// The schedule that a route's own one is merged with.
     pub(super) retry: raw::Retry,
+    /// Its path in the document.
+    pub(super) path: String,
 }
 
 impl ParsedDestination {
@@ -96,11 +99,17 @@ impl Resolver {
                 Some(raw::FairBy::Tenant) => true,
                 None => false,
             },
+            versions: raw.upcast,
+            upcasts: Upcasts::default(),
             sink,
             message,
             places,
         };
-        Some(ParsedDestination { destination, retry })
+        Some(ParsedDestination {
+            destination,
+            retry,
+            path,
+        })
     }
 
     fn check_name(&mut self, name: &str, places: &BTreeMap<String, Place>) {

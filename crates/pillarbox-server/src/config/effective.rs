@@ -34,6 +34,7 @@ impl Config {
             "http": { "listen": self.http.listen.to_string(), "allow_remote": self.http.allow_remote },
             "destinations": self.destinations.iter().map(Destination::effective).collect::<Vec<_>>(),
             "routes": self.routes.iter().map(Route::effective).collect::<Vec<_>>(),
+            "upcast": self.upcasts,
             "adopt": self.adopt.iter().map(Adopt::effective).collect::<Vec<_>>(),
         })
     }
@@ -61,6 +62,7 @@ impl Destination {
             "pipelined": self.policy.pipelined,
             "fair_by": self.fair_by_tenant.then_some("tenant"),
             "max_attempts": attempts(self.policy.retry.limit()),
+            "upcast": self.versions,
             "sink": self.sink,
             "message": self.message,
         })

@@ -5,7 +5,7 @@
 //! | `raw` | the keys as they are written |
 //! | `document`, `explain` | locations, and errors that suggest a fix |
 //! | `env` | `PILLARBOX_<SECTION>_<KEY>` |
-//! | `resolve` with `databases`, `destinations`, `routes`, `adopt`, `adopt_routes`, `retry` | the rules: from written keys to a valid configuration |
+//! | `resolve` with `databases`, `destinations`, `routes`, `upcasts`, `adopt`, `adopt_routes`, `retry` | the rules: from written keys to a valid configuration |
 //! | `units`, `rate` | `"20s"`, `"32MiB"`, `"100/s"` |
 //! | `effective` | the effective configuration as JSON |
 //!
@@ -26,6 +26,7 @@ mod resolve;
 mod retry;
 mod routes;
 mod units;
+mod upcasts;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,6 +34,7 @@ use std::path::Path;
 
 use pillarbox::Limits;
 use pillarbox_dispatch::{Policy, Rate, Route as EngineRoute, Settings};
+use pillarbox_sinks::message::{Upcasts, upcasts::Step};
 use pillarbox_sinks::{BuildError, SinkConfig, message};
 use pillarbox_store::stores::postgres::adopt::Table;
 
@@ -59,6 +61,8 @@ pub(crate) struct Config {
     pub(crate) destinations: Vec<Destination>,
     /// In the order of the file.
     pub(crate) routes: Vec<Route>,
+    /// How old payloads become newer ones.
+    pub(crate) upcasts: Vec<Step>,
     /// The adopted tables.
     pub(crate) adopt: Vec<Adopt>,
 }
@@ -90,6 +94,9 @@ pub(crate) struct Destination {
     pub(crate) concurrency: usize,
     pub(crate) rate: Option<Rate>,
     pub(crate) fair_by_tenant: bool,
+    /// The versions that the receivers know, by event type, and the steps that lead there.
+    pub(crate) versions: BTreeMap<String, i32>,
+    pub(crate) upcasts: Upcasts,
     /// The locations of its keys.
     places: BTreeMap<String, Place>,
 }

@@ -1,5 +1,6 @@
 //! The keys of the file as they are written. [`resolve`](super::resolve) checks and interprets them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pillarbox_sinks::Secret;
@@ -99,13 +100,16 @@ pub(crate) struct Destination {
     #[serde(default)]
     pub(crate) pipelined: bool,
     pub(crate) fair_by: Option<FairBy>,
+    /// The versions that the receivers know, by event type.
+    #[serde(default)]
+    pub(crate) upcast: BTreeMap<String, i32>,
     #[serde(default)]
     pub(crate) retry: Retry,
 }
 
 impl Destination {
     /// The keys that are removed before the sink reads the rest.
-    pub(crate) const KEYS: [&'static str; 9] = [
+    pub(crate) const KEYS: [&'static str; 10] = [
         "name",
         "timeout",
         "concurrency",
@@ -114,6 +118,7 @@ impl Destination {
         "on_dead",
         "pipelined",
         "fair_by",
+        "upcast",
         "retry",
     ];
 }
@@ -160,6 +165,22 @@ pub(crate) struct Route {
     pub(crate) pipelined: Option<bool>,
     #[serde(default)]
     pub(crate) retry: Retry,
+}
+
+/// `[[upcast]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Upcast {
+    pub(crate) event_type: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) topic: Option<String>,
+    pub(crate) from: i32,
+    #[serde(default)]
+    pub(crate) rename: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) default: toml::Table,
+    #[serde(default)]
+    pub(crate) drop: Vec<String>,
 }
 
 /// The default poll interval and batch size of an adopted table.

@@ -1,7 +1,7 @@
 //! Turns the written keys into a valid configuration. An invalid combination cannot be built.
 //!
 //! It reports all errors at once, so that the operator fixes the file in one go. The rules of a section are in their own files:
-//! `databases`, `destinations`, `routes`, `adopt`.
+//! `databases`, `destinations`, `routes`, `upcasts`, `adopt`.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use super::env::Overrides;
 use super::error::{Finding, Place};
 use super::{Config, Database, Http, Route, raw, retry};
 
-const SECTIONS: [&str; 8] = [
+const SECTIONS: [&str; 9] = [
     "database",
     "dispatch",
     "retry",
@@ -23,6 +23,7 @@ const SECTIONS: [&str; 8] = [
     "http",
     "destination",
     "route",
+    "upcast",
     "adopt",
 ];
 
@@ -82,6 +83,8 @@ impl Resolver {
         let routes = self.keep(routes).unwrap_or_default();
         let adopted = document.sections("adopt");
         let adopted = self.keep(adopted).unwrap_or_default();
+        let upcasts = document.sections("upcast");
+        let upcasts = self.keep(upcasts).unwrap_or_default();
         let names = Names {
             databases: database_names,
             destinations: names(destinations.as_deref().unwrap_or_default()),
@@ -99,6 +102,7 @@ impl Resolver {
         let mut written = destinations.map_or_else(Vec::new, |sections| {
             self.destinations(sections, &general, &used, document)
         });
+        let steps = self.upcasts(upcasts, &mut written, document);
         let all_routes = routes.len() + adopted.len();
         let routes = self.routes(routes, &written, &names, document);
         let mut adopted = self.adopted(adopted, &databases, &names, document);
@@ -123,6 +127,7 @@ impl Resolver {
             http: http.unwrap_or_default(),
             destinations: written.into_iter().map(ParsedDestination::finish).collect(),
             routes,
+            upcasts: steps,
             adopt: adopted.into_iter().map(|adopting| adopting.adopt).collect(),
         }
     }

@@ -1,6 +1,7 @@
 //! Valid configurations, and the errors of invalid ones.
 
 mod adopt;
+mod upcasts;
 
 use std::time::Duration;
 
@@ -179,8 +180,8 @@ fn every_error_has_its_line_and_what_to_do() {
         (
             "[[destination]]\nname = \"a\"\ntype = \"log\"\ncolour = 1",
             "p.toml:5: unknown key `colour` (known: `name`, `timeout`, `concurrency`, `rate`, `burst`, `on_dead`, \
-             `pipelined`, `fair_by`, `retry`, \
-             `format`, `source`, `compressed` and `max_decompressed`)",
+             `pipelined`, `fair_by`, `upcast`, `retry`, \
+             `format`, `source`, `compressed`, `compress_over` and `max_decompressed`)",
         ),
         (
             "[[destination]]\nname = \"a\"\ntype = \"log\"\ntimeuot = \"1s\"",

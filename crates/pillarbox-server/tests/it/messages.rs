@@ -99,3 +99,60 @@ fn a_large_payload_arrives_as_each_destination_wants_it() {
     );
     daemon.stop_blocking();
 }
+
+#[test]
+fn an_old_payload_arrives_in_the_version_that_each_destination_knows() {
+    let folder = tempfile::tempdir().unwrap();
+    let [stored, second, third] = std::array::from_fn(|_| Receiver::start(Behaviour::Accepts));
+    let config = [
+        "database.url = \"outbox.db\"\n".to_owned(),
+        destination("stored", &stored, ""),
+        destination("second", &second, "[destination.upcast]\nOrderCreated = 2"),
+        destination("third", &third, "[destination.upcast]\nOrderCreated = 3"),
+        "[[route]]\nto = [\"stored\", \"second\", \"third\"]\n".to_owned(),
+        "[[upcast]]\nevent_type = \"OrderCreated\"\nfrom = 1\nrename = { amount = \"price.total\" }\n\
+         default = { currency = \"EUR\" }\n"
+            .to_owned(),
+        "[[upcast]]\nevent_type = \"OrderCreated\"\nfrom = 2\ndrop = [\"legacy\"]\n".to_owned(),
+    ];
+    std::fs::write(folder.path().join("pillarbox.toml"), config.concat()).unwrap();
+    let daemon = Daemon::start(pillarbox(
+        folder.path(),
+        &["run", "--listen", "127.0.0.1:0", "--migrate"],
+    ));
+    daemon.wait_until_ready();
+    let enqueue = |payload: &str, more: &[&str]| {
+        let arguments = ["enqueue", "shop", "orders", payload, "--type", "OrderCreated"];
+        run(folder.path(), &[&arguments[..], more].concat()).success();
+    };
+    enqueue(r#"{"amount": 19.90, "legacy": true}"#, &[]);
+    daemon.wait_for_stats("three delivered", |stats| stats["delivered"] == 3);
+    for (receiver, version, body) in [
+        (&stored, 1, r#"{"amount": 19.90, "legacy": true}"#),
+        (
+            &second,
+            2,
+            r#"{"currency":"EUR","legacy":true,"price":{"total":19.90}}"#,
+        ),
+        (&third, 3, r#"{"currency":"EUR","price":{"total":19.90}}"#),
+    ] {
+        let request = only(receiver);
+        assert_eq!(request.body, body);
+        let header = format!("pillarbox-version: {version}");
+        assert!(request.head.contains(&header), "{}", request.head);
+    }
+
+    // An event that cannot be upcast is dead with the reason. What is not JSON is delivered as it is.
+    enqueue("[1]", &[]);
+    enqueue("text", &["--content-type", "text/plain"]);
+    daemon.wait_for_stats("two dead", |stats| stats["delivered"] == 7 && stats["dead"] == 2);
+    let dead = run(folder.path(), &["events", "ls", "--status", "dead", "--json"]).success();
+    assert!(
+        dead.contains(
+            "version 1 of `OrderCreated` cannot be made into version 2: the payload is no JSON object"
+        ),
+        "{dead}"
+    );
+    assert_eq!(third.requests().last().unwrap().body, "text");
+    daemon.stop_blocking();
+}

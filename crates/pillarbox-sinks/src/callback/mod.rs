@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
-use pillarbox::compress::is_compressed;
 use pillarbox::{Delivery, Outcome, Sink};
 
-use crate::message::{Decoder, MAX_DECOMPRESSED};
+use crate::message::{MAX_DECOMPRESSED, Recoder};
 
 /// A sink that calls a function.
 ///
@@ -33,7 +32,7 @@ use crate::message::{Decoder, MAX_DECOMPRESSED};
 /// ```
 pub struct Callback<F> {
     function: F,
-    decoder: Option<Decoder>,
+    recoder: Option<Recoder>,
 }
 
 /// Why a callback failed. Every error converts into [`CallbackError::Retry`], so `?` retries.
@@ -93,7 +92,7 @@ where
     pub fn new(function: F) -> Self {
         Self {
             function,
-            decoder: Some(Decoder::new(MAX_DECOMPRESSED)),
+            recoder: Some(Recoder::decompressing(MAX_DECOMPRESSED)),
         }
     }
 
@@ -101,7 +100,7 @@ where
     #[must_use]
     pub fn compressed(self) -> Self {
         Self {
-            decoder: None,
+            recoder: None,
             ..self
         }
     }
@@ -110,7 +109,7 @@ where
     #[must_use]
     pub fn max_decompressed(self, bytes: usize) -> Self {
         Self {
-            decoder: Some(Decoder::new(bytes)),
+            recoder: Some(Recoder::decompressing(bytes)),
             ..self
         }
     }
@@ -133,12 +132,15 @@ where
     R: Future<Output = Result<(), CallbackError>> + Send + 'static,
 {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        match &self.decoder {
-            Some(decoder) if is_compressed(&delivery.event) => match decoder.decompress(delivery).await {
-                Ok(decompressed) => self.call(decompressed.delivery.clone()).await,
-                Err(outcome) => outcome,
-            },
-            Some(_) | None => self.call(delivery.clone()).await,
+        let recoder = self.recoder.as_ref();
+        let Some((recoder, plan)) =
+            recoder.and_then(|recoder| Some((recoder, recoder.plan(&delivery.event)?)))
+        else {
+            return self.call(delivery.clone()).await;
+        };
+        match recoder.recode(delivery, plan).await {
+            Ok(recoded) => self.call(recoded.delivery.clone()).await,
+            Err(outcome) => outcome,
         }
     }
 

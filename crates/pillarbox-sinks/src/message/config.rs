@@ -21,6 +21,9 @@ pub struct Config {
     pub source: Option<Template>,
     /// Are compressed payloads sent compressed, instead of decompressed?
     pub compressed: bool,
+    /// With `compressed`: payloads larger than this are compressed before they are sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compress_over: Option<Size>,
     /// The size limit of a decompressed payload; [`MAX_DECOMPRESSED`] by default. A larger one is rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_decompressed: Option<Size>,
@@ -56,13 +59,27 @@ pub(crate) struct Source(Template);
 
 impl Config {
     /// The names of the keys, which separate them from those of the sink.
-    pub const KEYS: [&'static str; 4] = ["format", "source", "compressed", "max_decompressed"];
+    pub const KEYS: [&'static str; 5] = [
+        "format",
+        "source",
+        "compressed",
+        "compress_over",
+        "max_decompressed",
+    ];
 
     /// The checked format.
     pub(crate) fn form(&self) -> Result<Form, ConfigError> {
         if self.compressed && self.max_decompressed.is_some() {
             let problem = "has no effect with `compressed = true`; keep one";
             return Err(ConfigError::at("max_decompressed", problem));
+        }
+        if self.compress_over.is_some() && !self.compressed {
+            let problem = "needs `compressed = true`, because the receivers get compressed payloads";
+            return Err(ConfigError::at("compress_over", problem));
+        }
+        if self.compress_over.is_some() && !cfg!(feature = "zstd") {
+            let problem = "needs a build with the feature `zstd`";
+            return Err(ConfigError::at("compress_over", problem));
         }
         match self.format {
             Format::Plain if self.source.is_some() => {
@@ -80,10 +97,13 @@ impl Config {
         }
     }
 
-    /// The decoder, unless payloads are sent compressed.
-    pub(crate) fn decoder(&self) -> Option<crate::message::Decoder> {
+    /// What payloads need before they are sent, unless they are sent as they are stored.
+    pub(crate) fn recoder(&self) -> Option<crate::message::Recoder> {
+        if self.compressed {
+            return (self.compress_over).map(|over| crate::message::Recoder::compressing(over.0));
+        }
         let limit = self.max_decompressed.map_or(MAX_DECOMPRESSED, |size| size.0);
-        (!self.compressed).then(|| crate::message::Decoder::new(limit))
+        Some(crate::message::Recoder::decompressing(limit))
     }
 
     fn source(&self) -> Result<Source, ConfigError> {
@@ -148,7 +168,7 @@ mod tests {
     #[test]
     fn the_keys_are_those_that_are_written() {
         let all = parse(
-            "format = \"cloudevents\"\nsource = \"/x\"\ncompressed = true\nmax_decompressed = \"1KiB\"",
+            "format = \"cloudevents\"\nsource = \"/x\"\ncompressed = true\ncompress_over = \"1KiB\"\nmax_decompressed = \"1KiB\"",
         );
         let written = toml::to_string(&all.unwrap()).unwrap();
         for key in Config::KEYS {
@@ -162,8 +182,10 @@ mod tests {
         let config = parse("").unwrap();
         assert_eq!(config, Config::default());
         assert!(matches!(config.form(), Ok(Form::Plain)));
-        assert!(config.decoder().is_some());
-        assert!(parse("compressed = true").unwrap().decoder().is_none());
+        assert!(config.recoder().is_some());
+        assert!(parse("compressed = true").unwrap().recoder().is_none());
+        let compressing = parse("compressed = true\ncompress_over = \"64KiB\"").unwrap();
+        assert!(compressing.recoder().is_some() && compressing.form().is_ok());
     }
 
     #[test]
@@ -178,6 +200,7 @@ mod tests {
                 "compressed = true\nmax_decompressed = \"1MiB\"",
                 "max_decompressed",
             ),
+            ("compress_over = \"1MiB\"", "compress_over"),
             ("format = \"cloudevents\"\nsource = \"\"", "source"),
             (
                 "format = \"cloudevents\"\nsource = \"/my shop/{topic}\"",

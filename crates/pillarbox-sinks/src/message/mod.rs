@@ -14,25 +14,28 @@
 //! | `writer.rs` | an event as headers and a body, by format |
 //! | `cloudevents.rs`, `binding.rs` | the attributes, and how each protocol names and writes them |
 //! | `reader.rs` | a message as the event that it describes, for consumers |
-//! | `decoder.rs`, `decoded.rs`, `key_order.rs` | compressed payloads, decompressed and in the order of their keys |
+//! | `upcasts.rs` | old payloads in the version that the receivers know |
+//! | `recoder.rs`, `recoded.rs`, `key_order.rs` | payloads, decompressed, upcast or compressed in the order of their keys |
 //!
-//! An event that is neither compressed nor sent as a CloudEvent pays nothing for this.
+//! An event that needs none of this, and is not sent as a CloudEvent, pays nothing for it.
 //!
 //! **If we die here** nothing was sent: all of this happens before the send.
 
 mod binding;
 mod cloudevents;
 mod config;
-mod decoded;
-mod decoder;
 mod key_order;
 mod reader;
+mod recoded;
+mod recoder;
+pub mod upcasts;
 mod writer;
 
 pub(crate) use binding::{AMQP, HTTP, KAFKA, NATS, REDIS};
 pub(crate) use config::Form;
 pub use config::{Config, Format, MAX_DECOMPRESSED};
-pub use decoded::Decoded;
-pub(crate) use decoder::Decoder;
 pub use reader::{Incoming, Protocol, Read, Unreadable, read};
+pub use recoded::Recoding;
+pub(crate) use recoder::Recoder;
+pub use upcasts::Upcasts;
 pub(crate) use writer::{Parts, Writer};

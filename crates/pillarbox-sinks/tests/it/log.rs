@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use pillarbox::{Event, Outcome, Sink};
 use pillarbox_sinks::log::Log;
-use pillarbox_sinks::message::{self, Decoded, MAX_DECOMPRESSED};
+use pillarbox_sinks::message::{self, MAX_DECOMPRESSED, Recoding};
 use pillarbox_testkit::Skipped;
 use pillarbox_testkit::sink_suite::{Arrived, Attributes, Harness, delivery, event_id};
 use serde_json::Value;
@@ -114,7 +114,7 @@ impl Harness for LogHarness {
             return Ok(Arc::new(log));
         }
         let limit = message.max_decompressed.map_or(MAX_DECOMPRESSED, |size| size.0);
-        Ok(Arc::new(Decoded::around(Arc::new(log), limit)))
+        Ok(Arc::new(Recoding::decompressing(Arc::new(log), limit)))
     }
 
     fn attributes(&self) -> Option<Attributes> {

@@ -12,6 +12,7 @@ mod seeds;
 mod system;
 
 mod arap;
+mod compressed;
 mod debezium;
 mod family_hub;
 mod faults;

@@ -1,48 +1,48 @@
-//! Wraps a sink so that it gets decompressed payloads.
+//! Wraps a sink so that it gets payloads as its receivers want them: decompressed, upcast or compressed.
 //!
-//! A payload that is not compressed passes unchanged. A compressed one waits for memory and is decompressed first. If the
-//! wrapped sink keeps order, the wrapper does too: see [`KeyOrder`].
+//! An event that needs none of this passes unchanged. Any other waits for memory and is recoded first. If the wrapped sink
+//! keeps order, the wrapper does too: see [`KeyOrder`].
 //!
 //! **If we die here** nothing was sent yet, or the wrapped sink was called and its own page applies.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pillarbox::compress::is_compressed;
 use pillarbox::{Delivery, Outcome, Sink};
 
-use super::decoder::{Decoder, PAUSE};
 use super::key_order::{KeyOrder, Turn};
+use super::recoder::{PAUSE, Recoder};
 
-/// A sink around another one, which never gets a payload that is compressed with zstd.
-pub struct Decoded {
+/// A sink around another one, which gets payloads as its receivers want them.
+pub struct Recoding {
     inner: Arc<dyn Sink>,
-    decoder: Decoder,
+    recoder: Recoder,
     /// For sinks that keep order.
     order: Option<KeyOrder>,
 }
 
-impl Decoded {
-    /// Wraps this sink. Payloads of more than `limit` bytes are rejected.
-    pub fn around(inner: Arc<dyn Sink>, limit: usize) -> Self {
-        Self::with(inner, Decoder::new(limit))
+impl Recoding {
+    /// Wraps this sink, so that it never gets a payload that is compressed with zstd. Payloads of more than `limit` bytes
+    /// are rejected.
+    pub fn decompressing(inner: Arc<dyn Sink>, limit: usize) -> Self {
+        Self::with(inner, Recoder::decompressing(limit))
     }
 
-    pub(crate) fn with(inner: Arc<dyn Sink>, decoder: Decoder) -> Self {
+    pub(crate) fn with(inner: Arc<dyn Sink>, recoder: Recoder) -> Self {
         let order = inner.keeps_order().then(KeyOrder::new);
         Self {
             inner,
-            decoder,
+            recoder,
             order,
         }
     }
 
     async fn deliver_in_turn(&self, delivery: &Delivery, turn: Turn<'_>) -> Outcome {
-        if !is_compressed(&delivery.event) {
+        let Some(plan) = self.recoder.plan(&delivery.event) else {
             return turn.send(self.inner.deliver(delivery)).await;
-        }
-        match self.decoder.decompress(delivery).await {
-            Ok(decompressed) => turn.send(self.inner.deliver(&decompressed.delivery)).await,
+        };
+        match self.recoder.recode(delivery, plan).await {
+            Ok(recoded) => turn.send(self.inner.deliver(&recoded.delivery)).await,
             Err(outcome) => {
                 // A rejected event is never sent, so others need not wait for it. Any other is sent later, before them.
                 if matches!(outcome, Outcome::Reject { .. }) {
@@ -55,22 +55,22 @@ impl Decoded {
 }
 
 #[async_trait]
-impl Sink for Decoded {
+impl Sink for Recoding {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
         if let (Some(order), Some(lane)) = (&self.order, delivery.lane) {
             return match order.turn(lane).await {
                 Some(turn) => self.deliver_in_turn(delivery, turn).await,
                 None => Outcome::Throttled {
-                    reason: "an earlier event of its key is not decompressed yet".to_owned(),
+                    reason: "an earlier event of its key is not recoded yet".to_owned(),
                     after: Some(PAUSE),
                 },
             };
         }
-        if !is_compressed(&delivery.event) {
+        let Some(plan) = self.recoder.plan(&delivery.event) else {
             return self.inner.deliver(delivery).await;
-        }
-        match self.decoder.decompress(delivery).await {
-            Ok(decompressed) => self.inner.deliver(&decompressed.delivery).await,
+        };
+        match self.recoder.recode(delivery, plan).await {
+            Ok(recoded) => self.inner.deliver(&recoded.delivery).await,
             Err(outcome) => outcome,
         }
     }
@@ -125,8 +125,8 @@ mod tests {
         delivery
     }
 
-    fn decoded(inner: &FakeSink, limit: usize) -> Decoded {
-        Decoded::around(Arc::new(inner.clone()), limit)
+    fn decoded(inner: &FakeSink, limit: usize) -> Recoding {
+        Recoding::decompressing(Arc::new(inner.clone()), limit)
     }
 
     fn numbers(sink: &FakeSink) -> Vec<i64> {
@@ -232,7 +232,7 @@ mod tests {
                 Outcome::Delivered
             }
         });
-        let sink = Decoded::with(Arc::new(inner.clone()), Decoder::with_memory(MIB, 4 * MIB));
+        let sink = Recoding::with(Arc::new(inner.clone()), Recoder::with_memory(Some(MIB), 4 * MIB));
         let sent: Vec<Delivery> = (0..6).map(|number| stored(number, MIB)).collect();
         let mut calls: FuturesUnordered<_> = sent.iter().map(|one| sink.deliver(one)).collect();
         // Each takes one MiB of four: four are in flight, and two wait until one is done.
@@ -265,7 +265,7 @@ mod tests {
     async fn an_event_that_finds_no_room_comes_again_and_its_attempt_does_not_count() {
         let inner = FakeSink::hanging();
         // Larger than all the memory: it takes all of it.
-        let sink = Decoded::with(Arc::new(inner.clone()), Decoder::with_memory(2 * MIB, MIB));
+        let sink = Recoding::with(Arc::new(inner.clone()), Recoder::with_memory(Some(2 * MIB), MIB));
         let (first, second) = (stored(1, 2 * MIB), stored(2, 1000));
         let first_delivery = sink.deliver(&first);
         let refused = sink.deliver(&second);
@@ -275,5 +275,76 @@ mod tests {
             outcome = refused => assert_eq!(outcome.name(), "throttled"),
         }
         assert_eq!(numbers(&inner), [1]);
+    }
+
+    #[tokio::test]
+    async fn large_payloads_are_compressed_if_that_helps_and_small_ones_are_not() {
+        let (inner, kept) = keeping();
+        let sink = Recoding::with(Arc::new(inner), Recoder::compressing(10_000));
+        for size in [20_000, 3 * MIB] {
+            let sent = numbered(1, large(size));
+            assert_eq!(sink.deliver(&sent).await, Outcome::Delivered);
+            let got = kept.lock().unwrap().pop().unwrap();
+            assert_eq!(got.event.content_encoding.as_deref(), Some("zstd"));
+            assert_eq!(got.event.media_type(), "application/json");
+            let content = pillarbox::compress::decompress(got.event.payload.as_bytes(), size).unwrap();
+            assert_eq!(&content, large(size).payload.as_bytes());
+        }
+        let noise: Vec<u8> = (0..1_250)
+            .flat_map(|_| *uuid::Uuid::new_v4().as_bytes())
+            .collect();
+        let noise = Event::new("shop", "orders").bytes(noise, "image/png");
+        for sent in [numbered(1, large(10_000)), numbered(2, noise), stored(3, 20_000)] {
+            assert_eq!(sink.deliver(&sent).await, Outcome::Delivered);
+            assert_eq!(kept.lock().unwrap().pop(), Some(sent));
+        }
+    }
+
+    #[tokio::test]
+    async fn old_events_are_upcast_also_when_they_are_compressed() {
+        let (inner, kept) = keeping();
+        let step = crate::message::upcasts::Step {
+            event_type: "OrderCreated".to_owned(),
+            namespace: None,
+            topic: None,
+            from: 1,
+            rename: [("amount".to_owned(), "total".to_owned())].into(),
+            default: std::collections::BTreeMap::new(),
+            drop: Vec::new(),
+        };
+        let versions = [("OrderCreated".to_owned(), 2)].into();
+        let upcasts = crate::message::Upcasts::new(&[step], &versions).unwrap();
+        let recoder = Recoder::decompressing(4 * MIB).upcasting(upcasts);
+        let sink = Recoding::with(Arc::new(inner.clone()), recoder);
+        for size in [10, 3 * MIB] {
+            let payload = serde_json::json!({"amount": 1, "note": "x".repeat(size)});
+            let event = Event::new("shop", "orders")
+                .event_type("OrderCreated")
+                .json(&payload)
+                .unwrap();
+            let sent = compress(&event, 0).map_or_else(|| numbered(1, event), |small| numbered(1, small));
+            assert_eq!(sent.event.content_encoding.is_some(), size > 10);
+            assert_eq!(sink.deliver(&sent).await, Outcome::Delivered);
+            let got = kept.lock().unwrap().pop().unwrap().event;
+            assert_eq!((got.event_version, &got.content_encoding), (2, &None));
+            let got: serde_json::Value = serde_json::from_slice(got.payload.as_bytes()).unwrap();
+            assert_eq!(
+                (&got["total"], &got["amount"]),
+                (&1.into(), &serde_json::Value::Null)
+            );
+        }
+        let broken = Event::new("shop", "orders")
+            .event_type("OrderCreated")
+            .json(&7)
+            .unwrap();
+        let said = reason(sink.deliver(&numbered(2, broken)).await);
+        assert!(said.contains("cannot be made into version 2"), "{said}");
+        // What is not JSON is delivered as it is.
+        let picture = Event::new("shop", "orders")
+            .event_type("OrderCreated")
+            .bytes(&b"GIF"[..], "image/gif");
+        let sent = numbered(3, picture);
+        assert_eq!(sink.deliver(&sent).await, Outcome::Delivered);
+        assert_eq!(kept.lock().unwrap().pop(), Some(sent));
     }
 }
