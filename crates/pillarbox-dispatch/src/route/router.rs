@@ -302,7 +302,7 @@ impl Router {
             Unrouted::Delete => Verdict::Delete,
             Unrouted::Dead => {
                 if let Some(suppressed) = self.dead_lines.allow(self.worker.now()) {
-                    tracing::error!(event_id = %event.id, error = reason, suppressed, "event is dead");
+                    tracing::error!(event_id = %event.id, error = reason, suppressed = (suppressed > 0).then_some(suppressed), "event is dead");
                 }
                 Verdict::Dead { reason }
             }

@@ -183,9 +183,9 @@ impl Breaker {
         }
     }
 
-    /// When [`remind`](Self::remind) is due.
+    /// When [`remind`](Self::remind) is due. Never while it is half-open, which lasts until there is an event to send.
     pub(crate) fn remind_at(&self) -> Option<Duration> {
-        let is_open = matches!(self.state, State::Open { .. } | State::HalfOpen);
+        let is_open = matches!(self.state, State::Open { .. });
         (is_open && !self.paused).then(|| self.logged + REPEAT)
     }
 

@@ -281,4 +281,10 @@ fn a_long_outage_is_logged_once_a_minute() {
     assert_eq!(reminded, [60, 120, 180]);
     breaker.checked(Ok(()), s(201), 1.0);
     assert_eq!(breaker.remind_at(), None);
+    for input in FIVE {
+        feed(&mut breaker, input, s(300));
+    }
+    assert_eq!(breaker.remind_at(), Some(s(360)));
+    feed(&mut breaker, CheckPasses, s(310));
+    assert_eq!(breaker.remind_at(), None, "it may be idle from now on");
 }
