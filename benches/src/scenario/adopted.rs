@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox_store::stores::postgres::adopt::{Table, built_in};
+use pillarbox_store::stores::postgres::adopt::{DeliveryOrder, Table, built_in};
 
 use super::{Context, progress, rate};
 use crate::database::Database;
@@ -46,8 +46,10 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
 }
 
 fn table() -> Result<Table, Failure> {
-    let layout =
+    let mut layout =
         built_in(LAYOUT).ok_or_else(|| Failure::new(format!("no built-in layout is called {LAYOUT}")))?;
+    // The events of the native backlog have no keys either.
+    layout.delivery_order = Some(DeliveryOrder::None);
     Ok(Table {
         name: LAYOUT.to_owned(),
         layout,
