@@ -1,12 +1,14 @@
 //! What a search finds, and what a claim takes of it.
 
+use std::collections::BTreeSet;
+
 use pillarbox::Event;
 use pillarbox_store::Scope;
 use pillarbox_store::store::{Backlog, Due, Share, Take};
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, NO_ROWS, backlog, event, free_from, ids, retry, share};
+use super::bench::{Bench, NO_ROWS, backlog, event, free_from, ids, retry, settlement, share};
 use super::harness::{Capability, Field};
 
 /// Each with its lowest fresh row, whether something has waited, and whether something has a key.
@@ -114,11 +116,7 @@ pub async fn every_tenant_gets_its_turn(bench: Bench) -> Ran {
             .collect();
         bench.put_all(&events).await;
     }
-    let fair = Share {
-        fair: true,
-        ..share(backlog(None), 6)
-    };
-    let claimed = bench.claim_as(bench.request(Take::Free(vec![fair]))).await;
+    let claimed = bench.claim_as(bench.request(fair(6))).await;
     let of = |tenant: &Option<Uuid>| {
         claimed
             .iter()
@@ -127,6 +125,76 @@ pub async fn every_tenant_gets_its_turn(bench: Bench) -> Ran {
     };
     assert_eq!(tenants.iter().map(of).collect::<Vec<_>>(), [3, 2, 1]);
     Ok(())
+}
+
+/// In every class of rows, also with ids that lie close together, as those of tenants often do.
+pub async fn every_tenant_gets_its_turn_in_small_claims(bench: Bench) -> Ran {
+    bench.needs(&[Field::Tenant])?;
+    for waited in [false, true] {
+        let tenants: BTreeSet<Uuid> = (1..=5).map(Uuid::from_u128).collect();
+        let flood = (0..120).map(|_| event().tenant(Uuid::from_u128(1)));
+        let others = tenants.iter().skip(1).map(|tenant| event().tenant(*tenant));
+        bench.put_all(&flood.chain(others).collect::<Vec<_>>()).await;
+        if waited {
+            let rows = bench.claim(200).await;
+            let settlements: Vec<_> = rows.iter().map(|row| settlement(row, retry(30))).collect();
+            assert_eq!(bench.settle_all(&settlements).await, NO_ROWS);
+            bench.age(60).await;
+        }
+        let mut served = BTreeSet::new();
+        for _ in 0..100 {
+            let claimed = bench.claim_as(bench.request(fair(1))).await;
+            assert_eq!(claimed.len(), 1);
+            served.extend(claimed[0].event.tenant_id);
+            if served == tenants {
+                break;
+            }
+        }
+        assert_eq!(served, tenants, "one tenant has many rows");
+        // Nothing is left for the next round.
+        bench.claim(200).await;
+    }
+    Ok(())
+}
+
+/// However small the claims are, and wherever the walk over the tenants begins.
+pub async fn scheduled_rows_of_many_tenants_delay_no_other(bench: Bench) -> Ran {
+    bench.needs(&[Field::Tenant, Field::DeliverAt])?;
+    let tenant = |n: u128| Uuid::from_u128(n << 96 | n);
+    let first = bench.put(event().tenant(tenant(7))).await;
+    let later = bench.show(first).await.created_at + time::Duration::days(30);
+    let scheduled: Vec<Event> = (1..200)
+        .map(|n| event().tenant(tenant(n)).deliver_at(later))
+        .collect();
+    bench.put_all(&scheduled).await;
+    let mut due = vec![first];
+    for n in [0, 1, 100, 500] {
+        due.push(bench.put(event().tenant(tenant(n))).await);
+    }
+    due.push(bench.put(event()).await);
+    let mut claimed = Vec::new();
+    while claimed.len() < due.len() {
+        let rows = bench.claim_as(bench.request(fair(2))).await;
+        assert!(
+            !rows.is_empty(),
+            "{} of {} were claimed",
+            claimed.len(),
+            due.len()
+        );
+        claimed.extend(ids(&rows));
+    }
+    claimed.sort_unstable();
+    due.sort_unstable();
+    assert_eq!(claimed, due);
+    assert_eq!(ids(&bench.claim_as(bench.request(fair(2))).await), NO_ROWS);
+    Ok(())
+}
+
+fn fair(limit: usize) -> Take {
+    Take::Free(vec![Share {
+        fair: true,
+        ..share(backlog(None), limit)
+    }])
 }
 
 /// Until an operator resumes it. The first pause keeps its reason.

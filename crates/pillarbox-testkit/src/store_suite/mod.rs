@@ -134,6 +134,8 @@ macro_rules! store_suite {
             finding::a_search_names_rows_below_the_floor
             finding::a_claim_takes_from_the_backlogs_that_it_names
             finding::every_tenant_gets_its_turn
+            finding::every_tenant_gets_its_turn_in_small_claims
+            finding::scheduled_rows_of_many_tenants_delay_no_other
             finding::every_search_sees_a_pause
             finding::an_event_is_delivered_at_its_time
             ordering::a_keyed_claim_takes_the_beginning_of_every_key

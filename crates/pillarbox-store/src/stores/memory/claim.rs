@@ -3,6 +3,7 @@
 //! **If we die here** the lease expires and the next claim takes the rows. The attempt stays counted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -78,7 +79,7 @@ impl Table {
         waited.sort_by_key(|row| (row.state.due, row.seq));
         if share.fair {
             waited.append(&mut fresh);
-            return in_turns(waited, share.limit);
+            return in_turns(waited, share.limit, request.claim);
         }
         waited.truncate(share.limit.div_ceil(2));
         fresh.truncate(share.limit - waited.len());
@@ -170,17 +171,24 @@ impl Table {
     }
 }
 
-/// One row of each tenant in turn.
-fn in_turns(rows: Vec<&Row>, limit: usize) -> Vec<Uuid> {
+/// One row of each tenant in turn. Lots decide the order of the tenants, so that each gets its turn although claims are
+/// small.
+fn in_turns(rows: Vec<&Row>, limit: usize, claim: Uuid) -> Vec<Uuid> {
+    let lots = |tenant: Option<Uuid>| {
+        let mut hasher = DefaultHasher::new();
+        (claim, tenant).hash(&mut hasher);
+        hasher.finish()
+    };
     let mut taken: BTreeMap<Option<Uuid>, usize> = BTreeMap::new();
-    let mut turns: Vec<(usize, &Row)> = Vec::new();
+    let mut turns: Vec<((usize, u64), Uuid)> = Vec::new();
     for row in rows {
-        let turn = taken.entry(row.event.tenant_id).or_default();
-        turns.push((*turn, row));
+        let tenant = row.event.tenant_id;
+        let turn = taken.entry(tenant).or_default();
+        turns.push(((*turn, lots(tenant)), row.id));
         *turn += 1;
     }
-    turns.sort_by_key(|(turn, _)| *turn);
-    turns.into_iter().take(limit).map(|(_, row)| row.id).collect()
+    turns.sort_by_key(|(place, _)| *place);
+    turns.into_iter().take(limit).map(|(_, id)| id).collect()
 }
 
 impl Row {

@@ -59,10 +59,12 @@ impl Transaction {
         let mut table = self.outbox.table();
         let mine = self.written.iter().map(|(_, other)| other);
         let all = || table.rows.values().map(|row| &row.event).chain(mine.clone());
-        if let Some(first) = all().find(|other| is_duplicate(other, &event)) {
+        if event.dedupe_key.is_some()
+            && let Some(first) = all().find(|other| is_duplicate(other, &event))
+        {
             return Ok(Enqueued::Duplicate(first.id));
         }
-        if all().any(|other| other.id == event.id) {
+        if table.place(event.id).is_some() || mine.clone().any(|other| other.id == event.id) {
             return Err(EnqueueError::IdTaken(event.id));
         }
         table.last_seq += 1;
@@ -92,7 +94,8 @@ impl Transaction {
         let mut already = Vec::new();
         table.marks.commit(std::mem::take(&mut self.marking), now);
         for (seq, event) in std::mem::take(&mut self.written) {
-            if table.rows.values().any(|row| is_duplicate(&row.event, &event)) {
+            let duplicate = |row: &Row| is_duplicate(&row.event, &event);
+            if event.dedupe_key.is_some() && table.rows.values().any(duplicate) {
                 already.push(event.id);
             } else {
                 table.insert(seq, event, now);
@@ -189,6 +192,6 @@ impl Table {
             updated_at: now,
             delivered_at: None,
         };
-        self.rows.insert((seq, 0), row);
+        self.put((seq, 0), row);
     }
 }

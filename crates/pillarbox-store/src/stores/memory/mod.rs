@@ -12,7 +12,7 @@ mod settle;
 mod sweep;
 mod workers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub struct Memory {
 #[derive(Debug, Default)]
 struct Table {
     rows: BTreeMap<(i64, usize), Row>,
+    /// Where each row is, or was.
+    places: HashMap<Uuid, (i64, usize)>,
     last_seq: i64,
     lanes: BTreeMap<String, Lanes>,
     workers: BTreeMap<Uuid, Worker>,
@@ -152,15 +154,19 @@ impl Memory {
 
 impl Table {
     fn find(&mut self, id: Uuid) -> Option<&mut Row> {
-        self.rows.values_mut().find(|row| row.id == id)
+        let place = self.place(id)?;
+        self.rows.get_mut(&place)
     }
 
     /// The position of a row.
     fn place(&self, id: Uuid) -> Option<(i64, usize)> {
-        self.rows
-            .iter()
-            .find(|(_, row)| row.id == id)
-            .map(|(place, _)| *place)
+        let place = *self.places.get(&id)?;
+        self.rows.get(&place).filter(|row| row.id == id).map(|_| place)
+    }
+
+    fn put(&mut self, place: (i64, usize), row: Row) {
+        self.places.insert(row.id, place);
+        self.rows.insert(place, row);
     }
 }
 

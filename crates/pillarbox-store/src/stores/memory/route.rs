@@ -38,8 +38,7 @@ impl Table {
                 }
                 // A row with one destination that need not wait is left as it is. Its settlement writes the destination.
                 if waits || routing.members.len() > 1 {
-                    self.rows
-                        .insert((row.seq, number), row.member(member, waits, now));
+                    self.put((row.seq, number), row.member(member, waits, now));
                 }
             }
         }

@@ -16,7 +16,7 @@ use super::decode::delivery;
 use super::sql::Statement;
 use super::unreadable::{self, ReadError};
 use super::{Inner, Transaction, attempts, interval, store_error};
-use crate::store::{ClaimRequest, Share, StoreError, Take};
+use crate::store::{Backlog, ClaimRequest, Share, StoreError, Take};
 use pillarbox::Delivery;
 use pillarbox::failpoint;
 
@@ -80,8 +80,7 @@ async fn take(
             // Plain shares use up room first. If they got a row, fair shares get none beyond the limit of bytes.
             if !fair.is_empty() && (claimed.is_empty() || used < request.max_bytes) {
                 let left = request.max_bytes.saturating_sub(used);
-                let query = fair_turns(&inner.sql.claim_fair, request, fair, left);
-                claimed.extend(fetch(transaction, query, request, false).await?);
+                claimed.extend(claim_fair(inner, transaction, request, fair, left).await?);
             }
         }
         Take::Keyed(shares) => {
@@ -109,7 +108,8 @@ pub(super) async fn candidates(inner: &Inner, request: &ClaimRequest) -> Result<
             }
             if !fair.is_empty() {
                 let statement = sql.claim_fair.returning_ids();
-                queries.push(fair_turns(&statement, request, fair, request.max_bytes));
+                let after = last_tenants(inner, request, &fair);
+                queries.push(fair_turns(&statement, request, fair, after, request.max_bytes));
             }
         }
         Take::Keyed(shares) => queries.extend(keyed(&sql.claim_keyed.returning_ids(), request, shares)),
@@ -146,6 +146,37 @@ async fn fetch(
     Ok(claimed)
 }
 
+/// The tenant after which a fair claim begins, of each share.
+fn last_tenants(inner: &Inner, request: &ClaimRequest, shares: &Columns) -> Vec<Uuid> {
+    let backlogs = shares.backlogs.iter();
+    backlogs
+        .map(|backlog| inner.turns.last(backlog, request.claim))
+        .collect()
+}
+
+async fn claim_fair(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    request: &ClaimRequest,
+    shares: Columns,
+    bytes: usize,
+) -> Result<Vec<Delivery>, ReadError> {
+    let backlogs = shares.backlogs.clone();
+    let after = last_tenants(inner, request, &shares);
+    let query = fair_turns(&inner.sql.claim_fair, request, shares, after.clone(), bytes);
+    let mut rows = query.persistent(false).fetch(&mut **transaction);
+    let (mut claimed, mut is_fresh) = (Vec::new(), Vec::new());
+    while let Some(row) = rows.try_next().await? {
+        is_fresh.push(row.try_get::<bool, _>("is_fresh")?);
+        claimed.push(delivery(&row, request.claim, false)?);
+    }
+    for (backlog, after) in backlogs.iter().zip(after) {
+        let fresh = claimed.iter().zip(&is_fresh).filter(|(_, is_fresh)| **is_fresh);
+        inner.turns.claimed(backlog, after, fresh.map(|(row, _)| row));
+    }
+    Ok(claimed)
+}
+
 /// Shares as arrays, for the statements.
 #[derive(Debug, Default)]
 struct Columns {
@@ -153,6 +184,7 @@ struct Columns {
     namespaces: Vec<String>,
     limits: Vec<i64>,
     floors: Vec<i64>,
+    backlogs: Vec<Backlog>,
 }
 
 impl Columns {
@@ -163,6 +195,7 @@ impl Columns {
         self.namespaces.push(share.backlog.namespace.clone());
         self.limits.push(count(share.limit));
         self.floors.push(share.floor);
+        self.backlogs.push(share.backlog.clone());
     }
 
     fn append(&mut self, mut other: Self) {
@@ -170,6 +203,7 @@ impl Columns {
         self.namespaces.append(&mut other.namespaces);
         self.limits.append(&mut other.limits);
         self.floors.append(&mut other.floors);
+        self.backlogs.append(&mut other.backlogs);
     }
 
     fn is_empty(&self) -> bool {
@@ -202,7 +236,15 @@ fn free(statement: &Statement, request: &ClaimRequest, shares: Columns) -> Claim
         .bind(count(request.max_bytes.max(1)))
 }
 
-fn fair_turns(statement: &Statement, request: &ClaimRequest, shares: Columns, bytes: usize) -> ClaimQuery {
+fn fair_turns(
+    statement: &Statement,
+    request: &ClaimRequest,
+    shares: Columns,
+    after: Vec<Uuid>,
+    bytes: usize,
+) -> ClaimQuery {
+    // A claim id is random at its end, whatever its version.
+    let (_, random) = request.claim.as_u64_pair();
     sqlx::query(statement.safe())
         .bind(request.worker)
         .bind(request.claim)
@@ -212,6 +254,8 @@ fn fair_turns(statement: &Statement, request: &ClaimRequest, shares: Columns, by
         .bind(shares.limits)
         .bind(attempts(request.max_attempts))
         .bind(count(bytes.max(1)))
+        .bind(after)
+        .bind(random.cast_signed())
 }
 
 /// Nothing if no share is in the scope.

@@ -11,6 +11,7 @@
 pub mod adopt;
 mod claim;
 mod decode;
+mod fair;
 mod find;
 mod grants;
 mod lanes;
@@ -92,6 +93,8 @@ struct Inner {
     sql: Sql,
     /// The adopted tables.
     adoptions: OnceLock<Vec<Arc<adopt::Adoption>>>,
+    /// Whose turn it is in fair claims.
+    turns: fair::Turns,
 }
 
 type Transaction = sqlx::Transaction<'static, sqlx::Postgres>;
@@ -121,6 +124,7 @@ impl Postgres {
                 begin,
                 sql,
                 adoptions: OnceLock::new(),
+                turns: fair::Turns::default(),
             }),
         })
     }

@@ -76,6 +76,23 @@ fn claim_expired() -> String {
     with(&statement, &values)
 }
 
+fn claim_fair(limit: &str) -> String {
+    let limits = format!("array[{limit}]");
+    let values = [
+        ME,
+        CLAIM,
+        "interval '1 minute'",
+        "array['']",
+        "array['shop']",
+        &limits,
+        "25",
+        "100000000",
+        "array['00000000-0000-0000-0000-000000000000'::uuid]",
+        "7",
+    ];
+    with(statement!("claim_fair"), &values)
+}
+
 /// The ids of rows that the worker holds.
 async fn held(harness: &PostgresHarness) -> Vec<String> {
     let sql = harness.sql(&format!(
@@ -335,6 +352,41 @@ async fn a_hundred_thousand_rows_behind_a_blocked_key_are_not_read() {
         claim.reads_at_most(4_000.0, &["keyed"]);
         let look = explain(&harness, statement!("find"), false).await;
         look.reads_at_most(50.0, &["fresh", "waiting", "keyed"]);
+        harness.clean_up().await;
+    }
+}
+
+#[tokio::test]
+async fn a_fair_claim_reads_no_scheduled_rows() {
+    for statistics in [false, true] {
+        let harness = PostgresHarness::direct().await;
+        harness.store.ensure_fair_index().await.expect("creates");
+        harness
+            .execute(
+                "insert into pillarbox.outbox_events (namespace, topic, payload, tenant_id, next_attempt_at)
+                 select 'shop', 'orders', '{}', gen_random_uuid(), now() + interval '1 day' from generate_series(1, 10000)",
+            )
+            .await;
+        if statistics {
+            harness.execute("vacuum analyze pillarbox.outbox_events").await;
+        }
+        let nothing = explain(&harness, &claim_fair("1000"), true).await;
+        nothing.reads_at_most(0.0, &["waiting", "fair"]);
+        harness
+            .execute(
+                "insert into pillarbox.outbox_events (namespace, topic, payload, tenant_id)
+                 select 'shop', 'orders', '{}', gen_random_uuid() from generate_series(1, 5000);
+                 insert into pillarbox.outbox_events (namespace, topic, payload, tenant_id, created_at, next_attempt_at)
+                 select 'shop', 'orders', '{}', gen_random_uuid(), now() - interval '1 hour', now() - interval '1 minute'
+                 from generate_series(1, 5000)",
+            )
+            .await;
+        if statistics {
+            harness.execute("vacuum analyze pillarbox.outbox_events").await;
+        }
+        // Each tenant's fresh row to step there and to choose it, the window of waiting rows, and each row to change it.
+        let claim = explain(&harness, &claim_fair("100"), true).await;
+        claim.reads_at_most(200.0 + 1_200.0 + 200.0, &["waiting", "fair", "pkey"]);
         harness.clean_up().await;
     }
 }

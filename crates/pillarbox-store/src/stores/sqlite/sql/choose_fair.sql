@@ -3,9 +3,10 @@
 -- ?5 the default limit of attempts   ?6 the window: how many waiting rows and how many fresh rows to read
 -- Index: outbox_events_waiting, outbox_events_fresh.
 --
+-- Lots decide the order of the tenants, so that each gets its turn although claims are small.
 -- A tenant whose rows come after a full window of others waits for them. An index by tenant would slow every insert down.
 with waited as materialized (
-  select rowno, seq, tenant_id, 1 as class, next_attempt_at as at,
+  select rowno, seq, tenant_id, random() as lot, 1 as class, next_attempt_at as at,
     iif(body is null, octet_length(payload), octet_length(body)) as size
   from outbox_events
   where status = 'pending' and next_attempt_at > created_at and seq is not null
@@ -15,7 +16,7 @@ with waited as materialized (
   order by next_attempt_at, seq
   limit ?6
 ), fresh as materialized (
-  select rowno, seq, tenant_id, 2 as class, '' as at,
+  select rowno, seq, tenant_id, random() as lot, 2 as class, '' as at,
     iif(body is null, octet_length(payload), octet_length(body)) as size
   from outbox_events
   where status = 'pending' and next_attempt_at <= created_at and seq is not null
@@ -26,8 +27,9 @@ with waited as materialized (
 )
 select rowno, size
 from (
-  select rowno, size, class, at, seq, row_number() over (partition by tenant_id order by class, at, seq) as turn
+  select rowno, size, class, at, seq, row_number() over tenant as turn, first_value(lot) over tenant as lot
   from (select * from waited union all select * from fresh)
+  window tenant as (partition by tenant_id order by class, at, seq)
 )
-order by turn, class, at, seq
+order by turn, lot, class, at, seq
 limit ?3
