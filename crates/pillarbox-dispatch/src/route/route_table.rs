@@ -4,7 +4,7 @@
 //! routes and with one destination, all events go there. If several routes name one destination, it gets one row, and
 //! the first of these routes decides the policy. If no route matches, the caller decides.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use pillarbox::Event;
 use uuid::Uuid;
 
 use crate::policy::{Overrides, Policy};
+use crate::route::route_index::RouteIndex;
 
 /// A condition on one field of an event: `*` matches everything, `orders.*` everything that begins with `orders.`, and
 /// all other text matches itself.
@@ -109,7 +110,19 @@ impl Route {
         }
     }
 
-    fn matches(&self, event: &Event) -> bool {
+    fn has_no_conditions(&self) -> bool {
+        let texts = [
+            &self.namespace,
+            &self.topic,
+            &self.event_type,
+            &self.aggregate_type,
+            &self.severity,
+        ];
+        let is_any = |text: &&OneOf| text.0.is_empty() || text.0.contains(&Pattern::Any);
+        self.tenant.is_empty() && texts.iter().all(is_any)
+    }
+
+    pub(crate) fn matches(&self, event: &Event) -> bool {
         self.namespace.matches(Some(&event.namespace))
             && self.topic.matches(Some(&event.topic))
             && self.event_type.matches(event.event_type.as_deref())
@@ -136,6 +149,7 @@ pub(crate) struct RouteTable {
     numbers: HashMap<String, usize>,
     policies: Vec<Arc<Policy>>,
     routes: Vec<(Route, Target)>,
+    index: RouteIndex,
 }
 
 impl RouteTable {
@@ -168,19 +182,38 @@ impl RouteTable {
                 };
                 Ok((route, Target { number, policy }))
             })
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<(Route, Target)>, _>>()?;
+        let mut is_covered = vec![false; policies.len()];
+        let reached = routes.iter().enumerate().filter(|(_, (route, target))| {
+            // The first route decides. After one without conditions, no other to its destination does.
+            let is_reached = !is_covered[target.number];
+            is_covered[target.number] |= route.has_no_conditions();
+            is_reached
+        });
+        let reached: Vec<(usize, &Route)> = reached.map(|(place, (route, _))| (place, route)).collect();
         Ok(Self {
+            index: RouteIndex::new(reached.into_iter()),
             numbers,
             policies,
             routes,
         })
     }
 
+    /// The routes that match, in their order, without those that no longer matter.
+    fn matching(&self, event: &Event) -> impl Iterator<Item = &Target> {
+        let candidates = self.index.candidates(event).into_iter();
+        let candidates = candidates.map(|place| &self.routes[place]);
+        candidates
+            .filter(|(route, _)| route.matches(event))
+            .map(|(_, target)| target)
+    }
+
     /// Where an event without its own destination goes, each destination once. Empty if no route matches.
     pub(crate) fn targets(&self, event: &Event) -> Vec<Target> {
+        let mut known = HashSet::new();
         let mut targets: Vec<Target> = Vec::new();
-        for (_, target) in self.routes.iter().filter(|(route, _)| route.matches(event)) {
-            if targets.iter().all(|known| known.number != target.number) {
+        for target in self.matching(event) {
+            if known.insert(target.number) {
                 targets.push(target.clone());
             }
         }
@@ -191,12 +224,9 @@ impl RouteTable {
     /// destination does. `None` if the destination is not configured.
     pub(crate) fn target_at(&self, destination: &str, event: &Event) -> Option<Target> {
         let number = *self.numbers.get(destination)?;
-        let route = self
-            .routes
-            .iter()
-            .find(|(route, target)| target.number == number && route.matches(event));
-        Some(match route {
-            Some((_, target)) => target.clone(),
+        let target = self.matching(event).find(|target| target.number == number);
+        Some(match target {
+            Some(target) => target.clone(),
             None => Target {
                 number,
                 policy: Arc::clone(&self.policies[number]),
@@ -223,6 +253,8 @@ pub(crate) fn no_route(event: &Event) -> String {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -331,6 +363,52 @@ mod tests {
     fn without_routes_a_single_destination_gets_all_events() {
         let table = RouteTable::new(vec![("only".to_owned(), Policy::default())], vec![]).expect("no routes");
         assert_eq!(numbers(&table, &Event::new("n", "t")), [0]);
+    }
+
+    #[test]
+    fn routes_behind_one_without_conditions_cost_nothing() {
+        let mut routes: Vec<Route> = (0..10_000).map(|_| Route::to("a")).collect();
+        routes.push(Route::to("b"));
+        let table = table(routes);
+        let event = Event::new("n", "t");
+        assert_eq!(table.index.candidates(&event), [0, 10_000]);
+        assert_eq!(numbers(&table, &event), [0, 1]);
+    }
+
+    proptest! {
+        /// As the module defines it: every route in turn.
+        #[test]
+        fn an_index_changes_no_target(
+            picks in prop::collection::vec((0usize..4, 0usize..4, 0usize..2, 1u64..100), 0..40),
+            topic in 0usize..4,
+            tenant in 0u128..4,
+        ) {
+            let topics = ["*", "a.*", "a.b", "c"];
+            let routes: Vec<Route> = picks.iter().map(|(topic, tenant, to, seconds)| Route {
+                topic: topics[*topic].into(),
+                tenant: (*tenant > 0).then(|| Uuid::from_u128(*tenant as u128)).into_iter().collect(),
+                overrides: Overrides { timeout: Some(Duration::from_secs(*seconds)), ..Overrides::default() },
+                ..Route::to(["a", "b"][*to])
+            }).collect();
+            let event = Event::new("n", ["a", "a.b", "a.c", "c"][topic]).tenant(Uuid::from_u128(tenant));
+            let mut expected: Vec<(usize, Duration)> = Vec::new();
+            for route in routes.iter().filter(|route| route.matches(&event)) {
+                let number = usize::from(route.destination == "b");
+                if expected.iter().all(|(known, _)| *known != number) {
+                    expected.push((number, route.overrides.timeout.expect("every route has one")));
+                }
+            }
+            let table = table(routes);
+            let targets = table.targets(&event);
+            let targets: Vec<_> = targets.iter().map(|target| (target.number, target.policy.timeout)).collect();
+            prop_assert_eq!(&targets, &expected);
+            for (number, name) in ["a", "b"].into_iter().enumerate() {
+                let target = table.target_at(name, &event).expect("known");
+                let first = expected.iter().find(|(known, _)| *known == number);
+                prop_assert_eq!(target.number, number);
+                prop_assert_eq!(target.policy.timeout, first.map_or(Policy::default().timeout, |(_, timeout)| *timeout));
+            }
+        }
     }
 
     #[test]
