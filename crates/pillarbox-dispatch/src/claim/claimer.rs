@@ -7,24 +7,23 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pillarbox::{Delivery, StoreError, failpoint};
 use pillarbox_store::store::{Backlog, ClaimRequest, LANES, Share, Take};
 use uuid::Uuid;
 
-use crate::claim::suspects::{Step, Suspects};
+use crate::claim::suspects::{MOMENT, Step, Suspects, Tried};
 use crate::find::backlogs::{Kind, Taken};
 use crate::route::route_table::RouteTable;
 use crate::route::router::Router;
-use crate::send::handle::{DestinationHandle, unavailable};
+use crate::send::handle::{DestinationHandle, suspects_room, without_suspects_room};
 use crate::settle::settler::SETTLER;
 use crate::worker::Worker;
 use crate::worker::flag::Flag;
 use crate::worker::in_flight::{Lease, Room};
 use crate::worker::task::{LONG, Next, Task};
 
-/// How many suspects may be in flight: the next crash has few victims.
-const MOST_SUSPECTS: usize = 16;
 /// With so few keys a claim takes longer runs of each. Nothing else makes them quick, because a key's rows are sent one
 /// by one and its next run is claimed when the last is settled.
 const FEW_KEYS: usize = 8;
@@ -50,6 +49,8 @@ pub(crate) struct Claimer {
     router: Router,
     signals: Arc<Signals>,
     lone_suspects: Suspects,
+    /// Do the senders keep quiet for a suspect?
+    is_quiet: bool,
     /// Are there suspects?
     suspects: bool,
     /// The kind of rows that is claimed next.
@@ -75,6 +76,7 @@ impl Claimer {
             router,
             signals,
             lone_suspects: Suspects::default(),
+            is_quiet: false,
             suspects: false,
             next_kind: Kind::Free,
             few_keys: false,
@@ -88,10 +90,8 @@ impl Claimer {
             self.wants_room = true;
             return Ok(Next::Wait(self.worker.settings.poll_interval));
         };
-        if self.suspects && room.suspects > 0 {
-            let claimed = self.claim(Take::Suspects(room.suspects), room.bytes).await?;
-            self.suspects = !claimed.is_empty();
-            self.route(claimed).await?;
+        if self.suspects {
+            self.claim_suspects(&room).await?;
         }
         for _ in 0..2 {
             let kind = self.next_kind;
@@ -106,6 +106,17 @@ impl Claimer {
         Ok(Next::Wait(LONG))
     }
 
+    /// Claims a small group of suspects.
+    async fn claim_suspects(&mut self, room: &Room) -> Result<(), StoreError> {
+        let most = suspects_room(&self.destinations).min(room.rows);
+        if most == 0 {
+            return Ok(());
+        }
+        let claimed = self.claim(Take::Suspects(most), room.bytes).await?;
+        self.suspects = !claimed.is_empty();
+        self.route(claimed).await
+    }
+
     /// How much to claim from each backlog.
     fn shares(&self, kind: Kind, rows: usize) -> Vec<Share> {
         let rows = match kind {
@@ -114,8 +125,8 @@ impl Claimer {
             Kind::Free => rows.min(self.worker.settings.batch),
         };
         let room = |backlog: &Backlog| match &backlog.destination {
-            // Routing finds their destinations after the claim.
-            None => Some((rows, false)),
+            // Routing finds their destinations after the claim, and may make several rows of each.
+            None => Some(((rows / self.router.fan_out()).max(1), false)),
             Some(name) => {
                 let destination = &self.destinations[self.routes.number(name)?];
                 Some((destination.room(), destination.fair))
@@ -129,6 +140,9 @@ impl Claimer {
             Kind::Free => Take::Free(shares.clone()),
             Kind::Keyed => Take::Keyed(shares.clone()),
         };
+        let is_unrouted = shares.iter().any(|share| share.backlog.destination.is_none());
+        let fan_out = if is_unrouted { self.router.fan_out() } else { 1 };
+        let bytes = (bytes / fan_out).max(1);
         let claimed = self.claim(take, bytes).await?;
         if kind == Kind::Keyed && !claimed.is_empty() {
             let keys: HashSet<&str> = claimed
@@ -146,14 +160,38 @@ impl Claimer {
         self.route(claimed).await
     }
 
-    /// Claims one suspect with nothing else in flight.
+    /// Claims one suspect in a quiet time.
     async fn claim_alone(&mut self) -> Result<Next, StoreError> {
+        let others = !without_suspects_room(&self.destinations).is_empty();
         let claimed = self
             .claim(Take::LoneSuspect, self.worker.settings.max_bytes)
             .await?;
-        self.lone_suspects.claimed(!claimed.is_empty());
+        let now = self.worker.now();
+        match claimed.rows.first() {
+            Some(row) => {
+                let most = row.max_attempts.unwrap_or(self.worker.settings.max_attempts);
+                let tried = Tried::new(claimed.lease.claim, row.attempts, most);
+                self.lone_suspects.claimed(tried, now);
+            }
+            None => self.lone_suspects.found_none(others, now),
+        }
         self.route(claimed).await?;
         Ok(Next::Again)
+    }
+
+    /// Has no attempt begun a moment ago, and is nothing else in flight than what is being sent?
+    fn is_still(&self, now: Duration) -> bool {
+        let running: usize = self.destinations.iter().map(DestinationHandle::running).sum();
+        let still = |destination: &DestinationHandle| destination.is_still(MOMENT, now);
+        self.worker.in_flight.used().rows <= running && self.destinations.iter().all(still)
+    }
+
+    fn set_quiet(&mut self, quiet: bool) {
+        if std::mem::replace(&mut self.is_quiet, quiet) != quiet {
+            for destination in self.destinations.iter() {
+                destination.set_quiet(quiet);
+            }
+        }
     }
 
     /// The free room, if it is worth a claim: a claim of a few rows costs as much as one of many.
@@ -163,12 +201,10 @@ impl Claimer {
         let rows = settings.max_in_flight.saturating_sub(used.rows);
         let bytes = settings.max_bytes.saturating_sub(used.bytes);
         let worth = (settings.batch.min(settings.max_in_flight) / 4).max(1);
-        let suspects = MOST_SUSPECTS.saturating_sub(used.suspects).min(rows);
         (rows >= worth && bytes >= settings.max_bytes.div_ceil(4)).then_some(Room {
             rows,
             bytes,
-            suspects,
-            keyed: 0,
+            ..Room::default()
         })
     }
 
@@ -176,11 +212,11 @@ impl Claimer {
         let settings = &self.worker.settings;
         let excluded = match take {
             Take::Free(_) | Take::Keyed(_) => Vec::new(),
-            Take::Suspects(_) | Take::LoneSuspect => unavailable(&self.destinations),
+            Take::Suspects(_) | Take::LoneSuspect => without_suspects_room(&self.destinations),
         };
         let request = ClaimRequest {
             worker: self.worker.id,
-            claim: Uuid::now_v7(),
+            claim: Uuid::new_v4(),
             lease: settings.lease,
             take,
             excluded,
@@ -260,13 +296,27 @@ impl Task for Claimer {
             self.lone_suspects.want();
         }
         self.suspects |= self.signals.suspects.take();
-        let in_flight = self.worker.in_flight.used().rows;
-        match self.lone_suspects.step(in_flight, self.worker.now()) {
-            Step::Claim => self.claim_due().await,
+        let now = self.worker.now();
+        let worker = Arc::clone(&self.worker);
+        let is_unsettled = |claim| worker.in_flight.has_suspects(claim);
+        let mut lone_suspects = std::mem::take(&mut self.lone_suspects);
+        let step = lone_suspects.step(now, || self.is_still(now), is_unsettled);
+        self.lone_suspects = lone_suspects;
+        self.set_quiet(step != Step::Claim);
+        match step {
+            Step::Claim => {
+                let next = self.claim_due().await?;
+                Ok(match (next, self.lone_suspects.due()) {
+                    (Next::Wait(wait), Some(due)) => {
+                        Next::Wait(wait.min(due.saturating_sub(now).max(MOMENT)))
+                    }
+                    (next, _) => next,
+                })
+            }
             Step::ClaimAlone => self.claim_alone().await,
-            Step::Wait => {
+            Step::Wait(until) => {
                 self.wants_room = true;
-                Ok(Next::Wait(self.worker.settings.poll_interval))
+                Ok(Next::Wait(until.saturating_sub(now)))
             }
         }
     }

@@ -4,12 +4,14 @@
 //! row per destination. A row with a key may also have to ask the store whether it may go. An earlier row of its key may be
 //! unfinished at its destination.
 //!
-//! When the store fails, the router keeps the batch and the claimer's next tick resumes it. After some failures the
-//! families are released, so that a statement that always fails cannot stop the claimer.
+//! Families are written in chunks that one statement can write, as many as there is room for. The others are released.
+//!
+//! When the store fails, the router keeps the batch and the claimer's next tick resumes it with half of the chunk. A family
+//! that cannot be written alone is released for a while, so that it cannot stop the claimer.
 //!
 //! **If we die here** leases expire. A family was written whole or not at all, and each member has its own destination.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +32,14 @@ use crate::worker::line_limit::LineLimit;
 
 /// About how many namespaces and topics without a route are logged.
 const MOST_WARNINGS: usize = 1000;
-/// How often families may fail to be written before they are released.
+/// How often a family may fail to be written before it is released.
 const MOST_FAILURES: usize = 5;
+/// How long it is released for.
+const ROUTE_AGAIN: Duration = Duration::from_secs(10);
+/// How many rows one statement writes, and how many bytes. Both are far from what takes as long as a statement may. A family
+/// is never divided.
+const CHUNK_ROWS: usize = 2_000;
+const CHUNK_BYTES: usize = 16 * 1024 * 1024;
 
 /// See the module.
 pub(crate) struct Router {
@@ -41,6 +49,10 @@ pub(crate) struct Router {
     settler: UnboundedSender<Vec<Decided>>,
     /// Rows that wait for the store to write their families.
     pending: Option<Batch>,
+    /// How many rows the next statement writes at most: fewer after a failure.
+    chunk_rows: usize,
+    /// How many destinations an event of the last batch had, about.
+    fan_out: usize,
     /// Namespaces and topics without a route that were logged.
     warned: HashSet<(String, String)>,
     /// Limits the lines about dead events.
@@ -57,7 +69,10 @@ struct Batch {
     rows: HashMap<usize, Vec<Row>>,
     /// Rows that have a verdict without an attempt.
     decided: Vec<Decided>,
-    families: Vec<Family>,
+    families: VecDeque<Family>,
+    /// Keys of rows that were lost: a row behind such a row must not overtake it.
+    broken_keys: HashSet<Key>,
+    has_routed: bool,
     failures: usize,
 }
 
@@ -84,6 +99,8 @@ impl Router {
             destinations,
             settler,
             pending: None,
+            chunk_rows: CHUNK_ROWS,
+            fan_out: 1,
             warned: HashSet::new(),
             dead_lines: LineLimit::default(),
         }
@@ -111,12 +128,18 @@ impl Router {
         let Some(mut batch) = self.pending.take() else {
             return Ok(());
         };
-        if !batch.families.is_empty() {
+        while !batch.families.is_empty() {
+            let count = self.chunk(&batch);
+            if count == 0 {
+                batch.release_families();
+                break;
+            }
             failpoint::hit("before_route");
-            match self.worker.store.route(self.worker.id, &batch.routings()).await {
-                Ok(routed) => self.routed(&mut batch, routed),
+            let routings = batch.routings(count);
+            match self.worker.store.route(self.worker.id, &routings).await {
+                Ok(routed) => self.routed(&mut batch, count, routed),
                 Err(error) => {
-                    self.failed(batch, &error);
+                    self.failed(batch, count, &error);
                     return Err(error);
                 }
             }
@@ -124,6 +147,34 @@ impl Router {
         failpoint::hit("after_route");
         self.pass_on(batch);
         Ok(())
+    }
+
+    /// How many rows an event without a destination becomes, about.
+    pub(crate) fn fan_out(&self) -> usize {
+        self.fan_out
+    }
+
+    /// How many families the next statement writes: what it can write, and what there is room for. The first family of a batch
+    /// always has room.
+    fn chunk(&self, batch: &Batch) -> usize {
+        let settings = &self.worker.settings;
+        let used = self.worker.in_flight.used();
+        let room_rows = settings.max_in_flight.saturating_sub(used.rows);
+        let room_bytes = settings.max_bytes.saturating_sub(used.bytes);
+        let (mut rows, mut bytes, mut more_rows, mut more_bytes) = (0usize, 0usize, 0usize, 0usize);
+        let fits = |family: &&Family| {
+            let (members, size) = (family.members.len(), family.delivery.event.payload.len());
+            rows += members;
+            bytes = bytes.saturating_add(size.saturating_mul(members));
+            // The row itself is in flight already.
+            more_rows += members - 1;
+            more_bytes = more_bytes.saturating_add(size.saturating_mul(members - 1));
+            let is_first = rows == members;
+            let is_writable = is_first || (rows <= self.chunk_rows && bytes <= CHUNK_BYTES);
+            let has_room = more_rows <= room_rows && more_bytes <= room_bytes;
+            is_writable && (has_room || more_rows == 0 || (is_first && !batch.has_routed))
+        };
+        batch.families.iter().take_while(fits).count()
     }
 
     /// Releases rows that were not passed on: the worker shuts down.
@@ -146,11 +197,18 @@ impl Router {
             arrived: self.worker.now(),
             rows: HashMap::new(),
             decided: Vec::new(),
-            families: Vec::new(),
+            families: VecDeque::new(),
+            broken_keys: HashSet::new(),
+            has_routed: false,
             failures: 0,
         };
         let rows: Vec<(Delivery, Vec<Target>)> =
             deliveries.into_iter().map(|row| self.targets(row)).collect();
+        let unrouted = || rows.iter().filter(|(row, _)| row.event.destination.is_none());
+        let members: usize = unrouted().map(|(_, targets)| targets.len()).sum();
+        if let events @ 1.. = unrouted().count() {
+            self.fan_out = members.div_ceil(events).max(1);
+        }
         // Rows with a key stay together: if one of them is a family or has to ask, all of them ask.
         let keys_ask = rows
             .iter()
@@ -162,7 +220,7 @@ impl Router {
                 (Some(target), true) if !asks => batch.push(target, delivery),
                 (Some(target), _) => {
                     targets.push(target);
-                    batch.families.push(self.family(delivery, targets));
+                    batch.families.push_back(self.family(delivery, targets));
                 }
             }
         }
@@ -200,24 +258,25 @@ impl Router {
         }
     }
 
-    /// Families are written. Members that may go now join the other rows of the batch.
-    fn routed(&self, batch: &mut Batch, routed: Routed) {
+    /// So many families are written. Members that may go now join the other rows of the batch.
+    fn routed(&mut self, batch: &mut Batch, count: usize, routed: Routed) {
+        batch.has_routed = true;
+        batch.failures = 0;
+        self.chunk_rows = self.chunk_rows.saturating_mul(2).min(CHUNK_ROWS);
         let lost: HashSet<Uuid> = routed.lost.into_iter().collect();
         let waiting: HashSet<Uuid> = routed.waiting.into_iter().collect();
         self.worker.counters.lost(lost.len());
-        // A row behind a lost one of its key must not overtake it.
-        let broken_keys: HashSet<Key> = batch
-            .families
-            .iter()
-            .filter(|family| lost.contains(&family.delivery.id))
-            .filter_map(|family| key(&family.delivery))
-            .collect();
-        for family in std::mem::take(&mut batch.families) {
+        let written: Vec<Family> = batch.families.drain(..count).collect();
+        let broken = written.iter().filter(|family| lost.contains(&family.delivery.id));
+        batch
+            .broken_keys
+            .extend(broken.filter_map(|family| key(&family.delivery)));
+        for family in written {
             let id = family.delivery.id;
             if lost.contains(&id) {
                 self.drop_row(&family.delivery);
-            } else if key(&family.delivery).is_some_and(|key| broken_keys.contains(&key)) {
-                batch.decided.extend(family.release());
+            } else if key(&family.delivery).is_some_and(|key| batch.broken_keys.contains(&key)) {
+                batch.decided.extend(family.release(release()));
             } else {
                 let waits = waiting.contains(&id).then(|| family.delivery.clone());
                 self.join(batch, family, &waiting);
@@ -249,16 +308,31 @@ impl Router {
         }
     }
 
-    fn failed(&mut self, mut batch: Batch, error: &StoreError) {
+    /// So many families could not be written. Rows without a key need not wait for them.
+    fn failed(&mut self, mut batch: Batch, count: usize, error: &StoreError) {
+        let rows: usize = batch
+            .families
+            .iter()
+            .take(count)
+            .map(|family| family.members.len())
+            .sum();
+        self.chunk_rows = (rows / 2).max(1);
         batch.failures += 1;
-        if batch.failures < MOST_FAILURES {
-            self.pending = Some(batch);
-            return;
+        if count == 1
+            && batch.failures >= MOST_FAILURES
+            && let Some(family) = batch.families.pop_front()
+        {
+            tracing::warn!(%error, event_id = %family.delivery.event.id, rows, "routing failed, event released");
+            let verdict = Verdict::Release {
+                after: ROUTE_AGAIN,
+                reason: Some(format!("routing failed: {error}")),
+            };
+            batch.failures = 0;
+            batch.broken_keys.extend(key(&family.delivery));
+            batch.decided.extend(family.release(verdict));
         }
-        let rows = batch.families.len();
-        tracing::warn!(%error, rows, "routing failed, rows released");
-        batch.release_families();
-        self.pass_on(batch);
+        self.pass_on(batch.take_free());
+        self.pending = Some(batch);
     }
 
     /// The row is lost, or waits in the store again.
@@ -266,7 +340,7 @@ impl Router {
         self.worker
             .in_flight
             .decided(std::iter::once((delivery.claim, delivery.id)));
-        self.worker.in_flight.free(Room::of(delivery));
+        self.worker.in_flight.free([(delivery.claim, Room::of(delivery))]);
     }
 
     fn pass_on(&self, batch: Batch) {
@@ -321,8 +395,8 @@ impl Batch {
         self.rows.entry(target.number).or_default().push(row);
     }
 
-    fn routings(&self) -> Vec<Routing> {
-        let routings = self.families.iter().map(|family| Routing {
+    fn routings(&self, count: usize) -> Vec<Routing> {
+        let routings = self.families.iter().take(count).map(|family| Routing {
             id: family.delivery.id,
             claim: self.lease.claim,
             members: family.members.iter().map(|(member, _)| member.clone()).collect(),
@@ -330,18 +404,40 @@ impl Batch {
         routings.collect()
     }
 
+    /// Takes out what need not wait for families: verdicts, and rows without a key.
+    fn take_free(&mut self) -> Self {
+        let mut free = Self {
+            lease: Arc::clone(&self.lease),
+            arrived: self.arrived,
+            rows: HashMap::new(),
+            decided: std::mem::take(&mut self.decided),
+            families: VecDeque::new(),
+            broken_keys: HashSet::new(),
+            has_routed: true,
+            failures: 0,
+        };
+        for (number, rows) in &mut self.rows {
+            let (keyed, others) = std::mem::take(rows)
+                .into_iter()
+                .partition(|row| row.ticket.key.is_some());
+            *rows = keyed;
+            free.rows.insert(*number, others);
+        }
+        free
+    }
+
     fn release_families(&mut self) {
         for family in std::mem::take(&mut self.families) {
-            self.decided.extend(family.release());
+            self.decided.extend(family.release(release()));
         }
     }
 }
 
 impl Family {
     /// Releases all members. Those that were not written are unknown to the store, which ignores them.
-    fn release(&self) -> Vec<Decided> {
+    fn release(&self, verdict: Verdict) -> Vec<Decided> {
         let members = self.members.iter().map(|(member, _)| {
-            let mut decided = Decided::new(&self.delivery, release());
+            let mut decided = Decided::new(&self.delivery, verdict.clone());
             decided.settlement.id = member.id;
             if member.id != self.delivery.id {
                 decided.room = Room::default();

@@ -6,8 +6,9 @@
 //! **If we die here** nothing is lost: rows that wait for the sender have a lease.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use pillarbox_store::store::OpenBreaker;
 use tokio::sync::Notify;
@@ -15,7 +16,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::destination::Destination;
 use crate::send::key_queues::Row;
-use crate::settings::Settings;
+
+/// How many suspects of one destination may be in flight: the next crash has few victims.
+const MOST_SUSPECTS: usize = 16;
 
 /// How many rows are claimed while the breaker is half-open, to choose one to send: the one with the fewest attempts.
 const PROBES: usize = 16;
@@ -26,8 +29,7 @@ pub(crate) struct DestinationHandle {
     pub(crate) name: String,
     /// Are its rows claimed in rotation over tenants?
     pub(crate) fair: bool,
-    /// How many rows may wait for it.
-    capacity: usize,
+    concurrency: usize,
     rows: UnboundedSender<Vec<Row>>,
     shared: Arc<Shared>,
 }
@@ -39,14 +41,22 @@ pub(crate) struct Shared {
     tripped: AtomicBool,
     /// Is the breaker half-open? Then one event at a time is sent.
     half_open: AtomicBool,
-    /// Does the sender release rows because too many wait?
-    backpressure: AtomicBool,
+    /// How many rows may wait.
+    window: AtomicUsize,
+    /// Is a suspect about to be tried alone? Then only suspects are sent, and waiting rows are released.
+    quiet: AtomicBool,
     paused: AtomicBool,
     /// Has a pause ended since the sender last looked?
     resumed: AtomicBool,
-    pause_changed: Notify,
+    changed: Notify,
     /// Rows that were admitted and whose attempt has not begun.
     waiting: AtomicUsize,
+    /// Attempts that are running.
+    running: AtomicUsize,
+    /// When the last attempt began, in nanoseconds.
+    last_began: AtomicU64,
+    /// Suspects that were admitted and have no verdict.
+    suspects: AtomicUsize,
     /// The breaker as the heartbeat reports it, unless it is closed.
     breaker: Mutex<Option<OpenBreaker>>,
 }
@@ -65,8 +75,13 @@ impl Shared {
         *self.breaker.lock().unwrap_or_else(PoisonError::into_inner) = breaker;
     }
 
-    pub(crate) fn set_backpressure(&self, backpressure: bool) {
-        self.backpressure.store(backpressure, Ordering::Release);
+    pub(crate) fn set_window(&self, window: usize) {
+        self.window.store(window, Ordering::Release);
+    }
+
+    /// Is a suspect about to be tried alone?
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_paused(&self) -> bool {
@@ -78,31 +93,47 @@ impl Shared {
         self.resumed.swap(false, Ordering::AcqRel)
     }
 
-    /// Waits until a pause begins or ends. Safe to cancel.
-    pub(crate) async fn pause_changed(&self) {
-        self.pause_changed.notified().await;
+    /// Waits until a pause or a quiet time begins or ends. Safe to cancel.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
-    /// The attempts of so many rows have begun, or the rows were released.
-    pub(crate) fn no_longer_waiting(&self, rows: usize) {
+    /// So many waiting rows were released.
+    pub(crate) fn released(&self, rows: usize) {
         self.waiting.fetch_sub(rows, Ordering::AcqRel);
+    }
+
+    /// The attempt of a waiting row begins.
+    pub(crate) fn begins(&self, now: Duration) {
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        self.last_began.store(now, Ordering::Release);
+        // Before it stops waiting: it must be seen as one or the other.
+        self.running.fetch_add(1, Ordering::AcqRel);
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// So many attempts are running.
+    pub(crate) fn set_running(&self, attempts: usize) {
+        self.running.store(attempts, Ordering::Release);
+    }
+
+    /// A suspect has a verdict, or is lost.
+    pub(crate) fn suspect_ended(&self) {
+        self.suspects.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl DestinationHandle {
-    /// A handle for one of `destinations` that share the room of a worker. Admitted rows go to `rows`.
-    pub(crate) fn new(
-        destination: &Destination,
-        destinations: usize,
-        settings: &Settings,
-        rows: UnboundedSender<Vec<Row>>,
-    ) -> Self {
+    /// A handle whose admitted rows go to `rows`.
+    pub(crate) fn new(destination: &Destination, window: usize, rows: UnboundedSender<Vec<Row>>) -> Self {
+        let shared = Shared::default();
+        shared.set_window(window);
         Self {
             name: destination.name.clone(),
             fair: destination.fair_by_tenant,
-            capacity: capacity(destination, destinations, settings),
+            concurrency: destination.concurrency,
             rows,
-            shared: Arc::default(),
+            shared: Arc::new(shared),
         }
     }
 
@@ -114,7 +145,7 @@ impl DestinationHandle {
     pub(crate) fn set_paused(&self, paused: bool) {
         if self.shared.paused.swap(paused, Ordering::AcqRel) != paused {
             self.shared.resumed.store(!paused, Ordering::Release);
-            self.shared.pause_changed.notify_one();
+            self.shared.changed.notify_one();
         }
     }
 
@@ -123,16 +154,52 @@ impl DestinationHandle {
         !self.shared.is_paused() && !self.shared.tripped.load(Ordering::Acquire)
     }
 
-    /// How many more rows it takes.
+    /// Begins or ends a quiet time.
+    pub(crate) fn set_quiet(&self, quiet: bool) {
+        if self.shared.quiet.swap(quiet, Ordering::AcqRel) != quiet {
+            self.shared.changed.notify_one();
+        }
+    }
+
+    /// Does nothing wait here, and has no attempt begun in the last `moment`?
+    pub(crate) fn is_still(&self, moment: Duration, now: Duration) -> bool {
+        let last = Duration::from_nanos(self.shared.last_began.load(Ordering::Acquire));
+        let is_waiting = self.shared.waiting.load(Ordering::Acquire) > 0;
+        !is_waiting && (self.running() == 0 || now.saturating_sub(last) >= moment)
+    }
+
+    /// How many attempts are running.
+    pub(crate) fn running(&self) -> usize {
+        self.shared.running.load(Ordering::Acquire)
+    }
+
+    /// How many rows to claim for it. None if few would fit: a claim of a few rows costs as much as one of many.
     pub(crate) fn room(&self) -> usize {
-        if !self.is_available() || self.shared.backpressure.load(Ordering::Acquire) {
+        let free = self.free();
+        if free < self.window().div_ceil(4) { 0 } else { free }
+    }
+
+    /// How many more rows may wait for it.
+    fn free(&self) -> usize {
+        if !self.is_available() {
             return 0;
         }
-        let is_half_open = self.shared.half_open.load(Ordering::Acquire);
-        let most = if is_half_open { PROBES } else { self.capacity };
-        self.capacity
-            .min(most)
+        self.window()
             .saturating_sub(self.shared.waiting.load(Ordering::Acquire))
+    }
+
+    fn window(&self) -> usize {
+        let is_half_open = self.shared.half_open.load(Ordering::Acquire);
+        let most = if is_half_open { PROBES } else { usize::MAX };
+        self.shared.window.load(Ordering::Acquire).min(most)
+    }
+
+    /// How many more suspects it takes. Only a suspect with a free slot is tried, because a crash counts as its attempt.
+    pub(crate) fn suspects_room(&self) -> usize {
+        if self.free() == 0 || self.running() >= self.concurrency {
+            return 0;
+        }
+        MOST_SUSPECTS.saturating_sub(self.shared.suspects.load(Ordering::Acquire))
     }
 
     /// Passes rows to the sender, as many as there is room for. Returns the others, to be released.
@@ -145,8 +212,10 @@ impl DestinationHandle {
         }
         let own = rows.iter().filter(|row| row.ticket.has_destination).count();
         let most = if self.fair { own } else { rows.len() };
-        let rest = rows.split_off(most.min(self.room()));
+        let rest = rows.split_off(most.min(self.free()));
         self.shared.waiting.fetch_add(rows.len(), Ordering::AcqRel);
+        let suspects = rows.iter().filter(|row| row.delivery.suspect).count();
+        self.shared.suspects.fetch_add(suspects, Ordering::AcqRel);
         if !rows.is_empty() && self.rows.send(rows).is_err() {
             // Only after a sender panicked, which ends the worker.
             tracing::error!(
@@ -156,6 +225,20 @@ impl DestinationHandle {
         }
         rest
     }
+}
+
+/// The names of destinations that take no suspect now.
+pub(crate) fn without_suspects_room(destinations: &[DestinationHandle]) -> Vec<String> {
+    let full = destinations
+        .iter()
+        .filter(|destination| destination.suspects_room() == 0);
+    full.map(|destination| destination.name.clone()).collect()
+}
+
+/// How many suspects to claim for these destinations in all.
+pub(crate) fn suspects_room(destinations: &[DestinationHandle]) -> usize {
+    let rooms = destinations.iter().map(DestinationHandle::suspects_room);
+    rooms.filter(|room| *room > 0).min().unwrap_or(0)
 }
 
 /// The names of destinations that take nothing now.
@@ -185,21 +268,5 @@ impl Breakers {
             Some((name.clone(), breaker))
         });
         open.take(most).collect()
-    }
-}
-
-/// How many rows may wait for a destination: twice its concurrency or twice its part of the room. With a rate limit, at
-/// most what it sends in a second.
-fn capacity(destination: &Destination, destinations: usize, settings: &Settings) -> usize {
-    let part = (settings.max_in_flight / destinations).max(destination.concurrency);
-    let most = part.saturating_mul(2).clamp(1, settings.max_in_flight.max(1));
-    match destination.rate {
-        None => most,
-        Some(rate) => {
-            // The cast saturates.
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            let second = rate.per_second.ceil() as usize;
-            most.min(second.max(rate.burst as usize).max(1))
-        }
     }
 }

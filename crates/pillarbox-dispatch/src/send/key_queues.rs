@@ -87,12 +87,14 @@ pub(crate) struct KeyQueues {
     /// Every key with waiting rows or running attempts.
     keys: HashMap<Key, KeyQueue>,
     waiting: usize,
+    now: Duration,
 }
 
 #[derive(Debug)]
 enum Slot {
     Free(Box<Row>),
-    Key(Key),
+    /// The key whose next row may start, and since when.
+    Key(Key, Duration),
 }
 
 /// The rows of one key.
@@ -140,7 +142,7 @@ impl KeyQueues {
         loop {
             let row = match self.ready.pop_front()? {
                 Slot::Free(row) => *row,
-                Slot::Key(key) => {
+                Slot::Key(key, _) => {
                     let Some(queue) = self.keys.get_mut(&key) else {
                         continue;
                     };
@@ -162,7 +164,7 @@ impl KeyQueues {
     pub(crate) fn prefer_fewest_attempts(&mut self) {
         let attempts = |slot: &Slot| match slot {
             Slot::Free(row) => row.ticket.attempts,
-            Slot::Key(key) => match self.keys.get(key).and_then(|queue| queue.waiting.front()) {
+            Slot::Key(key, _) => match self.keys.get(key).and_then(|queue| queue.waiting.front()) {
                 Some(row) => row.ticket.attempts,
                 None => u32::MAX,
             },
@@ -206,12 +208,12 @@ impl KeyQueues {
             let keeps = kept.len() < keep;
             match slot {
                 Slot::Free(row) if !keeps => surplus.push(*row),
-                Slot::Key(key) if !keeps => {
+                Slot::Key(key, _) if !keeps => {
                     if let Some(queue) = self.keys.get_mut(&key) {
                         queue.has_slot = false;
                     }
                 }
-                slot @ (Slot::Free(_) | Slot::Key(_)) => kept.push_back(slot),
+                slot @ (Slot::Free(_) | Slot::Key(..)) => kept.push_back(slot),
             }
         }
         for queue in self.keys.values_mut() {
@@ -224,12 +226,17 @@ impl KeyQueues {
         surplus
     }
 
-    /// When the next row to be sent arrived.
-    pub(crate) fn oldest(&self) -> Option<Duration> {
+    /// Since when the next row to be sent may start. A row of a key waits for the one before it, which is not counted.
+    pub(crate) fn ready_since(&self) -> Option<Duration> {
         match self.ready.front()? {
             Slot::Free(row) => Some(row.arrived),
-            Slot::Key(key) => self.keys.get(key)?.waiting.front().map(|row| row.arrived),
+            Slot::Key(_, since) => Some(*since),
         }
+    }
+
+    /// Sets the time at which rows that may start now may start.
+    pub(crate) fn set_now(&mut self, now: Duration) {
+        self.now = now;
     }
 
     /// May a row start?
@@ -240,6 +247,31 @@ impl KeyQueues {
     /// How many rows wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting
+    }
+
+    /// Takes out all waiting rows but suspects. A suspect is always among the first of its key.
+    pub(crate) fn drain_ordinary(&mut self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for slot in std::mem::take(&mut self.ready) {
+            match slot {
+                Slot::Free(row) if !row.delivery.suspect => rows.push(*row),
+                slot @ (Slot::Free(_) | Slot::Key(..)) => self.ready.push_back(slot),
+            }
+        }
+        for queue in self.keys.values_mut() {
+            let suspects = queue.waiting.iter().take_while(|row| row.delivery.suspect);
+            let suspects = suspects.count();
+            rows.extend(queue.waiting.drain(suspects..));
+            queue.has_slot &= suspects > 0;
+        }
+        let keys = &self.keys;
+        self.ready.retain(|slot| match slot {
+            Slot::Free(_) => true,
+            Slot::Key(key, _) => keys.get(key).is_some_and(|queue| queue.has_slot),
+        });
+        self.keys.retain(|_, queue| !queue.is_idle());
+        self.waiting -= rows.len();
+        rows
     }
 
     /// Takes out all waiting rows. Keys with a running row are kept.
@@ -275,7 +307,7 @@ impl KeyQueues {
             && queue.may_start()
         {
             queue.has_slot = true;
-            self.ready.push_back(Slot::Key(Arc::clone(key)));
+            self.ready.push_back(Slot::Key(Arc::clone(key), self.now));
         }
     }
 }
@@ -398,6 +430,34 @@ mod tests {
         assert_eq!((surplus, queues.len()), (vec![2, 3], 0));
         queues.done(&key("k"));
         assert!(queues.keys.is_empty());
+    }
+
+    #[test]
+    fn suspects_stay_when_all_other_rows_are_taken_out() {
+        let suspect = |seq, key| {
+            let mut row = row(seq, key, false);
+            row.delivery.suspect = true;
+            row
+        };
+        let mut queues = queues(&[(2, Some("k")), (3, None), (5, Some("l")), (6, Some("l"))]);
+        queues.push(suspect(1, Some("k")));
+        queues.push(suspect(4, None));
+        let mut drained = seqs(queues.drain_ordinary());
+        drained.sort_unstable();
+        assert_eq!((drained, queues.len()), (vec![2, 3, 5, 6], 2));
+        assert_eq!(all(&mut queues), [1, 4]);
+        assert!(!queues.has_ready());
+    }
+
+    #[test]
+    fn a_row_of_a_key_is_ready_when_the_one_before_is_done() {
+        let mut queues = queues(&[(1, Some("k")), (2, Some("k"))]);
+        assert_eq!(queues.ready_since(), Some(Duration::ZERO));
+        queues.next();
+        assert_eq!(queues.ready_since(), None);
+        queues.set_now(Duration::from_secs(9));
+        queues.done(&key("k"));
+        assert_eq!(queues.ready_since(), Some(Duration::from_secs(9)));
     }
 
     #[test]

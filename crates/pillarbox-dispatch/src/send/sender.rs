@@ -91,7 +91,8 @@ impl Sender {
         shutdown: CancellationToken,
     ) -> (DestinationHandle, Self) {
         let (rows, incoming) = unbounded_channel();
-        let handle = DestinationHandle::new(&destination, destinations, &worker.settings, rows);
+        let backpressure = Backpressure::new(&destination, destinations, &worker.settings);
+        let handle = DestinationHandle::new(&destination, backpressure.window(), rows);
         let sender = Self {
             shared: handle.shared(),
             shutdown,
@@ -101,7 +102,7 @@ impl Sender {
             queues: KeyQueues::default(),
             breaker: Breaker::new(destination.name.clone()),
             reported: None,
-            backpressure: Backpressure::new(worker.settings.max_in_flight, destinations),
+            backpressure,
             rate_limit: destination.rate.map(|rate| TokenBucket::new(rate, worker.now())),
             attempts: Attempts::default(),
             checking: None,
@@ -244,6 +245,10 @@ impl Sender {
     /// Releases all waiting rows if none can be sent. They are due at once: the claimer leaves them until the
     /// destination is available.
     fn release_waiting(&mut self) {
+        if self.shared.is_quiet() {
+            let ordinary = self.queues.drain_ordinary();
+            self.release(ordinary);
+        }
         if self.drop_at.is_none() && !self.breaker.holds() {
             return;
         }
@@ -254,13 +259,13 @@ impl Sender {
         self.release(rows);
     }
 
-    /// Releases rows that would take the room of other destinations for long.
+    /// Releases rows that would wait for long, and take the room of other destinations.
     fn release_surplus(&mut self, now: Duration) {
-        let rows = self.queues.len() + self.attempts.len();
-        let backpressure = self.backpressure.update(rows, self.queues.oldest(), now);
-        self.shared.set_backpressure(backpressure);
-        if backpressure {
-            let surplus = self.queues.surplus(self.destination.concurrency);
+        self.backpressure.update(self.queues.ready_since(), now);
+        let window = self.backpressure.window();
+        self.shared.set_window(window);
+        if self.queues.len() > window && self.queues.ready_since().is_some() {
+            let surplus = self.queues.surplus(window);
             self.release(surplus);
         }
     }
@@ -281,12 +286,15 @@ impl Sender {
             if self.rate_limit.as_mut().is_some_and(|limit| !limit.take(now)) {
                 return;
             }
+            let ready = self.queues.ready_since().unwrap_or(now);
             let Some(row) = self.queues.next() else { return };
-            self.shared.no_longer_waiting(1);
             if let Some(wait) = self.throttle(&row, now) {
+                self.shared.released(1);
                 self.hold(row, wait);
                 continue;
             }
+            self.backpressure.sent(now.saturating_sub(ready));
+            self.shared.begins(now);
             let sink = Arc::clone(&self.destination.sink);
             let remembers = self.breaker.remembers();
             self.attempts
@@ -356,7 +364,10 @@ impl Sender {
         self.worker
             .in_flight
             .decided(std::iter::once((ticket.lease.claim, ticket.id)));
-        self.worker.in_flight.free(ticket.room);
+        self.worker.in_flight.free([(ticket.lease.claim, ticket.room)]);
+        if ticket.room.suspects > 0 {
+            self.shared.suspect_ended();
+        }
         if let Some(key) = &ticket.key {
             self.release_behind(key);
         }
@@ -370,7 +381,7 @@ impl Sender {
 
     /// Releases rows that were waiting here.
     fn release(&mut self, rows: Vec<Row>) {
-        self.shared.no_longer_waiting(rows.len());
+        self.shared.released(rows.len());
         for row in rows {
             self.push(row.ticket, release());
         }
@@ -391,6 +402,9 @@ impl Sender {
             verdict,
         };
         let room = ticket.room;
+        if room.suspects > 0 {
+            self.shared.suspect_ended();
+        }
         self.decided.push(Decided { settlement, room });
     }
 
@@ -458,6 +472,7 @@ impl Task for Sender {
         }
         let before = self.breaker.concurrency(usize::MAX);
         self.update_pause();
+        self.queues.set_now(now);
         // An attempt may end as soon as it begins, and the next of its key may start. Their settlements are handed
         // over together.
         for _ in 0..MOST_ENDED {
@@ -471,6 +486,7 @@ impl Task for Sender {
                 break;
             }
         }
+        self.shared.set_running(self.attempts.len());
         // Before rows are released: the claimer must not take them again.
         self.shared.set_tripped(self.breaker.is_tripped());
         self.shared.set_half_open(self.breaker.is_half_open());
@@ -495,7 +511,7 @@ impl Task for Sender {
                 Some(rows) => heard.rows = rows,
                 None => self.is_open = false,
             },
-            () = self.shared.pause_changed() => {}
+            () = self.shared.changed() => {}
             answer = answered(&mut self.checking) => {
                 self.checking = None;
                 heard.checked = Some(answer);

@@ -10,7 +10,6 @@
 //! **If we die here** rows stay in processing until their leases expire, and events may be sent again.
 
 use std::collections::{HashSet, VecDeque};
-use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,15 +137,18 @@ impl Settler {
     fn written(&mut self, most: usize, lost: &[Uuid]) {
         self.report(lost);
         let lost: HashSet<Uuid> = lost.iter().copied().collect();
-        for settlement in self.settlements.drain(..most) {
+        let mut keyed = 0;
+        let rows = self.settlements.drain(..most).zip(self.rooms.drain(..most));
+        let rows = rows.map(|(settlement, room)| {
             if !lost.contains(&settlement.id) {
                 self.worker.counters.settled(&settlement.verdict);
             }
-        }
-        let room = self.rooms.drain(..most).fold(Room::default(), Room::add);
-        self.worker.in_flight.free(room);
+            keyed += room.keyed;
+            (settlement.claim, room)
+        });
+        self.worker.in_flight.free(rows);
         let left = self.worker.in_flight.used().keyed;
-        self.worker.backlogs.settled(room.keyed, left);
+        self.worker.backlogs.settled(keyed, left);
         self.first = self.worker.now();
     }
 

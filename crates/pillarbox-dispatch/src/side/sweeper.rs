@@ -24,6 +24,8 @@ pub(crate) struct Sweeper {
     /// Raised when rows have become dead: they may block their keys.
     has_dead: Arc<Flag>,
     dead_lines: LineLimit,
+    /// Did the last sweep find a suspect to be tried alone?
+    saw_lone_suspect: bool,
 }
 
 impl Sweeper {
@@ -39,7 +41,21 @@ impl Sweeper {
             signals,
             has_dead,
             dead_lines: LineLimit::default(),
+            saw_lone_suspect: false,
         }
+    }
+
+    /// A suspect that is tried alone stops a worker for a moment. All workers see it, and one is enough. So each waits for
+    /// a random time and looks again before it stops. Returns the wait.
+    fn lone_suspect(&mut self, is_there: bool, interval: Duration) -> Duration {
+        let saw_it = std::mem::replace(&mut self.saw_lone_suspect, is_there);
+        if is_there && !saw_it {
+            return interval.mul_f64(fastrand::f64());
+        }
+        if is_there {
+            self.signals.lone_suspect.raise();
+        }
+        interval
     }
 
     fn request(&self) -> SweepRequest {
@@ -82,19 +98,17 @@ fn log(rows: &[DeadRow], lines: &mut LineLimit, now: Duration) {
 
 impl Task for Sweeper {
     async fn tick(&mut self) -> Result<Next, StoreError> {
-        let worker = &self.worker;
+        let worker = Arc::clone(&self.worker);
         let swept = worker.store.sweep(&self.request()).await?;
         failpoint::hit("after_sweep");
         if swept.suspects {
             self.signals.suspects.raise();
         }
-        if swept.lone_suspect {
-            self.signals.lone_suspect.raise();
-        }
+        // The rows of a dead worker should not wait much longer than their lease.
+        let interval = worker.settings.sweep_interval.min(worker.settings.lease / 4);
+        let wait = self.lone_suspect(swept.lone_suspect, interval);
         if swept.dead.is_empty() {
-            // The rows of a dead worker should not wait much longer than their lease.
-            let settings = &worker.settings;
-            return Ok(Next::Wait(settings.sweep_interval.min(settings.lease / 4)));
+            return Ok(Next::Wait(wait));
         }
         worker.counters.swept(swept.dead.len());
         log(&swept.rows, &mut self.dead_lines, worker.now());

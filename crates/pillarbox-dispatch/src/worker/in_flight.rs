@@ -135,6 +135,8 @@ pub(crate) struct InFlight {
 struct Claims {
     used: Room,
     by_id: HashMap<Uuid, Claim>,
+    /// How many suspects of a claim are not settled, by claim.
+    suspects: HashMap<Uuid, usize>,
 }
 
 #[derive(Debug)]
@@ -174,6 +176,7 @@ impl InFlight {
         claims.used = rows.iter().map(Room::of).fold(claims.used, Room::add);
         for row in rows.iter().filter(|row| row.suspect) {
             claims.lose_own(row.id);
+            *claims.suspects.entry(lease.claim).or_default() += 1;
         }
         let claim = Claim {
             lease: Arc::clone(lease),
@@ -187,6 +190,9 @@ impl InFlight {
     pub(crate) fn add_sibling(&self, lease: &Lease, sibling: &Delivery) {
         let mut claims = self.claims();
         claims.used = claims.used + Room::of(sibling);
+        if sibling.suspect {
+            *claims.suspects.entry(lease.claim).or_default() += 1;
+        }
         if let Some(claim) = claims.by_id.get_mut(&lease.claim) {
             claim.undecided.insert(sibling.id, lane(sibling));
         }
@@ -219,12 +225,27 @@ impl InFlight {
         }
     }
 
-    /// Frees the room of rows that are settled or lost.
-    pub(crate) fn free(&self, room: Room) {
+    /// Frees the room of rows that are settled or lost, given with their claims.
+    pub(crate) fn free(&self, rows: impl IntoIterator<Item = (Uuid, Room)>) {
         let mut claims = self.claims();
-        claims.used = claims.used - room;
+        for (claim, room) in rows {
+            claims.used = claims.used - room;
+            if room.suspects > 0
+                && let Some(left) = claims.suspects.get_mut(&claim)
+            {
+                *left = left.saturating_sub(room.suspects);
+                if *left == 0 {
+                    claims.suspects.remove(&claim);
+                }
+            }
+        }
         drop(claims);
         self.freed.notify_one();
+    }
+
+    /// Is a suspect of this claim not settled?
+    pub(crate) fn has_suspects(&self, claim: Uuid) -> bool {
+        self.claims().suspects.contains_key(&claim)
     }
 
     /// Waits until room was freed. Safe to cancel.
@@ -332,8 +353,10 @@ mod tests {
         claim(&in_flight, 1, &[11, 12], Duration::ZERO);
         in_flight.decided([(Uuid::from_u128(1), Uuid::from_u128(11))].into_iter());
         assert_eq!(in_flight.used(), room(2, 20, 1, 1));
-        in_flight.free(room(1, 10, 1, 1));
+        assert!(in_flight.has_suspects(Uuid::from_u128(1)));
+        in_flight.free([(Uuid::from_u128(1), room(1, 10, 1, 1))]);
         assert_eq!(in_flight.used(), room(1, 10, 0, 0));
+        assert!(!in_flight.has_suspects(Uuid::from_u128(1)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
 
+mod backpressure;
 mod breaker;
 mod delivery;
 mod faults;

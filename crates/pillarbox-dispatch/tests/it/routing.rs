@@ -1,6 +1,7 @@
 //! Where events go: families, policies of routes, and unrouted events.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pillarbox::{Event, Outcome};
 use pillarbox_dispatch::{Overrides, Route, Unrouted};
@@ -10,7 +11,7 @@ use pillarbox_store::store::UNROUTED;
 use pillarbox_testkit::fakes::{FakeSink, Fault};
 use uuid::Uuid;
 
-use crate::fixture::{Fixture, destination, event, keyed, retries, route, s, until};
+use crate::fixture::{Fixture, destination, event, keyed, ms, retries, route, s, until};
 
 async fn family(fixture: &Fixture, event: Uuid) -> Vec<Record> {
     let filter = Filter {
@@ -133,10 +134,10 @@ async fn families_that_cannot_be_written_are_released_and_others_are_sent() {
 async fn a_shutdown_releases_rows_that_wait_for_their_family() {
     let fixture = unroutable();
     let (a, b) = (FakeSink::willing(), FakeSink::willing());
-    // The second has one destination and waits with the first.
+    // The second has one destination and waits with the first of its key.
     let ids = [
-        fixture.enqueue(event()),
-        fixture.enqueue(Event::new("shop", "carts")),
+        fixture.enqueue(keyed("k")),
+        fixture.enqueue(Event::new("shop", "carts").ordering_key("k")),
     ];
     let worker = fixture.start_with(
         vec![destination("a", &a), destination("b", &b)],
@@ -266,4 +267,81 @@ async fn a_route_has_its_own_retries_and_timeout() {
     );
     let reason = fixture.row(quick).await.last_error.expect("a reason");
     assert!(reason.contains("1s"), "{reason}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_fan_out_stays_within_the_room() {
+    let mut fixture = Fixture::new();
+    fixture.settings.max_in_flight = 100;
+    let sink = FakeSink::scripted(|_| async {
+        tokio::time::sleep(ms(100)).await;
+        Outcome::Delivered
+    });
+    let names: Vec<String> = (0..40).map(|n| format!("d{n}")).collect();
+    fixture.enqueue_many(30);
+    let destinations = names.iter().map(|name| destination(name, &sink)).collect();
+    let routes = names.iter().map(|name| Route::to(name.clone())).collect();
+    let worker = fixture.start_with(destinations, routes);
+    let mut most = 0;
+    while sink.delivered().len() < 30 * 40 {
+        tokio::time::sleep(ms(20)).await;
+        most = most.max(fixture.count("processing").await);
+    }
+    assert!(most <= 100 + 40, "{most} rows were in flight");
+    fixture.until(30 * 40, "delivered").await;
+    let claimed = worker.stop().await.claimed;
+    assert!(claimed <= 200, "{claimed} claims of 30 events");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_of_families_that_cannot_be_written_is_halved() {
+    let failures = AtomicUsize::new(3);
+    let fixture = Fixture::failing(move |method| {
+        let fails = method == "route"
+            && failures
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                .is_ok();
+        if fails { Fault::Before } else { Fault::None }
+    });
+    let (a, b) = (FakeSink::willing(), FakeSink::willing());
+    fixture.enqueue_many(32);
+    let worker = fixture.start_with(
+        vec![destination("a", &a), destination("b", &b)],
+        vec![Route::to("a"), Route::to("b")],
+    );
+    fixture.until(64, "delivered").await;
+    worker.stop().await;
+    assert_eq!((a.ledger().len(), b.ledger().len()), (32, 32));
+    // 32, 16 and 8 events fail. Then 4, 8, 16 and the last 4 are written.
+    assert_eq!(fixture.store.calls()["route"], 3 + 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn families_that_cannot_be_written_delay_no_other_row() {
+    let fixture = Fixture::failing(|method| match method {
+        "route" => Fault::Before,
+        _ => Fault::None,
+    });
+    let (a, b) = (FakeSink::willing(), FakeSink::willing());
+    let families = fixture.enqueue_many(3);
+    let direct = fixture.enqueue(event().destination("a"));
+    let single = fixture.enqueue(Event::new("shop", "carts"));
+    let worker = fixture.start_with(
+        vec![destination("a", &a), destination("b", &b)],
+        vec![Route::to("a"), route("orders", "b")],
+    );
+    until("the others are delivered", || a.delivered().len() == 2).await;
+    let sent: HashSet<Uuid> = a.delivered().into_iter().collect();
+    assert_eq!(sent, HashSet::from([direct, single]));
+    let reason = |row: Record| {
+        row.last_error
+            .is_some_and(|error| error.starts_with("routing failed"))
+    };
+    loop {
+        if reason(fixture.row(families[0]).await) {
+            break;
+        }
+        tokio::time::sleep(s(1)).await;
+    }
+    worker.kill().await;
 }
