@@ -50,6 +50,10 @@ impl Sink for ReportingSink {
         self.inner.keeps_order()
     }
 
+    fn part(&self, delivery: &Delivery) -> Option<String> {
+        self.inner.part(delivery)
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

@@ -79,6 +79,10 @@ impl Sink for Recoding {
         self.inner.keeps_order()
     }
 
+    fn part(&self, delivery: &Delivery) -> Option<String> {
+        self.inner.part(delivery)
+    }
+
     async fn check(&self) -> Result<(), String> {
         self.inner.check().await
     }
@@ -127,6 +131,13 @@ mod tests {
 
     fn decoded(inner: &FakeSink, limit: usize) -> Recoding {
         Recoding::decompressing(Arc::new(inner.clone()), limit)
+    }
+
+    #[test]
+    fn the_part_of_an_event_is_that_of_the_sink_within() {
+        let sink = decoded(&FakeSink::willing().with_parts(), MIB);
+        let part = sink.part(&delivery(Event::new("shop", "orders")));
+        assert_eq!(part.as_deref(), Some("orders"));
     }
 
     fn numbers(sink: &FakeSink) -> Vec<i64> {

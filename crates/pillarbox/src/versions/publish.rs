@@ -103,6 +103,10 @@ impl<S: Sink> Sink for Upcasting<S> {
         self.sink.keeps_order()
     }
 
+    fn part(&self, delivery: &Delivery) -> Option<String> {
+        self.sink.part(delivery)
+    }
+
     async fn check(&self) -> Result<(), String> {
         self.sink.check().await
     }
