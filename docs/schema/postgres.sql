@@ -393,6 +393,7 @@ CREATE TABLE pillarbox.inbox (
 
 CREATE TABLE pillarbox.lane_ranges (
     namespace text NOT NULL COLLATE pg_catalog."C",
+    destination text NOT NULL COLLATE pg_catalog."C",
     number integer NOT NULL,
     ranges integer NOT NULL,
     wanted integer NOT NULL,
@@ -527,7 +528,8 @@ CREATE TABLE pillarbox.workers (
     claimed bigint DEFAULT 0 NOT NULL,
     delivered bigint DEFAULT 0 NOT NULL,
     failed bigint DEFAULT 0 NOT NULL,
-    breakers jsonb DEFAULT '{}'::jsonb NOT NULL
+    breakers jsonb DEFAULT '{}'::jsonb NOT NULL,
+    serves jsonb DEFAULT '{}'::jsonb NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -549,7 +551,7 @@ ALTER TABLE ONLY pillarbox.inbox
     ADD CONSTRAINT inbox_pkey PRIMARY KEY (consumer, event_id);
 
 ALTER TABLE ONLY pillarbox.lane_ranges
-    ADD CONSTRAINT lane_ranges_pkey PRIMARY KEY (namespace, number);
+    ADD CONSTRAINT lane_ranges_pkey PRIMARY KEY (namespace, destination, number);
 
 ALTER TABLE ONLY pillarbox.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (version);

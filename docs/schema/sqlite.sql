@@ -120,10 +120,12 @@ CREATE UNIQUE INDEX outbox_events_dedupe on outbox_events (namespace, topic, ded
   where dedupe_key is not null;
 
 CREATE TABLE pillarbox_lanes (
-  namespace    text primary key,
+  namespace    text not null,
+  destination  text not null, -- '' for none yet
   owner        text not null,
   leased_until text not null,
-  leaving      integer not null default 0 -- its owner claims nothing more, and releases it for another worker
+  leaving      integer not null default 0, -- its owner claims nothing more, and releases it for another worker
+  primary key (namespace, destination)
 ) strict;
 
 CREATE TABLE pillarbox_workers (
@@ -137,7 +139,8 @@ CREATE TABLE pillarbox_workers (
   claimed    integer not null default 0,
   delivered  integer not null default 0,
   failed     integer not null default 0,
-  breakers   text not null default '{}' -- those not closed: {"destination": {"state": …, "since": …, "reason": …}}
+  breakers   text not null default '{}', -- those not closed: {"destination": {"state": …, "since": …, "reason": …}}
+  serves     text not null default '{}' -- {"destinations": […], or null for all, "unreachable": […], "routes": …}
 ) strict;
 
 CREATE TABLE pillarbox_paused (

@@ -32,7 +32,7 @@ use crate::send::sender::Sender;
 use crate::settle::settler::{FLUSH, SETTLER, Settler};
 use crate::side::heartbeat::Heartbeat;
 use crate::side::importer::Importer;
-use crate::side::lane_leases::{LaneLeases, Namespaces};
+use crate::side::lane_leases::{KeyedBacklogs, LaneLeases};
 use crate::side::renewer::Renewer;
 use crate::side::reporter::Reporter;
 use crate::side::rerouter::Rerouter;
@@ -129,7 +129,7 @@ impl Dispatcher {
         let handles: Arc<[DestinationHandle]> = handles.into();
         let destinations = || Arc::clone(&handles);
         let signals = Arc::new(Signals::default());
-        let namespaces = Arc::new(Namespaces::default());
+        let keyed = Arc::new(KeyedBacklogs::default());
         let has_dead = Arc::new(Flag::default());
 
         for import in self.worker.store.importers() {
@@ -137,7 +137,7 @@ impl Dispatcher {
             let importer = Importer::new(worker(), import, self.wake.clone());
             tasks.spawn(name, importer, shutdown);
         }
-        let finder = Finder::new(worker(), destinations(), Arc::clone(&namespaces), self.wake);
+        let finder = Finder::new(worker(), destinations(), Arc::clone(&keyed), self.wake);
         tasks.spawn("finder", finder, shutdown);
         let router = Router::new(worker(), routes(), destinations(), settler);
         let claimer = Claimer::new(worker(), routes(), destinations(), router, Arc::clone(&signals));
@@ -145,14 +145,11 @@ impl Dispatcher {
         tasks.spawn(SETTLER, Settler::new(worker(), decided), &never);
 
         tasks.spawn("renewer", Renewer::new(worker()), drained);
-        tasks.spawn(
-            "heartbeat",
-            Heartbeat::new(worker(), Breakers::of(&handles), self.host),
-            drained,
-        );
+        let heartbeat = Heartbeat::new(worker(), routes(), Breakers::of(&handles), self.host);
+        tasks.spawn("heartbeat", heartbeat, drained);
         let sweeper = Sweeper::new(worker(), destinations(), signals, Arc::clone(&has_dead));
         tasks.spawn("sweeper", sweeper, shutdown);
-        tasks.spawn("lane_leases", LaneLeases::new(worker(), namespaces), shutdown);
+        tasks.spawn("lane_leases", LaneLeases::new(worker(), keyed), shutdown);
         tasks.spawn("reporter", Reporter::new(worker()), shutdown);
         tasks.spawn("rerouter", Rerouter::new(worker(), routes()), shutdown);
         let unblocker = Unblocker::new(worker(), routes(), has_dead);

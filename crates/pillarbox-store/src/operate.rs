@@ -108,7 +108,7 @@ pub struct Filter {
     pub limit: usize,
 }
 
-/// A blocked key: its first unfinished row failed or is dead.
+/// A key that does not continue: its first unfinished row failed or is dead, or no live worker serves its backlog.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BlockedKey {
     /// Who published.
@@ -121,7 +121,7 @@ pub struct BlockedKey {
     pub head: Uuid,
     /// Its place in the order of insertion.
     pub seq: i64,
-    /// Where it stands: dead, or pending after a failed attempt.
+    /// Where it stands: dead, or pending.
     pub status: String,
     /// How many attempts it had.
     pub attempts: i32,
@@ -138,6 +138,20 @@ pub struct BlockedKey {
 
 /// The error of a pending row that an operator skipped.
 pub const SKIPPED: &str = "skipped by an operator";
+
+impl BlockedKey {
+    /// A key that no live worker serves.
+    pub(crate) fn unserved(self) -> Self {
+        let reason = match &self.destination {
+            Some(name) => format!("no live worker serves the destination `{name}` in this namespace"),
+            None => "no live worker serves this namespace".to_owned(),
+        };
+        Self {
+            reason: Some(reason),
+            ..self
+        }
+    }
+}
 
 /// Up to how many rows behind a blocked head are counted.
 pub const MOST_BEHIND: u64 = 1000;
@@ -261,7 +275,7 @@ pub trait Operate: Send + Sync + 'static {
     /// When the database does not answer.
     async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
 
-    /// Blocked keys, oldest head first.
+    /// Blocked keys, oldest head first. Then keys whose backlog no live worker serves, unless no worker is alive at all.
     ///
     /// # Errors
     /// When the database does not answer.

@@ -58,6 +58,8 @@ impl Scope {
 
 /// How many lanes there are. The lane of an ordering key never changes.
 pub const LANES: u16 = 4096;
+/// Into how many ranges the lanes of a backlog are divided by default.
+pub const LANE_RANGES: u16 = 32;
 
 /// The rows that wait in one namespace for one destination, or without a destination.
 ///
@@ -248,10 +250,12 @@ pub struct DeadRow {
 pub struct LaneRequest {
     /// The worker that asks.
     pub worker: Uuid,
-    /// The namespaces that have rows with a key.
-    pub namespaces: Vec<String>,
-    /// The number of ranges, if it should change. It takes effect when every range is free.
-    pub ranges: Option<u16>,
+    /// The backlogs that have rows with a key, each once. The caller limits their number.
+    pub backlogs: Vec<Backlog>,
+    /// The worker's number of ranges. That of the live worker that started last applies, once every range is free.
+    pub ranges: u16,
+    /// Into how many ranges the lanes of a backlog are divided that has none yet, if that is fewer.
+    pub new_ranges: u16,
     /// How long a lease lasts.
     pub lease: Duration,
     /// Ranges to release: none of their rows is in flight.
@@ -261,8 +265,8 @@ pub struct LaneRequest {
 /// A lane range that this worker leases.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Range {
-    /// The namespace.
-    pub namespace: String,
+    /// The backlog.
+    pub backlog: Backlog,
     /// The first lane.
     pub first: u16,
     /// The last lane.
@@ -294,6 +298,31 @@ pub enum BreakerState {
     HalfOpen,
 }
 
+/// Which backlogs a worker can serve. Lanes are shared among workers that serve the destination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Serves {
+    /// Its destinations; `None` for all of them.
+    pub destinations: Option<BTreeSet<String>>,
+    /// Those of them that it has been unable to reach for some time.
+    pub unreachable: BTreeSet<String>,
+    /// Does it have routes? Rows without a destination need a worker that has some.
+    pub routes: bool,
+    /// Into how many ranges it would divide the lanes of a backlog.
+    pub lane_ranges: u16,
+}
+
+impl Default for Serves {
+    fn default() -> Self {
+        Self {
+            destinations: None,
+            unreachable: BTreeSet::new(),
+            routes: true,
+            lane_ranges: LANE_RANGES,
+        }
+    }
+}
+
 /// A worker's sign of life.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Heartbeat {
@@ -315,6 +344,8 @@ pub struct Heartbeat {
     pub failed: u64,
     /// The breakers that are not closed, by destination: the worker cannot send there now. The worker limits their number.
     pub breakers: BTreeMap<String, OpenBreaker>,
+    /// Which backlogs it can serve.
+    pub serves: Serves,
 }
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -330,6 +361,17 @@ impl Heartbeat {
             (clean(name), breaker)
         });
         serde_json::json!(breakers.collect::<BTreeMap<_, _>>()).to_string()
+    }
+
+    /// What the worker serves, as a JSON object without NUL, which `jsonb` refuses.
+    pub(crate) fn serves_json(&self) -> String {
+        let clean = |names: &BTreeSet<String>| names.iter().map(|name| name.replace('\0', "")).collect();
+        let serves = Serves {
+            destinations: self.serves.destinations.as_ref().map(clean),
+            unreachable: clean(&self.serves.unreachable),
+            ..self.serves
+        };
+        serde_json::json!(serves).to_string()
     }
 }
 
@@ -421,12 +463,23 @@ pub trait Store: Send + Sync + 'static {
     /// When the database does not answer.
     async fn sweep(&self, request: &SweepRequest) -> Result<Swept, StoreError>;
 
-    /// Releases the given lane ranges, renews this worker's ranges, and leases free ones up to its share among the live
-    /// workers. Returns this worker's ranges.
+    /// Releases the given lane ranges, renews this worker's ranges, and leases free ones up to its share. Returns this
+    /// worker's ranges of the given backlogs.
+    ///
+    /// The lanes of a backlog are shared among the live workers that [serve](Serves) it. Those that cannot reach the
+    /// destination have no share while another worker can. Rows without a destination are shared among the workers that
+    /// have routes, or among all if none has.
     ///
     /// # Errors
     /// When the database does not answer.
     async fn lease_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError>;
+
+    /// Deletes the lane ranges of backlogs in which none is leased, of a bounded number of backlogs at a time. Returns of how
+    /// many. The next request creates them again.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn prune_lanes(&self) -> Result<usize, StoreError>;
 
     /// Writes a worker's heartbeat.
     ///

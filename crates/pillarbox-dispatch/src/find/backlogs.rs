@@ -2,7 +2,7 @@
 //!
 //! Everything here is a hint. The next search finds a missing backlog, and one without work costs an empty claim.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -33,7 +33,7 @@ enum Work {
     Ready,
     /// A claim took what it could. Keys have more when their claimed rows are settled.
     Claimed,
-    /// Its destination has no room or is unavailable.
+    /// Its destination has no room or is unavailable, or this worker owns none of its lanes.
     NoRoom,
 }
 
@@ -71,6 +71,8 @@ struct Entries {
     found_rows: bool,
     /// How many rows with a key were settled since keys were last made ready.
     settled: usize,
+    /// Backlogs of which this worker owns lanes. A claim of keys from the others would find nothing.
+    owned: HashSet<Backlog>,
 }
 
 /// How much a claim took from one backlog.
@@ -127,11 +129,15 @@ impl Backlogs {
         let last = entries.last.clone();
         let is_later = |backlog: &Backlog| last.as_ref().is_none_or(|last| backlog > last);
         let mut shares: Vec<Share> = Vec::new();
-        for (backlog, entry) in &mut entries.by_backlog {
+        let Entries {
+            by_backlog, owned, ..
+        } = &mut *entries;
+        for (backlog, entry) in by_backlog {
             if *entry.work(kind) != Work::Ready {
                 continue;
             }
-            match room(backlog) {
+            let is_owned = kind == Kind::Free || owned.contains(backlog);
+            match room(backlog).filter(|_| is_owned) {
                 Some((limit, fair)) if limit > 0 => shares.push(Share {
                     backlog: backlog.clone(),
                     limit,
@@ -203,6 +209,28 @@ impl Backlogs {
                     *work = Work::Ready;
                     is_ready = true;
                 }
+            }
+        }
+        drop(entries);
+        if is_ready {
+            self.ready.notify_one();
+        }
+    }
+
+    /// This worker owns lanes of these backlogs now, or does not.
+    pub(crate) fn leased(&self, backlogs: impl IntoIterator<Item = (Backlog, bool)>) {
+        let mut entries = self.entries();
+        let mut is_ready = false;
+        for (backlog, is_owned) in backlogs {
+            let entry = entries.by_backlog.get_mut(&backlog);
+            if let Some(entry) = entry.filter(|entry| is_owned && entry.keyed != Work::None) {
+                entry.keyed = Work::Ready;
+                is_ready = true;
+            }
+            if is_owned {
+                entries.owned.insert(backlog);
+            } else {
+                entries.owned.remove(&backlog);
             }
         }
         drop(entries);
@@ -284,6 +312,7 @@ mod tests {
     fn backlogs(names: &[&str]) -> Backlogs {
         let backlogs = Backlogs::default();
         backlogs.found(None, names.iter().map(|name| due(name, 1)).collect(), false);
+        backlogs.leased(names.iter().map(|name| (backlog(name), true)));
         backlogs
     }
 
@@ -330,6 +359,17 @@ mod tests {
         assert_eq!(ask().len(), 1);
         backlogs.claimed(Kind::Keyed, &ask(), &took(24));
         assert!(ask().is_empty());
+    }
+
+    #[test]
+    fn keys_are_claimed_only_from_backlogs_of_which_this_worker_owns_lanes() {
+        let backlogs = backlogs(&["a", "b"]);
+        let ask = |kind| backlogs.shares(kind, 10, 100, |_| Some((100, false)));
+        backlogs.leased([(backlog("a"), false)]);
+        assert_eq!(names(&ask(Kind::Keyed)), ["b"]);
+        assert_eq!(names(&ask(Kind::Free)), ["a", "b"]);
+        backlogs.leased([(backlog("a"), true)]);
+        assert_eq!(ask(Kind::Keyed).len(), 2);
     }
 
     #[test]

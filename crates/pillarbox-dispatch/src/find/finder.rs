@@ -19,7 +19,7 @@ use pillarbox_store::store::{Backlog, Due};
 
 use crate::find::poll_backoff::PollBackoff;
 use crate::send::handle::DestinationHandle;
-use crate::side::lane_leases::Namespaces;
+use crate::side::lane_leases::KeyedBacklogs;
 use crate::worker::Worker;
 use crate::worker::task::{Next, Task};
 
@@ -36,7 +36,7 @@ const MOST_UNKNOWN: usize = 100;
 pub(crate) struct Finder {
     worker: Arc<Worker>,
     destinations: Arc<[DestinationHandle]>,
-    namespaces: Arc<Namespaces>,
+    keyed: Arc<KeyedBacklogs>,
     wake: Wake,
     poll_backoff: PollBackoff,
     /// Where the next search begins.
@@ -56,7 +56,7 @@ impl Finder {
     pub(crate) fn new(
         worker: Arc<Worker>,
         destinations: Arc<[DestinationHandle]>,
-        namespaces: Arc<Namespaces>,
+        keyed: Arc<KeyedBacklogs>,
         wake: Wake,
     ) -> Self {
         let poll_backoff = PollBackoff::new(worker.settings.poll_interval);
@@ -64,7 +64,7 @@ impl Finder {
         Self {
             worker,
             destinations,
-            namespaces,
+            keyed,
             wake,
             poll_backoff,
             after: None,
@@ -84,9 +84,13 @@ impl Finder {
             let found = self.worker.store.find(scope, self.after.as_ref(), PAGE).await?;
             self.set_paused(&found.paused);
             self.warn_unknown(&found.due);
-            let keyed = found.due.iter().filter(|due| due.keyed);
-            self.namespaces
-                .found(keyed.map(|due| due.backlog.namespace.as_str()), self.worker.now());
+            let now = self.worker.now();
+            self.keyed.found(
+                self.after.as_ref(),
+                (&found.due, found.more),
+                |backlog| self.serves(backlog),
+                (now, now.checked_sub(self.worker.settings.lease)),
+            );
             let last = found.due.last().map(|due| due.backlog.clone());
             self.worker
                 .backlogs
@@ -123,6 +127,12 @@ impl Finder {
                 );
             }
         }
+    }
+
+    /// Does this worker have the backlog's destination?
+    fn serves(&self, backlog: &Backlog) -> bool {
+        let name = backlog.destination.as_ref();
+        name.is_none_or(|name| self.known.contains(name))
     }
 
     fn set_paused(&self, paused: &[String]) {

@@ -199,6 +199,11 @@ impl RouteTable {
         })
     }
 
+    /// Are there any routes?
+    pub(crate) fn has_routes(&self) -> bool {
+        !self.routes.is_empty()
+    }
+
     /// The routes that match, in their order, without those that no longer matter.
     fn matching(&self, event: &Event) -> impl Iterator<Item = &Target> {
         let candidates = self.index.candidates(event).into_iter();

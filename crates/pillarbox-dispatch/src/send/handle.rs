@@ -260,6 +260,18 @@ impl Breakers {
         Self(shared.collect())
     }
 
+    /// The names of the destinations.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Which of them are open, in the order of the names. A paused destination is paused for all workers, so its breaker
+    /// does not count.
+    pub(crate) fn are_tripped(&self) -> impl Iterator<Item = bool> {
+        let is_tripped = |shared: &Shared| !shared.is_paused() && shared.tripped.load(Ordering::Acquire);
+        self.0.iter().map(move |(_, shared)| is_tripped(shared))
+    }
+
     /// Those that are not closed, by destination; at most `most` of them.
     pub(crate) fn open(&self, most: usize) -> BTreeMap<String, OpenBreaker> {
         let open = self.0.iter().filter_map(|(name, shared)| {

@@ -1,4 +1,6 @@
-//! Writes the worker's heartbeat: what it has done, and which breakers are not closed.
+//! Writes the worker's heartbeat: what it has done, which breakers are not closed, and which destinations it serves.
+//!
+//! A destination that becomes unreachable is written within a second, so that other workers get its lanes.
 //!
 //! **If we die here** other workers count this one as dead after three missed heartbeats, which is at most one lease. By
 //! then its lanes are free, and no worker takes more than its part before.
@@ -7,9 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::StoreError;
-use pillarbox_store::store;
+use pillarbox_store::store::{self, Serves};
 
+use crate::route::route_table::RouteTable;
 use crate::send::handle::Breakers;
+use crate::side::reachability::Reachability;
 use crate::worker::Worker;
 use crate::worker::task::{Next, Task};
 
@@ -17,20 +21,34 @@ use crate::worker::task::{Next, Task};
 const MISSED: u32 = 3;
 /// How many breakers a heartbeat reports, so that its row stays small with many thousand destinations.
 const MOST_BREAKERS: usize = 1000;
+/// How often to see which destinations are reachable.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(crate) struct Heartbeat {
     worker: Arc<Worker>,
+    routes: Arc<RouteTable>,
     breakers: Breakers,
     host: String,
+    reachability: Reachability,
+    /// When the next heartbeat is due.
+    due_at: Duration,
 }
 
 impl Heartbeat {
-    pub(crate) fn new(worker: Arc<Worker>, breakers: Breakers, host: String) -> Self {
+    pub(crate) fn new(
+        worker: Arc<Worker>,
+        routes: Arc<RouteTable>,
+        breakers: Breakers,
+        host: String,
+    ) -> Self {
         Self {
             worker,
+            routes,
             breakers,
             host,
+            reachability: Reachability::default(),
+            due_at: Duration::ZERO,
         }
     }
 
@@ -38,11 +56,33 @@ impl Heartbeat {
         let settings = &self.worker.settings;
         settings.heartbeat.min(settings.lease / MISSED)
     }
+
+    /// Has a destination become reachable or unreachable?
+    fn look(&mut self) -> bool {
+        self.reachability
+            .update(self.breakers.are_tripped(), self.worker.now())
+    }
+
+    fn serves(&self) -> Serves {
+        Serves {
+            destinations: Some(self.breakers.names().map(str::to_owned).collect()),
+            unreachable: self.reachability.unreachable(self.breakers.names()),
+            routes: self.routes.has_routes(),
+            lane_ranges: self.worker.settings.lane_ranges,
+        }
+    }
 }
 
 impl Task for Heartbeat {
     async fn tick(&mut self) -> Result<Next, StoreError> {
+        if self.look() {
+            self.due_at = Duration::ZERO;
+        }
         let worker = &self.worker;
+        let now = worker.now();
+        if now < self.due_at {
+            return Ok(Next::Wait(LOOK.min(self.due_at.saturating_sub(now))));
+        }
         let done = worker.counters.snapshot();
         let heartbeat = store::Heartbeat {
             worker: worker.id,
@@ -54,8 +94,10 @@ impl Task for Heartbeat {
             delivered: done.delivered,
             failed: done.failed(),
             breakers: self.breakers.open(MOST_BREAKERS),
+            serves: self.serves(),
         };
         worker.store.heartbeat(&heartbeat).await?;
-        Ok(Next::Wait(self.interval()))
+        self.due_at = now + self.interval();
+        Ok(Next::Wait(LOOK.min(self.interval())))
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod heartbeat;
 pub(crate) mod importer;
 pub(crate) mod lane_leases;
 mod parked;
+pub(crate) mod reachability;
 pub(crate) mod renewer;
 pub(crate) mod reporter;
 pub(crate) mod rerouter;

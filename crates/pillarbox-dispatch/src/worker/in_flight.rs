@@ -7,14 +7,14 @@
 //!
 //! **If we die here** the leases expire, and other workers claim the rows.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pillarbox::Delivery;
-use pillarbox_store::store::Range;
+use pillarbox_store::store::{Backlog, Range};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -147,11 +147,35 @@ struct Claim {
     undecided: HashMap<Uuid, Option<Lane>>,
 }
 
-/// A namespace and a lane in it.
-type Lane = (String, u16);
+/// The backlog from which a row was claimed, and its lane. The backlog is shared by rows that were claimed together.
+type Lane = (Arc<Backlog>, u16);
 
-fn lane(row: &Delivery) -> Option<Lane> {
-    row.lane.map(|lane| (row.event.namespace.clone(), lane))
+fn lane(row: &Delivery, last: &mut Option<Arc<Backlog>>) -> Option<Lane> {
+    let lane = row.lane?;
+    let same = |backlog: &&mut Arc<Backlog>| {
+        backlog.namespace == row.event.namespace && backlog.destination == row.event.destination
+    };
+    if let Some(backlog) = last.as_mut().filter(same) {
+        return Some((Arc::clone(backlog), lane));
+    }
+    let backlog = Arc::new(Backlog {
+        destination: row.event.destination.clone(),
+        namespace: row.event.namespace.clone(),
+    });
+    *last = Some(Arc::clone(&backlog));
+    Some((backlog, lane))
+}
+
+/// The lanes of rows without a verdict.
+#[derive(Debug, Default)]
+pub(crate) struct LanesInUse(HashMap<Arc<Backlog>, BTreeSet<u16>>);
+
+impl LanesInUse {
+    /// Is a row of these lanes without a verdict?
+    pub(crate) fn has(&self, range: &Range) -> bool {
+        let lanes = self.0.get(&range.backlog);
+        lanes.is_some_and(|lanes| lanes.range(range.first..=range.last).next().is_some())
+    }
 }
 
 impl Claims {
@@ -171,7 +195,8 @@ impl Claims {
 impl InFlight {
     /// Adds the rows of a claim.
     pub(crate) fn add(&self, lease: &Arc<Lease>, asked: Duration, rows: &[Delivery]) {
-        let undecided = rows.iter().map(|row| (row.id, lane(row))).collect();
+        let mut last = None;
+        let undecided = rows.iter().map(|row| (row.id, lane(row, &mut last))).collect();
         let mut claims = self.claims();
         claims.used = rows.iter().map(Room::of).fold(claims.used, Room::add);
         for row in rows.iter().filter(|row| row.suspect) {
@@ -194,21 +219,19 @@ impl InFlight {
             *claims.suspects.entry(lease.claim).or_default() += 1;
         }
         if let Some(claim) = claims.by_id.get_mut(&lease.claim) {
-            claim.undecided.insert(sibling.id, lane(sibling));
+            claim.undecided.insert(sibling.id, lane(sibling, &mut None));
         }
     }
 
-    /// Is a row of these lanes without a verdict?
-    pub(crate) fn has_lanes(&self, range: &Range) -> bool {
+    /// The lanes of rows without a verdict.
+    pub(crate) fn lanes_in_use(&self) -> LanesInUse {
         let claims = self.claims();
-        let mut lanes = claims
-            .by_id
-            .values()
-            .flat_map(|claim| claim.undecided.values())
-            .flatten();
-        lanes.any(|(namespace, lane)| {
-            *namespace == range.namespace && (range.first..=range.last).contains(lane)
-        })
+        let undecided = claims.by_id.values().flat_map(|claim| claim.undecided.values());
+        let mut in_use = LanesInUse::default();
+        for (backlog, lane) in undecided.flatten() {
+            in_use.0.entry(Arc::clone(backlog)).or_default().insert(*lane);
+        }
+        in_use
     }
 
     /// These rows, given as (claim, row), have a verdict: their leases are no longer renewed.
@@ -364,14 +387,18 @@ mod tests {
         let in_flight = InFlight::default();
         claim(&in_flight, 1, &[12, 13], Duration::ZERO);
         let range = |first, last| Range {
-            namespace: "n".to_owned(),
+            backlog: Backlog {
+                destination: None,
+                namespace: "n".to_owned(),
+            },
             first,
             last,
             leaving: true,
         };
-        assert!(in_flight.has_lanes(&range(0, 7)) && !in_flight.has_lanes(&range(8, 4095)));
+        let in_use = in_flight.lanes_in_use();
+        assert!(in_use.has(&range(0, 7)) && !in_use.has(&range(8, 4095)));
         in_flight.decided([(Uuid::from_u128(1), Uuid::from_u128(12))].into_iter());
-        assert!(!in_flight.has_lanes(&range(0, 7)));
+        assert!(!in_flight.lanes_in_use().has(&range(0, 7)));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use pillarbox::Outcome;
+use pillarbox::{Event, Outcome};
+use pillarbox_store::Operate;
 use pillarbox_testkit::fakes::FakeSink;
 use tokio::time::Instant;
 
@@ -62,6 +63,36 @@ async fn a_row_that_no_claim_takes_keeps_no_worker_busy() {
     let asked = statements_per_second(&fixture).await;
     assert!(asked < 2.4, "{asked} a second: {:?}", fixture.store.calls());
     fixture.until(1, "dead").await;
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn quiet_namespaces_cost_nothing() {
+    let fixture = Fixture::new();
+    let sink = FakeSink::willing();
+    let worker = fixture.start(&sink);
+    for n in 0..500 {
+        fixture.enqueue(Event::new(format!("tenant-{n}"), "orders").ordering_key("k"));
+    }
+    fixture.until(500, "delivered").await;
+    let busy = fixture.store.calls()["lease_lanes"];
+    assert!(busy < 20, "{busy} requests for 500 namespaces");
+    tokio::time::sleep(s(200)).await;
+    let before = fixture.store.calls();
+    let asked = statements_per_second(&fixture).await;
+    assert!(asked < 2.4, "{asked} a second: {:?}", fixture.store.calls());
+    let after = fixture.store.calls();
+    for call in ["lease_lanes", "prune_lanes"] {
+        assert_eq!(before[call], after[call], "{call}");
+    }
+    let workers = fixture.outbox.workers().await.expect("memory store");
+    assert_eq!(workers[0].lanes, 0);
+    // A namespace that wakes up has an owner at once.
+    fixture.enqueue(Event::new("tenant-7", "orders").ordering_key("k"));
+    fixture.wake.notify();
+    let began = Instant::now();
+    fixture.until(501, "delivered").await;
+    assert!(began.elapsed() < ms(100), "{:?}", began.elapsed());
     worker.stop().await;
 }
 

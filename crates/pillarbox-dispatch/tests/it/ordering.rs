@@ -380,6 +380,95 @@ async fn four_workers_keep_the_order_of_every_key() {
     assert_eq!(last.len(), 64);
 }
 
+/// Delivered events of each key are in the order of insertion.
+fn assert_in_order(sink: &FakeSink) {
+    let mut last: HashMap<String, i64> = HashMap::new();
+    let entries = sink.ledger();
+    let delivered = entries
+        .iter()
+        .filter(|entry| entry.outcome == Some(Outcome::Delivered));
+    for entry in delivered {
+        let key = entry.key.clone().expect("an ordering key");
+        let before = last.insert(key.clone(), entry.seq).unwrap_or(0);
+        assert!(before < entry.seq, "{key}: {} after {before}", entry.seq);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_with_one_destination_each_deliver_all_keys() {
+    let fixture = Fixture::new();
+    let (mail, chat) = (FakeSink::willing(), FakeSink::willing());
+    let workers = [
+        fixture.start_with(vec![destination("mail", &mail)], vec![]),
+        fixture.start_with(vec![destination("chat", &chat)], vec![]),
+    ];
+    for n in 0..100 {
+        fixture.enqueue(keyed(&format!("key-{n}")).destination("mail"));
+        fixture.enqueue(keyed(&format!("key-{n}")).destination("chat"));
+    }
+    let began = tokio::time::Instant::now();
+    fixture.until(200, "delivered").await;
+    assert!(began.elapsed() < s(10), "{:?}", began.elapsed());
+    for worker in workers {
+        worker.stop().await;
+    }
+    assert_eq!((mail.delivered().len(), chat.delivered().len()), (100, 100));
+}
+
+/// A destination that this worker cannot reach.
+fn cut_off() -> FakeSink {
+    let sink = FakeSink::answering(|_| Outcome::unavailable("no route to host"));
+    sink.set_away(true);
+    sink
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_cannot_reach_a_destination_hands_its_keys_to_others() {
+    let fixture = Fixture::new();
+    let healthy = FakeSink::willing();
+    let workers = [
+        fixture.start(&cut_off()),
+        fixture.start(&healthy),
+        fixture.start(&cut_off()),
+    ];
+    for n in 0..300 {
+        fixture.enqueue(keyed(&format!("key-{}", n % 100)));
+    }
+    let began = tokio::time::Instant::now();
+    fixture.until(300, "delivered").await;
+    assert!(began.elapsed() < s(60), "{:?}", began.elapsed());
+    let began = tokio::time::Instant::now();
+    for n in 0..300 {
+        fixture.enqueue(keyed(&format!("key-{}", n % 100)));
+    }
+    fixture.until(600, "delivered").await;
+    assert!(began.elapsed() < s(20), "{:?}", began.elapsed());
+    for worker in workers {
+        worker.stop().await;
+    }
+    assert_in_order(&healthy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_stay_where_they_are_while_no_worker_reaches_the_destination() {
+    let fixture = Fixture::new();
+    let sinks = [cut_off(), cut_off()];
+    let workers = [fixture.start(&sinks[0]), fixture.start(&sinks[1])];
+    for n in 0..300 {
+        fixture.enqueue(keyed(&format!("key-{}", n % 100)).destination("there"));
+    }
+    until_shared(&fixture, 2).await;
+    tokio::time::sleep(s(30)).await;
+    let before = lanes(&fixture).await;
+    for _ in 0..600 {
+        tokio::time::sleep(ms(200)).await;
+        assert_eq!(lanes(&fixture).await, before);
+    }
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_scheduled_event_is_not_sent_before_its_time() {
     let fixture = Fixture::new();

@@ -40,6 +40,8 @@ const DESTINATIONS: [&str; 2] = [STRICT, EASY];
 struct Conditions {
     workers: usize,
     faults: bool,
+    /// Does each event name one destination, and does not every worker have all of them?
+    split: bool,
 }
 
 /// An event at a destination.
@@ -183,6 +185,10 @@ impl Store for WatchedStore {
         ranges
     }
 
+    async fn prune_lanes(&self) -> Result<usize, StoreError> {
+        self.under.prune_lanes().await
+    }
+
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
         self.under.heartbeat(heartbeat).await
     }
@@ -226,9 +232,14 @@ impl WatchedStore {
     }
 }
 
+/// Which workers cannot reach which destinations.
+type Cuts = Arc<Mutex<HashSet<(usize, &'static str)>>>;
+
 /// A destination with random outcomes.
 struct RandomSink {
     name: &'static str,
+    worker: usize,
+    cuts: Cuts,
     outbox: Memory,
     watch: Watch,
     rng: Mutex<Rng>,
@@ -243,7 +254,15 @@ impl RandomSink {
             .u32(..below)
     }
 
+    fn is_cut(&self) -> bool {
+        let cuts = self.cuts.lock().unwrap_or_else(PoisonError::into_inner);
+        cuts.contains(&(self.worker, self.name))
+    }
+
     fn outcome(&self) -> Outcome {
+        if self.is_cut() {
+            return Outcome::unavailable("no route to host");
+        }
         if !self.has_faults {
             return Outcome::Delivered;
         }
@@ -343,7 +362,7 @@ impl Sink for RandomSink {
     }
 
     async fn check(&self) -> Result<(), String> {
-        match self.has_faults && self.roll(3) == 0 {
+        match self.is_cut() || (self.has_faults && self.roll(3) == 0) {
             true => Err("connection refused".into()),
             false => Ok(()),
         }
@@ -360,6 +379,9 @@ struct Run {
     watch: Watch,
     committed: Vec<(Uuid, &'static str)>,
     rolled_back: HashSet<Uuid>,
+    cuts: Cuts,
+    /// How many workers were started.
+    started: usize,
 }
 
 impl Run {
@@ -398,6 +420,8 @@ impl Run {
             watch,
             committed: Vec::new(),
             rolled_back: HashSet::new(),
+            cuts: Cuts::default(),
+            started: 0,
         }
     }
 
@@ -412,15 +436,22 @@ impl Run {
             max_attempts: LIMIT,
             ..Settings::default()
         };
-        let builder = Dispatcher::builder(Arc::new(self.store.clone()))
+        let mut builder = Dispatcher::builder(Arc::new(self.store.clone()))
             .settings(settings)
-            .clock(Arc::new(self.clock.clone()))
-            .route(Route::to(STRICT))
-            .route(Route {
+            .clock(Arc::new(self.clock.clone()));
+        if !self.conditions.split {
+            builder = builder.route(Route::to(STRICT)).route(Route {
                 topic: "orders".into(),
                 ..Route::to(EASY)
             });
-        DESTINATIONS
+        }
+        let names: &[&str] = match (self.conditions.split, self.started % 3) {
+            (true, 0) => &[STRICT],
+            (true, 1) => &[EASY],
+            (true, _) | (false, _) => &DESTINATIONS,
+        };
+        self.started += 1;
+        names
             .iter()
             .fold(builder, |builder, name| {
                 builder.destination(self.destination(name))
@@ -429,9 +460,31 @@ impl Run {
             .expect("valid settings")
     }
 
+    /// Cuts a worker off from a destination, or connects it again.
+    fn cut(&mut self) {
+        let worker = self
+            .started
+            .saturating_sub(self.rng.usize(..self.conditions.workers));
+        let cut = (worker, DESTINATIONS[self.rng.usize(..2)]);
+        let mut cuts = self.cuts.lock().unwrap_or_else(PoisonError::into_inner);
+        if !cuts.remove(&cut) {
+            cuts.insert(cut);
+        }
+    }
+
+    /// In the end a worker that reaches everything must deliver what the others cannot.
+    fn last_workers(&mut self, workers: &mut Vec<Worker>) {
+        workers.push(Worker::start(self.dispatcher()));
+        while self.conditions.split && !self.started.is_multiple_of(3) {
+            workers.push(Worker::start(self.dispatcher()));
+        }
+    }
+
     fn destination(&mut self, name: &'static str) -> Destination {
         let sink = RandomSink {
             name,
+            worker: self.started,
+            cuts: Arc::clone(&self.cuts),
             outbox: self.outbox.clone(),
             watch: self.watch.clone(),
             rng: Mutex::new(self.rng.fork()),
@@ -455,6 +508,9 @@ impl Run {
         for _ in 0..self.rng.usize(1..12) {
             let topic = if self.rng.bool() { "orders" } else { "carts" };
             let mut event = Event::new("shop", topic);
+            if self.conditions.split {
+                event = event.destination(if topic == "orders" { EASY } else { STRICT });
+            }
             if self.rng.u32(..3) > 0 {
                 event = event.ordering_key(format!("key-{}", self.rng.u32(..4)));
             }
@@ -471,6 +527,8 @@ impl Run {
                 self.committed.push((id, topic));
                 if topic == "carts" {
                     ledger.over.insert((EASY, id));
+                } else if self.conditions.split {
+                    ledger.over.insert((STRICT, id));
                 }
                 if let Some(key) = key {
                     ledger.keys.entry(key).or_default().push(id);
@@ -501,12 +559,14 @@ impl Run {
                     self.watch.with(|ledger| ledger.faults += 1);
                     self.clock.jump(s(self.rng.u64(1..30)));
                 }
+                4..=6 => {
+                    self.watch.with(|ledger| ledger.faults += 1);
+                    self.cut();
+                }
                 _ => {}
             }
         }
-        while workers.is_empty() {
-            workers.push(Worker::start(self.dispatcher()));
-        }
+        self.last_workers(&mut workers);
         self.settle_down().await;
         for worker in workers {
             worker.stop().await;
@@ -546,7 +606,8 @@ impl Run {
             };
             let family = self.outbox.list(&filter).await.expect("memory store");
             assert!(!family.is_empty(), "no row is lost");
-            let all: usize = if *topic == "orders" { 2 } else { 1 };
+            let several = *topic == "orders" && !self.conditions.split;
+            let all: usize = if several { 2 } else { 1 };
             let destinations: HashSet<&str> = family
                 .iter()
                 .filter_map(|row| row.destination.as_deref())
@@ -662,6 +723,7 @@ fn all_events_end(workers: usize) {
             Conditions {
                 workers,
                 faults: true,
+                split: false,
             },
         );
     }
@@ -692,6 +754,22 @@ fn without_faults_nothing_is_sent_twice_by_any_number_of_workers() {
             Conditions {
                 workers: 3,
                 faults: false,
+                split: false,
+            },
+        );
+    }
+}
+
+#[test]
+fn workers_with_different_destinations_deliver_every_event_in_key_order() {
+    for seed in seeds().into_iter().take(10) {
+        let workers = 2 + usize::try_from(seed % 3).expect("small");
+        run(
+            seed,
+            Conditions {
+                workers,
+                faults: true,
+                split: true,
             },
         );
     }

@@ -10,5 +10,6 @@ pub mod memory;
 pub mod migration;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod sharing;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -119,6 +119,10 @@ impl Store for FlakyStore {
         self.call("lease_lanes", self.under.lease_lanes(request)).await
     }
 
+    async fn prune_lanes(&self) -> Result<usize, StoreError> {
+        self.call("prune_lanes", self.under.prune_lanes()).await
+    }
+
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
         self.call("heartbeat", self.under.heartbeat(heartbeat)).await
     }

@@ -1,14 +1,13 @@
 //! Short forms of what the cases do often.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::{Delivery, Event};
 use pillarbox_store::operate::{Filter, Record};
 use pillarbox_store::store::{
-    Backlog, ClaimRequest, Due, Found, Heartbeat, LaneRequest, Range, Settlement, Share, SweepRequest, Swept,
-    Take,
+    Backlog, ClaimRequest, Due, Found, Heartbeat, LANE_RANGES, LaneRequest, Range, Serves, Settlement, Share,
+    SweepRequest, Swept, Take,
 };
 use pillarbox_store::{Operate, Scope, Store, Verdict};
 use uuid::Uuid;
@@ -135,9 +134,8 @@ impl Bench {
     pub(super) async fn claim_keyed(&self, limit: usize) -> Vec<Delivery> {
         let due = self.find().await.due;
         let keyed = || due.iter().filter(|due| due.keyed).map(|due| due.backlog.clone());
-        let namespaces: BTreeSet<String> = keyed().map(|backlog| backlog.namespace).collect();
         self.heartbeat().await;
-        self.lease_lanes(namespaces).await;
+        self.lease_backlogs(keyed()).await;
         self.claim_as(self.request(keyed_from(keyed(), limit))).await
     }
 
@@ -161,14 +159,40 @@ impl Bench {
         self.store().heartbeat(&heartbeat).await.expect("a heartbeat");
     }
 
+    /// Sends a heartbeat with the destinations that this worker serves, and those that it cannot reach.
+    pub(super) async fn heartbeat_serving(&self, destinations: &[&str], unreachable: &[&str]) {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let heartbeat = Heartbeat {
+            worker: self.worker,
+            ttl: LEASE,
+            serves: Serves {
+                destinations: Some(names(destinations)),
+                unreachable: names(unreachable),
+                ..Serves::default()
+            },
+            ..Heartbeat::default()
+        };
+        self.store().heartbeat(&heartbeat).await.expect("a heartbeat");
+    }
+
+    /// For the rows of these namespaces that have no destination.
     pub(super) fn lane_request<S: Into<String>>(
         &self,
         namespaces: impl IntoIterator<Item = S>,
     ) -> LaneRequest {
+        let backlog = |name: S| Backlog {
+            destination: None,
+            namespace: name.into(),
+        };
+        self.lane_request_for(namespaces.into_iter().map(backlog))
+    }
+
+    pub(super) fn lane_request_for(&self, backlogs: impl IntoIterator<Item = Backlog>) -> LaneRequest {
         LaneRequest {
             worker: self.worker,
-            namespaces: namespaces.into_iter().map(Into::into).collect(),
-            ranges: None,
+            backlogs: backlogs.into_iter().collect(),
+            ranges: LANE_RANGES,
+            new_ranges: LANE_RANGES,
             lease: LEASE,
             release: Vec::new(),
         }
@@ -184,6 +208,10 @@ impl Bench {
         namespaces: impl IntoIterator<Item = S>,
     ) -> Vec<Range> {
         self.lease_lanes_as(self.lane_request(namespaces)).await
+    }
+
+    pub(super) async fn lease_backlogs(&self, backlogs: impl IntoIterator<Item = Backlog>) -> Vec<Range> {
+        self.lease_lanes_as(self.lane_request_for(backlogs)).await
     }
 
     /// The one row that can be claimed.

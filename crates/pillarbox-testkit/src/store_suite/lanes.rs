@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pillarbox::Event;
 use pillarbox_store::Scope;
-use pillarbox_store::store::{BreakerState, Heartbeat, LANES, LaneRequest, OpenBreaker, Range};
+use pillarbox_store::store::{BreakerState, Heartbeat, LANES, LaneRequest, OpenBreaker, Range, Serves};
 
 use super::Ran;
 use super::bench::{Bench, LEASE, NO_ROWS, backlog, event, ids, keyed_from};
@@ -178,11 +178,19 @@ pub async fn a_new_number_of_ranges_starts_when_all_are_free(bench: Bench) -> Ra
     bench.harness.can(Capability::ManyRanges)?;
     let other = bench.rival();
     settle_down(&[bench.clone(), other.clone()]).await;
-    let four = LaneRequest {
-        ranges: Some(4),
-        ..bench.lane_request(["shop"])
+    let latest = other.rival();
+    let four = Heartbeat {
+        worker: latest.worker,
+        ttl: LEASE,
+        serves: Serves {
+            lane_ranges: 4,
+            ..Serves::default()
+        },
+        ..Heartbeat::default()
     };
-    let held = bench.lease_lanes_as(four).await;
+    bench.age(1).await;
+    bench.store().heartbeat(&four).await.expect("a heartbeat");
+    let held = bench.lease_lanes(["shop"]).await;
     assert_eq!(held.len(), 16);
     assert!(held.iter().all(|range| range.leaving));
     let release = |worker: &Bench, release: Vec<Range>| LaneRequest {
@@ -197,9 +205,12 @@ pub async fn a_new_number_of_ranges_starts_when_all_are_free(bench: Bench) -> Ra
     let held = other.lease_lanes(["shop"]).await;
     assert!(held.iter().all(|range| range.leaving));
     let new = other.lease_lanes_as(release(&other, held)).await;
-    let widths: Vec<u16> = new.iter().map(|range| range.last - range.first + 1).collect();
-    assert_eq!(widths, [LANES / 4; 2], "half of four");
-    assert_eq!(settle_down(&[bench, other]).await.concat().len(), 4);
+    let widths: BTreeSet<u16> = new.iter().map(|range| range.last - range.first + 1).collect();
+    assert_eq!(widths, BTreeSet::from([LANES / 4]), "a third of four");
+    let shares = [bench.clone(), other, latest];
+    let shares = shares.map(|worker| async move { worker.lease_lanes(["shop"]).await });
+    let all = futures_util::future::join_all(shares).await.concat();
+    assert_eq!(lanes(&all).len(), usize::from(LANES));
     Ok(())
 }
 
@@ -220,12 +231,90 @@ pub async fn only_workers_of_a_namespace_lease_its_lanes(bench: Bench) -> Ran {
     assert_eq!(lanes(&mine).len(), usize::from(LANES));
     assert!(
         mine.iter()
-            .all(|range| range.namespace == "shop" && !range.leaving)
+            .all(|range| range.backlog == backlog(None) && !range.leaving)
     );
     bench.store().deregister(bench.worker).await.expect("leaves");
     let theirs = stranger.lease_lanes(["till"]).await;
     assert_eq!(lanes(&theirs).len(), usize::from(LANES));
-    assert!(theirs.iter().all(|range| range.namespace == "till"));
+    assert!(theirs.iter().all(|range| range.backlog.namespace == "till"));
+    Ok(())
+}
+
+/// Each asks for its own only, and has all of it.
+pub async fn lanes_are_shared_among_workers_that_serve_the_destination(bench: Bench) -> Ran {
+    let (mail, chat) = (backlog(Some("mail")), backlog(Some("chat")));
+    let other = bench.rival();
+    bench.heartbeat_serving(&["mail"], &[]).await;
+    other.heartbeat_serving(&["chat", "mail \"2\""], &[]).await;
+    let mine = bench.lease_backlogs([mail.clone()]).await;
+    assert_eq!(lanes(&mine).len(), usize::from(LANES));
+    assert!(mine.iter().all(|range| range.backlog == mail && !range.leaving));
+    let theirs = other.lease_backlogs([chat.clone()]).await;
+    assert_eq!(lanes(&theirs).len(), usize::from(LANES));
+    assert!(theirs.iter().all(|range| range.backlog == chat && !range.leaving));
+    assert_eq!(other.lease_backlogs([mail]).await, [], "it does not serve it");
+    Ok(())
+}
+
+/// How many lanes of `mail` each of these has in the end.
+async fn shares_of_mail(workers: [&Bench; 2]) -> [usize; 2] {
+    let mail = || [backlog(Some("mail"))];
+    for _ in 0..3 {
+        for worker in workers {
+            let held = worker.lease_backlogs(mail()).await;
+            let release = held.into_iter().filter(|range| range.leaving).collect();
+            let request = LaneRequest {
+                release,
+                ..worker.lane_request_for(mail())
+            };
+            worker.lease_lanes_as(request).await;
+        }
+    }
+    let mut shares = [0; 2];
+    for (share, worker) in shares.iter_mut().zip(workers) {
+        *share = lanes(&worker.lease_backlogs(mail()).await).len();
+    }
+    shares
+}
+
+/// If none can reach it, the lanes stay where they are.
+pub async fn lanes_leave_a_worker_that_cannot_reach_the_destination(bench: Bench) -> Ran {
+    let other = bench.rival();
+    let workers = [&bench, &other];
+    let all = usize::from(LANES);
+    bench.heartbeat_serving(&["mail"], &[]).await;
+    other.heartbeat_serving(&["mail"], &[]).await;
+    let before = shares_of_mail(workers).await;
+    assert_eq!(before.iter().sum::<usize>(), all);
+    bench.heartbeat_serving(&["mail"], &["mail"]).await;
+    assert_eq!(shares_of_mail(workers).await, [0, all]);
+    other.heartbeat_serving(&["mail"], &["mail"]).await;
+    assert_eq!(
+        shares_of_mail(workers).await,
+        before,
+        "none is better than the other"
+    );
+    bench.heartbeat_serving(&["mail"], &[]).await;
+    assert_eq!(shares_of_mail(workers).await, [all, 0]);
+    other.heartbeat_serving(&["mail"], &[]).await;
+    assert_eq!(shares_of_mail(workers).await, before);
+    Ok(())
+}
+
+/// A lease that is valid keeps them, and they come back when they are asked for.
+pub async fn lanes_that_no_worker_leases_are_pruned(bench: Bench) -> Ran {
+    let prune = async || bench.store().prune_lanes().await.expect("prunes");
+    bench.heartbeat().await;
+    bench.lease_lanes(["shop", "till"]).await;
+    assert_eq!(prune().await, 0);
+    bench.age(100).await;
+    bench.lease_lanes(["shop"]).await;
+    assert_eq!(prune().await, 1);
+    assert_eq!(prune().await, 0);
+    assert_eq!(
+        lanes(&bench.lease_lanes(["till"]).await).len(),
+        usize::from(LANES)
+    );
     Ok(())
 }
 

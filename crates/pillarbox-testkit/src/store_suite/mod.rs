@@ -146,6 +146,7 @@ macro_rules! store_suite {
             ordering::a_row_without_a_destination_blocks_later_ones_of_its_key
             ordering::an_unordered_row_neither_waits_nor_blocks
             ordering::rows_of_a_key_whose_lease_expired_are_claimed_in_order
+            ordering::an_expired_row_waits_for_an_earlier_one_in_the_lane_of_another_worker
             ordering::a_suspect_head_of_a_key_is_claimed_alone
             ordering::rows_of_an_excluded_destination_are_not_claimed_again
             lanes::lanes_are_shared_evenly
@@ -155,6 +156,9 @@ macro_rules! store_suite {
             lanes::lanes_are_free_when_their_owner_has_died_or_deregistered
             lanes::a_new_number_of_ranges_starts_when_all_are_free
             lanes::only_workers_of_a_namespace_lease_its_lanes
+            lanes::lanes_are_shared_among_workers_that_serve_the_destination
+            lanes::lanes_leave_a_worker_that_cannot_reach_the_destination
+            lanes::lanes_that_no_worker_leases_are_pruned
             lanes::workers_are_listed
             lanes::open_breakers_are_listed_by_worker
             routing::a_row_with_one_destination_stays_as_it_is
@@ -166,6 +170,7 @@ macro_rules! store_suite {
             routing::unrouted_rows_are_held_and_unparked
             routing::a_row_with_verdict_delete_is_deleted
             operating::a_blocked_key_is_listed_and_can_be_skipped
+            operating::keys_that_no_live_worker_serves_are_listed
             operating::dead_rows_that_block_are_listed_and_unparked
             => every_case_is_listed
         }

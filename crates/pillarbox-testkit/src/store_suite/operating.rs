@@ -274,6 +274,48 @@ pub async fn a_blocked_key_is_listed_and_can_be_skipped(bench: Bench) -> Ran {
     Ok(())
 }
 
+/// Only while a worker is alive: without any, nothing at all is served.
+pub async fn keys_that_no_live_worker_serves_are_listed(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey, Field::Destination])?;
+    let of = |key: &str, destination: &str| event().ordering_key(key).destination(destination);
+    let put = bench
+        .put_all(&[of("a", "lost"), of("a", "lost"), of("b", "lost"), of("c", "mail")])
+        .await;
+    let blocked = async |limit| {
+        let mut keys = bench
+            .operate()
+            .blocked(&Scope::All, limit)
+            .await
+            .expect("blocked keys");
+        keys.sort_by_key(|key| key.seq);
+        keys
+    };
+    assert_eq!(blocked(10).await, [], "no worker is alive");
+    bench.heartbeat_serving(&["mail"], &["mail"]).await;
+    let keys = blocked(10).await;
+    let seen: Vec<_> = keys
+        .iter()
+        .map(|key| {
+            (
+                key.head,
+                key.ordering_key.as_str(),
+                key.status.as_str(),
+                key.behind,
+            )
+        })
+        .collect();
+    assert_eq!(seen, [(put[0], "a", "pending", 1), (put[2], "b", "pending", 0)]);
+    let reason = keys[0].reason.as_deref().unwrap_or_default();
+    assert!(
+        reason.contains("no live worker serves the destination `lost`"),
+        "{reason}"
+    );
+    assert_eq!(blocked(1).await.len(), 1);
+    bench.rival().heartbeat_serving(&["lost"], &[]).await;
+    assert_eq!(blocked(10).await, []);
+    Ok(())
+}
+
 /// They stay dead and block no other row.
 pub async fn dead_rows_that_block_are_listed_and_unparked(bench: Bench) -> Ran {
     bench.needs(&[Field::OrderingKey])?;

@@ -2,7 +2,8 @@
 
 use pillarbox::Event;
 use pillarbox_store::Verdict;
-use pillarbox_store::store::{ClaimRequest, Settlement, SweepRequest, Take};
+use pillarbox_store::store::{ClaimRequest, Member, Routed, Routing, Settlement, SweepRequest, Take};
+use uuid::Uuid;
 
 use super::Ran;
 use super::bench::{Bench, NO_ROWS, backlog, dead, event, ids, keyed_from, release, retry, settlement};
@@ -100,7 +101,9 @@ pub async fn a_row_without_a_destination_blocks_later_ones_of_its_key(bench: Ben
     bench.needs(&[Field::OrderingKey, Field::Destination])?;
     let to = |key: &str| of(key).destination("broker");
     let put = bench.put_all(&[to("a"), of("a"), to("a"), to("b")]).await;
-    bench.lease_lanes(["shop"]).await;
+    bench
+        .lease_backlogs([backlog(None), backlog(Some("broker"))])
+        .await;
     let request = bench.request(keyed_from([backlog(Some("broker"))], 100));
     assert_eq!(ids(&bench.claim_as(request).await), [put[0], put[3]]);
     let unrouted = bench
@@ -167,6 +170,53 @@ pub async fn rows_of_a_key_whose_lease_expired_are_claimed_in_order(bench: Bench
         ids(&bench.claim_as(bench.request(Take::Suspects(2))).await),
         put[2..]
     );
+    Ok(())
+}
+
+/// Two workers own the lanes of the two backlogs. The later row must not overtake the earlier one.
+pub async fn an_expired_row_waits_for_an_earlier_one_in_the_lane_of_another_worker(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey, Field::Destination])?;
+    let put = bench.put_all(&[of("a"), of("a")]).await;
+    let claimed = bench.claim_keyed(100).await;
+    assert_eq!(ids(&claimed), put);
+    // The first stays without a destination, because it has one only. The second becomes a family.
+    let member = |id, destination: &str| Member {
+        id,
+        destination: destination.to_owned(),
+        max_attempts: None,
+    };
+    let routings = [
+        vec![member(put[0], "broker")],
+        vec![member(put[1], "broker"), member(Uuid::now_v7(), "chat")],
+    ];
+    let routings: Vec<Routing> = std::iter::zip(&claimed, routings)
+        .map(|(delivery, members)| Routing {
+            id: delivery.id,
+            claim: delivery.claim,
+            members,
+        })
+        .collect();
+    let routed = bench
+        .store()
+        .route(bench.worker, &routings)
+        .await
+        .expect("routes");
+    assert_eq!(routed, Routed::default());
+    bench.age(100).await;
+
+    let other = bench.rival();
+    // Only one of them is alive for the store, so that neither has a part of the other's lanes.
+    bench.heartbeat_serving(&[], &[]).await;
+    bench.lease_backlogs([backlog(None)]).await;
+    other.lease_backlogs([backlog(Some("broker"))]).await;
+    let suspects = async |worker: &Bench| worker.claim_as(worker.request(Take::Suspects(10))).await;
+    assert!(!other.sweep().await.suspects, "it may not claim the second");
+    assert_eq!(suspects(&other).await, []);
+    let first = suspects(&bench).await;
+    assert_eq!(ids(&first), put[..1]);
+    assert_eq!(suspects(&other).await, [], "the first is in flight");
+    bench.settle(&first[0], Verdict::Delivered).await;
+    assert_eq!(ids(&suspects(&other).await), put[1..]);
     Ok(())
 }
 

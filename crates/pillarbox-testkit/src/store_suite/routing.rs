@@ -152,7 +152,7 @@ pub async fn a_member_waits_behind_an_earlier_row_at_its_destination(bench: Benc
     let of = || event().ordering_key("a");
     let first = bench.put(of().destination("chat")).await;
     bench.put(of()).await;
-    bench.lease_lanes(["shop"]).await;
+    bench.lease_backlogs([backlog(None), backlog(Some("chat"))]).await;
     let claimed = bench
         .claim_as(bench.request(keyed_from([backlog(None)], 10)))
         .await;
@@ -182,7 +182,7 @@ pub async fn a_row_that_would_overtake_is_released(bench: Bench) -> Ran {
     let of = || event().ordering_key("a");
     bench.put(of().destination("chat")).await;
     let second = bench.put(of()).await;
-    bench.lease_lanes(["shop"]).await;
+    bench.lease_backlogs([backlog(None), backlog(Some("chat"))]).await;
     let claimed = bench
         .claim_as(bench.request(keyed_from([backlog(None)], 10)))
         .await;

@@ -10,7 +10,7 @@ use crate::output;
 
 const EXAMPLES: &str = "\
 A key is blocked by its first unfinished event: one that failed and waits for its next attempt,
-or a dead one if `on_dead = \"block\"`. BEHIND counts the events behind it, up to 1000.
+or a dead one if `on_dead = \"block\"`. Keys that no live worker serves are listed too. BEHIND counts the events behind it, up to 1000.
 
 Examples:
   pillarbox keys ls

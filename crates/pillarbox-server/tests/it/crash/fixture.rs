@@ -46,6 +46,8 @@ pub(super) struct Tuning {
     pub(super) in_flight: usize,
     pub(super) concurrency: usize,
     pub(super) max_attempts: u32,
+    /// The name of the destination.
+    pub(super) destination: &'static str,
     /// Another address of the broker.
     pub(super) amqp: Option<String>,
     /// Another address of the database.
@@ -64,6 +66,7 @@ impl Tuning {
             in_flight: 128,
             concurrency: 64,
             max_attempts: 25,
+            destination: "broker",
             amqp: None,
             database: None,
             more: String::new(),
@@ -166,7 +169,7 @@ impl Fixture {
             [http]
             listen = "127.0.0.1:0"
             [[destination]]
-            name = "broker"
+            name = "{destination}"
             type = "rabbitmq"
             url = "{amqp}"
             exchange = "{exchange}"
@@ -179,6 +182,7 @@ impl Fixture {
             batch = tuning.batch,
             in_flight = tuning.in_flight,
             max_attempts = tuning.max_attempts,
+            destination = tuning.destination,
             amqp = tuning.amqp.as_ref().unwrap_or(&self.services.amqp),
             exchange = self.queue.name,
             concurrency = tuning.concurrency,

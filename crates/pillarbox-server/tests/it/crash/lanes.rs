@@ -1,5 +1,6 @@
 //! Lanes move when workers start, stop and die.
 
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use pillarbox_testkit::process::Signal;
@@ -49,10 +50,13 @@ fn lanes(fixture: &Fixture, daemons: &[&Daemon]) -> Option<Vec<u64>> {
 
 /// Waits until the lanes are shared evenly between these.
 async fn until_shared_evenly(fixture: &Fixture, daemons: &[&Daemon], timeout: Duration) {
-    let part = 4096 / u64::try_from(daemons.len()).expect("a few");
+    let count = u64::try_from(daemons.len()).expect("a few");
     until_within(timeout, "the lanes are shared evenly", async || {
         let lanes = lanes(fixture, daemons).unwrap_or_default();
-        !lanes.is_empty() && lanes.iter().all(|count| count.abs_diff(part) <= part / 8)
+        // Each backlog has 4,096.
+        let all: u64 = lanes.iter().sum();
+        let part = all / count;
+        all > 0 && all.is_multiple_of(4096) && lanes.iter().all(|lanes| lanes.abs_diff(part) <= part / 8)
     })
     .await;
 }
@@ -150,5 +154,174 @@ async fn a_worker_that_joins_has_half_of_the_lanes_within_seconds() {
         .map(|message| message.id)
         .collect();
     assert!(!broker.is_empty(), "there was no load");
+    fixture.remove().await;
+}
+
+/// Enqueues this many events for each of a hundred keys, with the number of the event of its key as the payload.
+async fn enqueue(fixture: &Fixture, destination: Option<&str>, each: i32) {
+    sqlx::query(
+        "select pillarbox.enqueue(namespace => 'shop', topic => 'orders', ordering_key => 'key-' || k,
+           payload => jsonb_build_object('key', k, 'n', n), destination => $1)
+         from generate_series(1, $2) as n, generate_series(1, 100) as k order by n, k",
+    )
+    .bind(destination)
+    .bind(each)
+    .execute(&fixture.pool)
+    .await
+    .expect("enqueues");
+}
+
+async fn until_delivered(fixture: &Fixture, rows: i64, timeout: Duration) {
+    until_within(timeout, "all events are delivered", async || {
+        fixture.count("delivered").await == rows
+    })
+    .await;
+}
+
+/// The keys that `pillarbox keys ls` lists, with the reasons.
+fn listed_keys(fixture: &Fixture) -> Vec<(String, String)> {
+    let arguments = [
+        "keys",
+        "ls",
+        "--json",
+        "--limit",
+        "1000",
+        "--database",
+        &fixture.database.url,
+    ];
+    let printed = crate::command::run(fixture.folder(), &arguments);
+    let lines = printed.success();
+    let key = |line: &str| {
+        let key: Value = serde_json::from_str(line).expect("one JSON object per line");
+        let text = |field: &str| key[field].as_str().unwrap_or_default().to_owned();
+        (text("ordering_key"), text("reason"))
+    };
+    lines.lines().map(key).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn daemons_with_one_destination_each_deliver_all_keys() {
+    let fixture = Fixture::new(MachineLoad::Heavy).await;
+    let tuning = |destination| Tuning {
+        destination,
+        ..Tuning::long_leases()
+    };
+    let mailer = fixture.start(&tuning("mailer"));
+    until_some("it has started", async || mailer.worker()).await;
+    enqueue(&fixture, Some("broker"), 1).await;
+    enqueue(&fixture, Some("mailer"), 1).await;
+    until_delivered(&fixture, 100, Duration::from_secs(60)).await;
+    let listed = listed_keys(&fixture);
+    assert_eq!(listed.len(), 100);
+    let reason = "no live worker serves the destination `broker`";
+    assert!(listed.iter().all(|(_, why)| why.contains(reason)), "{listed:?}");
+    let broker = fixture.start(&tuning("broker"));
+    until_delivered(&fixture, 200, Duration::from_secs(60)).await;
+    assert_eq!(listed_keys(&fixture), []);
+    mailer.stop().await;
+    broker.stop().await;
+    fixture.remove().await;
+}
+
+/// It reaches the database, and so it lives. Only its way to the broker is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_keys_of_a_daemon_that_cannot_reach_the_broker_are_delivered_by_others() {
+    let fixture = Fixture::new(MachineLoad::Heavy).await;
+    let proxy = Proxy::start_with(authority(fixture.amqp()), Faults::default()).await;
+    let tuning = tuning(LONG_LEASE);
+    let cut_off = Tuning {
+        amqp: Some(proxy.url(fixture.amqp())),
+        ..tuning.clone()
+    };
+    let daemons = [fixture.start(&cut_off), fixture.start(&tuning)];
+    enqueue(&fixture, Some("broker"), 2).await;
+    until_delivered(&fixture, 200, Duration::from_secs(60)).await;
+    until_shared_evenly(&fixture, &[&daemons[0], &daemons[1]], BEFORE_THE_LEASE).await;
+    proxy.refuse().await;
+    enqueue(&fixture, Some("broker"), 3).await;
+    enqueue(&fixture, None, 3).await;
+    until_delivered(&fixture, 800, BEFORE_THE_LEASE).await;
+    for daemon in daemons {
+        daemon.stop().await;
+    }
+    // First deliveries only: what was in flight when the proxy closed may have arrived twice.
+    let mut last: HashMap<i64, (usize, i64)> = HashMap::new();
+    let mut seen = HashSet::new();
+    for message in fixture.queue.read().await {
+        if !seen.insert(message.id) {
+            continue;
+        }
+        let number = |field: &str| message.payload[field].as_i64().expect("a number");
+        let (key, n) = (number("key"), number("n"));
+        // Three calls: 1 and 2, then 1 to 3 twice.
+        let (count, before) = last.get(&key).copied().unwrap_or_default();
+        let restarts = [2, 5].contains(&count) && n == 1;
+        assert!(n == before + 1 || restarts, "{key}: {n} after {before}");
+        last.insert(key, (count + 1, n));
+    }
+    assert_eq!((last.len(), seen.len()), (100, 800));
+    fixture.remove().await;
+}
+
+/// Rows of `lane_ranges` that statements read and wrote so far.
+async fn work_on_lane_ranges(fixture: &Fixture) -> (i64, i64) {
+    sqlx::query_as(
+        "select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0), n_tup_ins + n_tup_upd + n_tup_del
+         from pg_stat_user_tables where schemaname = 'pillarbox' and relname = 'lane_ranges'",
+    )
+    .fetch_one(&fixture.pool)
+    .await
+    .expect("statistics")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_namespaces_are_delivered_and_then_cost_nothing() {
+    let fixture = Fixture::new(MachineLoad::Heavy).await;
+    let tuning = Tuning {
+        in_flight: 2_000,
+        batch: 1_000,
+        ..tuning(Duration::from_secs(15))
+    };
+    let daemons = [fixture.start(&tuning), fixture.start(&tuning)];
+    until_some("both have started", async || {
+        daemons[0].worker().zip(daemons[1].worker())
+    })
+    .await;
+    let began = Instant::now();
+    sqlx::query(
+        "select pillarbox.enqueue(namespace => 'tenant-' || n, topic => 'orders', ordering_key => 'k',
+           payload => '{}')
+         from generate_series(1, 10000) as n",
+    )
+    .execute(&fixture.pool)
+    .await
+    .expect("enqueues");
+    until_delivered(&fixture, 10_000, Duration::from_secs(180)).await;
+    let took = began.elapsed();
+    let (read, written) = work_on_lane_ranges(&fixture).await;
+    println!("10,000 namespaces: {took:?}, {read} lane ranges read and {written} written");
+    // Four ranges a namespace, each inserted, leased and perhaps renewed a few times.
+    assert!(written < 200_000, "{written} lane ranges were written");
+    until_within(
+        Duration::from_secs(120),
+        "no namespace has lane ranges",
+        async || {
+            let ranges: i64 = sqlx::query_scalar("select count(*) from pillarbox.lane_ranges")
+                .fetch_one(&fixture.pool)
+                .await
+                .expect("the database answers");
+            ranges == 0
+        },
+    )
+    .await;
+    let quiet = async || {
+        let before = work_on_lane_ranges(&fixture).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        before == work_on_lane_ranges(&fixture).await
+    };
+    until_within(Duration::from_secs(60), "five seconds pass without any", quiet).await;
+    for daemon in daemons {
+        daemon.stop().await;
+    }
     fixture.remove().await;
 }

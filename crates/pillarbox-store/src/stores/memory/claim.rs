@@ -96,7 +96,7 @@ impl Table {
             let (Some(lane), Some(key)) = (row.lane, &row.event.ordering_key) else {
                 continue;
             };
-            if self.owns(request.worker, &row.event.namespace, lane, now) {
+            if self.owns(request.worker, &row.backlog(), lane, now) {
                 let turn = (lane + LANES - request.first_lane) % LANES;
                 keys.entry((turn, key)).or_default().push(row);
             }
@@ -151,7 +151,7 @@ impl Table {
             let in_turn = row.lane.is_none_or(|lane| {
                 let destination = row.event.destination.as_deref();
                 let mut others = self.rows.values();
-                self.owns(request.worker, &row.event.namespace, lane, now)
+                self.owns(request.worker, &row.backlog(), lane, now)
                     && !others.any(|other| row.waits_for(other, destination) && !taken.contains(&other.id))
             });
             if taken.len() < limit && ours && in_turn && wanted(row) {

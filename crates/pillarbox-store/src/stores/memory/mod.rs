@@ -49,7 +49,7 @@ struct Table {
     /// Where each row is, or was.
     places: HashMap<Uuid, (i64, usize)>,
     last_seq: i64,
-    lanes: BTreeMap<String, Lanes>,
+    lanes: BTreeMap<Backlog, Lanes>,
     workers: BTreeMap<Uuid, Worker>,
     paused: BTreeMap<String, Paused>,
     marks: inbox::Marks,
@@ -210,6 +210,10 @@ impl Store for Memory {
 
     async fn lease_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
         Ok(self.table().lease_lanes(request, self.clock.wall()))
+    }
+
+    async fn prune_lanes(&self) -> Result<usize, StoreError> {
+        Ok(self.table().prune_lanes(self.clock.wall()))
     }
 
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {

@@ -12,6 +12,7 @@ use crate::operate::{
 };
 use crate::state::{Change, Status};
 use crate::store::{Scope, StoreError, UNROUTED};
+use crate::stores::sharing::unserved;
 use pillarbox::Envelope;
 use pillarbox::Payload;
 
@@ -124,8 +125,23 @@ impl Operate for Memory {
             let first = |row: &Row| !table.rows.values().any(|other| row.waits_for(other, destination));
             stuck && row.lane.is_some() && scope.contains(&row.event.namespace) && first(row)
         };
-        let heads = table.rows.values().filter(failed).take(limit);
-        Ok(heads.map(|head| table.blocked_key(head, now)).collect())
+        let heads = table.rows.values().filter(failed);
+        let mut keys: Vec<BlockedKey> = heads.map(|head| table.blocked_key(head, now)).collect();
+        let live = table.live_workers(now);
+        let waits = |row: &&Row| {
+            let destination = row.event.destination.as_deref();
+            let earlier = |other: &Row| other.backlog() == row.backlog() && row.waits_for(other, destination);
+            let never_tried = row.state.status == Status::Pending && row.state.attempts == 0;
+            never_tried
+                && row.lane.is_some()
+                && scope.contains(&row.event.namespace)
+                && !unserved(vec![row.backlog()], &live).is_empty()
+                && !table.rows.values().any(earlier)
+        };
+        let unserved = table.rows.values().filter(waits);
+        keys.extend(unserved.map(|head| table.blocked_key(head, now).unserved()));
+        keys.truncate(limit);
+        Ok(keys)
     }
 
     async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {

@@ -9,10 +9,8 @@ use uuid::Uuid;
 
 use super::Table;
 use crate::operate::{Paused, WorkerRecord};
-use crate::store::{Heartbeat, LANES, LaneRequest, Range};
-
-/// The default number of lane ranges.
-const RANGES: u16 = 32;
+use crate::store::{Backlog, Heartbeat, LANES, LaneRequest, Range};
+use crate::stores::sharing::{LiveWorker, Sharers, lanes};
 
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -27,10 +25,11 @@ impl Worker {
     }
 }
 
-/// The lanes of one namespace.
+/// The lanes of one backlog.
 #[derive(Debug)]
 pub(super) struct Lanes {
     owners: Vec<Option<Owner>>,
+    /// The setting that the division follows.
     wanted: u16,
 }
 
@@ -42,11 +41,10 @@ struct Owner {
 }
 
 impl Lanes {
-    fn new(ranges: u16) -> Self {
-        let ranges = ranges.clamp(1, LANES);
+    fn new(ranges: u16, wanted: u16) -> Self {
         Self {
-            owners: vec![None; usize::from(ranges)],
-            wanted: ranges,
+            owners: vec![None; usize::from(ranges.clamp(1, LANES))],
+            wanted,
         }
     }
 
@@ -54,18 +52,12 @@ impl Lanes {
         u16::try_from(self.owners.len()).unwrap_or(LANES)
     }
 
-    /// Divides the lanes into the wanted number of ranges, if all are free.
-    fn divide(&mut self, wanted: Option<u16>, now: OffsetDateTime) {
-        self.wanted = wanted.map_or(self.wanted, |wanted| wanted.clamp(1, LANES));
-        let held = |owner: &Option<Owner>| owner.is_some_and(|owner| owner.until >= now);
-        if self.wanted != self.ranges() && !self.owners.iter().any(held) {
-            *self = Self::new(self.wanted);
-        }
+    fn is_held(&self, now: OffsetDateTime) -> bool {
+        self.owners.iter().flatten().any(|owner| owner.until >= now)
     }
 
     /// Renews this worker's ranges, and leases or leaves some until it has `part` of them.
     fn share(&mut self, worker: Uuid, part: usize, lease: Duration, now: OffsetDateTime) {
-        let part = if self.wanted == self.ranges() { part } else { 0 };
         let until = now + lease;
         let mut mine = 0;
         for owner in self.owners.iter_mut().flatten() {
@@ -87,15 +79,6 @@ impl Lanes {
             }
         }
     }
-}
-
-/// The first and the last lane of a range.
-fn range(number: u16, ranges: u16) -> (u16, u16) {
-    let start = |number: u16| {
-        let start = u32::from(number) * u32::from(LANES) / u32::from(ranges);
-        u16::try_from(start).unwrap_or(LANES)
-    };
-    (start(number), start(number + 1) - 1)
 }
 
 impl Table {
@@ -122,68 +105,71 @@ impl Table {
     }
 
     pub(super) fn lease_lanes(&mut self, request: &LaneRequest, now: OffsetDateTime) -> Vec<Range> {
+        let live = self.live_workers(now);
         let mut ours = Vec::new();
-        for namespace in &request.namespaces {
-            let part = |ranges: u16| self.part(request.worker, namespace, ranges, now);
-            let ranges = request.ranges.unwrap_or(RANGES);
-            let before = self.lanes.get(namespace);
-            let part = part(before.map_or(ranges, |lanes| {
-                if request.ranges.is_some() {
-                    ranges
-                } else {
-                    lanes.wanted
-                }
-            }));
-            let lanes = self
-                .lanes
-                .entry(namespace.clone())
-                .or_insert_with(|| Lanes::new(ranges));
-            let all = lanes.ranges();
-            for number in 0..all {
-                let (first, last) = range(number, all);
+        for backlog in &request.backlogs {
+            let sharers = Sharers::of(backlog, &live, request);
+            let new = || Lanes::new(sharers.ranges.min(request.new_ranges), sharers.ranges);
+            let held = self.lanes.entry(backlog.clone()).or_insert_with(new);
+            let all = held.ranges();
+            for (number, owner) in (0..all).zip(&mut held.owners) {
+                let range = lanes(number, all);
                 let is_released = |released: &Range| {
-                    released.namespace == *namespace && released.first == first && released.last == last
+                    released.backlog == *backlog && (released.first, released.last) == range
                 };
-                let owner = &mut lanes.owners[usize::from(number)];
                 if owner.is_some_and(|owner| owner.worker == request.worker)
                     && request.release.iter().any(is_released)
                 {
                     *owner = None;
                 }
             }
-            lanes.divide(request.ranges, now);
-            lanes.share(request.worker, part, request.lease, now);
-            ours.extend(self.ranges(request.worker, namespace, now));
+            if held.wanted != sharers.ranges && !held.is_held(now) {
+                *held = new();
+            }
+            let part = if held.wanted == sharers.ranges {
+                sharers.part(request.worker, held.ranges())
+            } else {
+                0
+            };
+            held.share(request.worker, part, request.lease, now);
+            ours.extend(self.ranges(request.worker, backlog, now));
         }
         ours
     }
 
-    /// This worker's part of the ranges: an equal share, and one more for the first few workers.
-    fn part(&self, worker: Uuid, namespace: &str, ranges: u16, now: OffsetDateTime) -> usize {
-        let others: Vec<Uuid> = self
-            .workers
-            .iter()
-            .filter(|(id, other)| {
-                **id != worker && other.is_alive(now) && other.heartbeat.scope.contains(namespace)
-            })
-            .map(|(id, _)| *id)
-            .collect();
-        let rank = others.iter().filter(|other| **other < worker).count();
-        let ranges = usize::from(ranges);
-        let count = others.len() + 1;
-        ranges / count + usize::from(rank < ranges % count)
+    pub(super) fn prune_lanes(&mut self, now: OffsetDateTime) -> usize {
+        let before = self.lanes.len();
+        self.lanes.retain(|_, lanes| lanes.is_held(now));
+        before - self.lanes.len()
     }
 
-    fn ranges(&self, worker: Uuid, namespace: &str, now: OffsetDateTime) -> Vec<Range> {
-        let Some(lanes) = self.lanes.get(namespace) else {
+    /// The live workers, in the order of their start.
+    pub(super) fn live_workers(&self, now: OffsetDateTime) -> Vec<LiveWorker> {
+        let mut live: Vec<(&Uuid, &Worker)> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.is_alive(now))
+            .collect();
+        live.sort_by_key(|(id, worker)| (worker.started_at, **id));
+        live.into_iter()
+            .map(|(id, worker)| LiveWorker {
+                id: *id,
+                scope: worker.heartbeat.scope.clone(),
+                serves: worker.heartbeat.serves.clone(),
+            })
+            .collect()
+    }
+
+    fn ranges(&self, worker: Uuid, backlog: &Backlog, now: OffsetDateTime) -> Vec<Range> {
+        let Some(held) = self.lanes.get(backlog) else {
             return Vec::new();
         };
-        let all = lanes.ranges();
-        let mine = lanes.owners.iter().enumerate().filter_map(|(number, owner)| {
+        let all = held.ranges();
+        let mine = (0..all).zip(&held.owners).filter_map(|(number, owner)| {
             let owner = owner.filter(|owner| owner.worker == worker && owner.until >= now)?;
-            let (first, last) = range(u16::try_from(number).ok()?, all);
+            let (first, last) = lanes(number, all);
             Some(Range {
-                namespace: namespace.to_owned(),
+                backlog: backlog.clone(),
                 first,
                 last,
                 leaving: owner.leaving,
@@ -193,8 +179,8 @@ impl Table {
     }
 
     /// May this worker claim from the lane?
-    pub(super) fn owns(&self, worker: Uuid, namespace: &str, lane: u16, now: OffsetDateTime) -> bool {
-        self.ranges(worker, namespace, now)
+    pub(super) fn owns(&self, worker: Uuid, backlog: &Backlog, lane: u16, now: OffsetDateTime) -> bool {
+        self.ranges(worker, backlog, now)
             .iter()
             .any(|range| !range.leaving && (range.first..=range.last).contains(&lane))
     }
@@ -212,7 +198,7 @@ impl Table {
         let lanes = |id: Uuid| -> u32 {
             self.lanes
                 .keys()
-                .flat_map(|namespace| self.ranges(id, namespace, now))
+                .flat_map(|backlog| self.ranges(id, backlog, now))
                 .map(|range| u32::from(range.last - range.first) + 1)
                 .sum()
         };

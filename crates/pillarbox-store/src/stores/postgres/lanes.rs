@@ -5,16 +5,15 @@
 
 use uuid::Uuid;
 
-use crate::store::{LANES, LaneRequest, Range};
-
-/// The default number of lane ranges.
-const RANGES: u16 = 32;
+use crate::store::{Backlog, LaneRequest, Range};
+use crate::stores::sharing::{Sharers, lanes};
 
 /// A range as it was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Seen {
     pub(super) number: u16,
     pub(super) ranges: u16,
+    /// The setting that the division follows.
     pub(super) wanted: u16,
     pub(super) owner: Option<Uuid>,
     /// Is the owner's lease valid?
@@ -24,18 +23,16 @@ pub(super) struct Seen {
     pub(super) remaining: f64,
 }
 
-/// The ranges of one namespace, in order, and the live workers that have it in their scope.
+/// The ranges of one backlog, in order.
 #[derive(Debug, Default)]
-pub(super) struct Namespace {
+pub(super) struct Ranges {
     pub(super) seen: Vec<Seen>,
-    pub(super) workers: Vec<Uuid>,
 }
 
 /// A range as it should be.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Change {
     pub(super) was: Seen,
-    pub(super) wanted: u16,
     pub(super) owner: Option<Uuid>,
     /// Does the lease begin now?
     pub(super) is_new: bool,
@@ -45,37 +42,35 @@ pub(super) struct Change {
 /// What is to be done next.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// There are no ranges yet: create this many.
-    Create(u16),
-    /// All ranges are free, and another number of them is wanted.
-    Divide(u16),
+    /// There are no ranges yet: create this many, for this setting.
+    Create(u16, u16),
+    /// All ranges are free, and another number of them is wanted: delete them, to create the new ones.
+    Delete,
     /// Release these, so that all are free to be divided.
     Release(Vec<Change>),
     /// Write these changes; none if nothing changes.
     Write(Vec<Change>),
 }
 
-impl Namespace {
-    pub(super) fn step(&self, name: &str, request: &LaneRequest) -> Step {
-        let asked = request.ranges.map(|ranges| ranges.clamp(1, LANES));
+impl Ranges {
+    pub(super) fn step(&self, backlog: &Backlog, sharers: &Sharers, request: &LaneRequest) -> Step {
         let Some(first) = self.seen.first() else {
-            return Step::Create(asked.unwrap_or(RANGES));
+            return Step::Create(sharers.ranges.min(request.new_ranges.max(1)), sharers.ranges);
         };
-        let wanted = asked.unwrap_or(first.wanted);
         let mut ranges: Vec<Change> = self
             .seen
             .iter()
-            .map(|seen| seen.after_release(name, request).unchanged(wanted))
+            .map(|seen| seen.after_release(backlog, request))
             .collect();
-        let even = wanted == first.ranges;
+        let even = sharers.ranges == first.wanted;
         if !even && !ranges.iter().any(|range| range.owner.is_some()) {
             if self.seen.iter().any(|seen| seen.held) {
                 return Step::Release(changed(ranges));
             }
-            return Step::Divide(wanted);
+            return Step::Delete;
         }
         let part = if even {
-            self.part(request.worker, wanted)
+            sharers.part(request.worker, first.ranges)
         } else {
             0
         };
@@ -84,21 +79,13 @@ impl Namespace {
     }
 
     /// This worker's ranges, as they were read.
-    pub(super) fn ours(&self, name: &str, worker: Uuid) -> Vec<Range> {
+    pub(super) fn ours(&self, backlog: &Backlog, worker: Uuid) -> Vec<Range> {
         let mine = |seen: &&Seen| seen.held && seen.owner == Some(worker);
         self.seen
             .iter()
             .filter(mine)
-            .map(|seen| seen.range(name))
+            .map(|seen| seen.range(backlog))
             .collect()
-    }
-
-    /// This worker's part of the ranges: an equal share, and one more for the first few workers.
-    fn part(&self, worker: Uuid, ranges: u16) -> usize {
-        let others: Vec<&Uuid> = self.workers.iter().filter(|other| **other != worker).collect();
-        let rank = others.iter().filter(|other| ***other < worker).count();
-        let (ranges, count) = (usize::from(ranges), others.len() + 1);
-        ranges / count + usize::from(rank < ranges % count)
     }
 }
 
@@ -136,53 +123,40 @@ impl Change {
         let freed = self.owner.is_none() && self.was.held;
         let taken = self.owner.is_some() && (self.owner != self.was.owner || !self.was.held);
         let other = self.owner.is_some() && (self.leaving != self.was.leaving || self.is_new);
-        freed || taken || other || self.wanted != self.was.wanted
+        freed || taken || other
     }
 
     /// The range after the change.
-    pub(super) fn range(&self, name: &str) -> Range {
+    pub(super) fn range(&self, backlog: &Backlog) -> Range {
         Range {
             leaving: self.leaving,
-            ..self.was.range(name)
+            ..self.was.range(backlog)
         }
     }
 }
 
 impl Seen {
-    pub(super) fn range(&self, name: &str) -> Range {
-        let start = |number: u16| {
-            let start = u32::from(number) * u32::from(LANES) / u32::from(self.ranges.max(1));
-            u16::try_from(start).unwrap_or(LANES)
-        };
+    pub(super) fn range(&self, backlog: &Backlog) -> Range {
+        let (first, last) = lanes(self.number, self.ranges);
         Range {
-            namespace: name.to_owned(),
-            first: start(self.number),
-            last: start(self.number + 1).saturating_sub(1),
+            backlog: backlog.clone(),
+            first,
+            last,
             leaving: self.leaving,
         }
     }
 
-    /// The range without an owner, if this worker releases it.
-    fn after_release<'a>(&'a self, name: &str, request: &LaneRequest) -> Owned<'a> {
-        let range = self.range(name);
-        let same =
-            |other: &Range| other.namespace == name && other.first == range.first && other.last == range.last;
+    /// The range as it is, without an owner if this worker releases it.
+    fn after_release(&self, backlog: &Backlog, request: &LaneRequest) -> Change {
+        let (first, last) = lanes(self.number, self.ranges);
+        let same = |other: &Range| other.backlog == *backlog && other.first == first && other.last == last;
         let released = self.owner == Some(request.worker) && request.release.iter().any(same);
-        Owned(self, self.owner.filter(|_| self.held && !released))
-    }
-}
-
-/// A range and its owner.
-struct Owned<'a>(&'a Seen, Option<Uuid>);
-
-impl Owned<'_> {
-    fn unchanged(&self, wanted: u16) -> Change {
+        let owner = self.owner.filter(|_| self.held && !released);
         Change {
-            was: self.0.clone(),
-            wanted,
-            owner: self.1,
+            was: self.clone(),
+            owner,
             is_new: false,
-            leaving: self.0.leaving && self.1.is_some(),
+            leaving: self.leaving && owner.is_some(),
         }
     }
 }
@@ -192,38 +166,63 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    use crate::store::{Scope, Serves};
+    use crate::stores::sharing::LiveWorker;
+
     const ME: Uuid = Uuid::from_u128(1);
     const OTHER: Uuid = Uuid::from_u128(2);
 
     fn request() -> LaneRequest {
         LaneRequest {
             worker: ME,
-            namespaces: vec!["shop".into()],
-            ranges: None,
+            backlogs: vec![backlog()],
+            ranges: 4,
+            new_ranges: 4,
             lease: Duration::from_secs(60),
             release: Vec::new(),
         }
     }
 
-    fn lanes(owners: &[Option<Uuid>], remaining: f64) -> Namespace {
+    fn backlog() -> Backlog {
+        Backlog {
+            destination: None,
+            namespace: "shop".into(),
+        }
+    }
+
+    fn lanes(owners: &[Option<Uuid>], remaining: f64) -> Ranges {
         let ranges = u16::try_from(owners.len()).expect("few");
         let seen = |(number, owner): (usize, &Option<Uuid>)| Seen {
             number: u16::try_from(number).expect("few"),
             ranges,
-            wanted: ranges,
+            wanted: 4,
             owner: *owner,
             held: owner.is_some() && remaining >= 0.0,
             leaving: false,
             remaining,
         };
-        Namespace {
+        Ranges {
             seen: owners.iter().enumerate().map(seen).collect(),
-            workers: Vec::new(),
         }
     }
 
-    fn written(lanes: &Namespace) -> Vec<(u16, Option<Uuid>, bool, bool)> {
-        match lanes.step("shop", &request()) {
+    fn step(lanes: &Ranges, live: &[Uuid], request: &LaneRequest) -> Step {
+        let live: Vec<LiveWorker> = live
+            .iter()
+            .map(|id| LiveWorker {
+                id: *id,
+                scope: Scope::All,
+                serves: Serves {
+                    lane_ranges: request.ranges,
+                    ..Serves::default()
+                },
+            })
+            .collect();
+        lanes.step(&backlog(), &Sharers::of(&backlog(), &live, request), request)
+    }
+
+    fn written(lanes: &Ranges, live: &[Uuid]) -> Vec<(u16, Option<Uuid>, bool, bool)> {
+        match step(lanes, live, &request()) {
             Step::Write(changes) => changes
                 .iter()
                 .map(|change| (change.was.number, change.owner, change.is_new, change.leaving))
@@ -234,39 +233,44 @@ mod tests {
 
     #[test]
     fn no_lease_is_renewed_in_its_first_third() {
-        assert_eq!(written(&lanes(&[Some(ME); 2], 45.0)), []);
+        assert_eq!(written(&lanes(&[Some(ME); 2], 45.0), &[]), []);
         let renewed = [(0, Some(ME), true, false), (1, Some(ME), true, false)];
-        assert_eq!(written(&lanes(&[Some(ME); 2], 35.0)), renewed);
+        assert_eq!(written(&lanes(&[Some(ME); 2], 35.0), &[]), renewed);
     }
 
     #[test]
     fn free_and_expired_ranges_are_leased_and_others_are_not() {
         let free = lanes(&[None, Some(OTHER)], 50.0);
-        assert_eq!(written(&free), [(0, Some(ME), true, false)]);
+        assert_eq!(written(&free, &[]), [(0, Some(ME), true, false)]);
         let over = lanes(&[None, Some(OTHER)], -1.0);
-        assert_eq!(written(&over).len(), 2);
+        assert_eq!(written(&over, &[]).len(), 2);
     }
 
     #[test]
     fn ranges_beyond_the_share_are_left() {
-        let mut all = lanes(&[Some(ME); 4], 50.0);
-        all.workers = vec![OTHER, ME];
+        let all = lanes(&[Some(ME); 4], 50.0);
         let left = [(2, Some(ME), false, true), (3, Some(ME), false, true)];
-        assert_eq!(written(&all), left);
+        assert_eq!(written(&all, &[OTHER, ME]), left);
     }
 
     #[test]
     fn another_number_of_ranges_waits_for_the_last_lease() {
-        let ask = |lanes: &Namespace| {
+        let ask = |lanes: &Ranges| {
             let request = LaneRequest {
-                ranges: Some(8),
+                ranges: 8,
                 ..request()
             };
-            lanes.step("shop", &request)
+            step(lanes, &[ME], &request)
         };
-        assert_eq!(ask(&Namespace::default()), Step::Create(8));
-        assert_eq!(ask(&lanes(&[None, None], 0.0)), Step::Divide(8));
+        assert_eq!(ask(&Ranges::default()), Step::Create(4, 8));
+        assert_eq!(ask(&lanes(&[None, None], 0.0)), Step::Delete);
         assert!(matches!(ask(&lanes(&[None, Some(OTHER)], 5.0)), Step::Write(_)));
-        assert_eq!(ask(&lanes(&[None, Some(OTHER)], -5.0)), Step::Divide(8));
+        assert_eq!(ask(&lanes(&[None, Some(OTHER)], -5.0)), Step::Delete);
+    }
+
+    #[test]
+    fn few_ranges_of_a_new_backlog_are_not_divided_again() {
+        let one = lanes(&[Some(ME)], 50.0);
+        assert_eq!(written(&one, &[ME]), []);
     }
 }

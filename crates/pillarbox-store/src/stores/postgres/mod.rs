@@ -273,11 +273,15 @@ impl Store for Postgres {
     }
 
     async fn lease_lanes(&self, request: &LaneRequest) -> Result<Vec<Range>, StoreError> {
-        if request.namespaces.is_empty() {
+        if request.backlogs.is_empty() {
             return Ok(Vec::new());
         }
         self.run(workers::lease_lanes(self.inner.clone(), request.clone()))
             .await
+    }
+
+    async fn prune_lanes(&self) -> Result<usize, StoreError> {
+        self.run(workers::prune_lanes(self.inner.clone())).await
     }
 
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {

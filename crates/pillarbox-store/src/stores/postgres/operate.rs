@@ -14,7 +14,8 @@ use crate::operate::{
     Record, SKIPPED, Stats, WorkerRecord,
 };
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
-use crate::store::{Scope, StoreError};
+use crate::store::{Backlog, Scope, StoreError};
+use crate::stores::sharing::unserved;
 use pillarbox::saga::{Ask, AskResult};
 
 /// Up to this many rows, a table is counted exactly.
@@ -185,10 +186,52 @@ async fn blocked(inner: Arc<Inner>, scope: Scope, limit: usize) -> Result<Vec<Bl
         .persistent(false);
     let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
     transaction.commit().await.map_err(store_error)?;
-    rows.iter()
+    let mut keys: Vec<BlockedKey> = rows
+        .iter()
         .map(blocked_key)
         .collect::<Result<_, _>>()
-        .map_err(store_error)
+        .map_err(store_error)?;
+    let room = limit.saturating_sub(keys.len());
+    if room > 0 {
+        keys.extend(unserved_keys(&inner, &scope, room).await?);
+    }
+    Ok(keys)
+}
+
+/// Keys that no live worker serves.
+async fn unserved_keys(inner: &Inner, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
+    let live = workers::live_workers(inner).await?;
+    if live.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut transaction = inner.begin().await?;
+    let query = sqlx::query(inner.sql.keyed_backlogs.safe())
+        .bind(scope.names())
+        .persistent(false);
+    let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    let backlogs: Vec<Backlog> = rows
+        .iter()
+        .map(workers::backlog)
+        .collect::<Result<_, _>>()
+        .map_err(store_error)?;
+    let unserved = unserved(backlogs, &live);
+    let mut keys = Vec::new();
+    if !unserved.is_empty() {
+        let (namespaces, destinations) = workers::names(&unserved.iter().collect::<Vec<_>>());
+        let query = sqlx::query(inner.sql.unserved.safe())
+            .bind(destinations)
+            .bind(namespaces)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .bind(i64::try_from(MOST_BEHIND).unwrap_or(i64::MAX))
+            .persistent(false);
+        let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+        for row in &rows {
+            keys.push(blocked_key(row).map_err(store_error)?.unserved());
+        }
+        keys.sort_by_key(|key| key.seq);
+    }
+    transaction.commit().await.map_err(store_error)?;
+    Ok(keys)
 }
 
 fn blocked_key(row: &PgRow) -> Result<BlockedKey, sqlx::Error> {

@@ -104,11 +104,11 @@ macro_rules! statements {
 
 statements! {
     adopted_table adopted_tables blocked claim_expired claim_fair claim_free claim_keyed count_mapping create_lanes
-    defer_write_back delete deregister destinations detect_ended divide_lanes end_unreadable fair_index family find
-    heartbeat import_failure in_progress is_abandoned is_expired lanes lease_importer lease_lanes lock_mapping
-    note_tried parked pause pending pending_write_backs read record record_end renew resume retry route saga_log
-    saga_record settle_delete
-    settle_delivered settle_other skip stats stats_large sweep unchanged_events unpark_blocking unpark_unrouted workers
+    defer_write_back delete delete_lanes deregister destinations detect_ended end_unreadable fair_index family find
+    heartbeat import_failure in_progress is_abandoned is_expired keyed_backlogs lanes lease_importer lease_lanes
+    lock_mapping note_tried parked pause pending pending_write_backs read record record_end renew resume retry route
+    saga_log saga_record settle_delete settle_delivered settle_other skip stats stats_large sweep unchanged_events
+    unleased_lanes unpark_blocking unpark_unrouted unserved workers
 }
 
 /// The statement with its fragments.
@@ -160,8 +160,13 @@ impl Sql {
             .with(&[("/*limit*/25", &max_attempts.to_string())])
     }
 
-    pub(super) fn lanes(&self, namespaces: &[String]) -> Statement {
-        self.lanes.with(&[("/*namespaces*/''", &list(namespaces))])
+    pub(super) fn lanes(&self, backlogs: &[Backlog]) -> Statement {
+        let namespaces: Vec<String> = backlogs.iter().map(|backlog| backlog.namespace.clone()).collect();
+        let destinations: Vec<String> = backlogs.iter().map(destination).collect();
+        self.lanes.with(&[
+            ("/*namespaces*/''", &list(&namespaces)),
+            ("/*destinations*/''", &list(&destinations)),
+        ])
     }
 
     pub(super) fn heartbeat(&self, heartbeat: &Heartbeat) -> Statement {
@@ -181,6 +186,10 @@ impl Sql {
             ("/*delivered*/", &heartbeat.delivered.to_string()),
             ("/*failed*/", &heartbeat.failed.to_string()),
             ("/*breakers*/", &breakers),
+            (
+                "/*serves*/",
+                &format!("{}::jsonb", literal(&heartbeat.serves_json())),
+            ),
         ])
     }
 
@@ -197,6 +206,11 @@ impl Sql {
     pub(super) fn parked(&self, what: &str) -> Statement {
         self.parked.with(&[("/*what*/ true", what)])
     }
+}
+
+/// The destination of a backlog as tables and indexes have it.
+pub(super) fn destination(backlog: &Backlog) -> String {
+    backlog.destination.clone().unwrap_or_default()
 }
 
 fn id(id: Uuid) -> String {

@@ -11,16 +11,20 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use super::lanes::{Change, Namespace, Seen, Step};
-use super::sql::Statement;
+use super::lanes::{Change, Ranges, Seen, Step};
+use super::sql::{Statement, destination};
 use super::{Inner, Transaction, interval, store_error};
 use crate::operate::WorkerRecord;
-use crate::store::{LaneRequest, Range, StoreError};
+use crate::store::{Backlog, LaneRequest, Range, Scope, StoreError};
+use crate::stores::sharing::{LiveWorker, Sharers};
 use pillarbox::internal::acquire;
 use pillarbox::text::error_text;
 
-/// How often a worker reads the ranges again, after another worker changed them or after ranges were created or divided.
+/// How often a worker reads the ranges again, after another worker changed them or after ranges were created or
+/// deleted.
 const TRIES: usize = 5;
+/// Of how many backlogs the ranges are deleted at a time.
+const MOST_PRUNED: i64 = 1_000;
 
 /// Runs a statement without a result on the separate connection.
 pub(super) async fn execute(inner: Arc<Inner>, statement: Statement) -> Result<(), StoreError> {
@@ -36,10 +40,14 @@ pub(super) async fn lease_lanes(
 ) -> Result<Vec<Range>, StoreError> {
     let mut seen = BTreeMap::new();
     for _ in 0..TRIES {
-        seen = read(&inner, &request.namespaces).await?;
-        let steps: Vec<(&String, Step)> = seen
+        let live;
+        (seen, live) = read(&inner, &request.backlogs).await?;
+        let steps: Vec<(&Backlog, Step)> = seen
             .iter()
-            .map(|(name, lanes)| (name, lanes.step(name, &request)))
+            .map(|(backlog, ranges)| {
+                let sharers = Sharers::of(backlog, &live, &request);
+                (backlog, ranges.step(backlog, &sharers, &request))
+            })
             .collect();
         if steps.iter().all(|(_, step)| *step == Step::Write(Vec::new())) {
             break;
@@ -52,23 +60,22 @@ pub(super) async fn lease_lanes(
     }
     Ok(seen
         .iter()
-        .flat_map(|(name, lanes)| lanes.ours(name, request.worker))
+        .flat_map(|(backlog, ranges)| ranges.ours(backlog, request.worker))
         .collect())
 }
 
 /// This worker's ranges after these changes.
-fn after(
-    seen: &BTreeMap<String, Namespace>,
-    written: &BTreeMap<String, BTreeMap<u16, Change>>,
-    worker: Uuid,
-) -> Vec<Range> {
+fn after(seen: &BTreeMap<Backlog, Ranges>, written: &Written, worker: Uuid) -> Vec<Range> {
     let mut ours = Vec::new();
-    for (name, lanes) in seen {
-        for range in &lanes.seen {
-            match written.get(name).and_then(|changes| changes.get(&range.number)) {
-                Some(change) if change.owner == Some(worker) => ours.push(change.range(name)),
+    for (backlog, ranges) in seen {
+        for range in &ranges.seen {
+            match written
+                .get(backlog)
+                .and_then(|changes| changes.get(&range.number))
+            {
+                Some(change) if change.owner == Some(worker) => ours.push(change.range(backlog)),
                 Some(_) => {}
-                None if range.held && range.owner == Some(worker) => ours.push(range.range(name)),
+                None if range.held && range.owner == Some(worker) => ours.push(range.range(backlog)),
                 None => {}
             }
         }
@@ -76,28 +83,60 @@ fn after(
     ours
 }
 
-async fn read(inner: &Inner, namespaces: &[String]) -> Result<BTreeMap<String, Namespace>, StoreError> {
-    let mut seen: BTreeMap<String, Namespace> = namespaces
+/// The live workers, in the order of their start.
+pub(super) async fn live_workers(inner: &Inner) -> Result<Vec<LiveWorker>, StoreError> {
+    Ok(read(inner, &[]).await?.1)
+}
+
+/// The ranges of these backlogs, and the live workers in the order of their start.
+async fn read(
+    inner: &Inner,
+    backlogs: &[Backlog],
+) -> Result<(BTreeMap<Backlog, Ranges>, Vec<LiveWorker>), StoreError> {
+    let mut seen: BTreeMap<Backlog, Ranges> = backlogs
         .iter()
-        .map(|name| (name.clone(), Namespace::default()))
+        .map(|backlog| (backlog.clone(), Ranges::default()))
         .collect();
-    let rows = sqlx::raw_sql(inner.sql.lanes(namespaces).safe())
+    let mut live = Vec::new();
+    let rows = sqlx::raw_sql(inner.sql.lanes(backlogs).safe())
         .fetch_all(&mut *inner.connection().await?)
         .await
         .map_err(store_error)?;
     for row in &rows {
-        let name: String = row.try_get("namespace").map_err(store_error)?;
         let owner = row
             .try_get::<Option<String>, _>("owner")
             .map_err(store_error)?
             .and_then(|id| Uuid::parse_str(&id).ok());
-        let lanes = seen.entry(name).or_default();
         match row.try_get::<Option<i32>, _>("number").map_err(store_error)? {
-            Some(number) => lanes.seen.push(range(row, number, owner).map_err(store_error)?),
-            None => lanes.workers.extend(owner),
+            Some(number) => {
+                let ranges = seen.entry(backlog(row).map_err(store_error)?).or_default();
+                ranges.seen.push(range(row, number, owner).map_err(store_error)?);
+            }
+            None => live.extend(live_worker(row, owner).map_err(store_error)?),
         }
     }
-    Ok(seen)
+    Ok((seen, live))
+}
+
+pub(super) fn backlog(row: &PgRow) -> Result<Backlog, sqlx::Error> {
+    let destination: String = row.try_get("destination")?;
+    Ok(Backlog {
+        destination: Some(destination).filter(|name| !name.is_empty()),
+        namespace: row.try_get("namespace")?,
+    })
+}
+
+fn live_worker(row: &PgRow, id: Option<Uuid>) -> Result<Option<LiveWorker>, sqlx::Error> {
+    let scope: Option<String> = row.try_get("scope")?;
+    let serves: Option<String> = row.try_get("serves")?;
+    let scope = scope.and_then(|names| serde_json::from_str::<Vec<String>>(&names).ok());
+    Ok(id.map(|id| LiveWorker {
+        id,
+        scope: scope.map_or(Scope::All, Scope::of),
+        serves: serves
+            .and_then(|serves| serde_json::from_str(&serves).ok())
+            .unwrap_or_default(),
+    }))
 }
 
 fn range(row: &PgRow, number: i32, owner: Option<Uuid>) -> Result<Seen, sqlx::Error> {
@@ -114,32 +153,41 @@ fn range(row: &PgRow, number: i32, owner: Option<Uuid>) -> Result<Seen, sqlx::Er
     })
 }
 
-type Written = BTreeMap<String, BTreeMap<u16, Change>>;
+type Written = BTreeMap<Backlog, BTreeMap<u16, Change>>;
 
 /// Writes these steps in one transaction. Returns the changes if no further step is needed.
 async fn write(
     inner: &Inner,
     request: &LaneRequest,
-    steps: &[(&String, Step)],
+    steps: &[(&Backlog, Step)],
 ) -> Result<Option<Written>, StoreError> {
     let mut transaction = inner.begin().await?;
     let mut written = Written::new();
+    let mut created: Vec<(&Backlog, i32, i32)> = Vec::new();
+    let mut deleted: Vec<&Backlog> = Vec::new();
     let mut is_done = true;
-    for (name, step) in steps {
-        let (statement, ranges) = match step {
-            Step::Create(ranges) => (&inner.sql.create_lanes, *ranges),
-            Step::Divide(ranges) => (&inner.sql.divide_lanes, *ranges),
+    for (backlog, step) in steps {
+        is_done &= matches!(step, Step::Write(_));
+        match step {
+            Step::Create(ranges, wanted) => created.push((backlog, i32::from(*ranges), i32::from(*wanted))),
+            Step::Delete => deleted.push(backlog),
             Step::Release(changes) | Step::Write(changes) => {
-                is_done &= matches!(step, Step::Write(_));
                 let changes = changes.iter().map(|change| (change.was.number, change.clone()));
-                written.insert((*name).clone(), changes.collect());
-                continue;
+                written.insert((*backlog).clone(), changes.collect());
             }
-        };
-        is_done = false;
-        let query = sqlx::query(statement.safe())
-            .bind((*name).clone())
-            .bind(i32::from(ranges));
+        }
+    }
+    if !deleted.is_empty() {
+        delete(inner, &mut transaction, &deleted).await?;
+    }
+    if !created.is_empty() {
+        let backlogs: Vec<&Backlog> = created.iter().map(|(backlog, ..)| *backlog).collect();
+        let (namespaces, destinations) = names(&backlogs);
+        let query = sqlx::query(inner.sql.create_lanes.safe())
+            .bind(namespaces)
+            .bind(destinations)
+            .bind(created.iter().map(|(_, ranges, _)| *ranges).collect::<Vec<_>>())
+            .bind(created.iter().map(|(.., wanted)| *wanted).collect::<Vec<_>>());
         let done = query.persistent(false).execute(&mut *transaction).await;
         done.map_err(store_error)?;
     }
@@ -152,6 +200,53 @@ async fn write(
     Ok(Some(written).filter(|_| is_done))
 }
 
+pub(super) fn names(backlogs: &[&Backlog]) -> (Vec<String>, Vec<String>) {
+    let pairs = backlogs
+        .iter()
+        .map(|backlog| (backlog.namespace.clone(), destination(backlog)));
+    pairs.unzip()
+}
+
+/// Deletes the ranges of these backlogs, except where one is leased. Returns of how many backlogs.
+async fn delete(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    backlogs: &[&Backlog],
+) -> Result<usize, StoreError> {
+    let (namespaces, destinations) = names(backlogs);
+    let query = sqlx::query_scalar(inner.sql.delete_lanes.safe())
+        .bind(namespaces)
+        .bind(destinations)
+        .persistent(false);
+    let count: i64 = query.fetch_one(&mut **transaction).await.map_err(store_error)?;
+    Ok(usize::try_from(count).unwrap_or_default())
+}
+
+pub(super) async fn prune_lanes(inner: Arc<Inner>) -> Result<usize, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let query = sqlx::query(inner.sql.unleased_lanes.safe())
+        .bind(MOST_PRUNED)
+        .persistent(false);
+    let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    let unleased: Vec<Backlog> = rows
+        .iter()
+        .map(backlog)
+        .collect::<Result<_, _>>()
+        .map_err(store_error)?;
+    let deleted = if unleased.is_empty() {
+        0
+    } else {
+        delete(
+            inner.as_ref(),
+            &mut transaction,
+            &unleased.iter().collect::<Vec<_>>(),
+        )
+        .await?
+    };
+    transaction.commit().await.map_err(store_error)?;
+    Ok(deleted)
+}
+
 /// Writes the changes of ranges that are still as they were read. Returns how many were written.
 async fn write_changes(
     inner: &Inner,
@@ -162,16 +257,18 @@ async fn write_changes(
     fn column<T>(written: &Written, of: impl Fn(&Change) -> T) -> Vec<T> {
         written.values().flat_map(BTreeMap::values).map(of).collect()
     }
-    let names = written
+    let backlogs: Vec<&Backlog> = written
         .iter()
-        .flat_map(|(name, changes)| vec![name.clone(); changes.len()]);
+        .flat_map(|(backlog, changes)| vec![backlog; changes.len()])
+        .collect();
+    let (namespaces, destinations) = names(&backlogs);
     let query = sqlx::query_scalar(inner.sql.lease_lanes.safe())
-        .bind(names.collect::<Vec<_>>())
+        .bind(namespaces)
+        .bind(destinations)
         .bind(column(written, |change| i32::from(change.was.number)))
         .bind(column(written, |change| i32::from(change.was.ranges)))
         .bind(column(written, |change| change.was.owner))
         .bind(column(written, |change| change.was.held))
-        .bind(column(written, |change| i32::from(change.wanted)))
         .bind(column(written, |change| change.owner))
         .bind(column(written, |change| change.is_new))
         .bind(column(written, |change| change.leaving))

@@ -53,7 +53,7 @@ pub(super) async fn choose(
         }
         Take::Keyed(shares) => {
             let lanes = owned(tx, request.worker).await?;
-            let ours = |share: &&Share| ours(share) && lanes.contains(&share.backlog.namespace);
+            let ours = |share: &&Share| ours(share) && lanes.contains(&share.backlog);
             for share in shares.iter().filter(ours) {
                 chosen.extend(keyed(tx, share, attempts, turns).await?);
             }
@@ -91,17 +91,13 @@ async fn free(
         .collect()
 }
 
-/// The namespaces whose lane this worker owns.
-async fn owned(tx: &mut SqliteConnection, worker: Uuid) -> Result<BTreeSet<String>, sqlx::Error> {
-    let rows = sqlx::query(include_str!("sql/owned_namespaces.sql"))
+/// The backlogs whose lane this worker owns.
+async fn owned(tx: &mut SqliteConnection, worker: Uuid) -> Result<BTreeSet<Backlog>, sqlx::Error> {
+    let rows = sqlx::query(include_str!("sql/owned_lanes.sql"))
         .bind(worker.to_string())
         .fetch_all(tx)
         .await?;
-    let mut namespaces = BTreeSet::new();
-    for row in &rows {
-        namespaces.extend(decode::text(row, "namespace")?);
-    }
-    Ok(namespaces)
+    rows.iter().map(decode::backlog).collect()
 }
 
 /// The first rows of about a quarter as many keys as there is room. So a hot key does not need one claim per row, and many
@@ -207,7 +203,7 @@ async fn runs(
 }
 
 /// The destination of a backlog as the indexes have it.
-fn destination(backlog: &Backlog) -> &str {
+pub(super) fn destination(backlog: &Backlog) -> &str {
     backlog.destination.as_deref().unwrap_or_default()
 }
 

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::operate::{BlockedKey, DestinationRecord, Paused, Record, WorkerRecord};
-use crate::store::{LANES, Stub};
+use crate::store::{Backlog, LANES, Stub};
 use pillarbox::Delivery;
 pub(super) use pillarbox::internal::sqlite::row::{envelope, event, moment, narrow, text, uuid, whole_event};
 
@@ -106,7 +106,7 @@ pub(super) fn worker(row: &SqliteRow) -> Result<WorkerRecord, sqlx::Error> {
     let moment_or_epoch = |column| -> Result<OffsetDateTime, sqlx::Error> {
         Ok(moment(row, column)?.unwrap_or(OffsetDateTime::UNIX_EPOCH))
     };
-    let namespaces = u32::try_from(count(row, "namespaces")?).unwrap_or(u32::MAX);
+    let backlogs = u32::try_from(count(row, "backlogs")?).unwrap_or(u32::MAX);
     Ok(WorkerRecord {
         id: uuid(row, "id")?.unwrap_or_default(),
         host: text(row, "host")?.unwrap_or_default(),
@@ -115,13 +115,21 @@ pub(super) fn worker(row: &SqliteRow) -> Result<WorkerRecord, sqlx::Error> {
         started_at: moment_or_epoch("started_at")?,
         seen_at: moment_or_epoch("seen_at")?,
         alive: row.try_get("alive")?,
-        lanes: namespaces.saturating_mul(u32::from(LANES)),
+        lanes: backlogs.saturating_mul(u32::from(LANES)),
         claimed: count(row, "claimed")?,
         delivered: count(row, "delivered")?,
         failed: count(row, "failed")?,
         breakers: text(row, "breakers")?
             .and_then(|breakers| serde_json::from_str(&breakers).ok())
             .unwrap_or_default(),
+    })
+}
+
+/// The backlog of a row with its namespace and destination.
+pub(super) fn backlog(row: &SqliteRow) -> Result<Backlog, sqlx::Error> {
+    Ok(Backlog {
+        destination: text(row, "destination")?.filter(|name| !name.is_empty()),
+        namespace: text(row, "namespace")?.unwrap_or_default(),
     })
 }
 

@@ -153,6 +153,10 @@ impl Store for Sqlite {
             .await
     }
 
+    async fn prune_lanes(&self) -> Result<usize, StoreError> {
+        self.apart(workers::prune_lanes(self.writer.clone())).await
+    }
+
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
         self.apart(workers::heartbeat(self.writer.clone(), heartbeat.clone()))
             .await

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, Row, SqlitePool};
 use uuid::Uuid;
 
+use super::choose::destination;
 use super::{Sqlite, decode, ids_json, row_limit, sagas, scope_json, workers};
 use crate::operate::{
     BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Record, SKIPPED, Stats,
@@ -13,7 +14,8 @@ use crate::operate::{
 };
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
-use crate::store::{Scope, StoreError};
+use crate::store::{Backlog, Scope, StoreError};
+use crate::stores::sharing::unserved;
 use pillarbox::internal::envelope::with_columns;
 use pillarbox::saga::{Ask, AskResult};
 use pillarbox::text::error_text;
@@ -175,7 +177,45 @@ async fn blocked(readers: SqlitePool, scope: Scope, limit: usize) -> Result<Vec<
         .bind(most(MOST_BEHIND))
         .fetch_all(&readers)
         .await?;
-    rows.iter().map(decode::blocked_key).collect()
+    let mut keys: Vec<BlockedKey> = rows.iter().map(decode::blocked_key).collect::<Result<_, _>>()?;
+    let room = limit.saturating_sub(keys.len());
+    if room > 0 {
+        keys.extend(unserved_keys(&readers, &scope, room).await?);
+    }
+    Ok(keys)
+}
+
+/// Keys that no live worker serves.
+async fn unserved_keys(
+    readers: &SqlitePool,
+    scope: &Scope,
+    limit: usize,
+) -> Result<Vec<BlockedKey>, sqlx::Error> {
+    let mut connection = readers.acquire().await?;
+    let live = workers::live_workers(&mut connection).await?;
+    let rows = sqlx::query(include_str!("sql/keyed_backlogs.sql"))
+        .bind(scope_json(scope))
+        .fetch_all(&mut *connection)
+        .await?;
+    let backlogs: Vec<Backlog> = rows.iter().map(decode::backlog).collect::<Result<_, _>>()?;
+    let mut keys: Vec<BlockedKey> = Vec::new();
+    for backlog in unserved(backlogs, &live) {
+        let rows = sqlx::query(include_str!("sql/unserved.sql"))
+            .bind(destination(&backlog).to_owned())
+            .bind(backlog.namespace)
+            .bind(row_limit(limit - keys.len()))
+            .bind(most(MOST_BEHIND))
+            .fetch_all(&mut *connection)
+            .await?;
+        for row in &rows {
+            keys.push(decode::blocked_key(row)?.unserved());
+        }
+        if keys.len() >= limit {
+            break;
+        }
+    }
+    keys.sort_by_key(|key| key.seq);
+    Ok(keys)
 }
 
 async fn destinations(readers: SqlitePool, scope: Scope) -> Result<Vec<DestinationRecord>, sqlx::Error> {

@@ -1,50 +1,58 @@
-//! Heartbeats, leases of lanes, and pauses. SQLite has one lane per namespace, and so one range.
+//! Heartbeats, leases of lanes, and pauses. SQLite has one lane per backlog, and so one range.
 //!
 //! **If we die here** the lane is free when its lease expires.
 
 use serde_json::json;
-use sqlx::{Row, SqlitePool};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection, SqlitePool};
 use uuid::Uuid;
 
+use super::choose::destination;
 use super::{MAX_LEASE, decode, later, scope_json};
 use crate::operate::WorkerRecord;
-use crate::store::{Heartbeat, LANES, LaneRequest, Range};
+use crate::store::{Backlog, Heartbeat, LANES, LaneRequest, Range, Scope};
+use crate::stores::sharing::{LiveWorker, Sharers};
 
 pub(super) async fn lease_lanes(writer: SqlitePool, request: LaneRequest) -> Result<Vec<Range>, sqlx::Error> {
-    if request.namespaces.is_empty() && request.release.is_empty() {
+    if request.backlogs.is_empty() && request.release.is_empty() {
         return Ok(Vec::new()); // nothing to lease: the write lock is not needed
     }
     let worker = request.worker.to_string();
-    let namespaces = json!(request.namespaces).to_string();
+    let asked = pairs(&request.backlogs);
     let lease = later(request.lease.min(MAX_LEASE));
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
     if !request.release.is_empty() {
-        let released: Vec<&str> = request
+        let released: Vec<Backlog> = request
             .release
             .iter()
-            .map(|range| range.namespace.as_str())
+            .map(|range| range.backlog.clone())
             .collect();
         sqlx::query(include_str!("sql/release_lanes.sql"))
             .bind(&worker)
-            .bind(json!(released).to_string())
+            .bind(pairs(&released))
             .execute(&mut *tx)
             .await?;
     }
+    let live = live_workers(&mut tx).await?;
+    let ours = |backlog: &&Backlog| Sharers::of(backlog, &live, &request).only() == Some(request.worker);
+    let wanted = pairs(request.backlogs.iter().filter(ours));
     // Renew before lease: a lane that this worker is leaving must not be leased again.
-    for sql in [
-        include_str!("sql/renew_lanes.sql"),
-        include_str!("sql/lease_lanes.sql"),
-    ] {
-        sqlx::query(sql)
-            .bind(&worker)
-            .bind(&namespaces)
-            .bind(&lease)
-            .execute(&mut *tx)
-            .await?;
-    }
+    sqlx::query(include_str!("sql/renew_lanes.sql"))
+        .bind(&worker)
+        .bind(&asked)
+        .bind(&lease)
+        .bind(&wanted)
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query(include_str!("sql/lease_lanes.sql"))
+        .bind(&worker)
+        .bind(&wanted)
+        .bind(&lease)
+        .execute(&mut *tx)
+        .await?;
     let leased = sqlx::query(include_str!("sql/leased_lanes.sql"))
         .bind(&worker)
-        .bind(&namespaces)
+        .bind(&asked)
         .fetch_all(&mut *tx)
         .await?;
     tx.commit().await?;
@@ -52,7 +60,7 @@ pub(super) async fn lease_lanes(writer: SqlitePool, request: LaneRequest) -> Res
         .iter()
         .map(|row| {
             Ok(Range {
-                namespace: decode::text(row, "namespace")?.unwrap_or_default(),
+                backlog: decode::backlog(row)?,
                 first: 0,
                 last: LANES - 1,
                 leaving: row.try_get("leaving")?,
@@ -61,9 +69,45 @@ pub(super) async fn lease_lanes(writer: SqlitePool, request: LaneRequest) -> Res
         .collect()
 }
 
+/// Backlogs as a JSON array of [namespace, destination].
+fn pairs<'a>(backlogs: impl IntoIterator<Item = &'a Backlog>) -> String {
+    let pairs = backlogs
+        .into_iter()
+        .map(|backlog| json!([backlog.namespace, destination(backlog)]));
+    pairs.collect::<serde_json::Value>().to_string()
+}
+
+/// The live workers, in the order of their start.
+pub(super) async fn live_workers(tx: &mut SqliteConnection) -> Result<Vec<LiveWorker>, sqlx::Error> {
+    let rows = sqlx::query(include_str!("sql/live_workers.sql"))
+        .fetch_all(tx)
+        .await?;
+    let live = |row: &SqliteRow| {
+        let scope = decode::text(row, "scope")?;
+        let scope = scope.and_then(|names| serde_json::from_str::<Vec<String>>(&names).ok());
+        let serves = decode::text(row, "serves")?;
+        Ok(LiveWorker {
+            id: decode::uuid(row, "id")?.unwrap_or_default(),
+            scope: scope.map_or(Scope::All, Scope::of),
+            serves: serves
+                .and_then(|serves| serde_json::from_str(&serves).ok())
+                .unwrap_or_default(),
+        })
+    };
+    rows.iter().map(live).collect()
+}
+
+pub(super) async fn prune_lanes(writer: SqlitePool) -> Result<usize, sqlx::Error> {
+    let done = sqlx::query(include_str!("sql/prune_lanes.sql"))
+        .execute(&writer)
+        .await?;
+    Ok(usize::try_from(done.rows_affected()).unwrap_or(usize::MAX))
+}
+
 pub(super) async fn heartbeat(writer: SqlitePool, heartbeat: Heartbeat) -> Result<(), sqlx::Error> {
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let breakers = heartbeat.breakers_json();
+    let serves = heartbeat.serves_json();
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
     sqlx::query(include_str!("sql/heartbeat.sql"))
         .bind(heartbeat.worker.to_string())
@@ -75,6 +119,7 @@ pub(super) async fn heartbeat(writer: SqlitePool, heartbeat: Heartbeat) -> Resul
         .bind(count(heartbeat.delivered))
         .bind(count(heartbeat.failed))
         .bind(breakers)
+        .bind(serves)
         .execute(&mut *tx)
         .await?;
     sqlx::query(include_str!("sql/prune_workers.sql"))

@@ -23,8 +23,9 @@ fn keyed(key: &str) -> Event {
 async fn lease_lanes(harness: &PostgresHarness, worker: Uuid) -> Vec<Range> {
     let request = LaneRequest {
         worker,
-        namespaces: vec!["shop".into()],
-        ranges: None,
+        backlogs: vec![share(1).backlog],
+        ranges: 32,
+        new_ranges: 32,
         lease: Duration::from_secs(60),
         release: Vec::new(),
     };
@@ -128,8 +129,9 @@ async fn taking_lanes_over_waits_for_a_claim_in_progress() {
         let store = harness.store.clone();
         let request = LaneRequest {
             worker: Uuid::from_u128(2),
-            namespaces: vec!["shop".into()],
-            ranges: None,
+            backlogs: vec![share(1).backlog],
+            ranges: 32,
+            new_ranges: 32,
             lease: Duration::from_secs(60),
             release: Vec::new(),
         };
@@ -139,6 +141,39 @@ async fn taking_lanes_over_waits_for_a_claim_in_progress() {
     assert!(!heir.is_finished());
     claiming.commit().await.expect("the claim ends");
     assert_eq!(heir.await.expect("no panic").len(), 32);
+    harness.clean_up().await;
+}
+
+/// Ranges of two divisions would overlap, and a lane would have two owners.
+#[tokio::test]
+async fn workers_with_different_numbers_of_ranges_do_not_create_both() {
+    let harness = PostgresHarness::direct().await;
+    let eight = "insert into pillarbox.lane_ranges (namespace, destination, number, ranges, wanted)
+                 select 'shop', '', n, 8, 8 from generate_series(0, 7) as n";
+    let other = holding(&harness, eight).await;
+    let mine = {
+        let store = harness.store.clone();
+        let request = LaneRequest {
+            worker: ME,
+            backlogs: vec![share(1).backlog],
+            ranges: 32,
+            new_ranges: 32,
+            lease: Duration::from_secs(60),
+            release: Vec::new(),
+        };
+        tokio::spawn(async move { store.lease_lanes(&request).await.expect("lanes") })
+    };
+    until_waiting(&harness, "Creates the lane ranges").await;
+    other.commit().await.expect("the other creates its ranges");
+    let mine = mine.await.expect("no panic");
+    let lanes: Vec<u16> = mine.iter().flat_map(|range| range.first..=range.last).collect();
+    assert_eq!(lanes, (0..4096).collect::<Vec<u16>>(), "each lane once");
+    let count = harness.sql("select ranges, count(*) from pillarbox.lane_ranges group by ranges");
+    let numbers: Vec<(i32, i64)> = sqlx::query_as(AssertSqlSafe(count))
+        .fetch_all(&harness.pool)
+        .await
+        .expect("counts");
+    assert_eq!(numbers, [(32, 32)]);
     harness.clean_up().await;
 }
 

@@ -166,7 +166,7 @@ async fn outbox(delivered: u32, statistics: bool) -> PostgresHarness {
         .await;
     harness
         .execute(&format!(
-            "insert into pillarbox.lane_ranges select 'shop', n, 32, 32, {ME}, now() + interval '1 day', false from generate_series(0, 31) as n;
+            "insert into pillarbox.lane_ranges select 'shop', '', n, 32, 32, {ME}, now() + interval '1 day', false from generate_series(0, 31) as n;
              insert into pillarbox.outbox_events (namespace, topic, payload) select 'shop', 'orders', '{{}}' from generate_series(1, 2000);
              insert into pillarbox.outbox_events (namespace, topic, payload, created_at, next_attempt_at, attempts)
              select 'shop', 'orders', '{{}}', now() - interval '1 hour', now() - interval '1 minute', 1 from generate_series(1, 1000);

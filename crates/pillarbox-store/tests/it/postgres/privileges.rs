@@ -3,7 +3,7 @@
 use pillarbox::inbox::Inbox;
 use pillarbox::saga::{Saga, SagaError, Step};
 use pillarbox::{EnqueueError, Event, Outbox, Recorded, StoreError};
-use pillarbox_store::store::{Heartbeat, LaneRequest, Settlement, SweepRequest};
+use pillarbox_store::store::{Backlog, Heartbeat, LaneRequest, Settlement, SweepRequest};
 use pillarbox_store::stores::postgres::{Duty, Options, Postgres};
 use pillarbox_store::{Operate, Scope, Store, Verdict};
 use pillarbox_testkit::store_suite::Harness;
@@ -131,8 +131,12 @@ async fn keep_lanes(store: &Postgres, worker: Uuid) {
         .expect("may say that it is alive");
     let lanes = |ranges| LaneRequest {
         worker,
-        namespaces: vec!["shop".into()],
-        ranges: Some(ranges),
+        backlogs: vec![Backlog {
+            destination: None,
+            namespace: "shop".into(),
+        }],
+        ranges,
+        new_ranges: ranges,
         lease: Duration::from_secs(60),
         release: Vec::new(),
     };
@@ -142,6 +146,8 @@ async fn keep_lanes(store: &Postgres, worker: Uuid) {
     );
     store.deregister(worker).await.expect("may leave");
     assert_eq!(store.lease_lanes(&lanes(1)).await.expect("may divide").len(), 1);
+    store.deregister(worker).await.expect("may leave");
+    assert_eq!(store.prune_lanes().await.expect("may prune"), 1);
     store.disable("chat", "410").await.expect("may pause");
 }
 

@@ -147,8 +147,9 @@ async fn the_run_of_a_key_ends_at_an_unreadable_row() {
     };
     let lanes = LaneRequest {
         worker: mine.worker,
-        namespaces: vec!["shop".into()],
-        ranges: None,
+        backlogs: vec![share(1).backlog],
+        ranges: 32,
+        new_ranges: 32,
         lease: Duration::from_secs(60),
         release: Vec::new(),
     };

@@ -1,4 +1,4 @@
-//! Order per key, with one lane per namespace.
+//! Order per key, with one lane per backlog.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -35,8 +35,9 @@ fn backlog() -> Backlog {
 async fn lease_lanes(store: &Sqlite, worker: Uuid, release: Vec<Range>) -> Vec<Range> {
     let request = LaneRequest {
         worker,
-        namespaces: vec!["shop".into()],
-        ranges: Some(32),
+        backlogs: vec![backlog()],
+        ranges: 32,
+        new_ranges: 32,
         lease: LEASE,
         release,
     };
@@ -85,7 +86,7 @@ async fn deliver(store: &Sqlite, worker: Uuid, deliveries: &[Delivery]) {
 
 fn everything(leaving: bool) -> Range {
     Range {
-        namespace: "shop".into(),
+        backlog: backlog(),
         first: 0,
         last: LANES - 1,
         leaving,
@@ -118,7 +119,7 @@ async fn there_is_one_range_whatever_is_asked_for_and_it_has_one_owner() {
 }
 
 #[tokio::test]
-async fn the_lane_is_for_the_living_worker_with_the_lowest_id() {
+async fn the_lane_is_for_one_living_worker_that_all_agree_on() {
     let outbox = SqliteHarness::fresh().await;
     let store = &outbox.store;
     heartbeat(store, SECOND, Scope::All).await;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use pillarbox::{Delivery, Enqueued, Event};
 use pillarbox_store::Scope;
 use pillarbox_store::store::{
-    ClaimRequest, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement, SweepRequest, Swept,
+    ClaimRequest, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Serves, Settlement, SweepRequest,
+    Swept,
 };
 use uuid::Uuid;
 
@@ -21,7 +22,8 @@ pub(super) enum Call {
     Renew(Uuid, Vec<(Uuid, Uuid)>, Duration),
     Sweep(SweepRequest),
     LeaseLanes(LaneRequest),
-    Heartbeat(Uuid, Duration),
+    PruneLanes,
+    Heartbeat(Uuid, Duration, Serves),
     Deregister(Uuid),
     Unpark(Parked, Vec<Uuid>),
     Retry(Vec<Uuid>),
@@ -84,9 +86,17 @@ pub(super) async fn perform(harness: &dyn Harness, call: &Call, supported: &Supp
             swept.rows.sort();
             Answer::Swept(swept)
         }
-        Call::LeaseLanes(request) => Answer::Lanes(store.lease_lanes(request).await.expect("lanes")),
-        Call::Heartbeat(worker, ttl) => {
-            let heartbeat = heartbeat(*worker, *ttl);
+        Call::LeaseLanes(request) => {
+            let mut lanes = store.lease_lanes(request).await.expect("lanes");
+            lanes.sort_by_key(|range| (range.backlog.clone(), range.first));
+            Answer::Lanes(lanes)
+        }
+        Call::PruneLanes => {
+            store.prune_lanes().await.expect("prunes");
+            Answer::Nothing
+        }
+        Call::Heartbeat(worker, ttl, serves) => {
+            let heartbeat = heartbeat(*worker, *ttl, serves.clone());
             store.heartbeat(&heartbeat).await.expect("a heartbeat");
             Answer::Nothing
         }
@@ -111,7 +121,7 @@ fn rows(mut ids: Vec<Uuid>) -> Answer {
     Answer::Rows(ids)
 }
 
-fn heartbeat(worker: Uuid, ttl: Duration) -> Heartbeat {
+fn heartbeat(worker: Uuid, ttl: Duration, serves: Serves) -> Heartbeat {
     Heartbeat {
         worker,
         host: "host".into(),
@@ -121,6 +131,7 @@ fn heartbeat(worker: Uuid, ttl: Duration) -> Heartbeat {
         claimed: 1,
         delivered: 2,
         failed: 3,
+        serves,
         ..Heartbeat::default()
     }
 }

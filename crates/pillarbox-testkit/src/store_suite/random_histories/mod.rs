@@ -12,7 +12,7 @@ mod state;
 use std::fmt::Debug;
 
 use pillarbox_store::store::{
-    ClaimRequest, LANES, LaneRequest, Member, Range, Routing, Settlement, SweepRequest,
+    Backlog, ClaimRequest, LANES, LaneRequest, Member, Range, Routing, Settlement, SweepRequest,
 };
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -211,12 +211,18 @@ impl<'a> History<'a> {
                 release,
             } => Call::LeaseLanes(LaneRequest {
                 worker: worker(*by),
-                namespaces: vec!["shop".into(), "till".into()],
-                ranges: Some(1),
+                backlogs: backlogs(),
+                ranges: 1,
+                new_ranges: 1,
                 lease: *lease,
                 release: if *release { all_lanes() } else { Vec::new() },
             }),
-            Operation::Heartbeat { worker: by, ttl } => Call::Heartbeat(worker(*by), *ttl),
+            Operation::PruneLanes => Call::PruneLanes,
+            Operation::Heartbeat {
+                worker: by,
+                ttl,
+                serves,
+            } => Call::Heartbeat(worker(*by), *ttl, serves.clone()),
             Operation::Deregister(by) => Call::Deregister(worker(*by)),
             Operation::Unpark(what, rows) => Call::Unpark(*what, self.named(rows)),
             Operation::Retry(rows) => Call::Retry(self.named(rows)),
@@ -303,14 +309,27 @@ fn routing(claimed: &Claimed, destinations: &[&str]) -> Routing {
     }
 }
 
+fn backlogs() -> Vec<Backlog> {
+    let mut backlogs = Vec::new();
+    for namespace in ["shop", "till"] {
+        for destination in [None, Some("a"), Some("b"), Some("c")] {
+            backlogs.push(Backlog {
+                destination: destination.map(str::to_owned),
+                namespace: namespace.to_owned(),
+            });
+        }
+    }
+    backlogs
+}
+
 fn all_lanes() -> Vec<Range> {
-    let range = |namespace: &str| Range {
-        namespace: namespace.to_owned(),
+    let range = |backlog| Range {
+        backlog,
         first: 0,
         last: LANES - 1,
         leaving: false,
     };
-    vec![range("shop"), range("till")]
+    backlogs().into_iter().map(range).collect()
 }
 
 /// The latest more often than the first.

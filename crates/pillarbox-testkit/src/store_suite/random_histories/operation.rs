@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::Event;
-use pillarbox_store::store::{Backlog, Parked, Share, Take, UNROUTED};
+use pillarbox_store::store::{Backlog, Parked, Serves, Share, Take, UNROUTED};
 use pillarbox_store::{Scope, Verdict};
 use proptest::bool::weighted as sometimes;
 use proptest::option::weighted;
@@ -53,9 +53,11 @@ pub(super) enum Operation {
         lease: Duration,
         release: bool,
     },
+    PruneLanes,
     Heartbeat {
         worker: u128,
         ttl: Duration,
+        serves: Serves,
     },
     Deregister(u128),
     Unpark(Parked, Vec<usize>),
@@ -119,6 +121,25 @@ pub(super) fn first_operation() -> (Operation, time::Duration) {
     (lease_lanes, MOMENT)
 }
 
+/// What a worker serves: everything, or some destinations of which it cannot reach one, with or without routes.
+fn serves() -> impl Strategy<Value = Serves> {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let destinations = prop_oneof![
+        2 => Just(None),
+        1 => Just(Some(names(&["a"]))),
+        2 => Just(Some(names(&["a", "b"]))),
+        1 => Just(Some(names(&["b", "c"]))),
+    ];
+    let unreachable =
+        prop_oneof![2 => Just(names(&[])), 1 => Just(names(&["a"])), 1 => Just(names(&["b", "z"]))];
+    (destinations, unreachable, any::<bool>()).prop_map(|(destinations, unreachable, routes)| Serves {
+        destinations,
+        unreachable,
+        routes,
+        lane_ranges: 1,
+    })
+}
+
 pub(super) fn operations() -> impl Strategy<Value = Operation> {
     let parked = || prop_oneof![Just(Parked::Unrouted), Just(Parked::Blocking)];
     let pausable = || prop_oneof![2 => Just("a"), 1 => Just("b"), 1 => Just("z")];
@@ -140,7 +161,10 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
             }),
         6 => (workers(), waits(), sometimes(0.3))
             .prop_map(|(worker, lease, release)| Operation::LeaseLanes { worker, lease, release }),
-        2 => (workers(), waits()).prop_map(|(worker, ttl)| Operation::Heartbeat { worker, ttl }),
+        1 => Just(Operation::PruneLanes),
+        3 => (workers(), waits(), serves()).prop_map(|(worker, ttl, serves)| Operation::Heartbeat {
+            worker, ttl, serves
+        }),
         1 => workers().prop_map(Operation::Deregister),
         2 => (parked(), numbers()).prop_map(|(what, rows)| Operation::Unpark(what, rows)),
         2 => numbers().prop_map(Operation::Retry),

@@ -170,20 +170,22 @@ create unique index outbox_events_dedupe on pillarbox.outbox_events (namespace, 
 -- 3. Workers, lane ranges and pauses
 -- ----------------------------------
 
--- The lanes of a namespace, divided into ranges that workers lease (docs/adr/0007-lanes.md).
+-- The lanes of a backlog, divided into ranges that workers lease (docs/adr/0007-lanes.md). All ranges of a backlog are
+-- created and deleted together, and only while none is leased.
 -- A claim of rows with a key locks the ranges that it claims from, for share. A worker that leases a range locks it for
 -- update.
 create table pillarbox.lane_ranges (
   namespace    text collate "C" not null,
+  destination  text collate "C" not null, -- '' for none yet
   number       int not null,
-  -- Into how many ranges the lanes are divided now, and into how many once all ranges are free.
+  -- Into how many ranges the lanes are divided, and for which setting. Where there are many backlogs it is fewer.
   ranges       int not null check (ranges between 1 and 4096),
   wanted       int not null check (wanted between 1 and 4096),
   owner        uuid,
   leased_until timestamptz,
   -- Its owner claims nothing more from it, and releases it for another worker.
   leaving      boolean not null default false,
-  primary key (namespace, number),
+  primary key (namespace, destination, number),
   check (number >= 0 and number < ranges)
 ) with (fillfactor = 50); -- leases are renewed often, and no changed column is indexed: room for in-place updates
 
@@ -200,7 +202,9 @@ create table pillarbox.workers (
   delivered   bigint not null default 0,
   failed      bigint not null default 0,
   -- Its breakers that are not closed: {"destination": {"state": …, "since": …, "reason": …}}.
-  breakers    jsonb not null default '{}'
+  breakers    jsonb not null default '{}',
+  -- {"destinations": […], or null for all, "unreachable": […], "routes": …, "lane_ranges": …}
+  serves      jsonb not null default '{}'
 ) with (fillfactor = 50);
 
 -- Destinations that are paused or disabled until an operator resumes them.

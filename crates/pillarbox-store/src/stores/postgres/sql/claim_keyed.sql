@@ -14,15 +14,17 @@ with recursive share as materialized (
   select * from unnest($4::text[], $5::text[], $6::bigint[]) with ordinality
     as s (destination, namespace, most, turn)
 ), mine as materialized (
-  select namespace, int4range(number * 4096 / ranges, (number + 1) * 4096 / ranges) as lanes
-  from pillarbox.lane_ranges
-  where owner = $1 and leased_until >= now() and not leaving and namespace = any($5)
+  select s.turn, int4range(l.number * 4096 / l.ranges, (l.number + 1) * 4096 / l.ranges) as lanes
+  from share s cross join lateral (
+    select * from pillarbox.lane_ranges where namespace = s.namespace and destination = s.destination
+  ) as l
+  where l.owner = $1 and l.leased_until >= now() and not l.leaving
 ), segment as materialized (
   -- Begins at the first lane and wraps around.
   select s.turn, part.low, part.high, row_number() over (partition by s.turn order by part.around, part.low) as place
   from share s
   cross join lateral (
-    select unnest(range_agg(m.lanes)) as lanes from mine m where m.namespace = s.namespace
+    select unnest(range_agg(m.lanes)) as lanes from mine m where m.turn = s.turn
   ) as merged
   cross join lateral (values
     (greatest(lower(merged.lanes), $7::int), upper(merged.lanes) - 1, 1),
@@ -69,15 +71,20 @@ with recursive share as materialized (
   select *, (most + count(*) over (partition by turn) - 1) / count(*) over (partition by turn) as each
   from stepped where ready
 ), ours as materialized (
-  select l.namespace, int4range(l.number * 4096 / l.ranges, (l.number + 1) * 4096 / l.ranges) as lanes
-  from (select namespace, range_agg(int4range(lane, lane + 1)) as lanes from found group by namespace) as used
-  join pillarbox.lane_ranges l on l.namespace = used.namespace
+  select l.namespace, l.destination, int4range(l.number * 4096 / l.ranges, (l.number + 1) * 4096 / l.ranges) as lanes
+  from (
+    select namespace, destination, range_agg(int4range(lane, lane + 1)) as lanes from found
+    group by namespace, destination
+  ) as used
+  join pillarbox.lane_ranges l on l.namespace = used.namespace and l.destination = used.destination
   where l.owner = $1 and l.leased_until >= now() and not l.leaving
     and int4range(l.number * 4096 / l.ranges, (l.number + 1) * 4096 / l.ranges) && used.lanes
   for share of l skip locked
 ), keys as materialized (
   select * from found f
-  where exists (select from ours o where o.namespace = f.namespace and o.lanes @> f.lane::int)
+  where exists (
+    select from ours o
+    where o.namespace = f.namespace and o.destination = f.destination and o.lanes @> f.lane::int)
 ), run as materialized (
   select k.turn, k.step, k.most, r.version, r.seq, r.size,
     bool_and(r.ready) over (partition by k.turn, k.step order by r.seq rows unbounded preceding) as is_ready

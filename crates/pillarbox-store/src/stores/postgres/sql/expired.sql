@@ -8,7 +8,7 @@
 -- including rows without a destination, and ends before the first that cannot be claimed. The first row is checked before
 -- the run, so that rows of blocked keys do not fill the thousand that are read.
 with mine as materialized (
-  select namespace, int4range(number * 4096 / ranges, (number + 1) * 4096 / ranges) as lanes
+  select namespace, destination, int4range(number * 4096 / ranges, (number + 1) * 4096 / ranges) as lanes
   from pillarbox.lane_ranges
   where owner = $1 and leased_until >= now() and not leaving
   for share skip locked
@@ -21,7 +21,8 @@ with mine as materialized (
     and ($5::text[] is null or e.namespace = any($5))
     and coalesce(e.destination, '') <> all($6::text[])
     and (e.lane is null or (
-      exists (select from mine m where m.namespace = e.namespace and m.lanes @> e.lane::int)
+      exists (select from mine m where m.namespace = e.namespace and m.destination = coalesce(e.destination, '')
+        and m.lanes @> e.lane::int)
       and (select h.status = 'processing' and coalesce(h.locked_until, '-infinity') < now()
              and h.attempts >= $2 and h.attempts < $3 and h.attempts < coalesce(h.max_attempts, $4)
            from pillarbox.outbox_events h
@@ -52,6 +53,9 @@ with mine as materialized (
     (select id, seq, '', pillarbox.size(payload, body),
        status = 'processing' and coalesce(locked_until, '-infinity') < now()
          and attempts >= $2 and attempts < $3 and attempts < coalesce(max_attempts, $4)
+         -- Another worker may own the lane of rows without a destination. Then this run waits for that worker.
+         and exists (select from mine m where m.namespace = k.namespace and m.destination = ''
+           and m.lanes @> k.lane::int)
      from pillarbox.outbox_events
      where k.destination <> '' and lane is not null and status in ('pending', 'processing', 'dead')
        and coalesce(destination, '') = '' and namespace = k.namespace

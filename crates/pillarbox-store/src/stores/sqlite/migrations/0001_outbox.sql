@@ -136,12 +136,14 @@ create unique index outbox_events_dedupe on outbox_events (namespace, topic, ded
 -- 2. Workers, lanes and pauses
 -- ----------------------------
 
--- SQLite has one lane per namespace, so a namespace has one owner.
+-- SQLite has one lane per backlog, so a backlog has one owner.
 create table pillarbox_lanes (
-  namespace    text primary key,
+  namespace    text not null,
+  destination  text not null, -- '' for none yet
   owner        text not null,
   leased_until text not null,
-  leaving      integer not null default 0 -- its owner claims nothing more, and releases it for another worker
+  leaving      integer not null default 0, -- its owner claims nothing more, and releases it for another worker
+  primary key (namespace, destination)
 ) strict;
 
 -- The last heartbeat of each worker.
@@ -156,7 +158,8 @@ create table pillarbox_workers (
   claimed    integer not null default 0,
   delivered  integer not null default 0,
   failed     integer not null default 0,
-  breakers   text not null default '{}' -- those not closed: {"destination": {"state": …, "since": …, "reason": …}}
+  breakers   text not null default '{}', -- those not closed: {"destination": {"state": …, "since": …, "reason": …}}
+  serves     text not null default '{}' -- {"destinations": […], or null for all, "unreachable": […], "routes": …}
 ) strict;
 
 -- Destinations that are paused or disabled until an operator resumes them.

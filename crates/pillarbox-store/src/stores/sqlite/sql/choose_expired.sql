@@ -24,8 +24,8 @@ from (
     and (attempts >= 2) = ?7 and max(attempts, 0) < coalesce(max_attempts, ?1)
     and (?2 is null or namespace in (select value from json_each(?2)))
     and (destination is null or destination not in (select value from json_each(?3)))
-    and (lane is null or namespace in (
-      select namespace from pillarbox_lanes
+    and (lane is null or (namespace, coalesce(destination, '')) in (
+      select namespace, destination from pillarbox_lanes
       where owner = ?4 and not leaving and leased_until >= strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')
     ))
     and earlier < ?5

@@ -82,6 +82,10 @@ impl Store for Importing {
         self.under.lease_lanes(request).await
     }
 
+    async fn prune_lanes(&self) -> Result<usize, StoreError> {
+        self.under.prune_lanes().await
+    }
+
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
         self.under.heartbeat(heartbeat).await
     }
