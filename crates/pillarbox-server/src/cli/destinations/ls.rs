@@ -65,13 +65,13 @@ fn row(to: &Listed, live: usize) -> Vec<String> {
                 some if some < live => format!(" (on {some} of {live} workers)"),
                 _ => String::new(),
             };
-            let reason = output::cut(&first.breaker.reason, 60);
+            let reason = output::cut(&first.breaker.reason, 120);
             Some((first.breaker.since, format!("{reason}{part}")))
         }
         (None, None) => None,
     };
     let (since, reason) = match why {
-        Some((since, reason)) => (moment(since), output::cut(&reason, 90)),
+        Some((since, reason)) => (moment(since), output::cut(&reason, 150)),
         None => ("-".to_owned(), "-".to_owned()),
     };
     vec![
