@@ -71,7 +71,7 @@ async fn take(
     let mut claimed = Vec::new();
     match &request.take {
         Take::Free(shares) => {
-            let (fair, plain) = columns(shares, request);
+            let (fair, plain) = columns(shares, request, inner.is_fair());
             if !plain.is_empty() {
                 let query = free(&inner.sql.claim_free, request, plain);
                 claimed = fetch(transaction, query, request, false).await?;
@@ -102,7 +102,7 @@ pub(super) async fn candidates(inner: &Inner, request: &ClaimRequest) -> Result<
     let mut queries = Vec::new();
     match &request.take {
         Take::Free(shares) => {
-            let (fair, plain) = columns(shares, request);
+            let (fair, plain) = columns(shares, request, inner.is_fair());
             if !plain.is_empty() {
                 queries.push(free(&sql.claim_free.returning_ids(), request, plain));
             }
@@ -211,14 +211,19 @@ impl Columns {
     }
 }
 
-/// The fair shares and the others, within the scope.
-fn columns(shares: &[Share], request: &ClaimRequest) -> (Columns, Columns) {
+/// The fair shares and the others, within the scope. Without the index for fair shares, none is fair.
+fn columns(shares: &[Share], request: &ClaimRequest, is_fair: bool) -> (Columns, Columns) {
     let (mut fair, mut plain) = (Columns::default(), Columns::default());
     for share in shares {
         if share.limit == 0 || !request.scope.contains(&share.backlog.namespace) {
             continue;
         }
-        if share.fair { &mut fair } else { &mut plain }.push(share);
+        if share.fair && is_fair {
+            &mut fair
+        } else {
+            &mut plain
+        }
+        .push(share);
     }
     (fair, plain)
 }
@@ -260,7 +265,7 @@ fn fair_turns(
 
 /// Nothing if no share is in the scope.
 fn keyed(statement: &Statement, request: &ClaimRequest, shares: &[Share]) -> Option<ClaimQuery> {
-    let (mut shares, plain) = columns(shares, request);
+    let (mut shares, plain) = columns(shares, request, false);
     // Fair shares apply to rows without a key only. Here the keys take turns.
     shares.append(plain);
     if shares.is_empty() {

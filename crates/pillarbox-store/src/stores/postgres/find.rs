@@ -21,8 +21,9 @@ pub(super) async fn find(
     limit: usize,
 ) -> Result<Found, StoreError> {
     let statement = inner.sql.find(&scope, after.as_ref(), limit);
-    let rows = sqlx::raw_sql(statement.safe())
-        .fetch_all(&mut *inner.connection().await?)
+    let mut connection = inner.connection().await?;
+    let rows = sqlx::raw_sql(inner.bounded(&statement))
+        .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
     let mut found = Found::default();

@@ -3,9 +3,12 @@
 //! One transaction under an advisory lock. A second run does nothing. If two programs migrate at once, the second waits and
 //! then does nothing.
 //!
+//! A lock on a table is waited for only a second at a time: behind an abandoned `begin` all producers would wait as well.
+//!
 //! **If we die here** the schema is unchanged.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Row};
 
@@ -66,56 +69,48 @@ impl Postgres {
     }
 }
 
-impl Postgres {
-    /// Creates the index for fair shares if it does not exist. Without fair shares it would only cost time.
-    ///
-    /// On a large table in use, create it before, with `concurrently`.
-    ///
-    /// # Errors
-    /// When the role lacks the permission; the error has the statement to run.
-    pub async fn ensure_fair_index(&self) -> Result<(), StoreError> {
-        self.run_long(ensure_fair_index(self.inner.clone())).await
-    }
-}
+/// How long DDL waits for a lock. Meanwhile every producer waits behind it.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long between two tries, so that producers get their turn.
+const LOCK_PAUSE: Duration = Duration::from_secs(2);
+/// How often the wait for a lock is logged.
+const REPEAT: Duration = Duration::from_secs(60);
 
-async fn ensure_fair_index(inner: Arc<Inner>) -> Result<(), StoreError> {
-    // CREATE INDEX IF NOT EXISTS needs the permission to create even if the index exists.
-    let exists = format!(
-        "select to_regclass('\"{}\".outbox_events_fair') is not null as there",
-        inner.sql.schema
-    );
-    let row = sqlx::raw_sql(AssertSqlSafe(exists))
-        .fetch_one(&mut *inner.connection().await?)
-        .await
-        .map_err(store_error)?;
-    if row.try_get("there").map_err(store_error)? {
-        return Ok(());
-    }
-    let created = sqlx::raw_sql(inner.sql.fair_index.safe())
-        .execute(&mut *inner.connection().await?)
-        .await;
-    match created.map_err(store_error) {
-        Ok(_) => Ok(()),
-        Err(StoreError::Denied(why)) => Err(StoreError::Denied(format!(
-            "{why}; let the owner of the schema run:\n{}\n",
-            inner.sql.fair_index.text()
-        ))),
-        Err(other) => Err(other),
-    }
-}
-
+#[expect(clippy::disallowed_methods, reason = "the wait between two tries")]
 async fn migrate(inner: Arc<Inner>) -> Result<Migrated, StoreError> {
+    let mut logged: Option<Instant> = None;
+    loop {
+        match try_migrate(&inner).await {
+            Err(StoreError::Unavailable(error)) if error.ends_with("(55P03)") => {
+                if logged.is_none_or(|at| at.elapsed() >= REPEAT) {
+                    tracing::warn!(schema = %inner.sql.schema, error, "migration waits for a lock; retrying");
+                    logged = Some(Instant::now());
+                }
+            }
+            migrated => return migrated,
+        }
+        tokio::time::sleep(LOCK_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+    }
+}
+
+async fn try_migrate(inner: &Inner) -> Result<Migrated, StoreError> {
     let schema = &inner.sql.schema;
     // A statement may take long. But a program that died must not keep its locks.
     let silence = silence(inner.options.timeout);
-    let begin = format!("begin; set local idle_in_transaction_session_timeout = '{silence}ms'");
-    let mut transaction = inner.begin_with(inner.pool(), AssertSqlSafe(begin)).await?;
+    let begin = format!(
+        "begin; set local idle_in_transaction_session_timeout = '{silence}ms'; \
+         set local statement_timeout = 0; set local lock_timeout = 0"
+    );
+    let mut transaction = inner.begin_with(AssertSqlSafe(begin)).await?;
     sqlx::query("select pg_advisory_xact_lock($1)")
         .bind(LOCK)
         .persistent(false)
         .execute(&mut *transaction)
         .await
         .map_err(store_error)?;
+    // From here on producers may wait for this transaction.
+    let bound = format!("set local lock_timeout = '{}ms'", LOCK_TIMEOUT.as_millis());
+    execute(&mut transaction, bound).await?;
     // CREATE SCHEMA IF NOT EXISTS needs the permission to create even if the schema exists.
     let exists: bool = sqlx::query_scalar("select to_regnamespace($1) is not null")
         .bind(format!("\"{schema}\""))

@@ -12,6 +12,7 @@ pub mod adopt;
 mod claim;
 mod decode;
 mod fair;
+mod fair_index;
 mod find;
 mod grants;
 mod lanes;
@@ -30,6 +31,7 @@ mod unreadable;
 mod workers;
 
 use std::str::FromStr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
@@ -90,6 +92,10 @@ struct Inner {
     apart: RwLock<PgPool>,
     /// The statement that begins a transaction.
     begin: Arc<str>,
+    /// Do we connect through a pooler, which shares its connections among clients?
+    is_pooled: Arc<AtomicBool>,
+    /// Is the index for fair shares there? Without it, a fair claim would read the whole backlog for each tenant.
+    is_fair: AtomicBool,
     sql: Sql,
     /// The adopted tables.
     adoptions: OnceLock<Vec<Arc<adopt::Adoption>>>,
@@ -112,8 +118,9 @@ impl Postgres {
             .map_err(|error| StoreError::Other(format!("the database URL is invalid: {error}")))?
             .application_name("pillarbox");
         let sql = Sql::new(&options.schema)?;
-        let pool = RwLock::new(open(&connect, &options));
-        let apart = RwLock::new(open_apart(&connect, &options));
+        let is_pooled = Arc::new(AtomicBool::new(false));
+        let pool = RwLock::new(open(&connect, &options, &is_pooled));
+        let apart = RwLock::new(open_apart(&connect, &options, &is_pooled));
         let begin = begin(options.timeout).into();
         Ok(Self {
             inner: Arc::new(Inner {
@@ -122,6 +129,8 @@ impl Postgres {
                 pool,
                 apart,
                 begin,
+                is_pooled,
+                is_fair: AtomicBool::new(true),
                 sql,
                 adoptions: OnceLock::new(),
                 turns: fair::Turns::default(),
@@ -167,7 +176,7 @@ impl Postgres {
         self.inner.connection().await
     }
 
-    /// The connection pool, for callers that share it.
+    /// The connection pool, for callers that share it. Its direct connections have the server's timeouts of [`Options`].
     pub fn pool(&self) -> PgPool {
         self.inner.pool()
     }

@@ -7,23 +7,9 @@
 //! sqlx does not expose the socket, so it is found by its port among the open sockets of the process. Other connections to
 //! that port are not harmed. Remove this file with the release of sqlx that sets the option.
 
-use std::pin::Pin;
-
-use sqlx::PgConnection;
-use sqlx::pool::PoolConnectionMetadata;
-
-type Done<'c> = Pin<Box<dyn Future<Output = sqlx::Result<()>> + Send + 'c>>;
-
-/// The hook of a pool that runs on every new connection to this port.
-pub(super) fn to_port(port: u16) -> impl Fn(&mut PgConnection, PoolConnectionMetadata) -> Done<'_> {
-    move |_, _| {
-        send_at_once(port);
-        Box::pin(async { Ok(()) })
-    }
-}
-
+/// Sets it on every connection to this port.
 #[cfg(unix)]
-fn send_at_once(port: u16) {
+pub(super) fn send_at_once(port: u16) {
     use std::os::fd::RawFd;
 
     use nix::sys::socket::sockopt::TcpNoDelay;
@@ -46,7 +32,7 @@ fn send_at_once(port: u16) {
 }
 
 #[cfg(not(unix))]
-fn send_at_once(_port: u16) {}
+pub(super) fn send_at_once(_port: u16) {}
 
 #[cfg(all(test, unix))]
 mod tests {

@@ -4,13 +4,15 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use pillarbox::internal::acquire;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, SqlSafeStr};
+use sqlx::{AssertSqlSafe, PgConnection, Row, SqlSafeStr};
 
+use super::sql::Statement;
 use super::{Connection, Inner, Options, Postgres, Transaction, nodelay, store_error};
 use crate::store::StoreError;
 
@@ -75,39 +77,67 @@ impl Inner {
     }
 
     fn replace_pool(&self) {
-        *self.pool.write().unwrap_or_else(PoisonError::into_inner) = open(&self.connect, &self.options);
+        let is_pooled = &self.is_pooled;
+        *self.pool.write().unwrap_or_else(PoisonError::into_inner) =
+            open(&self.connect, &self.options, is_pooled);
         *self.apart.write().unwrap_or_else(PoisonError::into_inner) =
-            open_apart(&self.connect, &self.options);
+            open_apart(&self.connect, &self.options, is_pooled);
     }
 
     pub(super) async fn begin(&self) -> Result<Transaction, StoreError> {
-        self.begin_on(self.pool()).await
+        let begin = AssertSqlSafe(self.begin.clone());
+        begin_on(self.connection().await?, begin).await
     }
 
     /// Begins a transaction on the separate connection.
     pub(super) async fn begin_apart(&self) -> Result<Transaction, StoreError> {
-        self.begin_on(self.apart()).await
-    }
-
-    async fn begin_on(&self, pool: PgPool) -> Result<Transaction, StoreError> {
         let begin = AssertSqlSafe(self.begin.clone());
-        self.begin_with(pool, begin).await
+        begin_on(self.connection_apart().await?, begin).await
     }
 
-    pub(super) async fn begin_with(
-        &self,
-        pool: PgPool,
-        begin: impl SqlSafeStr,
-    ) -> Result<Transaction, StoreError> {
-        let connection = acquire(&pool).await?;
-        let begun = Transaction::begin(connection, Some(begin.into_sql_str())).await;
-        begun.map_err(store_error)
+    /// Begins a transaction in another way.
+    pub(super) async fn begin_with(&self, begin: impl SqlSafeStr) -> Result<Transaction, StoreError> {
+        begin_on(self.connection().await?, begin).await
+    }
+
+    /// A query by the simple protocol, which the server bounds. A direct connection has the timeouts from its start. Behind a
+    /// pooler they are set in the same message, which is one transaction, and end with it.
+    pub(super) fn bounded(&self, statement: &Statement) -> AssertSqlSafe<String> {
+        if self.is_pooled.load(Ordering::Relaxed) {
+            let timeouts = timeouts(self.options.timeout);
+            let set = timeouts.map(|(name, value)| format!("set local {name} = {value}; "));
+            return AssertSqlSafe(set.concat() + statement.text());
+        }
+        AssertSqlSafe(statement.text().to_owned())
     }
 
     /// A connection for a single statement.
     pub(super) async fn connection(&self) -> Result<Connection, StoreError> {
-        acquire(&self.pool()).await
+        self.acquire(Self::pool).await
     }
+
+    /// The separate connection.
+    pub(super) async fn connection_apart(&self) -> Result<Connection, StoreError> {
+        self.acquire(Self::apart).await
+    }
+
+    /// A pooler rejects connections with timeouts of their own, because it shares its own among clients.
+    async fn acquire(&self, pool: fn(&Self) -> PgPool) -> Result<Connection, StoreError> {
+        match acquire(&pool(self)).await {
+            Err(StoreError::Unavailable(why)) if why.contains("unsupported startup parameter") => {
+                if !self.is_pooled.swap(true, Ordering::Relaxed) {
+                    self.replace_pool();
+                }
+                acquire(&pool(self)).await
+            }
+            acquired => acquired,
+        }
+    }
+}
+
+async fn begin_on(connection: Connection, begin: impl SqlSafeStr) -> Result<Transaction, StoreError> {
+    let begun = Transaction::begin(connection, Some(begin.into_sql_str())).await;
+    begun.map_err(store_error)
 }
 
 /// Runs an operation to its end even if the caller is dropped. Otherwise the connection could go back to the pool inside a
@@ -127,20 +157,53 @@ where
     }
 }
 
-pub(super) fn open(connect: &PgConnectOptions, options: &Options) -> PgPool {
-    open_with(options.max_connections.max(1), connect, options)
+pub(super) fn open(connect: &PgConnectOptions, options: &Options, is_pooled: &Arc<AtomicBool>) -> PgPool {
+    open_with(options.max_connections.max(1), connect, options, is_pooled)
 }
 
-pub(super) fn open_apart(connect: &PgConnectOptions, options: &Options) -> PgPool {
-    open_with(1, connect, options)
+pub(super) fn open_apart(
+    connect: &PgConnectOptions,
+    options: &Options,
+    is_pooled: &Arc<AtomicBool>,
+) -> PgPool {
+    open_with(1, connect, options, is_pooled)
 }
 
-fn open_with(connections: u32, connect: &PgConnectOptions, options: &Options) -> PgPool {
+fn open_with(
+    connections: u32,
+    connect: &PgConnectOptions,
+    options: &Options,
+    is_pooled: &Arc<AtomicBool>,
+) -> PgPool {
+    let mut connect = connect.clone();
+    if !is_pooled.load(Ordering::Relaxed) {
+        connect = connect.options(timeouts(options.timeout));
+    }
+    let port = connect.get_port();
+    let expected = silence(options.timeout);
+    let is_pooled = Arc::clone(is_pooled);
     PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(options.timeout / 3)
-        .after_connect(nodelay::to_port(connect.get_port()))
-        .connect_lazy_with(connect.clone())
+        .after_connect(move |connection, _| {
+            nodelay::send_at_once(port);
+            let is_pooled = Arc::clone(&is_pooled);
+            Box::pin(async move {
+                // A pooler may also ignore them.
+                if !is_pooled.load(Ordering::Relaxed) && statement_timeout(connection).await? != expected {
+                    is_pooled.store(true, Ordering::Relaxed);
+                }
+                Ok(())
+            })
+        })
+        .connect_lazy_with(connect)
+}
+
+/// The connection's timeout for a statement, in milliseconds.
+async fn statement_timeout(connection: &mut PgConnection) -> Result<u128, sqlx::Error> {
+    let setting = "select setting from pg_settings where name = 'statement_timeout'";
+    let row = sqlx::raw_sql(setting).fetch_one(connection).await?;
+    Ok(row.try_get::<String, _>(0)?.parse().unwrap_or_default())
 }
 
 /// The statement that begins a transaction. Its settings make plans independent of statistics, so that a table that was empty
@@ -158,6 +221,15 @@ pub(super) fn begin(timeout: Duration) -> String {
          ('lock_timeout', '{lock}ms'), ('jit', 'off'), ('enable_seqscan', 'off'), \
          ('enable_bitmapscan', 'off'), ('enable_mergejoin', 'off')) as setting (name, value)"
     )
+}
+
+/// The server's timeouts for a statement, in milliseconds. They are shorter than the client's, so that no query runs on after
+/// its client gave up.
+fn timeouts(timeout: Duration) -> [(&'static str, u128); 2] {
+    [
+        ("statement_timeout", silence(timeout)),
+        ("lock_timeout", (timeout / 3).as_millis().max(1)),
+    ]
 }
 
 /// The server's timeout for a statement, and for a silent client inside a transaction, in milliseconds.

@@ -17,10 +17,12 @@ use crate::store::{DeadRow, StoreError, SweepRequest, Swept};
 
 pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Swept, StoreError> {
     let probe = inner.sql.is_abandoned(attempts(request.max_attempts));
-    let row = sqlx::raw_sql(probe.safe())
-        .fetch_one(&mut *inner.connection().await?)
+    let mut connection = inner.connection().await?;
+    let row = sqlx::raw_sql(inner.bounded(&probe))
+        .fetch_one(&mut *connection)
         .await
         .map_err(store_error)?;
+    drop(connection);
     let expired: bool = row.try_get("expired").map_err(store_error)?;
     let exhausted: bool = row.try_get("exhausted").map_err(store_error)?;
     let mut swept = Swept::default();

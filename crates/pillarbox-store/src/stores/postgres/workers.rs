@@ -17,7 +17,6 @@ use super::{Inner, Transaction, interval, store_error};
 use crate::operate::WorkerRecord;
 use crate::store::{Backlog, LaneRequest, Range, Scope, StoreError};
 use crate::stores::sharing::{LiveWorker, Sharers};
-use pillarbox::internal::acquire;
 use pillarbox::text::error_text;
 
 /// How often a worker reads the ranges again, after another worker changed them or after ranges were created or
@@ -28,8 +27,10 @@ const MOST_PRUNED: i64 = 1_000;
 
 /// Runs a statement without a result on the separate connection.
 pub(super) async fn execute(inner: Arc<Inner>, statement: Statement) -> Result<(), StoreError> {
-    let mut connection = acquire(&inner.apart()).await?;
-    let done = sqlx::raw_sql(statement.safe()).execute(&mut *connection).await;
+    let mut connection = inner.connection_apart().await?;
+    let done = sqlx::raw_sql(inner.bounded(&statement))
+        .execute(&mut *connection)
+        .await;
     done.map_err(store_error)?;
     Ok(())
 }
@@ -98,8 +99,9 @@ async fn read(
         .map(|backlog| (backlog.clone(), Ranges::default()))
         .collect();
     let mut live = Vec::new();
-    let rows = sqlx::raw_sql(inner.sql.lanes(backlogs).safe())
-        .fetch_all(&mut *inner.connection().await?)
+    let mut connection = inner.connection().await?;
+    let rows = sqlx::raw_sql(inner.bounded(&inner.sql.lanes(backlogs)))
+        .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
     for row in &rows {

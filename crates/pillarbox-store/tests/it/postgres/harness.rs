@@ -40,6 +40,15 @@ impl PostgresHarness {
         Self { store, pool }
     }
 
+    /// Another program on the same outbox.
+    pub(super) fn beside(&self) -> Postgres {
+        let options = Options {
+            schema: self.store.schema().to_owned(),
+            ..Options::default()
+        };
+        Postgres::new(&variable("PILLARBOX_TEST_POSTGRES_URL"), options).expect("a sound URL")
+    }
+
     pub(super) fn outbox(&self) -> Outbox {
         self.store.outbox()
     }

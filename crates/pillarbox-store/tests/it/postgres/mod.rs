@@ -1,6 +1,7 @@
 //! The PostgreSQL store: the suite directly and with PgBouncer, and cases of PostgreSQL alone.
 
 mod adopt;
+mod fair_index;
 mod functions;
 mod harness;
 mod inbox;
@@ -11,6 +12,7 @@ mod order;
 mod plan;
 mod privileges;
 mod producer;
+mod timeouts;
 mod trouble;
 mod unreadable;
 

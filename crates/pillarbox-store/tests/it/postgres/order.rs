@@ -245,7 +245,7 @@ async fn fair_shares_create_an_index_or_print_its_statement() {
     assert!(
         refused
             .to_string()
-            .contains("create index if not exists outbox_events_fair"),
+            .contains("create index concurrently if not exists outbox_events_fair"),
         "{refused}"
     );
     harness.store.ensure_fair_index().await.expect("creates");
