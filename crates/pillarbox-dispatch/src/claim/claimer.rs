@@ -162,7 +162,6 @@ impl Claimer {
 
     /// Claims one suspect in a quiet time.
     async fn claim_alone(&mut self) -> Result<Next, StoreError> {
-        let others = !without_suspects_room(&self.destinations).is_empty();
         let claimed = self
             .claim(Take::LoneSuspect, self.worker.settings.max_bytes)
             .await?;
@@ -173,7 +172,7 @@ impl Claimer {
                 let tried = Tried::new(claimed.lease.claim, row.attempts, most);
                 self.lone_suspects.claimed(tried, now);
             }
-            None => self.lone_suspects.found_none(others, now),
+            None => self.lone_suspects.found_none(now),
         }
         self.route(claimed).await?;
         Ok(Next::Again)

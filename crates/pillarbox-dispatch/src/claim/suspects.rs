@@ -128,9 +128,10 @@ impl Suspects {
         self.tried.push((tried, now));
     }
 
-    /// No suspect was found. There may be `others`, of destinations that take no more of them now.
-    pub(crate) fn found_none(&mut self, others: bool, now: Duration) {
-        self.wanted = others;
+    /// No suspect was found. Others may wait until those that are being tried have ended. Whatever else keeps a
+    /// destination from taking suspects may last for ever, and the sweeper tells of its suspects again.
+    pub(crate) fn found_none(&mut self, now: Duration) {
+        self.wanted = !self.tried.is_empty();
         if let Phase::Quiet(since) = self.phase {
             self.end(since, now);
         }
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(step(&mut Suspects::default(), 0, &[]), Step::Claim);
         let mut suspects = suspects();
         assert_eq!(step(&mut suspects, 0, &[]), Step::ClaimAlone);
-        suspects.found_none(false, ms(0));
+        suspects.found_none(ms(0));
         assert_eq!((step(&mut suspects, 0, &[]), suspects.due()), (Step::Claim, None));
     }
 
@@ -225,13 +226,16 @@ mod tests {
         suspects.claimed(tried(1, false), ms(1_990));
         assert_eq!(step(&mut suspects, 2_000, &[1]), Step::Claim);
         assert_eq!(suspects.due(), Some(ms(4_000)));
-        assert_eq!(step(&mut suspects, 3_999, &[]), Step::Claim);
-        assert_eq!(step(&mut suspects, 4_000, &[]), Step::ClaimAlone);
-        suspects.found_none(true, ms(4_001));
+        assert_eq!(step(&mut suspects, 3_999, &[1]), Step::Claim);
+        assert_eq!(step(&mut suspects, 4_000, &[1]), Step::ClaimAlone);
+        suspects.found_none(ms(4_001));
         assert_eq!(
             suspects.due(),
             Some(ms(5_001)),
             "a short one too is followed by a rest"
         );
+        assert_eq!(step(&mut suspects, 5_001, &[]), Step::ClaimAlone);
+        suspects.found_none(ms(5_002));
+        assert_eq!(suspects.due(), None, "none is left that others wait for");
     }
 }

@@ -208,6 +208,25 @@ async fn a_suspect_is_tried_although_rows_of_a_hung_destination_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_the_last_suspect_no_quiet_time_follows_although_a_destination_is_paused() {
+    let fixture = Fixture::new();
+    lone_suspects(&fixture, "quick", 1).await;
+    fixture.outbox.disable("paused", "gone").await.unwrap();
+    let (quick, paused) = (FakeSink::willing(), FakeSink::willing());
+    let worker = fixture.start_with(
+        vec![destination("quick", &quick), destination("paused", &paused)],
+        vec![],
+    );
+    until("the suspect is delivered", || quick.delivered().len() == 1).await;
+    tokio::time::sleep(s(5)).await;
+    let before = fixture.store.calls()["claim"];
+    tokio::time::sleep(s(60)).await;
+    let claims = fixture.store.calls()["claim"] - before;
+    assert!(claims <= 1, "{claims} claims");
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_suspect_does_not_stop_all_workers() {
     let fixture = Fixture::new();
     for _ in 0..20 {
