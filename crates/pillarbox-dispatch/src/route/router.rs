@@ -80,6 +80,8 @@ struct Batch {
 struct Family {
     delivery: Delivery,
     members: Vec<(Member, Target)>,
+    /// May it be written? Perhaps it is, even if the store failed.
+    may_be_written: bool,
 }
 
 impl Router {
@@ -255,6 +257,7 @@ impl Router {
         Family {
             members: members.collect(),
             delivery,
+            may_be_written: false,
         }
     }
 
@@ -289,7 +292,9 @@ impl Router {
     }
 
     fn join(&self, batch: &mut Batch, family: Family, waiting: &HashSet<Uuid>) {
-        let Family { delivery, members } = family;
+        let Family {
+            delivery, members, ..
+        } = family;
         let has_siblings = members.len() > 1;
         for (member, target) in members {
             if waiting.contains(&member.id) {
@@ -395,11 +400,15 @@ impl Batch {
         self.rows.entry(target.number).or_default().push(row);
     }
 
-    fn routings(&self, count: usize) -> Vec<Routing> {
-        let routings = self.families.iter().take(count).map(|family| Routing {
-            id: family.delivery.id,
-            claim: self.lease.claim,
-            members: family.members.iter().map(|(member, _)| member.clone()).collect(),
+    fn routings(&mut self, count: usize) -> Vec<Routing> {
+        let claim = self.lease.claim;
+        let routings = self.families.iter_mut().take(count).map(|family| {
+            family.may_be_written = true;
+            Routing {
+                id: family.delivery.id,
+                claim,
+                members: family.members.iter().map(|(member, _)| member.clone()).collect(),
+            }
         });
         routings.collect()
     }
@@ -434,9 +443,13 @@ impl Batch {
 }
 
 impl Family {
-    /// Releases all members. Those that were not written are unknown to the store, which ignores them.
+    /// Releases all members that may be written. The store reports those that are not as lost.
     fn release(&self, verdict: Verdict) -> Vec<Decided> {
-        let members = self.members.iter().map(|(member, _)| {
+        let members = self.members.iter().filter(|(member, _)| {
+            let is_row = member.id == self.delivery.id;
+            is_row || self.may_be_written
+        });
+        let members = members.map(|(member, _)| {
             let mut decided = Decided::new(&self.delivery, verdict.clone());
             decided.settlement.id = member.id;
             if member.id != self.delivery.id {

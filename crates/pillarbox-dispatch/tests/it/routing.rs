@@ -289,8 +289,9 @@ async fn a_large_fan_out_stays_within_the_room() {
     }
     assert!(most <= 100 + 40, "{most} rows were in flight");
     fixture.until(30 * 40, "delivered").await;
-    let claimed = worker.stop().await.claimed;
-    assert!(claimed <= 200, "{claimed} claims of 30 events");
+    let done = worker.stop().await;
+    assert!(done.claimed <= 200, "{} claims of 30 events", done.claimed);
+    assert_eq!(done.lost, 0, "what was never written cannot be lost");
 }
 
 #[tokio::test(start_paused = true)]
