@@ -17,7 +17,9 @@ use crate::claim::suspects::{MOMENT, Step, Suspects, Tried};
 use crate::find::backlogs::{Kind, Taken};
 use crate::route::route_table::RouteTable;
 use crate::route::router::Router;
-use crate::send::handle::{DestinationHandle, suspects_room, without_suspects_room};
+use crate::send::handle::{
+    DestinationHandle, suspects_room, without_lone_suspect_room, without_suspects_room,
+};
 use crate::settle::settler::SETTLER;
 use crate::worker::Worker;
 use crate::worker::flag::Flag;
@@ -211,7 +213,8 @@ impl Claimer {
         let settings = &self.worker.settings;
         let excluded = match take {
             Take::Free(_) | Take::Keyed(_) => Vec::new(),
-            Take::Suspects(_) | Take::LoneSuspect => without_suspects_room(&self.destinations),
+            Take::Suspects(_) => without_suspects_room(&self.destinations),
+            Take::LoneSuspect => without_lone_suspect_room(&self.destinations),
         };
         let request = ClaimRequest {
             worker: self.worker.id,

@@ -20,6 +20,10 @@ use crate::send::key_queues::Row;
 /// How many suspects of one destination may be in flight: the next crash has few victims.
 const MOST_SUSPECTS: usize = 16;
 
+/// The same while all slots are taken. Then suspects wait for a slot, and a crash meanwhile counts as their attempt. With
+/// none they would wait for the end of the backlog.
+const FEW_SUSPECTS: usize = 4;
+
 /// How many rows are claimed while the breaker is half-open, to choose one to send: the one with the fewest attempts.
 const PROBES: usize = 16;
 
@@ -194,12 +198,27 @@ impl DestinationHandle {
         self.shared.window.load(Ordering::Acquire).min(most)
     }
 
-    /// How many more suspects it takes. Only a suspect with a free slot is tried, because a crash counts as its attempt.
+    /// How many more suspects it takes.
     pub(crate) fn suspects_room(&self) -> usize {
-        if self.free() == 0 || self.running() >= self.concurrency {
+        if self.free() == 0 {
             return 0;
         }
-        MOST_SUSPECTS.saturating_sub(self.shared.suspects.load(Ordering::Acquire))
+        let most = if self.has_slot() {
+            MOST_SUSPECTS
+        } else {
+            FEW_SUSPECTS
+        };
+        most.saturating_sub(self.shared.suspects.load(Ordering::Acquire))
+    }
+
+    /// Does it take a suspect that is to be tried alone? Only if its attempt begins at once.
+    fn takes_lone_suspect(&self) -> bool {
+        self.suspects_room() > 0 && self.has_slot()
+    }
+
+    /// May another attempt begin?
+    fn has_slot(&self) -> bool {
+        self.running() < self.concurrency
     }
 
     /// Passes rows to the sender, as many as there is room for. Returns the others, to be released.
@@ -232,6 +251,14 @@ pub(crate) fn without_suspects_room(destinations: &[DestinationHandle]) -> Vec<S
     let full = destinations
         .iter()
         .filter(|destination| destination.suspects_room() == 0);
+    full.map(|destination| destination.name.clone()).collect()
+}
+
+/// The names of destinations that take no suspect now that is to be tried alone.
+pub(crate) fn without_lone_suspect_room(destinations: &[DestinationHandle]) -> Vec<String> {
+    let full = destinations
+        .iter()
+        .filter(|destination| !destination.takes_lone_suspect());
     full.map(|destination| destination.name.clone()).collect()
 }
 

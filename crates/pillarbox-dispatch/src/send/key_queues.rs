@@ -1,7 +1,7 @@
 //! The rows that wait for one destination, and which of them is next. Pure.
 //!
-//! Rows without a key are sent in the order of their arrival. Rows of one key are sent one at a time, lowest `seq` first:
-//! the next may start when the one before is [done](KeyQueues::done). If that one was not delivered, the rows behind it
+//! Rows without a key are sent in the order of their arrival, suspects first. Rows of one key are sent one at a time, lowest
+//! `seq` first: the next may start when the one before is [done](KeyQueues::done). If that one was not delivered, the rows behind it
 //! are released, so that none overtakes it. With `pipelined` the destination keeps the order, and the next row may start
 //! when the one before has started.
 
@@ -125,7 +125,13 @@ impl KeyQueues {
     pub(crate) fn push(&mut self, row: Row) {
         self.waiting += 1;
         let Some(key) = row.ticket.key.clone() else {
-            self.ready.push_back(Slot::Free(Box::new(row)));
+            // Suspects first: a crash while one waits would count as its attempt.
+            let is_suspect = |slot: &&Slot| matches!(slot, Slot::Free(row) if row.delivery.suspect);
+            let place = match row.delivery.suspect {
+                true => self.ready.iter().take_while(is_suspect).count(),
+                false => self.ready.len(),
+            };
+            self.ready.insert(place, Slot::Free(Box::new(row)));
             return;
         };
         let queue = self.keys.entry(Arc::clone(&key)).or_default();
@@ -445,7 +451,7 @@ mod tests {
         let mut drained = seqs(queues.drain_ordinary());
         drained.sort_unstable();
         assert_eq!((drained, queues.len()), (vec![2, 3, 5, 6], 2));
-        assert_eq!(all(&mut queues), [1, 4]);
+        assert_eq!(all(&mut queues), [4, 1]);
         assert!(!queues.has_ready());
     }
 

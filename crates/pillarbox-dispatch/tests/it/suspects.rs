@@ -227,6 +227,27 @@ async fn after_the_last_suspect_no_quiet_time_follows_although_a_destination_is_
 }
 
 #[tokio::test(start_paused = true)]
+async fn suspects_of_a_busy_destination_do_not_wait_for_the_end_of_its_backlog() {
+    let fixture = Fixture::new();
+    let hanging = FakeSink::hanging();
+    let suspects: HashSet<Uuid> = fixture.enqueue_many(64).into_iter().collect();
+    let worker = fixture.start(&hanging);
+    until("all are being sent", || hanging.running() == 64).await;
+    worker.kill().await;
+    tokio::time::sleep(s(61)).await;
+    fixture.enqueue_many(8_000);
+    let busy = taking(ms(200));
+    let worker = fixture.start_with(vec![destination("there", &busy).concurrency(16)], vec![]);
+    let began = Instant::now();
+    until("the suspects are delivered", || {
+        busy.delivered().iter().filter(|id| suspects.contains(id)).count() == 64
+    })
+    .await;
+    assert!(began.elapsed() < s(60), "{:?}", began.elapsed());
+    worker.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_suspect_does_not_stop_all_workers() {
     let fixture = Fixture::new();
     for _ in 0..20 {
