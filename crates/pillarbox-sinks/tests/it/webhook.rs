@@ -425,14 +425,14 @@ async fn no_answer_in_time_is_tried_again_and_the_url_is_not_shown() {
 }
 
 #[tokio::test]
-async fn an_unknown_host_is_retried() {
+async fn an_unknown_host_is_a_failed_connection() {
     let sink = Webhook::new(
         "partner",
         &Config::new("http://no-such-host.invalid/?token=hunter2"),
     )
     .unwrap();
     let outcome = sink.deliver(&delivery(order())).await;
-    let Outcome::Retry { reason, .. } = outcome else {
+    let Outcome::ConnectFailed { reason } = outcome else {
         panic!("{outcome:?}")
     };
     assert!(!reason.contains("hunter2"), "{reason}");
