@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{self, Config, ConfigError, Draft, Finding, Flags};
 use crate::database::{Database, IfMissing};
 use crate::failure::Failure;
+use crate::fair_index::FairIndex;
 use crate::http::{self, App, DatabaseStatus, Phase, Running, Server};
 use crate::signals;
 use crate::startup::Startup;
@@ -107,7 +108,6 @@ impl Served<'_> {
             database: &database,
             config: self.database,
             migrate: self.migrate,
-            fair: self.destinations.iter().any(|to| to.fair_by_tenant),
             adopt: &adopt,
             file: self.file,
             phase: &self.phase,
@@ -133,7 +133,23 @@ impl Served<'_> {
             worker,
             counters: dispatcher.counters(),
         }));
-        let done = dispatcher.run(shutdown).await;
+        let fair = self.destinations.iter().any(|to| to.fair_by_tenant);
+        let index = FairIndex {
+            database: &database,
+            name,
+        };
+        let index = async {
+            let built = if fair {
+                index.build(&shutdown).await
+            } else {
+                Ok(())
+            };
+            if built.is_err() {
+                shutdown.cancel();
+            }
+            built
+        };
+        let (done, built) = tokio::join!(dispatcher.run(shutdown.clone()), index);
         tracing::info!(
             database = name,
             claimed = done.claimed,
@@ -144,7 +160,7 @@ impl Served<'_> {
             lost = done.lost,
             "stopped serving database"
         );
-        Ok(())
+        built
     }
 
     fn dispatcher(&self, store: &Arc<dyn Store>) -> Result<Dispatcher, Failure> {

@@ -227,7 +227,15 @@ impl Database {
         }
     }
 
-    /// Creates the index that makes `fair_by` fast. SQLite needs none, because its outboxes are small.
+    /// Is the index for `fair_by` there? SQLite needs none, because its outboxes are small.
+    pub(crate) async fn has_fair_index(&self) -> Result<bool, StoreError> {
+        match self {
+            Self::Postgres(store) => store.has_fair_index().await,
+            Self::Sqlite { .. } => Ok(true),
+        }
+    }
+
+    /// Creates the index for `fair_by`.
     pub(crate) async fn ensure_fair_index(&self) -> Result<(), StoreError> {
         match self {
             Self::Postgres(store) => store.ensure_fair_index().await,

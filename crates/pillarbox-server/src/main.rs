@@ -20,6 +20,7 @@ mod database;
 mod destinations;
 mod dev;
 mod failure;
+mod fair_index;
 mod http;
 mod logs;
 mod output;

@@ -47,8 +47,6 @@ pub(crate) struct Startup<'a> {
     pub(crate) config: &'a config::Database,
     /// Migrate the schema first?
     pub(crate) migrate: bool,
-    /// Does a destination use `fair_by`?
-    pub(crate) fair: bool,
     /// The tables to adopt.
     pub(crate) adopt: &'a [config::Adopt],
     /// The name of the configuration file.
@@ -82,9 +80,6 @@ impl Startup<'_> {
             }
         }
         store.check().await?;
-        if self.fair {
-            self.database.ensure_fair_index().await?;
-        }
         let adopted = self.database.adopt(self.adopt).await;
         adopted.map_err(|error| match config::adopt_finding(self.adopt, &error) {
             Some(finding) => NotReady::Fatal(Failure::usage(finding.line(self.file))),

@@ -136,6 +136,7 @@ fn a_destination_that_is_fair_gets_its_index_when_the_daemon_starts() {
     let receiver = Receiver::start(Behaviour::Accepts);
     let fixture = Fixture::postgres(&format!("{}fair_by = \"tenant\"\n", receiver.destination("hook")));
     let daemon = fixture.ready();
+    daemon.wait_for_log("index for fair shares created");
     // Dividing by nothing is an error: the statement runs only if the index is there.
     fixture.sql("select 1 / (to_regclass('SCHEMA.outbox_events_fair') is not null)::int");
     for (n, tenant) in [
@@ -208,4 +209,82 @@ fn a_missing_database_is_named() {
         error.contains("database \"no_such_database\" does not exist (3D000)"),
         "{error}"
     );
+}
+
+/// Rows that no claim can read, past the table's constraints.
+#[test]
+fn an_unreadable_row_is_dead_and_the_others_are_delivered() {
+    let receiver = Receiver::start(Behaviour::Accepts);
+    let fixture = Fixture::postgres(&format!(
+        "{}on_dead = \"continue\"\n",
+        receiver.destination("hook")
+    ));
+    fixture.run(&["migrate"]).success();
+    fixture.sql(
+        "alter table SCHEMA.outbox_events drop constraint times_are_in_the_years_1_to_9999; \
+         insert into SCHEMA.outbox_events (namespace, topic, payload, created_at) \
+         select 'shop', 'orders', to_jsonb(n), case n when 50 then 'infinity' else now() end from generate_series(1, 100) n; \
+         insert into SCHEMA.outbox_events (namespace, topic, payload, ordering_key, destination, created_at) \
+         select 'shop', 'orders', to_jsonb(n), 'k', 'hook', case n when 2 then '-infinity' else now() end \
+         from generate_series(1, 3) n",
+    );
+    let daemon = fixture.ready();
+    daemon.wait_for_stats("its neighbours are delivered", |stats| {
+        stats["delivered"].as_u64() >= Some(100) && stats["dead"] == 2
+    });
+    daemon.wait_for_log("event is dead: its row cannot be read");
+    // A claim does not know `on_dead`. It is applied at every start, and once a minute.
+    daemon.stop_blocking();
+    let daemon = fixture.ready();
+    daemon.wait_for_stats("its key continues", |stats| {
+        stats["delivered"] == 101 && stats["dead"] == 2
+    });
+    let dead = fixture.json(&["events", "ls", "--status", "dead"]);
+    assert_eq!(dead.len(), 2);
+    for event in &dead {
+        assert_eq!(event["last_error"], "unreadable: 22008", "{event}");
+        let id = event["id"].as_str().expect("an id");
+        let shown = fixture.run(&["events", "show", id]).success();
+        assert!(shown.contains("unreadable: 22008"), "{shown}");
+    }
+    let id = dead[0]["id"].as_str().expect("an id");
+    fixture.run(&["events", "retry", id]).success();
+    daemon.wait_for_stats("it is dead again", |stats| {
+        stats["dead"] == 2 && stats["pending"] == 0
+    });
+    fixture.run(&["events", "delete", id, "--yes"]).success();
+    daemon.wait_for_stats("it is deleted", |stats| stats["dead"] == 1);
+    daemon.stop_blocking();
+}
+
+/// One abandoned BEGIN and one start of a daemon must not stop the application.
+#[test]
+fn a_start_with_fair_by_delays_no_producer() {
+    let receiver = Receiver::start(Behaviour::Accepts);
+    let fixture = Fixture::postgres(&format!("{}fair_by = \"tenant\"\n", receiver.destination("hook")));
+    fixture.run(&["migrate"]).success();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let insert = format!(
+        "begin; insert into {}.outbox_events (namespace, topic, payload) values ('shop', 'orders', '1')",
+        fixture.schema()
+    );
+    let open = runtime.block_on(async {
+        let mut connection = PgConnection::connect(&postgres_url())
+            .await
+            .expect("PostgreSQL is there");
+        let inserted = sqlx::raw_sql(AssertSqlSafe(insert)).execute(&mut connection);
+        inserted.await.expect("inserts");
+        connection
+    });
+    let daemon = fixture.daemon(&[]);
+    daemon.wait_until_ready();
+    daemon.wait_for_log("creating the index for fair shares");
+    fixture.sql(
+        "set statement_timeout = '5s'; \
+         insert into SCHEMA.outbox_events (namespace, topic, payload) values ('shop', 'orders', '2')",
+    );
+    daemon.wait_for_stats("it is served meanwhile", |stats| stats["delivered"] == 1);
+    runtime.block_on(open.close()).expect("closes");
+    daemon.wait_for_log("index for fair shares created");
+    daemon.stop_blocking();
 }
