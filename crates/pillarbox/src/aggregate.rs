@@ -6,7 +6,7 @@
 //!
 //! **If we die here** the aggregate is gone with what it recorded, and neither was saved.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use uuid::Uuid;
 
@@ -63,8 +63,9 @@ pub trait Aggregate: Send {
 #[derive(Debug, Clone, Default)]
 pub struct Recorded {
     events: Vec<RecordedEvent>,
-    /// What the units of work that track it know of it.
-    tracked: Option<Arc<Tracked>>,
+    /// What the units of work that track it know of it. It ends with them: what a copy recorded that was dropped with its
+    /// unit of work must not fail a later one.
+    tracked: Weak<Tracked>,
 }
 
 #[derive(Debug, Clone)]
@@ -87,7 +88,7 @@ impl Recorded {
             event: event.map_err(|error| error.to_string()),
             tried: false,
         };
-        if let Some(tracked) = &self.tracked {
+        if let Some(tracked) = self.tracked.upgrade() {
             tracked.add(&said);
         }
         self.events.push(said);
@@ -111,7 +112,7 @@ impl Recorded {
     /// Removes all events. A [unit of work](crate::unit_of_work::UnitOfWork) does this after its commit. Without one, call
     /// it after the commit.
     pub fn clear(&mut self) {
-        if let Some(tracked) = &self.tracked {
+        if let Some(tracked) = self.tracked.upgrade() {
             tracked.remove(&self.events);
         }
         self.events.clear();
@@ -119,13 +120,13 @@ impl Recorded {
 
     /// From now on a unit of work can see what is recorded here, even after the aggregate was dropped.
     pub(crate) fn track(&mut self) -> Arc<Tracked> {
-        let events = &self.events;
-        let tracked = self.tracked.get_or_insert_with(|| {
-            let tracked = Tracked::default();
-            events.iter().for_each(|said| tracked.add(said));
-            Arc::new(tracked)
-        });
-        tracked.clone()
+        if let Some(tracked) = self.tracked.upgrade() {
+            return tracked;
+        }
+        let tracked = Arc::new(Tracked::default());
+        self.events.iter().for_each(|said| tracked.add(said));
+        self.tracked = Arc::downgrade(&tracked);
+        tracked
     }
 }
 

@@ -50,7 +50,7 @@ impl Transaction for Fateful {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Member {
     recorded: Recorded,
 }
@@ -301,6 +301,34 @@ async fn a_commit_wakes_the_dispatcher() {
     work.commit(&mut [&mut member]).await.unwrap();
     assert!(was_notified(&wake).await);
     assert!(!was_notified(&wake).await, "one commit notifies once");
+}
+
+/// A command that fails is handled again with a copy from before it.
+#[tokio::test]
+async fn what_was_recorded_in_an_earlier_unit_of_work_and_dropped_fails_no_later_one() {
+    let (store, outbox) = (Memory::default(), Outbox::default());
+    let mut ada = Member::default();
+    let mut work = UnitOfWork::new(&outbox, Fateful(store.begin(), Fate::Refused));
+    work.track(&mut ada);
+    let before = ada.clone();
+    ada.say("Invited");
+    work.commit(&mut [&mut ada]).await.expect_err("is refused");
+
+    let mut ada = before;
+    let mut work = UnitOfWork::new(&outbox, store.begin());
+    work.track(&mut ada);
+    let said = ada.say("Invited");
+    work.commit(&mut [&mut ada]).await.expect("commits");
+    assert_eq!(ids(&store), [said]);
+
+    let mut work = UnitOfWork::new(&outbox, store.begin());
+    work.track(&mut ada);
+    ada.say("Invited again");
+    let refused = work.commit(&mut []).await;
+    assert!(
+        matches!(refused, Err(CommitError::NotListed { .. })),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]
