@@ -1,9 +1,15 @@
 //! Claims due rows for one worker, and rows whose lease expired: one statement each. Rows that cannot be read become dead
 //! first, so that they stop no other.
 //!
+//! The database measures rows as it stores them, but 7 kB of numbers such as 1e131071 are 100 MB of text. A claim that takes
+//! too long, or reads far more than it asked for, is followed by one of a single row. After each success a claim may take
+//! twice as many.
+//!
 //! **If we die here** the lease expires and the next claim takes the rows. The attempt stays counted.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use futures_util::TryStreamExt;
@@ -22,13 +28,34 @@ use pillarbox::failpoint;
 
 /// After so many searches that found no unreadable row, a claim fails.
 const MISSES: usize = 3;
+/// How often the limits of the next claim are halved after one that was too large: 1,000 rows become one.
+const HALVINGS: u32 = 10;
+/// JSON is at most six times as long as the database stores it (`\u0001`), apart from numbers with an exponent.
+const LONGEST: usize = 8;
+/// A claim of fewer bytes is never too large: 1 MiB.
+const MEMORY: usize = 1024 * 1024;
 
 pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
     let (began, mut misses) = (Instant::now(), 0);
     loop {
+        let halvings = inner.halvings.load(Ordering::Relaxed);
+        let request = halved(&request, halvings);
         let unreadable = match try_claim(&inner, &request).await {
+            Ok(claimed) => {
+                inner
+                    .halvings
+                    .store(halvings.saturating_sub(1), Ordering::Relaxed);
+                return Ok(claimed);
+            }
             Err(ReadError::Unreadable(unreadable)) => unreadable,
-            claimed => return Ok(claimed?),
+            Err(ReadError::TooLarge(error)) => {
+                inner.halvings.store(HALVINGS, Ordering::Relaxed);
+                if began.elapsed() >= inner.options.timeout / 2 {
+                    return Err(error);
+                }
+                continue;
+            }
+            Err(ReadError::Store(error)) => return Err(error),
         };
         if unreadable::end(&inner, &request).await? == 0 {
             // Another worker has ended them, or has locked them.
@@ -42,6 +69,33 @@ pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Ve
             return Ok(Vec::new());
         }
     }
+}
+
+/// The request with smaller limits, so often halved.
+fn halved(request: &ClaimRequest, times: u32) -> Cow<'_, ClaimRequest> {
+    if times == 0 {
+        return Cow::Borrowed(request);
+    }
+    let less = |limit: usize| (limit >> times).max(limit.min(1));
+    let fewer = |shares: &[Share]| {
+        let shares = shares.iter().filter(|share| share.limit > 0);
+        let count = less(shares.clone().count());
+        let smaller = |share: &Share| Share {
+            limit: less(share.limit),
+            ..share.clone()
+        };
+        shares.take(count).map(smaller).collect()
+    };
+    let take = match &request.take {
+        Take::Free(shares) => Take::Free(fewer(shares)),
+        Take::Keyed(shares) => Take::Keyed(fewer(shares)),
+        Take::Suspects(limit) => Take::Suspects(less(*limit)),
+        Take::LoneSuspect => Take::LoneSuspect,
+    };
+    Cow::Owned(ClaimRequest {
+        take,
+        ..request.clone()
+    })
 }
 
 /// Claims rows. Nothing is claimed if one of them cannot be read.
@@ -140,10 +194,22 @@ async fn fetch(
     // Each row is dropped once it is decoded, so that a batch of large rows is never in memory twice.
     let mut rows = query.persistent(false).fetch(&mut **transaction);
     let mut claimed = Vec::new();
+    let mut bytes = 0;
     while let Some(row) = rows.try_next().await? {
         claimed.push(delivery(&row, request.claim, suspect)?);
+        check_size(&claimed, &mut bytes, request)?;
     }
     Ok(claimed)
+}
+
+/// Adds the last row to the bytes. Several rows must fit into memory, whatever the database took them for.
+fn check_size(claimed: &[Delivery], bytes: &mut usize, request: &ClaimRequest) -> Result<(), ReadError> {
+    *bytes += claimed.last().map_or(0, |row| row.event.payload.len());
+    if claimed.len() > 1 && *bytes > request.max_bytes.max(MEMORY).saturating_mul(LONGEST) {
+        let error = format!("{} rows are more than {bytes} bytes of text", claimed.len());
+        return Err(ReadError::TooLarge(StoreError::Unavailable(error)));
+    }
+    Ok(())
 }
 
 /// The tenant after which a fair claim begins, of each share.
@@ -166,9 +232,11 @@ async fn claim_fair(
     let query = fair_turns(&inner.sql.claim_fair, request, shares, after.clone(), bytes);
     let mut rows = query.persistent(false).fetch(&mut **transaction);
     let (mut claimed, mut is_fresh) = (Vec::new(), Vec::new());
+    let mut bytes = 0;
     while let Some(row) = rows.try_next().await? {
         is_fresh.push(row.try_get::<bool, _>("is_fresh")?);
         claimed.push(delivery(&row, request.claim, false)?);
+        check_size(&claimed, &mut bytes, request)?;
     }
     for (backlog, after) in backlogs.iter().zip(after) {
         let fresh = claimed.iter().zip(&is_fresh).filter(|(_, is_fresh)| **is_fresh);

@@ -55,18 +55,23 @@ pub(super) async fn list(inner: Arc<Inner>, filter: Filter) -> Result<Vec<Record
     let mut records = match records(query(columns.text()), &mut transaction).await {
         Err(ReadError::Unreadable(_)) => {
             transaction.rollback().await.map_err(store_error)?;
-            transaction = inner.begin().await?;
+            let mut transaction = inner.begin().await?;
             let ids = format!("select id from \"{}\".outbox_events", inner.sql.schema);
             let rows = query(&ids)
                 .fetch_all(&mut *transaction)
                 .await
                 .map_err(store_error)?;
             let ids: Result<Vec<Uuid>, _> = rows.iter().map(|row| row.try_get(0)).collect();
+            // Its connection is free before the next is asked for.
+            transaction.commit().await.map_err(store_error)?;
             one_by_one(&inner, &columns, ids.map_err(store_error)?).await?
         }
-        read => read?,
+        read => {
+            let read = read?;
+            transaction.commit().await.map_err(store_error)?;
+            read
+        }
     };
-    transaction.commit().await.map_err(store_error)?;
     records.sort_by_key(|record| std::cmp::Reverse(record.seq));
     Ok(records)
 }
@@ -129,13 +134,14 @@ pub(super) async fn show(inner: Arc<Inner>, id: Uuid) -> Result<Option<Record>, 
     let mut transaction = inner.begin().await?;
     let text = format!("{} where id = $1", record_sql(&inner, "payload").text());
     let query = sqlx::query(AssertSqlSafe(text)).bind(id).persistent(false);
-    let mut records = match records(query, &mut transaction).await {
+    let read = records(query, &mut transaction).await;
+    transaction.rollback().await.map_err(store_error)?;
+    let mut records = match read {
         Err(ReadError::Unreadable(_)) => {
             one_by_one(&inner, &record_sql(&inner, "null::jsonb"), vec![id]).await?
         }
         read => read?,
     };
-    transaction.rollback().await.map_err(store_error)?;
     Ok(records.pop())
 }
 

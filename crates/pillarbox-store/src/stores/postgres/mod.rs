@@ -31,7 +31,7 @@ mod unreadable;
 mod workers;
 
 use std::str::FromStr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
@@ -101,6 +101,8 @@ struct Inner {
     adoptions: OnceLock<Vec<Arc<adopt::Adoption>>>,
     /// Whose turn it is in fair claims.
     turns: fair::Turns,
+    /// How often the limits of the next claim are halved, because an earlier one was too large.
+    halvings: AtomicU32,
 }
 
 type Transaction = sqlx::Transaction<'static, sqlx::Postgres>;
@@ -134,6 +136,7 @@ impl Postgres {
                 sql,
                 adoptions: OnceLock::new(),
                 turns: fair::Turns::default(),
+                halvings: AtomicU32::new(0),
             }),
         })
     }

@@ -3,7 +3,7 @@
 //!
 //! Such a row fails the statement that reads it, and with it all its neighbours. So a claim that fails like this asks for the
 //! ids alone, reads the rows in their order, and learns from the place of the failure which row it is. That row becomes dead
-//! without being read, with the reason `unreadable: CODE`, and the claim is tried again. It costs one statement for each such
+//! without being read, with the reason `unreadable: CODE`, and the claim is tried again. It costs two statements for each such
 //! row and three for all of them, once. One statement may take seconds: the database fails only after the first GB of text.
 //!
 //! **If we die here** the next claim finds the same rows.
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use futures_util::TryStreamExt;
 use pillarbox::Delivery;
 use sqlx::Row;
-use sqlx::postgres::PgRow;
+use sqlx::error::DatabaseError;
+use sqlx::postgres::{PgDatabaseError, PgRow, PgSeverity};
 use uuid::Uuid;
 
 use super::claim::candidates;
@@ -31,6 +32,8 @@ const LOGGED: usize = 10;
 pub(super) enum ReadError {
     /// A row cannot be read.
     Unreadable(Unreadable),
+    /// The rows are too large to be read together, or it took too long.
+    TooLarge(StoreError),
     /// The database failed.
     Store(StoreError),
 }
@@ -50,6 +53,7 @@ impl From<sqlx::Error> for ReadError {
                 code,
                 error: store_error(error),
             }),
+            None if is_timeout(&error) => Self::TooLarge(store_error(error)),
             None => Self::Store(store_error(error)),
         }
     }
@@ -64,9 +68,17 @@ impl From<StoreError> for ReadError {
 impl From<ReadError> for StoreError {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::Unreadable(Unreadable { error, .. }) | ReadError::Store(error) => error,
+            ReadError::Unreadable(Unreadable { error, .. })
+            | ReadError::TooLarge(error)
+            | ReadError::Store(error) => error,
         }
     }
+}
+
+/// Did the server's timeout end the statement?
+fn is_timeout(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(DatabaseError::code);
+    code.is_some_and(|code| code == "57014")
 }
 
 /// The SQLSTATE of an error that is caused by what a row holds.
@@ -74,9 +86,9 @@ fn code_of(error: &sqlx::Error) -> Option<String> {
     match error {
         sqlx::Error::Database(answer) => {
             let code = answer.code()?;
-            // Invalid data (22), a limit such as 1 GB of text (54), damaged data (XX).
-            let caused = ["22", "54", "XX"].iter().any(|class| code.starts_with(class));
-            caused.then(|| code.into_owned())
+            // Invalid data (22), a limit such as 1 GB of text (54), damaged data (XX) but for a damaged index (XX002).
+            let caused = code != "XX002" && ["22", "54", "XX"].iter().any(|class| code.starts_with(class));
+            (caused && !ended_the_connection(answer.as_ref())).then(|| code.into_owned())
         }
         sqlx::Error::ColumnDecode { source, .. } | sqlx::Error::Decode(source) => {
             let code = if source.is::<OutOfRange>() {
@@ -90,6 +102,12 @@ fn code_of(error: &sqlx::Error) -> Option<String> {
     }
 }
 
+/// A row fails a statement, never the connection. Some poolers report a lost server with XX000.
+fn ended_the_connection(answer: &dyn DatabaseError) -> bool {
+    let answer = answer.try_downcast_ref::<PgDatabaseError>();
+    answer.is_some_and(|answer| matches!(answer.severity(), PgSeverity::Fatal | PgSeverity::Panic))
+}
+
 /// Rows of a statement that were read, and those that could not be.
 #[derive(Debug)]
 pub(super) struct Sorted<T> {
@@ -99,6 +117,8 @@ pub(super) struct Sorted<T> {
 
 /// Reads these rows in their order with a [SELECT](Statement::in_order). Stops after an unreadable row if so much time has
 /// passed.
+///
+/// A row that fails is read again, alone: a failure of the moment must not end a sound row.
 pub(super) async fn read_in_order<T>(
     inner: &Inner,
     statement: &Statement,
@@ -112,48 +132,64 @@ pub(super) async fn read_in_order<T>(
         unreadable: Vec::new(),
     };
     while !ids.is_empty() {
-        let mut transaction = inner.begin().await?;
-        let query = sqlx::query(statement.safe()).bind(ids.clone()).persistent(false);
-        let mut rows = query.fetch(&mut *transaction);
-        // The rows before the failure have arrived. The row that failed comes next.
-        let mut next = 0;
-        let failed = loop {
-            match rows.try_next().await.map_err(ReadError::from) {
-                Ok(None) => break None,
-                Ok(Some(row)) => {
-                    let id = ids.get(next).copied();
-                    next += 1;
-                    // A row that was deleted meanwhile has no id.
-                    if row
-                        .try_get::<Option<Uuid>, _>("id")
-                        .map_err(store_error)?
-                        .is_none()
-                    {
-                        continue;
-                    }
-                    match decode(&row).map_err(ReadError::from) {
-                        Ok(one) => sorted.read.push(one),
-                        Err(ReadError::Unreadable(why)) => sorted.unreadable.extend(id.map(|id| (id, why))),
-                        Err(ReadError::Store(error)) => return Err(error),
-                    }
-                }
-                Err(ReadError::Unreadable(why)) => break Some(why),
-                Err(ReadError::Store(error)) => return Err(error),
-            }
-        };
-        drop(rows);
-        transaction.rollback().await.map_err(store_error)?;
-        let Some(why) = failed else { break };
-        let Some(id) = ids.get(next).copied() else {
+        let failed = read_until_failure(inner, statement, &ids, &decode, &mut sorted).await?;
+        let Some((place, why)) = failed else { break };
+        let Some(id) = ids.get(place).copied() else {
             return Err(why.error);
         };
-        sorted.unreadable.push((id, why));
-        ids.drain(..=next);
+        match read_until_failure(inner, statement, &[id], &decode, &mut sorted).await? {
+            None => {}
+            Some((0, again)) if again.code == why.code => sorted.unreadable.push((id, again)),
+            Some((_, again)) => return Err(again.error),
+        }
+        ids.drain(..=place);
         if began.elapsed() >= budget {
             break;
         }
     }
     Ok(sorted)
+}
+
+/// Reads rows until the database fails. Returns the place of the row that failed, and why.
+async fn read_until_failure<T>(
+    inner: &Inner,
+    statement: &Statement,
+    ids: &[Uuid],
+    decode: &impl Fn(&PgRow) -> Result<T, sqlx::Error>,
+    sorted: &mut Sorted<T>,
+) -> Result<Option<(usize, Unreadable)>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let query = sqlx::query(statement.safe()).bind(ids.to_vec()).persistent(false);
+    let mut rows = query.fetch(&mut *transaction);
+    // The rows before the failure have arrived. The row that failed comes next.
+    let mut next = 0;
+    let failed = loop {
+        match rows.try_next().await.map_err(ReadError::from) {
+            Ok(None) => break None,
+            Ok(Some(row)) => {
+                let id = ids.get(next).copied();
+                next += 1;
+                // A row that was deleted meanwhile has no id.
+                if row
+                    .try_get::<Option<Uuid>, _>("id")
+                    .map_err(store_error)?
+                    .is_none()
+                {
+                    continue;
+                }
+                match decode(&row).map_err(ReadError::from) {
+                    Ok(one) => sorted.read.push(one),
+                    Err(ReadError::Unreadable(why)) => sorted.unreadable.extend(id.map(|id| (id, why))),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(ReadError::Unreadable(why)) => break Some((next, why)),
+            Err(error) => return Err(error.into()),
+        }
+    };
+    drop(rows);
+    transaction.rollback().await.map_err(store_error)?;
+    Ok(failed)
 }
 
 /// Finds the rows of this claim that cannot be read, and makes them dead. Returns how many it found.

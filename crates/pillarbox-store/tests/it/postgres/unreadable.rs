@@ -5,12 +5,14 @@ use std::time::Duration;
 use pillarbox::Event;
 use pillarbox_store::operate::Filter;
 use pillarbox_store::store::{ClaimRequest, LaneRequest, Parked, Share, SweepRequest, Take};
+use pillarbox_store::stores::postgres::Duty;
 use pillarbox_store::{Operate, Scope, Store};
 use pillarbox_testkit::store_suite::Harness;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::harness::PostgresHarness;
+use super::privileges::{drop_role, on_duty};
 use super::producer::{request, share};
 
 /// 75 kB of JSON that are more than 1 GB of text. The database fails after some seconds.
@@ -95,6 +97,30 @@ async fn a_row_that_is_more_text_than_the_database_can_write_becomes_dead() {
         ..Filter::default()
     };
     assert_eq!(harness.store.list(&filter).await.expect("lists").len(), 1000);
+    harness.clean_up().await;
+}
+
+/// 400 bytes of JSON that are 5 MB of text: together they fit neither into memory nor into the time of a statement.
+#[tokio::test]
+async fn rows_that_are_far_more_text_than_they_are_stored_as_are_claimed_few_at_a_time() {
+    let harness = PostgresHarness::direct().await;
+    let mut ids = put(&harness, (0..20).map(|_| event())).await;
+    let longer =
+        "update pillarbox.outbox_events set payload = ('[' || repeat('1e131071,', 40) || '1]')::jsonb";
+    assert_eq!(harness.execute(longer).await, 20);
+    let mut claimed = Vec::new();
+    for _ in 0..100 {
+        let asked = ClaimRequest {
+            max_bytes: 1024 * 1024,
+            ..request(1000)
+        };
+        let some = claim(&harness, &asked).await;
+        assert!(some.len() <= 4, "{} rows of 5 MB", some.len());
+        claimed.extend(some);
+    }
+    claimed.sort();
+    ids.sort();
+    assert_eq!(claimed, ids);
     harness.clean_up().await;
 }
 
@@ -292,5 +318,42 @@ async fn a_number_that_no_float_holds_is_sent_and_shown_without_payload() {
             .payload,
         None
     );
+    harness.clean_up().await;
+}
+
+/// The database fails one claim, and then one read of its row, as it does for a moment while others change the schema.
+#[tokio::test]
+async fn a_failure_of_the_moment_ends_no_row() {
+    let harness = PostgresHarness::direct().await;
+    let ids = put(&harness, [event()]).await;
+    let (role, store) = on_duty(&harness, Duty::Dispatcher).await;
+    harness
+        .execute(
+            "create sequence pillarbox.claims; create sequence pillarbox.reads;
+            create function pillarbox.fail_once() returns boolean language plpgsql security definer as $$
+            begin
+              if current_query() like '%given (wanted, position)%' then
+                if nextval('pillarbox.reads') = 1 then raise 'for a moment' using errcode = 'XX000'; end if;
+              elsif current_query() like '%as contested%' then
+                if nextval('pillarbox.claims') = 1 then raise 'for a moment' using errcode = 'XX000'; end if;
+              end if;
+              return true;
+            end $$;
+            create policy momentary on pillarbox.outbox_events using (pillarbox.fail_once());
+            alter table pillarbox.outbox_events enable row level security",
+        )
+        .await;
+    let claimed = store.claim(&request(10)).await.expect("claims");
+    assert_eq!(claimed.iter().map(|row| row.id).collect::<Vec<_>>(), ids);
+    let tried: (i64, i64) =
+        sqlx::query_as(AssertSqlSafe(harness.sql(
+            "select (select last_value from pillarbox.claims), (select last_value from pillarbox.reads)",
+        )))
+        .fetch_one(&harness.pool)
+        .await
+        .expect("counts");
+    assert!(tried.0 > 1 && tried.1 > 1, "both failed once: {tried:?}");
+    store.close().await;
+    drop_role(&harness, &role).await;
     harness.clean_up().await;
 }
