@@ -124,7 +124,7 @@ impl Inner {
     /// A pooler rejects connections with timeouts of their own, because it shares its own among clients.
     async fn acquire(&self, pool: fn(&Self) -> PgPool) -> Result<Connection, StoreError> {
         match acquire(&pool(self)).await {
-            Err(StoreError::Unavailable(why)) if why.contains("unsupported startup parameter") => {
+            Err(StoreError::Unavailable(why) | StoreError::Other(why)) if is_about_options(&why) => {
                 if !self.is_pooled.swap(true, Ordering::Relaxed) {
                     self.replace_pool();
                 }
@@ -133,6 +133,11 @@ impl Inner {
             acquired => acquired,
         }
     }
+}
+
+/// Does a pooler reject the options of a connection? PgBouncer and RDS Proxy have their own words for it.
+fn is_about_options(why: &str) -> bool {
+    why.contains("unsupported startup parameter") || why.contains("command-line options")
 }
 
 async fn begin_on(connection: Connection, begin: impl SqlSafeStr) -> Result<Transaction, StoreError> {
