@@ -583,8 +583,12 @@ impl Run {
             }
             assert!(
                 began.elapsed() < s(3600),
-                "rows have not ended: {stats:?} {:#?}",
-                self.outbox.blocked(&Scope::All, 10).await
+                "rows have not ended at {}: {stats:?} {:#?} {:#?} {:#?} cut: {:?}",
+                self.clock.wall(),
+                self.outbox.blocked(&Scope::All, 10).await,
+                self.unfinished().await,
+                self.outbox.workers().await,
+                self.cuts
             );
             tokio::time::sleep(ms(250)).await;
             let blocked = self.outbox.blocked(&Scope::All, 100).await.expect("memory store");
@@ -595,6 +599,19 @@ impl Run {
                 .collect();
             self.outbox.skip(&dead).await.expect("memory store");
         }
+    }
+
+    /// A few rows that have not ended.
+    async fn unfinished(&self) -> Vec<String> {
+        let filter = Filter {
+            limit: usize::MAX,
+            ..Filter::default()
+        };
+        let rows = self.outbox.list(&filter).await.expect("memory store");
+        let unfinished = rows
+            .iter()
+            .filter(|row| ["pending", "processing"].contains(&row.status.as_str()));
+        unfinished.take(10).map(describe).collect()
     }
 
     async fn verify(&self) {

@@ -25,11 +25,18 @@ impl LiveWorker {
         self.scope.contains(&backlog.namespace) && backlog.destination.as_ref().is_none_or(knows)
     }
 
-    /// Is it fit to serve this backlog now? It has routes for rows without a destination, and it reaches the destination.
-    fn is_fit(&self, backlog: &Backlog) -> bool {
+    /// How well it can serve this backlog now: only the best have a share. For rows without a destination it needs routes,
+    /// and should reach one of its destinations. Otherwise it must reach the destination.
+    fn fitness(&self, backlog: &Backlog) -> u8 {
+        let reaches = |name: &String| !self.serves.unreachable.contains(name);
+        let reaches_any = || {
+            let destinations = self.serves.destinations.as_ref();
+            destinations.is_none_or(|destinations| destinations.iter().any(reaches))
+        };
         match &backlog.destination {
-            None => self.serves.routes,
-            Some(name) => !self.serves.unreachable.contains(name),
+            Some(name) => u8::from(reaches(name)),
+            None if !self.serves.routes => 0,
+            None => 1 + u8::from(reaches_any()),
         }
     }
 }
@@ -68,10 +75,9 @@ impl Sharers {
             able.push(&newcomer);
         }
         let ranges = able.last().map_or(request.ranges, |last| last.serves.lane_ranges);
-        // If none is fit, the lanes stay where they are.
-        if able.iter().any(|worker| worker.is_fit(backlog)) {
-            able.retain(|worker| worker.is_fit(backlog));
-        }
+        // If none is better than the others, the lanes stay where they are.
+        let best = able.iter().map(|worker| worker.fitness(backlog)).max();
+        able.retain(|worker| Some(worker.fitness(backlog)) == best);
         let mut workers: Vec<Uuid> = able.iter().map(|worker| worker.id).collect();
         workers.sort_unstable_by_key(|worker| (weight(*worker, backlog), *worker));
         Self {
@@ -193,6 +199,16 @@ mod tests {
         let with = worker(OTHER, &["chat"], &["chat"]);
         assert_eq!(sharers(&[without.clone(), with], &new), [OTHER]);
         assert_eq!(sharers(&[without], &new), [ME]);
+    }
+
+    /// It would not try rows again that were in flight when another worker died.
+    #[test]
+    fn a_worker_that_reaches_nothing_has_no_share_of_rows_without_a_destination() {
+        let new = backlog(None, "shop");
+        let cut_off = worker(ME, &["mail", "chat"], &["mail", "chat"]);
+        let half = worker(OTHER, &["mail", "chat"], &["mail"]);
+        assert_eq!(sharers(&[cut_off.clone(), half], &new), [OTHER]);
+        assert_eq!(sharers(&[cut_off], &new), [ME]);
     }
 
     #[test]

@@ -58,7 +58,14 @@ impl Transaction {
         validate(&event, &self.outbox.limits)?;
         let mut table = self.outbox.table();
         let mine = self.written.iter().map(|(_, other)| other);
-        let all = || table.rows.values().map(|row| &row.event).chain(mine.clone());
+        let stored = || {
+            table
+                .rows
+                .values()
+                .filter(|row| row.is_first())
+                .map(|row| &row.event)
+        };
+        let all = || stored().chain(mine.clone());
         if event.dedupe_key.is_some()
             && let Some(first) = all().find(|other| is_duplicate(other, &event))
         {
@@ -94,7 +101,7 @@ impl Transaction {
         let mut already = Vec::new();
         table.marks.commit(std::mem::take(&mut self.marking), now);
         for (seq, event) in std::mem::take(&mut self.written) {
-            let duplicate = |row: &Row| is_duplicate(&row.event, &event);
+            let duplicate = |row: &Row| row.is_first() && is_duplicate(&row.event, &event);
             if event.dedupe_key.is_some() && table.rows.values().any(duplicate) {
                 already.push(event.id);
             } else {

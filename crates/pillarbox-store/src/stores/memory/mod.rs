@@ -86,6 +86,11 @@ impl Row {
         self.state.due <= self.created_at
     }
 
+    /// Is it the first row of its event? A sibling has no dedupe key of its own.
+    fn is_first(&self) -> bool {
+        self.id == self.event.id
+    }
+
     fn is_from(&self, backlog: &Backlog) -> bool {
         self.event.destination == backlog.destination && self.event.namespace == backlog.namespace
     }
