@@ -60,8 +60,25 @@ impl Backlog<'_> {
         self.database.run(&format!("truncate {}", self.table)).await
     }
 
-    /// Writes events. `also` sets further columns, each as `, column => expression`.
+    /// Adds events with `keys` ordering keys, beside a running dispatcher.
+    pub(crate) async fn add_keyed(self, rows: u64, keys: u32) -> Result<(), Failure> {
+        let key = format!(", ordering_key => 'key-' || n % {keys}");
+        self.insert(rows, "steady", &key).await
+    }
+
+    /// Adds one event with this key.
+    pub(crate) async fn add_one(self, key: u32) -> Result<(), Failure> {
+        self.insert(1, "single", &format!(", ordering_key => 'key-{key}'"))
+            .await
+    }
+
+    /// Writes events and vacuums the table. `also` sets further columns, each as `, column => expression`.
     async fn fill(self, rows: u32, topic: &str, also: &str) -> Result<(), Failure> {
+        self.insert(rows.into(), topic, also).await?;
+        self.database.vacuum_and_checkpoint(self.table).await
+    }
+
+    async fn insert(self, rows: u64, topic: &str, also: &str) -> Result<(), Failure> {
         let table = self.table;
         let also: Vec<(&str, &str)> = also
             .split(", ")
@@ -73,8 +90,7 @@ impl Backlog<'_> {
             "insert into {table} (id, namespace, topic, payload{columns}) \
              select pillarbox.uuidv7(), 'bench', '{topic}', {SMALL}{values} from generate_series(1, {rows}) n"
         );
-        self.database.run(&insert).await?;
-        self.database.vacuum_and_checkpoint(table).await
+        self.database.run(&insert).await
     }
 
     /// Empties the table and writes `rows` events of 1 MiB that hardly compress.

@@ -92,6 +92,18 @@ impl Database {
             .await?)
     }
 
+    /// Does the server record statements with `pg_stat_statements`? Then the extension is there, for [`outside`](Self::outside).
+    pub(crate) async fn records_statements(&self) -> Result<bool, Failure> {
+        let loaded: String = sqlx::query_scalar("show shared_preload_libraries")
+            .fetch_one(&self.outside)
+            .await?;
+        let records = loaded.contains("pg_stat_statements");
+        if records {
+            run(&self.outside, "create extension if not exists pg_stat_statements").await?;
+        }
+        Ok(records)
+    }
+
     /// Opens a snapshot and keeps it, as a long report does.
     pub(crate) async fn hold_snapshot(&self) -> Result<Snapshot, Failure> {
         let mut connection = self.connection().await?;

@@ -123,7 +123,7 @@ pub(crate) fn table(measurements: &[Measurement]) -> String {
         let [scenario, value, peer, ratio, target, against] = cells;
         writeln!(
             table,
-            "{scenario:<22}{value:>16}{peer:>16}{ratio:>8}  {target:<15} {against}"
+            "{scenario:<28}{value:>16}{peer:>16}{ratio:>8}  {target:<15} {against}"
         )
         .expect("writing to a string cannot fail");
     };

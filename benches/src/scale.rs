@@ -1,5 +1,7 @@
 //! The size of each scenario.
 
+use std::time::Duration;
+
 /// The length of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scale {
@@ -79,6 +81,21 @@ impl Scale {
         self.pick(3_000, 300_000, 1_500_000)
     }
 
+    /// How long a steady backlog with keys is drained while a snapshot is held.
+    pub(crate) fn held_time(self) -> Duration {
+        Duration::from_secs(self.pick(1, 20, 60))
+    }
+
+    /// Rows of that backlog at a time.
+    pub(crate) fn steady(self) -> u64 {
+        self.pick(1_000, 10_000, 10_000)
+    }
+
+    /// How long single events with keys follow.
+    pub(crate) fn single_time(self) -> Duration {
+        Duration::from_secs(self.pick(1, 10, 30))
+    }
+
     /// Delivered rows in the large table.
     pub(crate) fn old(self) -> u32 {
         self.pick(5_000, 1_000_000, 1_000_000)
@@ -90,8 +107,8 @@ impl Scale {
     }
 
     /// The longest time for several workers together.
-    pub(crate) fn drain_timeout(self) -> std::time::Duration {
-        std::time::Duration::from_secs(self.pick(60, 300, 900))
+    pub(crate) fn drain_timeout(self) -> Duration {
+        Duration::from_secs(self.pick(60, 300, 900))
     }
 
     /// Isolation is a small difference, so it needs at least five pairs. A smoke run needs one.

@@ -6,8 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::PgPool;
-
 use super::Context;
 use crate::daemon::Daemon;
 use crate::database::Database;
@@ -27,7 +25,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
 
 async fn count_queries(context: &Context<'_>, own: &Database) -> Result<Measurement, Failure> {
     Ours::new(own).await?;
-    let counter = Counter::on(own.outside()).await?;
+    let counter = Counter::on(own).await?;
     let mut daemon = Daemon::start(context.daemon, own)?;
     tokio::time::sleep(WARM_UP).await;
     daemon.is_alive()?;
@@ -61,18 +59,13 @@ enum Counter {
 }
 
 impl Counter {
-    /// Statements, if the server can count them.
-    async fn on(pool: &PgPool) -> Result<Self, Failure> {
-        let loaded: String = sqlx::query_scalar("show shared_preload_libraries")
-            .fetch_one(pool)
-            .await?;
-        if !loaded.contains("pg_stat_statements") {
-            return Ok(Self::Transactions);
-        }
-        sqlx::raw_sql("create extension if not exists pg_stat_statements")
-            .execute(pool)
-            .await?;
-        Ok(Self::Statements)
+    /// Statements, if the server records them.
+    async fn on(watched: &Database) -> Result<Self, Failure> {
+        Ok(if watched.records_statements().await? {
+            Self::Statements
+        } else {
+            Self::Transactions
+        })
     }
 
     fn name(self) -> &'static str {

@@ -15,6 +15,7 @@ mod order;
 mod rabbitmq;
 mod size;
 mod snapshot;
+mod snapshot_keyed;
 mod workers;
 
 use std::fmt;
@@ -40,6 +41,8 @@ pub(crate) enum Scenario {
     DrainBlockedKey,
     /// A backlog while another session holds an old snapshot
     DrainHeldSnapshot,
+    /// Rows with 1,000 keys while another session holds an old snapshot
+    HeldSnapshotKeyed,
     /// A backlog on a table with a million delivered rows
     DrainLargeTable,
     /// A backlog in an adopted table, compared with the native table
@@ -94,6 +97,7 @@ impl Scenario {
             Self::DrainHotKey => order::hot(context).await,
             Self::DrainBlockedKey => order::blocked(context).await,
             Self::DrainHeldSnapshot => snapshot::measure(context).await,
+            Self::HeldSnapshotKeyed => snapshot_keyed::measure(context).await,
             Self::DrainLargeTable => size::measure(context).await,
             Self::DrainAdopted => adopted::measure(context).await,
             Self::Fanout => fanout::measure(context).await,
@@ -119,6 +123,7 @@ impl fmt::Display for Scenario {
             Self::DrainHotKey => "drain-hot-key",
             Self::DrainBlockedKey => "drain-blocked-key",
             Self::DrainHeldSnapshot => "drain-held-snapshot",
+            Self::HeldSnapshotKeyed => "held-snapshot-keyed",
             Self::DrainLargeTable => "drain-large-table",
             Self::DrainAdopted => "drain-adopted",
             Self::Fanout => "fanout",

@@ -94,6 +94,13 @@ fn all_variants_of_drain_are_measured() {
 }
 
 #[test]
+fn keys_under_a_held_snapshot_are_measured() {
+    service("PILLARBOX_TEST_POSTGRES_URL");
+    let output = bench(&["held-snapshot-keyed"], |_| {});
+    assert_complete(&["held-snapshot-keyed", "held-snapshot-keyed-latency"], &output);
+}
+
+#[test]
 fn enqueue_and_compression_are_measured() {
     service("PILLARBOX_TEST_POSTGRES_URL");
     let output = bench(&["enqueue", "compression"], |_| {});
