@@ -86,6 +86,10 @@ fn dead(layout: &Layout) -> String {
 
 fn in_processing(layout: &Layout) -> Option<String> {
     match &layout.status {
+        Status::Code { column, .. } if layout.shows_processing().is_some() => Some(format!(
+            "a row in progress: `{column}` is {}, with a lock that is renewed, so that another worker leaves it alone",
+            layout.shows_processing().unwrap_or_default()
+        )),
         Status::Code {
             processing: Some(code),
             column,

@@ -74,6 +74,9 @@ fn describe(layout: &Layout, put: &mut impl FnMut(&str, String)) {
     if let Some(stale) = layout.stale {
         put("stale", text(&humantime::format_duration(stale).to_string()));
     }
+    if let Some(write) = layout.write_processing {
+        put("write_processing", write.to_string());
+    }
     if layout.time_zone != Zone::default() {
         put("time_zone", text(&layout.time_zone.0));
     }

@@ -132,11 +132,7 @@ async fn a_receiver_that_says_not_now_costs_a_modkit_row_no_attempt() {
     let row = system
         .until(MODKIT, id, "says why", |row| !row["last_error"].is_null())
         .await;
-    assert_eq!(
-        (&row["status"], &row["attempts"]),
-        (&json!("pending"), &json!(0)),
-        "{row}"
-    );
+    assert_eq!(row["attempts"], 0, "{row}");
     seen.store(true, Ordering::Relaxed);
     let row = system
         .until(MODKIT, id, "is delivered", |row| row["status"] == "delivered")

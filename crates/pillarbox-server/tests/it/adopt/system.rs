@@ -197,9 +197,13 @@ impl System {
         .await
     }
 
-    /// Makes every pending row due at once.
+    /// Makes every pending row due at once. Rows that the daemon is writing are left out: waiting for them in another order
+    /// than the daemon's would deadlock.
     pub(super) async fn hurry(&self) {
-        let sql = "update pillarbox.outbox_events set next_attempt_at = now() where status = 'pending'";
+        let sql = "with waiting as materialized (
+             select id from pillarbox.outbox_events where status = 'pending' for update skip locked
+           )
+           update pillarbox.outbox_events e set next_attempt_at = now() from waiting w where e.id = w.id";
         let hurried = sqlx::query(sql).execute(&self.pool).await;
         hurried.expect("the statement runs");
     }

@@ -42,6 +42,7 @@ impl Batch {
 pub(super) async fn import_rows(
     transaction: &mut Transaction,
     adoption: &Adoption,
+    worker: Uuid,
     ids: &[String],
 ) -> Result<Batch, StoreError> {
     let mut batch = Batch::default();
@@ -52,12 +53,12 @@ pub(super) async fn import_rows(
             batch.left.extend_from_slice(group);
             continue;
         }
-        match try_import(transaction, adoption, group).await? {
+        match try_import(transaction, adoption, worker, group).await? {
             Ok(counts) => batch.add(counts),
             Err(_) => {
                 budget -= 1;
                 if let [row] = group {
-                    batch.add(import_or_fail(transaction, adoption, row).await?);
+                    batch.add(import_or_fail(transaction, adoption, worker, row).await?);
                 } else {
                     let (first, rest) = group.split_at(group.len() / 2);
                     groups.extend([rest, first]);
@@ -73,6 +74,7 @@ pub(super) async fn import_rows(
 async fn try_import(
     transaction: &mut Transaction,
     adoption: &Adoption,
+    worker: Uuid,
     ids: &[String],
 ) -> Result<Result<(usize, usize), sqlx::Error>, StoreError> {
     if ids.is_empty() {
@@ -82,6 +84,7 @@ async fn try_import(
     let counts: Result<(i64, i64), sqlx::Error> = sqlx::query_as(AssertSqlSafe(adoption.import.clone()))
         .bind(adoption.name())
         .bind(ids)
+        .bind(worker)
         .persistent(false)
         .fetch_one(&mut *attempt)
         .await;
@@ -103,6 +106,7 @@ async fn try_import(
 async fn import_or_fail(
     transaction: &mut Transaction,
     adoption: &Adoption,
+    worker: Uuid,
     row: &String,
 ) -> Result<(usize, usize), StoreError> {
     let locked = sqlx::query(AssertSqlSafe(adoption.lock_row.clone()))
@@ -114,7 +118,7 @@ async fn import_or_fail(
     if locked.is_none() {
         return Ok((0, 0));
     }
-    let error = match try_import(transaction, adoption, std::slice::from_ref(row)).await? {
+    let error = match try_import(transaction, adoption, worker, std::slice::from_ref(row)).await? {
         Ok(counts) => return Ok(counts),
         Err(error) => error,
     };

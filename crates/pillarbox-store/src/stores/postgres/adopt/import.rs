@@ -101,6 +101,7 @@ async fn import(
         }
         if request.detect_changes {
             round.retry_write_backs().await?;
+            round.renew_locks().await?;
         }
         round.make_room().await?;
         round.import_rows().await?;
@@ -245,6 +246,21 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
+    /// Renews the locks of rows in progress, if the table shows them.
+    async fn renew_locks(&mut self) -> Result<(), StoreError> {
+        let Some(statement) = &self.adoption.renew_locks else {
+            return Ok(());
+        };
+        sqlx::query(AssertSqlSafe(statement.clone()))
+            .bind(self.adoption.name())
+            .bind(self.request.worker)
+            .persistent(false)
+            .execute(&mut *self.transaction)
+            .await
+            .map_err(store_error)?;
+        Ok(())
+    }
+
     /// Counts the rows in progress, unless there is room for a whole batch anyway.
     async fn make_room(&mut self) -> Result<(), StoreError> {
         if self.progress.room >= self.request.batch {
@@ -278,7 +294,8 @@ impl<'a> Round<'a> {
         let is_whole = listed.len() < LISTED;
         let ids: Vec<String> = listed.drain(..room.min(listed.len())).collect();
         self.imported.more = !(is_fresh && is_whole && listed.is_empty());
-        let batch = failures::import_rows(&mut self.transaction, self.adoption, &ids).await?;
+        let batch =
+            failures::import_rows(&mut self.transaction, self.adoption, self.request.worker, &ids).await?;
         self.imported.rows = batch.rows;
         self.imported.failed = batch.failed;
         self.imported.more |= !batch.left.is_empty();

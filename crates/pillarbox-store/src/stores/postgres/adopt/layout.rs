@@ -104,6 +104,10 @@ pub struct Layout {
     /// How long a lock lasts after `locked_at`.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "seconds")]
     pub stale: Option<Duration>,
+    /// Is a row in progress shown as `processing`, with its lock, so that the system's own worker leaves it alone? Without it,
+    /// yes if there is such a code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_processing: Option<bool>,
     /// Waits of rows that another program tried before the import, from `updated_at`. The first wait is for the first failure,
     /// and the last one for all later failures.
     #[serde(default, skip_serializing_if = "Delays::is_empty")]
@@ -274,6 +278,7 @@ impl Layout {
             locked_until: None,
             locked_at: None,
             stale: None,
+            write_processing: None,
             delays: Delays::default(),
             time_zone: Zone::default(),
         }
@@ -290,6 +295,14 @@ impl Layout {
             Some(_) => DeliveryOrder::Key,
             None => DeliveryOrder::None,
         })
+    }
+
+    /// The code that shows a row in progress, if it is written.
+    pub fn shows_processing(&self) -> Option<&str> {
+        match &self.status {
+            Status::Code { processing, .. } if self.write_processing != Some(false) => processing.as_deref(),
+            Status::Code { .. } | Status::Processed | Status::Presence => None,
+        }
     }
 
     /// Every named column, with its key.
@@ -360,6 +373,9 @@ impl Layout {
                 impossible("`processing` has no lease (name `locked_until`, or `locked_at` and `stale`)")
             }
             Status::Processed | Status::Code { .. } | Status::Presence => {
+                if self.write_processing == Some(true) && self.shows_processing().is_none() {
+                    return impossible("`write_processing` needs a code (name `processing` in `status`)");
+                }
                 if !self.delays.is_empty() && (self.updated_at.is_none() || self.attempts.is_none()) {
                     return impossible("`delays` needs `updated_at` and `attempts` (name both columns)");
                 }

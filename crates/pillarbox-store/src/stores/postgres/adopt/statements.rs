@@ -8,6 +8,7 @@
 mod detect_changes;
 mod failures;
 mod import;
+mod lock_rows;
 mod prune;
 mod typed_layout;
 mod unknown_status;
@@ -35,7 +36,7 @@ pub(crate) struct Adoption {
     pub(super) deletes: bool,
     /// Lists the ids of rows to import. $2 how many
     pub(super) list: String,
-    /// Imports listed rows. $2 their ids
+    /// Imports listed rows. $2 their ids   $3 the worker, if the table shows rows in progress
     pub(super) import: String,
     /// Locks a row before it is imported alone. $1 its id
     pub(super) lock_row: String,
@@ -46,6 +47,8 @@ pub(crate) struct Adoption {
     pub(super) progress: Mutex<Progress>,
     /// Only the importer writes back until then, because the table rejected a write-back.
     pub(super) rejects_until: Mutex<Option<Instant>>,
+    /// Renews the locks of rows in progress, if the table shows them. $2 the worker
+    pub(super) renew_locks: Option<String>,
     /// Finds rows that were changed or deleted by others.
     pub(super) detect_changes: String,
     /// Writes the state of these events back. $1 events   $2 also those that the table rejected before?
@@ -88,6 +91,7 @@ impl Adoption {
             prune_failures: ours(typed.prune_failures()),
             progress: Mutex::default(),
             rejects_until: Mutex::default(),
+            renew_locks: typed.renew_locks().map(ours),
             detect_changes: ours(typed.detect_changes()),
             write_back: ours(typed.write_back()),
             cancel_write_back: ours(typed.cancel_write_back()),

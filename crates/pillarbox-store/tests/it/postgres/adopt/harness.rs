@@ -57,6 +57,7 @@ impl Adopted {
         layout.table = self.place();
         // Rows without a lane can be claimed without leasing lanes. Order has tests of its own.
         layout.delivery_order = Some(DeliveryOrder::None);
+        layout.write_processing = layout.shows_processing().map(|_| false);
         Table {
             name: self.seed.name.to_owned(),
             layout,

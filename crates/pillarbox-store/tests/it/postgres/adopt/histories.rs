@@ -15,9 +15,10 @@ use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::super::producer::request;
-use super::agreement::{Shown, assert_agree, shown};
+use super::agreement::{Shown, assert_agree_except, shown};
+use super::beside::{self, MODKIT_CLAIM, REDIVER_CLAIM};
 use super::harness::{Adopted, dead, importer, retry};
-use super::seeds::{ARAP, FAMILY_HUB, Seed};
+use super::seeds::{ARAP, FAMILY_HUB, MODKIT, REDIVER, Seed};
 
 const CASES: u32 = 30;
 const STEPS: usize = 60;
@@ -54,6 +55,15 @@ enum Step {
     Skip(usize),
     /// An operator deletes the event. The row stays in its table.
     DeleteEvent(usize),
+    /// The system's own worker claims rows and delivers them, if it runs.
+    TheirWorker,
+}
+
+/// The statements of a system's own worker.
+#[derive(Debug, Clone, Copy)]
+struct TheirWorker {
+    claim: &'static str,
+    delivered: &'static str,
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -75,6 +85,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => row().prop_map(Step::Retry),
         1 => row().prop_map(Step::Skip),
         1 => row().prop_map(Step::DeleteEvent),
+        3 => Just(Step::TheirWorker),
     ]
 }
 
@@ -108,12 +119,15 @@ struct Known {
     deleted: bool,
     /// No route matched.
     discarded: bool,
+    /// The system's own worker delivered it.
+    by_theirs: bool,
 }
 
 struct History {
     adopted: Adopted,
     reset: &'static str,
     limit: Option<u32>,
+    theirs: Option<TheirWorker>,
     rows: BTreeMap<Uuid, Known>,
     held: Vec<(Uuid, Delivery)>,
     open: Vec<sqlx::Transaction<'static, sqlx::Postgres>>,
@@ -124,9 +138,10 @@ struct History {
 impl History {
     async fn of(seed: Seed, reset: &'static str, limit: Option<u32>) -> Self {
         Self {
-            adopted: Adopted::new(seed).await,
+            adopted: beside::adopted(seed).await,
             reset,
             limit,
+            theirs: None,
             rows: BTreeMap::new(),
             held: Vec::new(),
             open: Vec::new(),
@@ -221,6 +236,7 @@ impl History {
                     self.adopted.outbox.store.delete(&[id]).await.expect("deletes");
                 }
             }
+            Step::TheirWorker => self.work_as_theirs().await,
         }
     }
 
@@ -324,6 +340,19 @@ impl History {
         }
     }
 
+    async fn work_as_theirs(&mut self) {
+        let Some(TheirWorker { claim, delivered }) = self.theirs else {
+            return;
+        };
+        let claimed = beside::claim(&self.adopted.outbox.pool, self.adopted.schema(), claim).await;
+        for id in claimed {
+            self.adopted.change(id, delivered).await;
+            let known = self.known(id);
+            known.sent += 1;
+            known.by_theirs = true;
+        }
+    }
+
     async fn sweep(&mut self) {
         let request = SweepRequest {
             worker: self.workers[0],
@@ -385,7 +414,13 @@ impl History {
                 return Err(format!("{id} was never sent, and its table says so: {row}"));
             }
         }
-        assert_agree(&self.adopted, self.limit).await;
+        // A row that was dead, was reset, and was then delivered by their worker stays dead here.
+        let theirs = self
+            .rows
+            .iter()
+            .filter(|(_, known)| known.by_theirs && known.excuses > 0);
+        let theirs: Vec<Uuid> = theirs.map(|(id, _)| *id).collect();
+        assert_agree_except(&self.adopted, self.limit, &theirs).await;
         Ok(())
     }
 }
@@ -413,10 +448,12 @@ async fn live(mut history: History, steps: Vec<Step>) -> Result<(), String> {
     Ok(())
 }
 
-fn run(seed: Seed, reset: &'static str, limit: Option<u32>) {
+fn run(seed: Seed, reset: &'static str, limit: Option<u32>, theirs: Option<TheirWorker>) {
     let steps = proptest::collection::vec(steps(), 1..STEPS);
     check(CASES, &steps, async |steps| {
-        live(History::of(seed, reset, limit).await, steps).await
+        let mut history = History::of(seed, reset, limit).await;
+        history.theirs = theirs;
+        live(history, steps).await
     });
 }
 
@@ -424,7 +461,7 @@ const RESET: &str = "status = 0, retry_count = 0, processed_at = null";
 
 #[test]
 fn every_row_of_a_table_with_codes_ends_as_its_table_shows() {
-    run(FAMILY_HUB, RESET, None);
+    run(FAMILY_HUB, RESET, None, None);
 }
 
 /// A regression: an event that was reset in flight and ended dead was found as not written back, in every round that prunes.
@@ -444,5 +481,33 @@ async fn a_row_that_is_reset_before_it_ends_dead_starts_again() {
 
 #[test]
 fn every_row_of_a_table_with_a_processed_time_ends_as_its_table_shows() {
-    run(ARAP, "\"ProcessedOnUtc\" = null, \"RetryCount\" = 0", Some(3));
+    run(
+        ARAP,
+        "\"ProcessedOnUtc\" = null, \"RetryCount\" = 0",
+        Some(3),
+        None,
+    );
+}
+
+#[test]
+fn every_row_of_modkit_ends_once_beside_its_own_worker() {
+    let theirs = TheirWorker {
+        claim: MODKIT_CLAIM,
+        delivered: "status = 'delivered', locked_by = null, locked_until = null",
+    };
+    let reset =
+        "status = 'pending', attempts = 0, next_attempt_at = now(), locked_by = null, locked_until = null";
+    run(MODKIT, reset, None, Some(theirs));
+}
+
+#[test]
+fn every_row_of_rediver_ends_once_beside_its_own_worker() {
+    let theirs = TheirWorker {
+        claim: REDIVER_CLAIM,
+        delivered: "status = 'completed', processed_at = now(), locked_at = null, locked_by = null",
+    };
+    let reset = "status = 'pending', retry_count = 0, scheduled_at = now(), locked_at = null, locked_by = '',
+      processed_at = null";
+    // One attempt and three retries, as its rows say.
+    run(REDIVER, reset, Some(4), Some(theirs));
 }

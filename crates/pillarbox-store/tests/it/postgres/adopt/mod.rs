@@ -2,6 +2,7 @@
 
 mod agreement;
 mod backlog;
+mod beside;
 mod changes;
 mod ends;
 mod failures;

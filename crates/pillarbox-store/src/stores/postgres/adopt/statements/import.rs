@@ -114,15 +114,16 @@ impl TypedLayout<'_> {
 ), old_siblings as (
   delete from pillarbox.outbox_events o
   where o.parent_id = any(array(select id from imported)) and o.status || '' <> 'processing'
+), taken as materialized (
+  {take}
 ), mapped as (
   insert into pillarbox.adopted (adopted_table, row_id, event_id, fingerprint)
-  select $1, row_id, id, fingerprint from numbered where not is_mapped and id in (select id from imported)
+  select $1, row_id, id, fingerprint from taken where not is_mapped
 ), mapped_again as (
-  update pillarbox.adopted a set adopted_table = $1, row_id = n.row_id, fingerprint = n.fingerprint, ended = false,
+  update pillarbox.adopted a set adopted_table = $1, row_id = t.row_id, fingerprint = t.fingerprint, ended = false,
     write_back_pending = false, rejected = false
-  from numbered n
-  where a.event_id = any(array(select id from numbered where is_mapped)) and a.event_id = n.id
-    and n.id in (select id from imported)
+  from taken t
+  where a.event_id = any(array(select id from taken where is_mapped)) and a.event_id = t.id
 ), conflicts as (
   insert into pillarbox.import_failures as f (adopted_table, event_id, row_id, version, is_conflict, error)
   select $1, id, row_id, row_version, true, coalesce(
@@ -136,6 +137,7 @@ select (select count(*) from imported), (select count(*) from conflicts)",
             relation = self.relation(),
             again = FAILED_AGAIN,
             live = self.live_rows(),
+            take = self.take_imported(),
             unordered = self.unordered(),
             dedupe_key = self.free_dedupe_key(),
             columns = WRITTEN.join(", "),

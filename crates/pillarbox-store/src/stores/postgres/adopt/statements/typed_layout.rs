@@ -118,6 +118,13 @@ impl TypedLayout<'_> {
             ));
         }
         parts.extend(self.layout.attempts.as_deref().map(text));
+        // Another worker that takes the row over may change nothing else.
+        let locked_by = self.layout.locked_by.as_deref();
+        parts.extend(
+            locked_by
+                .filter(|_| self.layout.shows_processing().is_some())
+                .map(text),
+        );
         if parts.is_empty() {
             return "'-'::text".to_owned();
         }

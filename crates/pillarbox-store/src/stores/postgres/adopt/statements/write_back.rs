@@ -119,15 +119,24 @@ select count(*) from written",
         {
             let code = |code: &str| format!("{}::{}", literal(code), self.kind(column));
             let own = format!("s.{}", quoted(column));
+            let waits = format!(
+                "case when f.attempts > 0 then {} else {} end",
+                code(failed.as_deref().unwrap_or(pending)),
+                code(pending),
+            );
+            let waits = match layout.shows_processing() {
+                Some(processing) => {
+                    let later = self.is_due_later();
+                    format!("case when {later} then {waits} else {} end", code(processing))
+                }
+                None => waits,
+            };
             put(
                 column,
                 format!(
-                    "case f.status when 'delivered' then {} when 'dead' then {} else case when f.attempts > 0 then {} \
-                     else {} end end",
+                    "case f.status when 'delivered' then {} when 'dead' then {} else {waits} end",
                     code(delivered),
                     dead.as_deref().map_or(own, code),
-                    code(failed.as_deref().unwrap_or(pending)),
-                    code(pending),
                 ),
             );
         }
@@ -169,11 +178,23 @@ select count(*) from written",
         if let Some(column) = &layout.updated_at {
             put(column, self.write_time(column, "now()"));
         }
-        for column in [&layout.locked_by, &layout.locked_until, &layout.locked_at]
-            .into_iter()
-            .flatten()
-        {
-            put(column, "null".to_owned());
+        let until = format!("now() + interval '{} seconds'", self.lock_seconds());
+        for (column, time) in [
+            (&layout.locked_by, None),
+            (&layout.locked_until, Some(until.as_str())),
+            (&layout.locked_at, Some("now()")),
+        ] {
+            let Some(column) = column else { continue };
+            let unlocked = match layout.shows_processing() {
+                None => "null".to_owned(),
+                Some(_) => {
+                    let own = format!("s.{}", quoted(column));
+                    let locked = time.map_or(own, |time| self.write_time(column, time));
+                    let later = self.is_due_later();
+                    format!("case when f.status = 'pending' and not {later} then {locked} end")
+                }
+            };
+            put(column, unlocked);
         }
         set.join(", ")
     }
