@@ -1,8 +1,8 @@
 //! Failures in a row: when they say that the destination fails, and not its events. Pure.
 //!
 //! Five different events in a row have to fail. An event that fails again counts once. So one poison event is never enough,
-//! nor is one poison key: where events have a key, it is the key that counts. Where an event chooses its part of the
-//! destination, such as a path of a URL, it is the part.
+//! nor is one poison key: where events have a key, it is the key that counts, unless only first attempts are ordered. Where
+//! an event chooses its part of the destination, such as a path of a URL, it is the part.
 //!
 //! Events that failed while others were delivered are remembered, and count no more until they are delivered. Otherwise the
 //! retries of a few poison events would look like an outage as soon as no other event is due.
@@ -26,8 +26,9 @@ impl Subject {
     pub(crate) fn of(ticket: &Ticket, part: Option<Part>) -> Self {
         match (part, &ticket.key) {
             (Some(part), _) => Self(part.0),
-            (None, Some(key)) => Self(hash(key)),
-            (None, None) => Self(hash(&ticket.id)),
+            // Otherwise a row would count twice: it has its key at the first attempt only.
+            (None, Some(key)) if !ticket.policy.first_attempts_only => Self(hash(key)),
+            (None, _) => Self(hash(&ticket.id)),
         }
     }
 }
