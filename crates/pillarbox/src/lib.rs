@@ -34,6 +34,7 @@ pub mod failpoint;
 pub mod inbox;
 #[doc(hidden)]
 pub mod internal;
+mod line_limit;
 mod log_limit;
 mod outbox;
 mod outcome;

@@ -1,40 +1,19 @@
-//! Bounds how often a log line is written.
-//!
-//! A fault that concerns every event would otherwise write a line for each. The line that is written next says how many
-//! were suppressed.
+//! A [`LineLimit`] that several tasks share.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How many lines a second.
-const LINES: u32 = 10;
-const SECOND: Duration = Duration::from_secs(1);
+use crate::line_limit::LineLimit;
 
 /// The limit of one message of one destination or consumer: ten lines a second.
 #[derive(Debug, Default)]
-pub struct LogLimit(Mutex<Window>);
-
-#[derive(Debug, Default)]
-struct Window {
-    started: Duration,
-    written: u32,
-    suppressed: u64,
-}
+pub struct LogLimit(Mutex<LineLimit>);
 
 impl LogLimit {
     /// May the line be written now, by the boot clock? Then with how many lines were suppressed since the last one.
     pub fn admit(&self, now: Duration) -> Option<Admitted> {
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if window.written == 0 || now.saturating_sub(window.started) >= SECOND {
-            window.started = now;
-            window.written = 0;
-        }
-        if window.written == LINES {
-            window.suppressed += 1;
-            return None;
-        }
-        window.written += 1;
-        let suppressed = std::mem::take(&mut window.suppressed);
+        let mut limit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let suppressed = limit.allow(now)?;
         Some(Admitted {
             suppressed: (suppressed > 0).then_some(suppressed),
         })

@@ -15,6 +15,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pillarbox::internal::LineLimit;
 use pillarbox::{Delivery, StoreError, failpoint};
 use pillarbox_store::Verdict;
 use pillarbox_store::store::{Member, Routed, Routing, UNROUTED};
@@ -28,7 +29,6 @@ use crate::settings::Unrouted;
 use crate::settle::settler::{Decided, hand_over, release};
 use crate::worker::Worker;
 use crate::worker::in_flight::{Lease, Room};
-use crate::worker::line_limit::LineLimit;
 
 /// About how many namespaces and topics without a route are logged.
 const MOST_WARNINGS: usize = 1000;

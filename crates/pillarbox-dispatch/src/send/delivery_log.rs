@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
+use pillarbox::internal::LineLimit;
 use pillarbox::text::error_text;
 use pillarbox_store::Verdict;
 
 use crate::policy::OnDead;
 use crate::send::key_queues::Ticket;
-use crate::worker::line_limit::LineLimit;
 
 const FAILED: &str = "delivery failed, will retry";
 const DEAD: &str = "event is dead";

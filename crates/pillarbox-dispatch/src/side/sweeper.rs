@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pillarbox::internal::LineLimit;
 use pillarbox::text::error_text;
 use pillarbox::{StoreError, failpoint};
 use pillarbox_store::store::{DeadRow, SweepRequest};
@@ -13,7 +14,6 @@ use crate::claim::claimer::Signals;
 use crate::send::handle::{DestinationHandle, unavailable};
 use crate::worker::Worker;
 use crate::worker::flag::Flag;
-use crate::worker::line_limit::LineLimit;
 use crate::worker::task::{Next, Task};
 
 /// See the module.

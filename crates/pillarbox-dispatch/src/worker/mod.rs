@@ -3,7 +3,6 @@
 pub(crate) mod backoff;
 pub(crate) mod flag;
 pub(crate) mod in_flight;
-pub(crate) mod line_limit;
 pub(crate) mod store_health;
 pub(crate) mod task;
 

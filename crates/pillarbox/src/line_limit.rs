@@ -11,7 +11,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The lines with one message.
 #[derive(Debug, Default)]
-pub(crate) struct LineLimit {
+pub struct LineLimit {
     /// When the current second began.
     since: Duration,
     lines: u32,
@@ -20,7 +20,7 @@ pub(crate) struct LineLimit {
 
 impl LineLimit {
     /// May a line be logged now? Returns how many were suppressed since the last one.
-    pub(crate) fn allow(&mut self, now: Duration) -> Option<u64> {
+    pub fn allow(&mut self, now: Duration) -> Option<u64> {
         if now.saturating_sub(self.since) >= SECOND || self.lines == 0 {
             self.since = now;
             self.lines = 0;
@@ -34,12 +34,12 @@ impl LineLimit {
     }
 
     /// When the number of suppressed lines is due, if there are some.
-    pub(crate) fn flush_at(&self) -> Option<Duration> {
+    pub fn flush_at(&self) -> Option<Duration> {
         (self.suppressed > 0).then(|| self.since + SECOND)
     }
 
     /// How many lines were suppressed and not yet reported, when that is due.
-    pub(crate) fn flush(&mut self, now: Duration) -> Option<u64> {
+    pub fn flush(&mut self, now: Duration) -> Option<u64> {
         self.flush_at().filter(|at| *at <= now)?;
         Some(std::mem::take(&mut self.suppressed))
     }
