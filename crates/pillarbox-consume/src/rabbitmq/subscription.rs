@@ -112,7 +112,8 @@ impl RabbitMq {
             channel,
             deliveries,
             lost: CancellationToken::new(),
-            in_flight: InFlight::new(usize::from(prefetch), self.config.max_in_flight_bytes),
+            // The broker bounds the number. It may send the next message before the acknowledged one is dropped here.
+            in_flight: InFlight::new(usize::MAX, self.config.max_in_flight_bytes),
             prefetch,
         })
     }

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pillarbox::internal::LineLimit;
 use pillarbox::{Delivery, StoreError, failpoint};
 use pillarbox_store::store::{Backlog, ClaimRequest, LANES, Share, Take};
 use uuid::Uuid;
@@ -61,6 +62,7 @@ pub(crate) struct Claimer {
     few_keys: bool,
     /// Does freed room end the wait?
     wants_room: bool,
+    reclaimed_lines: LineLimit,
 }
 
 impl Claimer {
@@ -82,6 +84,7 @@ impl Claimer {
             suspects: false,
             next_kind: Kind::Free,
             few_keys: false,
+            reclaimed_lines: LineLimit::default(),
             wants_room: false,
         }
     }
@@ -240,11 +243,15 @@ impl Claimer {
         Ok(Claimed { rows, lease })
     }
 
-    fn log(&self, take: &Take, rows: usize) {
+    fn log(&mut self, take: &Take, rows: usize) {
         tracing::debug!(worker_id = %self.worker.id, batch_size = rows, "batch claimed");
         match take {
             Take::Free(_) | Take::Keyed(_) => {}
-            Take::Suspects(_) | Take::LoneSuspect => tracing::info!(rows, "expired leases reclaimed"),
+            Take::Suspects(_) | Take::LoneSuspect => {
+                if let Some(suppressed) = self.reclaimed_lines.allow(self.worker.now()) {
+                    tracing::info!(rows, suppressed, "expired leases reclaimed");
+                }
+            }
         }
     }
 

@@ -211,6 +211,7 @@ impl Breaker {
         tracing::info!(destination = self.destination, "destination resumed");
         if self.state == State::Disabled {
             self.state = State::Closed;
+            self.recovered();
         }
     }
 
@@ -266,6 +267,11 @@ impl Breaker {
                 ..
             } => {}
         }
+        self.recovered();
+    }
+
+    /// Ends the count of failed events.
+    fn recovered(&mut self) {
         self.is_failing = false;
         self.failing_rounds = 0;
         self.last_probe = None;

@@ -32,6 +32,11 @@ impl TokenBucket {
         taken
     }
 
+    /// Gives a token back that was not used.
+    pub(crate) fn give_back(&mut self) {
+        self.tokens = (self.tokens + 1.0).min(f64::from(self.rate.burst));
+    }
+
     /// When the next token is available.
     pub(crate) fn next(&self) -> Duration {
         let missing = (1.0 - self.tokens).max(0.0);

@@ -200,6 +200,10 @@ impl Sender {
             | Outcome::ConnectionLost { reason }
             | Outcome::ConnectFailed { reason } => {
                 self.breaker.failed(subject(), reason, now, random);
+                // The same part failed twice. The other parts are tried before it, and its other rows use no attempt.
+                if let Some(part) = part.filter(|_| self.breaker.is_half_open()) {
+                    self.throttled_parts.throttle(part, now + PART_THROTTLE, now);
+                }
             }
         }
         let wait = self.wait(now);
@@ -289,6 +293,9 @@ impl Sender {
             let ready = self.queues.ready_since().unwrap_or(now);
             let Some(row) = self.queues.next() else { return };
             if let Some(wait) = self.throttle(&row, now) {
+                if let Some(limit) = &mut self.rate_limit {
+                    limit.give_back();
+                }
                 self.shared.released(1);
                 self.hold(row, wait);
                 continue;

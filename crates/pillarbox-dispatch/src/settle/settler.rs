@@ -13,6 +13,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pillarbox::internal::LineLimit;
 use pillarbox::{Delivery, StoreError, failpoint};
 use pillarbox_store::Verdict;
 use pillarbox_store::store::Settlement;
@@ -89,6 +90,7 @@ pub(crate) struct Settler {
     first: Duration,
     /// When to give up; set when the last sender has stopped.
     give_up: Option<Duration>,
+    lost_lines: LineLimit,
 }
 
 impl Settler {
@@ -100,6 +102,7 @@ impl Settler {
             rooms: VecDeque::new(),
             first: Duration::ZERO,
             give_up: None,
+            lost_lines: LineLimit::default(),
         }
     }
 
@@ -152,15 +155,18 @@ impl Settler {
         self.first = self.worker.now();
     }
 
-    fn report(&self, lost: &[Uuid]) {
+    fn report(&mut self, lost: &[Uuid]) {
         if lost.is_empty() {
             return;
         }
         self.worker.counters.lost(lost.len());
-        tracing::warn!(
-            rows = lost.len(),
-            "lease lost before settling, events may be sent again"
-        );
+        if let Some(suppressed) = self.lost_lines.allow(self.worker.now()) {
+            tracing::warn!(
+                rows = lost.len(),
+                suppressed,
+                "lease lost before settling, events may be sent again"
+            );
+        }
         tracing::debug!(?lost, "rows lost before settling");
     }
 

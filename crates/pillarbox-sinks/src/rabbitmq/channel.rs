@@ -34,7 +34,7 @@ use super::settings::Settings;
 /// their queue has not processed.
 const COHORT: usize = 256;
 /// How many cohorts of one task may wait apart. The next one holds the task up, until its attempts time out.
-const MAX_APART: usize = 8;
+const MAX_APART: usize = 64;
 /// A larger message is a cohort of its own. If it exceeds the limit of the broker, no other message fails with it.
 const LARGE: usize = 1024 * 1024;
 
