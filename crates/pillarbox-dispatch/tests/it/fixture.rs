@@ -15,6 +15,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::log_lines;
+
 /// When every test begins.
 pub(crate) const EPOCH: time::OffsetDateTime = time::macros::datetime!(2026-01-01 00:00 UTC);
 
@@ -49,6 +51,7 @@ impl Fixture {
         clock: Arc<dyn Clock>,
         plan: impl Fn(&'static str) -> Fault + Send + Sync + 'static,
     ) -> Self {
+        log_lines::keep_enabled();
         let outbox = Memory::new(Arc::clone(&clock));
         let store = FlakyStore::new(Arc::new(outbox.clone()), plan);
         Self {
