@@ -57,22 +57,34 @@ impl Inner {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the wait between two looks")]
 async fn ensure(inner: Arc<Inner>) -> Result<(), StoreError> {
     loop {
-        match index(&inner).await? {
+        let done = match index(&inner).await? {
             Index::Valid => return Ok(()),
-            Index::Missing => create(&inner).await?,
+            Index::Busy => {
+                pause().await;
+                Ok(())
+            }
+            Index::Missing => create(&inner).await,
             Index::Invalid => {
                 let drop = format!(
                     "drop index concurrently if exists \"{}\".outbox_events_fair",
                     inner.sql.schema
                 );
-                run_alone(&inner, AssertSqlSafe(drop)).await?;
+                run_alone(&inner, AssertSqlSafe(drop)).await
             }
-            Index::Busy => tokio::time::sleep(INTERVAL.mul_f64(0.5 + fastrand::f64())).await,
+        };
+        match done {
+            // Two sessions that create it wait for each other, and PostgreSQL ends one of them.
+            Err(StoreError::Unavailable(why)) if why.ends_with("(40P01)") => pause().await,
+            done => done?,
         }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the wait between two looks")]
+async fn pause() {
+    tokio::time::sleep(INTERVAL.mul_f64(0.5 + fastrand::f64())).await;
 }
 
 /// Looks at the index, and lets claims be fair if it is valid.
