@@ -83,7 +83,7 @@ impl Scale {
 
     /// How long a steady backlog with keys is drained while a snapshot is held.
     pub(crate) fn held_time(self) -> Duration {
-        Duration::from_secs(self.pick(1, 20, 60))
+        Duration::from_secs(self.pick(3, 20, 60))
     }
 
     /// Rows of that backlog at a time.

@@ -2,7 +2,7 @@
 -- ?1 namespaces as a JSON array, or null for all   ?2 how many   ?3 up to how many rows behind are counted
 -- Index: outbox_events_blocking, outbox_events_failing; outbox_events_keyed for the rows before and behind.
 --
--- Behind a row without a destination, only rows without a destination are counted.
+-- Behind a row without a destination, the rows of every destination wait.
 with dead as materialized (
   select rowno, seq from outbox_events as e indexed by outbox_events_blocking
   where status = 'dead' and lane = 0 and (?1 is null or namespace in (select value from json_each(?1)))
@@ -30,13 +30,22 @@ with dead as materialized (
 select e.namespace, e.destination, e.ordering_key, e.id, e.seq, e.status, e.attempts, e.last_error,
   max((julianday('now') - julianday(e.created_at)) * 86400.0, 0.0) as age,
   iif(e.status = 'pending', e.next_attempt_at, null) as next_attempt_at, (
-    select count(*) from (
-      select 1 from outbox_events as other
-      where other.lane = 0 and other.status in ('pending', 'processing', 'dead') and other.seq is not null
-        and coalesce(other.destination, '') = coalesce(e.destination, '')
-        and other.namespace = e.namespace and other.ordering_key = e.ordering_key and other.seq > e.seq
-      limit ?3
-    )
+    case when coalesce(e.destination, '') = '' then (
+      select count(*) from (
+        select 1 from outbox_events as other
+        where other.lane = 0 and other.status in ('pending', 'processing', 'dead') and other.seq is not null
+          and other.namespace = e.namespace and other.ordering_key = e.ordering_key and other.seq > e.seq
+        limit ?3
+      )
+    ) else (
+      select count(*) from (
+        select 1 from outbox_events as other
+        where other.lane = 0 and other.status in ('pending', 'processing', 'dead') and other.seq is not null
+          and coalesce(other.destination, '') = coalesce(e.destination, '')
+          and other.namespace = e.namespace and other.ordering_key = e.ordering_key and other.seq > e.seq
+        limit ?3
+      )
+    ) end
   ) as behind
 from stuck
 cross join outbox_events as e on e.rowno = stuck.rowno
