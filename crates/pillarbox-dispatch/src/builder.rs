@@ -13,6 +13,7 @@ use crate::find::backlogs::Backlogs;
 use crate::policy::{Policy, Rate};
 use crate::route::route_table::{Route, RouteTable};
 use crate::settings::{Settings, SettingsError};
+use crate::side::family_log::DeadEvents;
 use crate::worker::Worker;
 use crate::worker::in_flight::InFlight;
 use crate::worker::store_health::StoreHealth;
@@ -120,6 +121,7 @@ impl Builder {
             store_health: StoreHealth::default(),
             in_flight: InFlight::default(),
             backlogs: Backlogs::default(),
+            dead_events: DeadEvents::default(),
             to_disable: Mutex::default(),
         };
         Ok(Dispatcher {

@@ -30,6 +30,7 @@ use crate::route::router::Router;
 use crate::send::handle::{Breakers, DestinationHandle};
 use crate::send::sender::Sender;
 use crate::settle::settler::{FLUSH, SETTLER, Settler};
+use crate::side::family_log::FamilyLog;
 use crate::side::heartbeat::Heartbeat;
 use crate::side::importer::Importer;
 use crate::side::lane_leases::{KeyedBacklogs, LaneLeases};
@@ -151,6 +152,7 @@ impl Dispatcher {
         tasks.spawn("sweeper", sweeper, shutdown);
         tasks.spawn("lane_leases", LaneLeases::new(worker(), keyed), shutdown);
         tasks.spawn("reporter", Reporter::new(worker()), shutdown);
+        tasks.spawn("family_log", FamilyLog::new(worker()), shutdown);
         tasks.spawn("rerouter", Rerouter::new(worker(), routes()), shutdown);
         let unblocker = Unblocker::new(worker(), routes(), has_dead);
         tasks.spawn("unblocker", unblocker, shutdown);

@@ -245,6 +245,26 @@ pub struct DeadRow {
     pub reason: String,
 }
 
+/// What has become of an event's rows so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Family {
+    /// The event.
+    pub event: Uuid,
+    /// How many rows are delivered.
+    pub delivered: u64,
+    /// How many rows are dead.
+    pub dead: u64,
+    /// How many rows have not ended.
+    pub unfinished: u64,
+    /// `destination: error` of the first dead rows, by destination. At most [`Family::ERRORS`].
+    pub errors: Vec<String>,
+}
+
+impl Family {
+    /// How many errors a family has at most.
+    pub const ERRORS: usize = 5;
+}
+
 /// A request to lease lane ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneRequest {
@@ -524,6 +544,14 @@ pub trait Store: Send + Sync + 'static {
     /// When the database does not answer.
     async fn pending(&self, _scope: &Scope) -> Result<Option<u64>, StoreError> {
         Ok(None)
+    }
+
+    /// What has become of these events. Unknown ones are left out. For the log, of a few events at a time.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn families(&self, _events: &[Uuid]) -> Result<Vec<Family>, StoreError> {
+        Ok(Vec::new())
     }
 
     /// The adopted tables of this store, one importer each.

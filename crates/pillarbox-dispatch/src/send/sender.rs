@@ -353,7 +353,10 @@ impl Sender {
             Verdict::Delivered | Verdict::Delete => false,
             // Also with `OnDead::Continue`: the next row must not go before this verdict is written, because a crash
             // would bring this row back after it.
-            Verdict::Dead { .. } => true,
+            Verdict::Dead { .. } => {
+                self.worker.dead_events.add(ticket.event_id, now);
+                true
+            }
             Verdict::Retry { .. } | Verdict::Release { .. } | Verdict::Suspect { .. } => true,
         };
         self.push(ticket, verdict);

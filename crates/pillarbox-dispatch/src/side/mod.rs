@@ -1,5 +1,6 @@
 //! Side jobs: they keep leases alive, repair what crashed workers left, and import adopted tables.
 
+pub(crate) mod family_log;
 pub(crate) mod heartbeat;
 pub(crate) mod importer;
 pub(crate) mod lane_leases;

@@ -111,7 +111,11 @@ impl Task for Sweeper {
             return Ok(Next::Wait(wait));
         }
         worker.counters.swept(swept.dead.len());
-        log(&swept.rows, &mut self.dead_lines, worker.now());
+        let now = worker.now();
+        log(&swept.rows, &mut self.dead_lines, now);
+        for row in &swept.rows {
+            worker.dead_events.add(row.event, now);
+        }
         self.has_dead.raise();
         // A sweep is bounded; there may be more.
         Ok(Next::Again)

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::counters::Counters;
 use crate::find::backlogs::Backlogs;
 use crate::settings::Settings;
+use crate::side::family_log::DeadEvents;
 use crate::worker::in_flight::InFlight;
 use crate::worker::store_health::StoreHealth;
 
@@ -30,6 +31,7 @@ pub(crate) struct Worker {
     pub(crate) store_health: StoreHealth,
     pub(crate) in_flight: InFlight,
     pub(crate) backlogs: Backlogs,
+    pub(crate) dead_events: DeadEvents,
     /// Destinations to be disabled in the store, with the reason. The finder writes them.
     pub(crate) to_disable: Mutex<Vec<(String, String)>>,
 }

@@ -173,6 +173,7 @@ mod tests {
     use super::*;
     use crate::find::backlogs::Backlogs;
     use crate::settings::Settings;
+    use crate::side::family_log::DeadEvents;
     use crate::worker::in_flight::InFlight;
     use crate::worker::store_health::StoreHealth;
 
@@ -194,6 +195,7 @@ mod tests {
             store_health: StoreHealth::default(),
             in_flight: InFlight::default(),
             backlogs: Backlogs::default(),
+            dead_events: DeadEvents::default(),
             to_disable: Mutex::default(),
         })
     }

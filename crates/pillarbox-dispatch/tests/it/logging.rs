@@ -6,7 +6,7 @@ use pillarbox::Outcome;
 use pillarbox_testkit::fakes::FakeSink;
 use tracing::Level;
 
-use crate::fixture::{Fixture, destination, event, keyed, policy, s, until};
+use crate::fixture::{Fixture, destination, event, keyed, policy, route, s, until};
 use crate::log_lines::{Line, LogLines};
 
 /// The fields of a line, without those that differ from run to run.
@@ -250,5 +250,43 @@ async fn a_row_that_a_sweep_makes_dead_is_logged_and_so_is_its_key() {
     assert_eq!(
         log.with("ordering key blocked")[0].fields["ordering_key"],
         "order-7"
+    );
+}
+
+/// Rediver's `success_count`. One line for the event, after its last row has ended.
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_dead_at_some_destinations_is_logged_once_all_have_ended() {
+    let fixture = Fixture::new();
+    let log = LogLines::capture();
+    let slow = FakeSink::answering(|delivery| match delivery.attempts {
+        1 => Outcome::retry("not yet"),
+        _ => Outcome::Delivered,
+    });
+    let rejecting = FakeSink::answering(|_| Outcome::reject("no\0such channel"));
+    let destinations = vec![
+        destination("chat", &rejecting),
+        destination("mail", &FakeSink::willing()),
+        destination("sms", &slow),
+    ];
+    let topic = event().topic.clone();
+    let routes = ["chat", "mail", "sms"].map(|name| route(&topic, name)).to_vec();
+    let worker = fixture.start_with(destinations, routes);
+    let id = fixture.enqueue(event());
+    fixture.until(1, "dead").await;
+    let message = "event is dead at some destinations";
+    assert!(log.with(message).is_empty(), "one row is retried");
+    fixture.until(2, "delivered").await;
+    until("it is logged", || !log.with(message).is_empty()).await;
+    worker.stop().await;
+    let lines = log.with(message);
+    assert_eq!((lines.len(), lines[0].level), (1, Level::WARN));
+    assert_eq!(lines[0].fields["event_id"], id.to_string());
+    assert_eq!(
+        fields(&lines[0]),
+        BTreeMap::from([
+            ("success_count", "2"),
+            ("dead_count", "1"),
+            ("errors", "[\"chat: no\u{FFFD}such channel\"]"),
+        ])
     );
 }

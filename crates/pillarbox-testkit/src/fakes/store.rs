@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use pillarbox::{Delivery, StoreError};
 use pillarbox_store::adopt::{AdoptedTable, Import, ImportRequest, Imported};
 use pillarbox_store::store::{
-    Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement, Stub,
-    SweepRequest, Swept,
+    Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement,
+    Stub, SweepRequest, Swept,
 };
 use pillarbox_store::{Scope, Store};
 use uuid::Uuid;
@@ -133,6 +133,10 @@ impl Store for FlakyStore {
 
     async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {
         self.call("pending", self.under.pending(scope)).await
+    }
+
+    async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {
+        self.call("families", self.under.families(events)).await
     }
 
     async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {

@@ -162,6 +162,7 @@ macro_rules! store_suite {
             lanes::workers_are_listed
             lanes::open_breakers_are_listed_by_worker
             routing::a_row_with_one_destination_stays_as_it_is
+            routing::a_family_tells_how_its_rows_have_ended
             routing::a_family_is_written_under_the_claim
             routing::routing_twice_finds_the_rows_lost
             routing::a_stale_claim_cannot_route

@@ -2,7 +2,7 @@
 
 use pillarbox::{Delivery, Event};
 use pillarbox_store::operate::Filter;
-use pillarbox_store::store::{Member, Parked, Routed, Routing, Settlement, UNROUTED};
+use pillarbox_store::store::{Family, Member, Parked, Routed, Routing, Settlement, UNROUTED};
 use pillarbox_store::{Scope, Verdict};
 use uuid::Uuid;
 
@@ -47,6 +47,43 @@ pub async fn a_row_with_one_destination_stays_as_it_is(bench: Bench) -> Ran {
         bench.show(delivery.id).await.destination.as_deref(),
         Some("broker")
     );
+    Ok(())
+}
+
+/// For the log: what has become of an event's rows.
+pub async fn a_family_tells_how_its_rows_have_ended(bench: Bench) -> Ran {
+    let delivery = bench.put_and_claim().await;
+    let routing = to(&delivery, &["broker", "chat", "mail"]);
+    route(&bench, std::slice::from_ref(&routing)).await;
+    let unknown = Uuid::now_v7();
+    let families = async || {
+        let asked = [delivery.event.id, unknown];
+        bench.store().families(&asked).await.expect("an answer")
+    };
+    let mut expected = Family {
+        event: delivery.event.id,
+        delivered: 0,
+        dead: 0,
+        unfinished: 3,
+        errors: vec![],
+    };
+    assert_eq!(families().await, [expected.clone()]);
+    let dead = |reason: &str| Verdict::Dead {
+        reason: reason.to_owned(),
+    };
+    let ends = [dead("closed"), dead("no such channel"), Verdict::Delivered];
+    let ends = routing
+        .members
+        .iter()
+        .zip(ends)
+        .map(|(member, verdict)| Settlement {
+            id: member.id,
+            ..settlement(&delivery, verdict)
+        });
+    assert_eq!(bench.settle_all(&ends.collect::<Vec<_>>()).await, NO_ROWS);
+    (expected.delivered, expected.dead, expected.unfinished) = (1, 2, 0);
+    expected.errors = vec!["broker: closed".to_owned(), "chat: no such channel".to_owned()];
+    assert_eq!(families().await, [expected]);
     Ok(())
 }
 

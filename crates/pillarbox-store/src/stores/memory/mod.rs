@@ -4,6 +4,7 @@
 
 mod claim;
 mod enqueue;
+mod families;
 mod find;
 mod inbox;
 mod operate;
@@ -26,8 +27,8 @@ use self::workers::{Lanes, Worker};
 use crate::operate::Paused;
 use crate::state::{State, Status};
 use crate::store::{
-    Backlog, ClaimRequest, Found, Heartbeat, LANES, LaneRequest, Parked, Range, Routed, Routing, Scope,
-    Settlement, Store, StoreError, Stub, SweepRequest, Swept,
+    Backlog, ClaimRequest, Family, Found, Heartbeat, LANES, LaneRequest, Parked, Range, Routed, Routing,
+    Scope, Settlement, Store, StoreError, Stub, SweepRequest, Swept,
 };
 use pillarbox::Limits;
 use pillarbox::clock::{Clock, SystemClock};
@@ -248,6 +249,10 @@ impl Store for Memory {
 
     async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
         Ok(self.table().unpark(what, ids, self.clock.wall()))
+    }
+
+    async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {
+        Ok(self.table().families(events))
     }
 
     async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {

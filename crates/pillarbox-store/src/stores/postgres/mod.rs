@@ -13,6 +13,7 @@ mod claim;
 mod decode;
 mod fair;
 mod fair_index;
+mod families;
 mod find;
 mod grants;
 mod lanes;
@@ -47,8 +48,8 @@ use self::pool::{begin, open, open_apart};
 use self::sql::Sql;
 use crate::adopt::Import;
 use crate::store::{
-    Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope, Settlement,
-    Store, StoreError, Stub, SweepRequest, Swept,
+    Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope,
+    Settlement, Store, StoreError, Stub, SweepRequest, Swept,
 };
 use pillarbox::Delivery;
 use pillarbox::Outbox;
@@ -344,6 +345,11 @@ impl Store for Postgres {
         };
         let all = self.inner.adoptions.get().into_iter().flatten();
         all.map(importer).collect()
+    }
+
+    async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {
+        self.run(families::families(self.inner.clone(), events.to_vec()))
+            .await
     }
 
     async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {

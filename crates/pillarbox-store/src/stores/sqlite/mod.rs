@@ -18,6 +18,7 @@ mod choose;
 mod claim;
 mod decode;
 mod expired;
+mod families;
 mod find;
 mod migrate;
 mod open;
@@ -41,8 +42,8 @@ use self::choose::Turns;
 pub use self::migrate::{migrations, script};
 pub use self::open::{Options, connect_options};
 use crate::store::{
-    Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope, Settlement,
-    Store, StoreError, Stub, SweepRequest, Swept,
+    Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope,
+    Settlement, Store, StoreError, Stub, SweepRequest, Swept,
 };
 use pillarbox::Delivery;
 use pillarbox::internal::sqlite::{ids_json, store_error};
@@ -185,6 +186,11 @@ impl Store for Sqlite {
 
     async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
         self.change(sqlx::query(find::unpark(what)).bind(ids_json(ids)))
+            .await
+    }
+
+    async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {
+        self.apart(families::families(self.readers.clone(), ids_json(events)))
             .await
     }
 

@@ -8,8 +8,8 @@ use pillarbox::{Delivery, StoreError};
 use pillarbox_store::adopt::{Import, ImportRequest, Imported};
 use pillarbox_store::operate::{BlockedKey, DestinationRecord, Filter, Record, Stats, WorkerRecord};
 use pillarbox_store::store::{
-    Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement, Stub,
-    SweepRequest, Swept,
+    Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement,
+    Stub, SweepRequest, Swept,
 };
 use pillarbox_store::stores::postgres::Postgres;
 use pillarbox_store::{Operate, Scope, Store};
@@ -72,6 +72,10 @@ impl Store for Importing {
         lease: Duration,
     ) -> Result<Vec<Uuid>, StoreError> {
         self.under.renew(worker, held, lease).await
+    }
+
+    async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {
+        self.under.families(events).await
     }
 
     async fn sweep(&self, request: &SweepRequest) -> Result<Swept, StoreError> {
