@@ -16,11 +16,11 @@
 //!
 //! **If we die here** the message is not acknowledged, and the broker delivers it again. The inbox knows whether it was handled.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use pillarbox::internal::LogLimit;
+use pillarbox::internal::LineLimit;
 use pillarbox::text::error_text;
 use pillarbox::{Clock, Outcome, StoreError, failpoint};
 use pillarbox_store::Verdict;
@@ -53,13 +53,13 @@ pub(crate) struct Processor<D: Database> {
     pub(crate) limits: LogLimits,
 }
 
-/// One for each line that a fault may write for every message.
+/// One for each line that a fault may write for every message. All messages share them.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimits {
-    failed: LogLimit,
-    unavailable: LogLimit,
-    dead: LogLimit,
-    unpublished: LogLimit,
+    failed: Mutex<LineLimit>,
+    unavailable: Mutex<LineLimit>,
+    dead: Mutex<LineLimit>,
+    unpublished: Mutex<LineLimit>,
 }
 
 /// What follows from an attempt.
@@ -188,7 +188,7 @@ impl<D: Database> Processor<D> {
             Verdict::Dead { reason } => Next::GiveUp(reason),
             Verdict::Retry { after, reason } | Verdict::Suspect { after, reason } => {
                 self.counters.retried();
-                if let Some(admitted) = self.limits.failed.admit(self.clock.boot()) {
+                if let Some(suppressed) = self.allow(&self.limits.failed) {
                     tracing::warn!(
                         consumer,
                         %event_id,
@@ -196,7 +196,7 @@ impl<D: Database> Processor<D> {
                         max_attempts = policy.limit(),
                         error = error_text(&reason),
                         retry_in = ?after,
-                        suppressed = admitted.suppressed,
+                        suppressed = (suppressed > 0).then_some(suppressed),
                         "handler failed, will retry"
                     );
                 }
@@ -205,21 +205,27 @@ impl<D: Database> Processor<D> {
             Verdict::Release { after, reason } => {
                 // The first wait of an event is worth a line; the later ones repeat it.
                 let is_first = uncounted == 0;
-                let limit = &self.limits.unavailable;
-                if let Some(admitted) = is_first.then(|| limit.admit(self.clock.boot())).flatten() {
+                let allowed = is_first.then(|| self.allow(&self.limits.unavailable));
+                if let Some(suppressed) = allowed.flatten() {
                     tracing::info!(
                         consumer,
                         %event_id,
                         attempt,
                         error = reason.as_deref().map(error_text),
                         retry_in = ?after,
-                        suppressed = admitted.suppressed,
+                        suppressed = (suppressed > 0).then_some(suppressed),
                         "handler unavailable, will retry"
                     );
                 }
                 Next::Wait(after, Counted::No)
             }
         }
+    }
+
+    /// May a line be logged now? Returns how many were suppressed since the last one.
+    fn allow(&self, limit: &Mutex<LineLimit>) -> Option<u64> {
+        let mut limit = limit.lock().unwrap_or_else(PoisonError::into_inner);
+        limit.allow(self.clock.boot())
     }
 
     /// False if the consumer stops meanwhile.
@@ -240,13 +246,13 @@ impl<D: Database> Processor<D> {
     /// Publishes the message as a dead letter, however long that takes, and acknowledges it.
     async fn give_up(&self, message: &Message, event_id: Option<Uuid>, attempts: u32, reason: String) {
         let consumer = &self.attempts.consumer;
-        if let Some(admitted) = self.limits.dead.admit(self.clock.boot()) {
+        if let Some(suppressed) = self.allow(&self.limits.dead) {
             tracing::error!(
                 consumer,
                 event_id = event_id.map(tracing::field::display),
                 attempts,
                 error = error_text(&reason),
-                suppressed = admitted.suppressed,
+                suppressed = (suppressed > 0).then_some(suppressed),
                 "message given up, publishing dead letter"
             );
         }
@@ -272,11 +278,11 @@ impl<D: Database> Processor<D> {
                         return self.acknowledge(message).await;
                     }
                     Err(error) => {
-                        if let Some(admitted) = self.limits.unpublished.admit(self.clock.boot()) {
+                        if let Some(suppressed) = self.allow(&self.limits.unpublished) {
                             tracing::warn!(
                                 consumer,
                                 error,
-                                suppressed = admitted.suppressed,
+                                suppressed = (suppressed > 0).then_some(suppressed),
                                 "dead letter not published, will retry"
                             );
                         }

@@ -3,7 +3,6 @@
 #[cfg(feature = "postgres")]
 pub use crate::connect::{acquire, root_cause};
 pub use crate::line_limit::LineLimit;
-pub use crate::log_limit::{Admitted, LogLimit};
 pub use crate::outbox::enqueued::restored;
 pub use crate::outbox::sealed;
 #[cfg(feature = "sqlite")]

@@ -35,7 +35,6 @@ pub mod inbox;
 #[doc(hidden)]
 pub mod internal;
 mod line_limit;
-mod log_limit;
 mod outbox;
 mod outcome;
 mod payload;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// How many lines with the same message a destination may log in a second.
+/// How many lines with the same message a destination or a consumer may log in a second.
 const MOST: u32 = 10;
 const SECOND: Duration = Duration::from_secs(1);
 
