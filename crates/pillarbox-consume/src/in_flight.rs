@@ -57,6 +57,12 @@ impl InFlight {
         })
     }
 
+    /// Would twice the bytes in flight fit?
+    pub(crate) fn is_half_free(&self) -> bool {
+        let used = (self.units as usize).saturating_sub(self.bytes.available_permits());
+        used <= self.units as usize / 2
+    }
+
     fn units_of(&self, len: usize) -> u32 {
         let units = u32::try_from(len / UNIT + 1).unwrap_or(u32::MAX);
         units.min(self.units)
@@ -80,6 +86,15 @@ mod tests {
         assert_eq!(held.len(), 4);
         drop(held);
         assert!(small.try_hold(MIB).is_some());
+    }
+
+    #[test]
+    fn half_of_the_room_is_free_up_to_half_of_the_bytes() {
+        let small = InFlight::new(1000, 4 * MIB);
+        let half: Vec<Held> = (0..2).map_while(|_| small.try_hold(MIB - 1)).collect();
+        assert!(half.len() == 2 && small.is_half_free());
+        let more = small.try_hold(10);
+        assert!(more.is_some() && !small.is_half_free());
     }
 
     #[test]

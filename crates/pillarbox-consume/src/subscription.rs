@@ -13,7 +13,6 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::dead_letter::DeadLetter;
-use crate::in_flight::Held;
 use crate::received::Received;
 
 /// What a consumer receives from: [`RabbitMq`](crate::rabbitmq::RabbitMq) or [`Kafka`](crate::kafka::Kafka).
@@ -63,8 +62,6 @@ pub(crate) struct Message {
     /// Messages of one key are handled one after another.
     pub(crate) ordering_key: Option<OrderingKey>,
     pub(crate) receipt: Box<dyn Receipt>,
-    /// Bounds the messages in flight and their bytes.
-    pub(crate) _held: Option<Held>,
 }
 
 impl fmt::Debug for Message {

@@ -98,7 +98,6 @@ fn message(number: usize, event: &Event, seen: &Arc<Seen>) -> Message {
             number,
             seen: seen.clone(),
         }),
-        _held: None,
     }
 }
 

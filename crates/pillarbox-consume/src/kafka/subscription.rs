@@ -363,8 +363,8 @@ fn message(
             partition,
             record,
             dead_letters: dead_letters.clone(),
+            _held: held,
         }),
-        _held: Some(held),
     }
 }
 
@@ -373,6 +373,8 @@ struct RecordReceipt {
     partition: Arc<Partition>,
     record: Record,
     dead_letters: Arc<DeadLetters>,
+    /// Its room among the records in flight.
+    _held: Held,
 }
 
 #[async_trait]

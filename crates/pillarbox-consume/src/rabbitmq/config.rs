@@ -5,6 +5,7 @@ use std::time::Duration;
 use pillarbox_sinks::rabbitmq::Config as Broker;
 use pillarbox_sinks::{Secret, Tls};
 
+use super::prefetch::CALM;
 use crate::in_flight::MAX_BYTES;
 
 /// A RabbitMQ queue.
@@ -27,6 +28,7 @@ pub struct Config {
     pub(super) single_active: bool,
     pub(super) prefetch: u16,
     pub(super) max_in_flight_bytes: usize,
+    pub(super) calm: Duration,
     pub(super) delivery_limit: Option<u32>,
 }
 
@@ -63,6 +65,7 @@ impl Config {
             single_active: true,
             prefetch: 256,
             max_in_flight_bytes: MAX_BYTES,
+            calm: CALM,
             delivery_limit: None,
         }
     }
@@ -128,11 +131,20 @@ impl Config {
     }
 
     /// Sets the maximum size of the messages in flight: 64 MiB by default. RabbitMQ itself counts messages and not bytes.
-    /// When they exceed the limit, the consumer reconnects with half the prefetch, as often as needed. Set
-    /// [`prefetch`](Self::prefetch) to avoid that. A larger message is in flight alone.
+    /// When they exceed the limit, the consumer reconnects with half the prefetch, as often as needed. When they were small
+    /// for ten minutes, it reconnects with twice the prefetch. Set [`prefetch`](Self::prefetch) to avoid that. A larger
+    /// message is in flight alone.
     #[must_use]
     pub fn max_in_flight_bytes(mut self, bytes: usize) -> Self {
         self.max_in_flight_bytes = bytes;
+        self
+    }
+
+    /// Sets how long the messages in flight have to be small before the prefetch grows again: ten minutes. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn grow_after(mut self, calm: Duration) -> Self {
+        self.calm = calm;
         self
     }
 

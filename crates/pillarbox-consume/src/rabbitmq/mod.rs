@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `config.rs` | the settings |
 //! | `subscription.rs` | receives messages and reconnects |
+//! | `prefetch.rs` | how many messages the broker sends ahead (pure) |
 //! | `topology.rs` | declares the queue, its bindings and its dead letter queue |
 //! | `read.rs` | decodes a message into an event (pure) |
 //! | `dead_letters.rs` | publishes dead letters |
@@ -16,6 +17,7 @@
 
 mod config;
 mod dead_letters;
+mod prefetch;
 mod read;
 mod subscription;
 mod topology;

@@ -8,7 +8,7 @@
 //!
 //! **If we die here** the broker delivers every unacknowledged message to the next consumer, in its order.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,11 +21,12 @@ use lapin::{Acker, BasicProperties, Channel, Connection};
 use pillarbox_sinks::ConnectionLog;
 use pillarbox_sinks::rabbitmq::Dial;
 use pillarbox_sinks::registry::ConfigError;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::config::Config;
 use super::dead_letters::DeadLetters;
+use super::prefetch::Prefetch;
 use super::{read, topology};
 use crate::dead_letter::DeadLetter;
 use crate::in_flight::{Held, InFlight};
@@ -112,9 +113,8 @@ impl RabbitMq {
             channel,
             deliveries,
             lost: CancellationToken::new(),
-            // The broker bounds the number. It may send the next message before the acknowledged one is dropped here.
+            // The broker bounds the number.
             in_flight: InFlight::new(usize::MAX, self.config.max_in_flight_bytes),
-            prefetch,
         })
     }
 }
@@ -125,29 +125,37 @@ impl Listen for RabbitMq {
     async fn listen(self: Box<Self>, consumer: &str, sender: MessageSender, end: CancellationToken) {
         let retry = reconnect_policy();
         let log = ConnectionLog::of_consumer(consumer, self.dial.host());
-        let mut prefetch = self.config.prefetch;
+        let mut prefetch = Prefetch::new(self.config.prefetch, self.config.calm, Instant::now());
         let mut failures = 0;
         while !end.is_cancelled() {
             let opened = tokio::select! {
                 biased;
                 () = end.cancelled() => return,
-                opened = self.open(consumer, prefetch) => opened,
+                opened = self.open(consumer, prefetch.get()) => opened,
             };
             match opened {
                 Ok(link) => {
                     failures = 0;
                     log.connected();
-                    match link.receive(&sender, &end).await {
+                    match link.receive(&mut prefetch, &sender, &end).await {
                         End::Stopped => return,
                         End::Lost(reason) => log.lost(Some(&reason)),
                         End::TooLarge => {
-                            prefetch /= 2;
                             tracing::warn!(
                                 consumer,
                                 queue = self.config.queue,
                                 max_in_flight_bytes = self.config.max_in_flight_bytes,
-                                prefetch,
+                                prefetch = prefetch.get(),
                                 "messages in flight too large; reconnecting with a smaller prefetch"
+                            );
+                            continue;
+                        }
+                        End::Small => {
+                            tracing::info!(
+                                consumer,
+                                queue = self.config.queue,
+                                prefetch = prefetch.get(),
+                                "messages in flight small again; reconnecting with a larger prefetch"
                             );
                             continue;
                         }
@@ -177,7 +185,6 @@ struct Link {
     /// Cancelled when the connection is over; ends every wait for an answer on it.
     lost: CancellationToken,
     in_flight: InFlight,
-    prefetch: u16,
 }
 
 /// Why a link ended.
@@ -186,11 +193,18 @@ enum End {
     Lost(String),
     /// The messages in flight exceed the limit of their bytes. The broker only takes them back with the channel.
     TooLarge,
+    /// The messages in flight have been small for some time: more of them fit.
+    Small,
 }
 
 impl Link {
     /// Receives until the consumer stops or the connection ends.
-    async fn receive(mut self, sender: &MessageSender, end: &CancellationToken) -> End {
+    async fn receive(
+        mut self,
+        prefetch: &mut Prefetch,
+        sender: &MessageSender,
+        end: &CancellationToken,
+    ) -> End {
         let _lost = self.lost.clone().drop_guard();
         loop {
             let delivery = tokio::select! {
@@ -204,10 +218,14 @@ impl Link {
             match delivery {
                 Some(Ok(delivery)) => {
                     let held = self.in_flight.try_hold(delivery.data.len());
-                    // With a prefetch of one, the message before is acknowledged and about to be dropped.
-                    if held.is_none() && self.prefetch > 1 {
+                    if held.is_none() && prefetch.get() > 1 {
+                        prefetch.halve(Instant::now());
                         self.abandon().await;
                         return End::TooLarge;
+                    }
+                    if prefetch.received(self.in_flight.is_half_free(), Instant::now()) {
+                        self.abandon().await;
+                        return End::Small;
                     }
                     sender.send(message(delivery, held, &self.dead_letters, &self.lost));
                 }
@@ -260,8 +278,8 @@ fn message(
             body,
             dead_letters: dead_letters.clone(),
             lost: lost.clone(),
+            held: Mutex::new(held),
         }),
-        _held: held,
     }
 }
 
@@ -273,6 +291,8 @@ struct MessageReceipt {
     dead_letters: Arc<DeadLetters>,
     /// Cancelled when the connection that it came on is lost.
     lost: CancellationToken,
+    /// Its room among the messages in flight.
+    held: Mutex<Option<Held>>,
 }
 
 #[async_trait]
@@ -286,6 +306,8 @@ impl Receipt for MessageReceipt {
     }
 
     async fn acknowledge(&self) {
+        // Before the broker learns of it: it then sends the next message, which may arrive before this one is dropped.
+        drop(self.held.lock().unwrap_or_else(PoisonError::into_inner).take());
         let acked = self.acker.ack(BasicAckOptions::default());
         match self.lost.run_until_cancelled(acked).await {
             Some(Ok(true)) => {}
@@ -305,5 +327,24 @@ impl Receipt for MessageReceipt {
             .run_until_cancelled(published)
             .await
             .unwrap_or_else(unconfirmed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_acknowledged_message_takes_no_room_although_it_is_not_dropped() {
+        let config = Config::new("amqp://guest:guest@127.0.0.1:1", "letters");
+        let dial = Dial::new("dead letters of letters", &config.broker).unwrap();
+        let dead_letters = Arc::new(DeadLetters::new(Arc::new(dial), Arc::new(config)));
+        let in_flight = InFlight::new(usize::MAX, 1024 * 1024);
+        let held = in_flight.try_hold(1024 * 1024);
+        assert!(held.is_some() && in_flight.try_hold(1).is_none());
+        let delivery = Delivery::mock(1, "events".into(), "letters".into(), false, Vec::new());
+        let message = message(delivery, held, &dead_letters, &CancellationToken::new());
+        message.receipt.acknowledge().await;
+        assert!(in_flight.try_hold(1024 * 1024).is_some());
     }
 }

@@ -172,10 +172,10 @@ async fn a_statement_that_waits_for_a_lock_ends_before_its_handler_is_cancelled(
     broker.clean_up().await;
 }
 
-const LARGE: usize = 256 * 1024;
+pub(crate) const LARGE: usize = 256 * 1024;
 
 /// Events without a key, of 256 KiB each.
-fn large(count: i64) -> Vec<Event> {
+pub(crate) fn large(count: i64) -> Vec<Event> {
     let body = |number| serde_json::json!({ "account": "a", "number": number, "pad": "x".repeat(LARGE) });
     let event = |number| {
         let event = Event::new("bank", "entries").event_type("EntryMade");

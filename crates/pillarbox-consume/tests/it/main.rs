@@ -15,6 +15,8 @@ mod ledger;
 mod memory_alarm;
 #[cfg(feature = "rabbitmq")]
 mod outage;
+#[cfg(feature = "rabbitmq")]
+mod prefetch;
 mod process;
 mod proof;
 #[cfg(feature = "rabbitmq")]
