@@ -168,6 +168,7 @@ fn is_over<C: Connect>(opening: &Opening<C>, stale: Duration) -> bool {
 mod tests {
     use super::*;
     use futures_util::future::join;
+    use pillarbox_testkit::captured_logs::keep_enabled;
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::sync::oneshot;
 
@@ -195,6 +196,7 @@ mod tests {
     }
 
     fn shared() -> SharedConnection<Wire> {
+        keep_enabled();
         SharedConnection::new(ConnectionLog::of_destination("queue", Wire::host(&())))
     }
 

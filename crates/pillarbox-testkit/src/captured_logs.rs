@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::DefaultGuard;
+use tracing::subscriber::{DefaultGuard, Interest};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// One line.
@@ -46,7 +46,10 @@ impl Visit for Line {
 
 type Lines = Arc<Mutex<Vec<Line>>>;
 
-/// Collects the lines of level `INFO` and above. Those of one thread while it lives, or those of the whole process.
+/// The lines of the process, once a test wants them.
+static PROCESS: OnceLock<Lines> = OnceLock::new();
+
+/// Collects the lines of one thread while it lives, or those of the whole process.
 #[derive(Debug)]
 pub struct CapturedLogs {
     lines: Lines,
@@ -54,32 +57,27 @@ pub struct CapturedLogs {
 }
 
 impl CapturedLogs {
-    /// Collects what this thread logs: for a test on one thread.
+    /// Collects what this thread logs: for a test on one thread. Of other crates than Pillarbox's only level `INFO` and above.
     #[must_use]
     pub fn start() -> Self {
+        keep_enabled();
         let lines = Lines::default();
-        let guard = tracing::subscriber::set_default(Collector(lines.clone()));
+        let guard = tracing::subscriber::set_default(Collector::Thread(lines.clone()));
         Self {
             lines,
             _guard: Some(guard),
         }
     }
 
-    /// Collects what the whole process logs, also the tests beside this one.
+    /// Collects what the whole process logs on level `INFO` and above, also the tests beside this one.
     ///
     /// # Panics
     /// If the process has another subscriber.
     #[must_use]
     pub fn of_process() -> Self {
-        static LINES: OnceLock<Lines> = OnceLock::new();
-        let lines = LINES.get_or_init(|| {
-            let lines = Lines::default();
-            let set = tracing::subscriber::set_global_default(Collector(lines.clone()));
-            set.expect("the only subscriber of the process");
-            lines
-        });
+        assert!(is_installed(), "the process has another subscriber");
         Self {
-            lines: lines.clone(),
+            lines: PROCESS.get_or_init(Lines::default).clone(),
             _guard: None,
         }
     }
@@ -89,13 +87,55 @@ impl CapturedLogs {
     pub fn lines(&self) -> Vec<Line> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// The lines with this message.
+    #[must_use]
+    pub fn with(&self, message: &str) -> Vec<Line> {
+        let mut lines = self.lines();
+        lines.retain(|line| line.message == message);
+        lines
+    }
 }
 
-struct Collector(Lines);
+/// Keeps every log statement enabled. Otherwise one that is reached for the first time while another test begins to capture
+/// may stay disabled for the whole process. A suite calls it before its tests log. Has no effect on a process with another
+/// subscriber.
+pub fn keep_enabled() {
+    is_installed();
+}
+
+/// Installs the collector of the process once. Returns whether the process has no other.
+fn is_installed() -> bool {
+    static INSTALLED: OnceLock<bool> = OnceLock::new();
+    *INSTALLED.get_or_init(|| tracing::subscriber::set_global_default(Collector::Process).is_ok())
+}
+
+/// Whose lines are collected.
+enum Collector {
+    Thread(Lines),
+    Process,
+}
+
+impl Collector {
+    fn lines(&self) -> Option<&Lines> {
+        match self {
+            Self::Thread(lines) => Some(lines),
+            Self::Process => PROCESS.get(),
+        }
+    }
+}
 
 impl Subscriber for Collector {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::INFO
+        let is_own = metadata.target().starts_with("pillarbox");
+        match self {
+            Self::Thread(_) => is_own || *metadata.level() <= Level::INFO,
+            Self::Process => PROCESS.get().is_some() && *metadata.level() <= Level::INFO,
+        }
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -107,6 +147,7 @@ impl Subscriber for Collector {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
+        let Some(lines) = self.lines() else { return };
         let mut line = Line {
             level: *event.metadata().level(),
             target: event.metadata().target().to_owned(),
@@ -114,7 +155,7 @@ impl Subscriber for Collector {
             fields: BTreeMap::new(),
         };
         event.record(&mut line);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
 
     fn enter(&self, _: &Id) {}

@@ -13,6 +13,7 @@ use pillarbox::versions::Upcasters;
 use pillarbox::{Event, Outbox, RetryPolicy, StoreError, SystemClock};
 use pillarbox_sinks::message::{Incoming, Protocol, read};
 use pillarbox_store::stores::memory::{Memory, Transaction};
+use pillarbox_testkit::captured_logs::keep_enabled;
 use serde::Deserialize;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
@@ -149,6 +150,7 @@ struct Running {
 
 impl Running {
     fn start<D: Database>(consumer: Consumer<D>) -> Self {
+        keep_enabled();
         let (sender, messages) = mpsc::unbounded_channel();
         let seen = Arc::new(Seen::default());
         let broker = Broker {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pillarbox_consume::{Consumer, Handler, HandlerError, Received, Snapshot, Subscription};
+use pillarbox_testkit::captured_logs::keep_enabled;
 use sqlx::{PgPool, PgTransaction};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -38,6 +39,7 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(consumer: Consumer<PgPool>, config: impl BrokerConfig) -> Self {
+        keep_enabled();
         let stop = CancellationToken::new();
         let shutdown = stop.clone();
         let mut task = JoinSet::new();

@@ -10,12 +10,11 @@ use pillarbox_dispatch::{Builder, Counters, Destination, Dispatcher, Policy, Rou
 use pillarbox_store::operate::{Filter, Record};
 use pillarbox_store::stores::memory::Memory;
 use pillarbox_store::{Operate, Scope, Store};
+use pillarbox_testkit::captured_logs::keep_enabled;
 use pillarbox_testkit::fakes::{FakeSink, Fault, FlakyStore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-
-use crate::log_lines;
 
 /// When every test begins.
 pub(crate) const EPOCH: time::OffsetDateTime = time::macros::datetime!(2026-01-01 00:00 UTC);
@@ -51,7 +50,7 @@ impl Fixture {
         clock: Arc<dyn Clock>,
         plan: impl Fn(&'static str) -> Fault + Send + Sync + 'static,
     ) -> Self {
-        log_lines::keep_enabled();
+        keep_enabled();
         let outbox = Memory::new(Arc::clone(&clock));
         let store = FlakyStore::new(Arc::new(outbox.clone()), plan);
         Self {

@@ -3,22 +3,24 @@
 use std::collections::BTreeMap;
 
 use pillarbox::Outcome;
+use pillarbox_testkit::CapturedLogs;
+use pillarbox_testkit::captured_logs::Line;
 use pillarbox_testkit::fakes::FakeSink;
 use tracing::Level;
 
 use crate::fixture::{Fixture, destination, event, keyed, policy, route, s, until};
-use crate::log_lines::{Line, LogLines};
 
 /// The fields of a line, without those that differ from run to run.
 fn fields(line: &Line) -> BTreeMap<&str, &str> {
-    let fields = line.fields.iter().map(|(name, value)| (*name, value.as_str()));
+    let fields = line.fields.iter();
+    let fields = fields.map(|(name, value)| (name.as_str(), value.as_str()));
     fields.filter(|(name, _)| *name != "event_id").collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_failed_attempt_is_a_warning_and_a_dead_event_an_error() {
     let fixture = Fixture::new();
-    let log = LogLines::capture();
+    let log = CapturedLogs::start();
     let sink = FakeSink::answering(|_| Outcome::retry("server\0error"));
     let worker = fixture.start_with(vec![destination("there", &sink).policy(policy(3))], vec![]);
     let id = fixture.enqueue(event());
@@ -56,7 +58,7 @@ async fn every_failed_attempt_is_a_warning_and_a_dead_event_an_error() {
 #[tokio::test(start_paused = true)]
 async fn a_blocked_key_is_an_error_with_its_name() {
     let fixture = Fixture::new();
-    let log = LogLines::capture();
+    let log = CapturedLogs::start();
     let sink = FakeSink::answering(|_| Outcome::reject("bad request"));
     let worker = fixture.start(&sink);
     let id = fixture.enqueue(keyed("order-7"));
@@ -82,7 +84,7 @@ async fn a_blocked_key_is_an_error_with_its_name() {
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_dead_events_is_ten_lines_a_second_and_a_count() {
     let fixture = Fixture::new();
-    let log = LogLines::capture();
+    let log = CapturedLogs::start();
     let sink = FakeSink::answering(|_| Outcome::reject("bad request"));
     fixture.enqueue_many(2_000);
     let worker = fixture.start(&sink);
@@ -107,7 +109,7 @@ async fn a_flood_of_dead_events_is_ten_lines_a_second_and_a_count() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_logged_when_it_begins_once_a_minute_and_when_it_ends() {
     let fixture = Fixture::new();
-    let log = LogLines::capture();
+    let log = CapturedLogs::start();
     let own: std::sync::Arc<std::sync::OnceLock<FakeSink>> = std::sync::Arc::default();
     let inner = std::sync::Arc::clone(&own);
     let sink = FakeSink::answering(move |_| match inner.get().is_some_and(FakeSink::is_away) {
@@ -142,7 +144,7 @@ async fn an_outage_is_logged_when_it_begins_once_a_minute_and_when_it_ends() {
 #[tokio::test(start_paused = true)]
 async fn a_summary_is_logged_once_a_minute_if_there_was_something_to_do() {
     let fixture = Fixture::new();
-    let log = LogLines::capture();
+    let log = CapturedLogs::start();
     let sink = FakeSink::answering(|delivery| match delivery.event.headers.is_empty() {
         true => Outcome::Delivered,
         false => Outcome::reject("bad request"),
@@ -172,7 +174,7 @@ async fn a_summary_is_logged_once_a_minute_if_there_was_something_to_do() {
 #[tokio::test(start_paused = true)]
 async fn rows_that_name_an_unknown_destination_are_logged_once_an_hour() {
     let fixture = Fixture::new();
-    let log = LogLines::capture();
+    let log = CapturedLogs::start();
     let worker = fixture.start(&FakeSink::willing());
     for n in 0..150 {
         fixture.enqueue(event().destination("misspelt"));
@@ -199,7 +201,7 @@ async fn rows_that_name_an_unknown_destination_are_logged_once_an_hour() {
 #[tokio::test(start_paused = true)]
 async fn events_of_a_dead_worker_and_unrouted_dead_events_are_logged() {
     let mut fixture = Fixture::new();
-    let log = LogLines::capture();
+    let log = CapturedLogs::start();
     let hanging = FakeSink::hanging();
     let worker = fixture.start(&hanging);
     fixture.enqueue_many(3);
@@ -233,7 +235,7 @@ async fn events_of_a_dead_worker_and_unrouted_dead_events_are_logged() {
 async fn a_row_that_a_sweep_makes_dead_is_logged_and_so_is_its_key() {
     let mut fixture = Fixture::new();
     fixture.settings.max_attempts = 1;
-    let log = LogLines::capture();
+    let log = CapturedLogs::start();
     let hanging = FakeSink::hanging();
     let worker = fixture.start(&hanging);
     let id = fixture.enqueue(keyed("order-7"));
@@ -257,7 +259,7 @@ async fn a_row_that_a_sweep_makes_dead_is_logged_and_so_is_its_key() {
 #[tokio::test(start_paused = true)]
 async fn an_event_that_is_dead_at_some_destinations_is_logged_once_all_have_ended() {
     let fixture = Fixture::new();
-    let log = LogLines::capture();
+    let log = CapturedLogs::start();
     let slow = FakeSink::answering(|delivery| match delivery.attempts {
         1 => Outcome::retry("not yet"),
         _ => Outcome::Delivered,

@@ -10,7 +10,6 @@ mod fixture;
 mod idle;
 mod isolation;
 mod leases;
-mod log_lines;
 mod logging;
 mod lost_connections;
 mod ordering;

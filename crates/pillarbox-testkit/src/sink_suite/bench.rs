@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::harness::{Arrived, Harness};
+use crate::captured_logs::keep_enabled;
 
 /// The longest wait for a fact. Only a failing test waits that long.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -27,6 +28,7 @@ pub struct Bench {
 impl Bench {
     /// A bench for this destination.
     pub fn new(harness: Arc<dyn Harness>) -> Self {
+        keep_enabled();
         Self { harness }
     }
 
