@@ -80,6 +80,16 @@ mod tests {
         assert!(bucket.take(next));
     }
 
+    #[test]
+    fn a_token_that_is_given_back_can_be_taken_again_within_the_burst() {
+        let mut bucket = bucket(0.001, 2);
+        bucket.give_back();
+        let at = Duration::ZERO;
+        assert!(bucket.take(at) && bucket.take(at) && !bucket.take(at));
+        bucket.give_back();
+        assert!(bucket.take(at) && !bucket.take(at));
+    }
+
     proptest! {
         #[test]
         fn never_more_than_burst_and_rate_allow(

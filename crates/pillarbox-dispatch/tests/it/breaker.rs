@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pillarbox::{Event, Outcome};
+use pillarbox_dispatch::Rate;
 use pillarbox_store::Operate;
 use pillarbox_store::store::BreakerState;
 use pillarbox_testkit::fakes::FakeSink;
@@ -381,5 +382,88 @@ async fn failures_of_one_part_do_not_stop_the_others() {
     assert_eq!(sink.checks(), 0, "the breaker never opened");
     fixture.enqueue(Event::new("shop", "well"));
     fixture.until(1, "delivered").await;
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_of_a_throttled_part_use_no_token_of_the_rate() {
+    let fixture = Fixture::new();
+    let sink = FakeSink::answering(|delivery| match delivery.event.topic.as_str() {
+        "busy" => Outcome::ThrottledPart {
+            reason: "429 Too Many Requests".to_owned(),
+            after: Some(s(600)),
+        },
+        _ => Outcome::Delivered,
+    })
+    .with_parts();
+    // Five attempts, and the next in twelve days.
+    let rate = Rate {
+        per_second: 1e-6,
+        burst: 5,
+    };
+    let worker = fixture.start_with(vec![destination("there", &sink).rate(rate)], vec![]);
+    let released = |count| {
+        let counters = Arc::clone(&worker.counters);
+        until("they are released", move || counters.snapshot().released == count)
+    };
+    fixture.enqueue(Event::new("shop", "busy"));
+    released(1).await;
+    for _ in 0..20 {
+        fixture.enqueue(Event::new("shop", "busy"));
+    }
+    released(21).await;
+    for _ in 0..4 {
+        fixture.enqueue(Event::new("shop", "well"));
+    }
+    fixture.until(4, "delivered").await;
+    assert_eq!(sink.ledger().len(), 5);
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_part_does_not_keep_a_half_open_breaker_from_the_other_parts() {
+    let fixture = Fixture::new();
+    let is_down = Arc::new(AtomicBool::new(true));
+    let down = Arc::clone(&is_down);
+    let sink = FakeSink::answering(move |delivery| {
+        match delivery.event.topic == "broken" || down.load(Ordering::SeqCst) {
+            true => Outcome::retry("503 Service Unavailable"),
+            false => Outcome::Delivered,
+        }
+    })
+    .with_parts();
+    let there = destination("there", &sink).policy(policy(25));
+    let worker = fixture.start_with(vec![there], vec![]);
+    for topic in ["a", "b", "c", "d", "e"] {
+        fixture.enqueue(Event::new("shop", topic));
+    }
+    until("the breaker is open", || sink.ledger().len() == 5).await;
+    is_down.store(false, Ordering::SeqCst);
+    // They have fewer attempts than the others, and are the first to be sent.
+    for _ in 0..100 {
+        fixture.enqueue(Event::new("shop", "broken"));
+    }
+    until("another part is tried", || !sink.delivered().is_empty()).await;
+    let ledger = sink.ledger();
+    let first = ledger
+        .iter()
+        .position(|entry| entry.outcome == Some(Outcome::Delivered));
+    let probes = first.expect("a delivery") - 5;
+    // The first opens the breaker again. The second leaves it half-open.
+    assert_eq!(probes, 2, "{:#?}", &ledger[5..]);
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_counts_once_although_only_its_first_attempt_is_ordered() {
+    let fixture = Fixture::new();
+    let sink = FakeSink::answering(|_| Outcome::retry("500 Internal Server Error"));
+    let there = destination("there", &sink).policy(policy(5).first_attempts_only(true));
+    let worker = fixture.start_with(vec![there], vec![]);
+    for key in ["a", "b", "c", "d"] {
+        fixture.enqueue(keyed(key));
+    }
+    fixture.until(4, "dead").await;
+    assert_eq!(sink.checks(), 0, "the breaker never opened");
     worker.stop().await;
 }

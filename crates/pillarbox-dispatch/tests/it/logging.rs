@@ -1,14 +1,19 @@
 //! An event that fails, ends or blocks others is in the log, and a flood of failures is not.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use pillarbox::Outcome;
+use pillarbox_store::store::Settlement;
+use pillarbox_store::{Operate, Store, Verdict};
 use pillarbox_testkit::CapturedLogs;
 use pillarbox_testkit::captured_logs::Line;
 use pillarbox_testkit::fakes::FakeSink;
+use tokio::time::Instant;
 use tracing::Level;
 
-use crate::fixture::{Fixture, destination, event, keyed, policy, route, s, until};
+use crate::fixture::{Fixture, destination, event, keyed, ms, policy, route, s, until};
+use crate::suspects::{lone_suspects, taking};
 
 /// The fields of a line, without those that differ from run to run.
 fn fields(line: &Line) -> BTreeMap<&str, &str> {
@@ -229,6 +234,81 @@ async fn events_of_a_dead_worker_and_unrouted_dead_events_are_logged() {
     let dead = log.with("event is dead");
     assert_eq!((dead.len(), dead[0].level), (1, Level::ERROR));
     assert_eq!(dead[0].fields["event_id"], id.to_string());
+}
+
+/// Checks that these lines were logged for this many times, at most ten in a second.
+fn are_limited(lines: &[Line], times: usize, elapsed: Duration) {
+    let most = 10 * (usize::try_from(elapsed.as_secs()).expect("a small number") + 1);
+    assert!(times > 2 * most, "{times} in {elapsed:?} need a limit");
+    assert!(
+        (10..=most).contains(&lines.len()),
+        "{} lines in {elapsed:?}",
+        lines.len()
+    );
+    let suppressed = lines.iter().filter_map(|line| line.field("suppressed"));
+    let suppressed: usize = suppressed
+        .map(|count| count.parse::<usize>().expect("a number"))
+        .sum();
+    assert!(
+        (1..=times - lines.len()).contains(&suppressed),
+        "{suppressed} suppressed"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_reclaimed_rows_is_ten_lines_a_second() {
+    let fixture = Fixture::new();
+    lone_suspects(&fixture, "there", 1_000).await;
+    let log = CapturedLogs::start();
+    let sink = taking(ms(5));
+    let worker = fixture.start(&sink);
+    until("the first is tried", || !sink.ledger().is_empty()).await;
+    let began = Instant::now();
+    fixture.until(1_000, "delivered").await;
+    worker.stop().await;
+    are_limited(&log.with("expired leases reclaimed"), 1_000, began.elapsed());
+}
+
+/// Every row is settled behind the worker's back, as after a lease that expired, and at another time than the others.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_lost_leases_is_ten_lines_a_second() {
+    const ROWS: u64 = 200;
+    let fixture = Fixture::new();
+    let outbox = fixture.outbox.clone();
+    let sink = FakeSink::scripted(move |delivery| {
+        let outbox = outbox.clone();
+        async move {
+            tokio::time::sleep(ms(15) * u32::try_from(delivery.seq).expect("a small number")).await;
+            let row = outbox.show(delivery.id).await.expect("memory store");
+            let worker = row.and_then(|row| row.locked_by).expect("a claimed row");
+            let settlement = Settlement {
+                id: delivery.id,
+                claim: delivery.claim,
+                verdict: Verdict::Delivered,
+                destination: None,
+                max_attempts: None,
+                unordered: false,
+            };
+            let settled = outbox.settle(worker, &[settlement]).await;
+            assert!(settled.expect("memory store").is_empty());
+            Outcome::Delivered
+        }
+    });
+    for _ in 0..ROWS {
+        fixture.enqueue(event());
+    }
+    let log = CapturedLogs::start();
+    let there = destination("there", &sink).concurrency(1_000);
+    let worker = fixture.start_with(vec![there], vec![]);
+    let began = Instant::now();
+    until("all are lost", || worker.counters.snapshot().lost == ROWS).await;
+    worker.stop().await;
+    let lines = log.with("lease lost before settling, events may be sent again");
+    are_limited(
+        &lines,
+        log.with("rows lost before settling").len(),
+        began.elapsed(),
+    );
 }
 
 #[tokio::test(start_paused = true)]

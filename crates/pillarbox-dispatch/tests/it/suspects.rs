@@ -88,7 +88,7 @@ async fn rows_in_flight_at_a_killed_worker_are_delivered_by_the_next() {
 }
 
 /// Makes rows of this many events suspects that are to be tried alone: they were in flight at two crashes.
-async fn lone_suspects(fixture: &Fixture, destination: &str, count: usize) -> Vec<Uuid> {
+pub(crate) async fn lone_suspects(fixture: &Fixture, destination: &str, count: usize) -> Vec<Uuid> {
     let ids: Vec<Uuid> = (0..count)
         .map(|_| fixture.enqueue(event().destination(destination)))
         .collect();
@@ -120,7 +120,7 @@ async fn lone_suspects(fixture: &Fixture, destination: &str, count: usize) -> Ve
     ids
 }
 
-fn taking(time: Duration) -> FakeSink {
+pub(crate) fn taking(time: Duration) -> FakeSink {
     FakeSink::scripted(move |_| async move {
         tokio::time::sleep(time).await;
         Outcome::Delivered

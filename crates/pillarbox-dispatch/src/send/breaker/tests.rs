@@ -268,6 +268,17 @@ fn a_disabled_destination_is_sent_to_again_when_an_operator_resumes_it() {
 }
 
 #[test]
+fn a_destination_that_an_operator_resumes_has_no_failed_events() {
+    let resumed =
+        |before: &[Input], after_it: &[Input]| after(&[before, &[Disabled, Resumed], after_it].concat());
+    // They would be the first four of five.
+    assert_eq!(resumed(&FIVE[..4], &FIVE[4..]), "closed");
+    // It would open for twice the time, and a passed check would not close it.
+    assert_eq!(resumed(&FIVE, &FIVE), "open 10");
+    assert_eq!(resumed(&FIVE, &[Unavailable, CheckPasses]), "closed");
+}
+
+#[test]
 fn a_long_outage_is_logged_once_a_minute() {
     let mut breaker = breaker();
     breaker.unavailable("refused", s(0), 1.0);
