@@ -246,3 +246,71 @@ pub(super) fn silence(timeout: Duration) -> u128 {
 fn is_read_only(error: &StoreError) -> bool {
     matches!(error, StoreError::Unavailable(reason) if reason.ends_with("(25006)"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// An error of the server: its severity, its SQLSTATE and its text.
+    fn error(code: &str, text: &str) -> Vec<u8> {
+        let fields = format!("SFATAL\0VFATAL\0C{code}\0M{text}\0\0");
+        let len = u32::try_from(fields.len() + 4).unwrap();
+        [b"E", &len.to_be_bytes()[..], fields.as_bytes()].concat()
+    }
+
+    /// Answers a client until its connection is accepted or rejected. Returns whether it is accepted.
+    fn greet(client: &mut TcpStream, rejection: &[u8]) -> std::io::Result<bool> {
+        loop {
+            let mut len = [0; 4];
+            client.read_exact(&mut len)?;
+            let mut request = vec![0; usize::try_from(u32::from_be_bytes(len)).unwrap() - 4];
+            client.read_exact(&mut request)?;
+            if request.len() == 4 {
+                client.write_all(b"N")?; // no TLS
+                continue;
+            }
+            if request.windows(8).any(|window| window == b"options\0") {
+                client.write_all(rejection)?;
+                return Ok(false);
+            }
+            client.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I")?; // authenticated, and ready
+            return Ok(true);
+        }
+    }
+
+    /// The port of a pooler that rejects connections with options.
+    fn pooler(rejection: Vec<u8>) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let mut accepted = Vec::new();
+            for mut client in listener.incoming().map_while(Result::ok) {
+                if greet(&mut client, &rejection).is_ok_and(|is_accepted| is_accepted) {
+                    accepted.push(client);
+                }
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn a_pooler_that_rejects_connection_options_gets_connections_without_them() {
+        for (name, code, text) in [
+            ("PgBouncer", "08P01", "unsupported startup parameter: options"),
+            (
+                "RDS Proxy",
+                "0A000",
+                "Feature not supported: RDS Proxy currently doesn't support command-line options.",
+            ),
+        ] {
+            let port = pooler(error(code, text));
+            let url = format!("postgres://u:p@127.0.0.1:{port}/d");
+            let store = Postgres::new(&url, Options::default()).unwrap();
+            let connected = store.connection().await;
+            assert!(connected.is_ok(), "{name}: {connected:?}");
+        }
+    }
+}
