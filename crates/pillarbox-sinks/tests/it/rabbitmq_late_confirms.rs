@@ -5,10 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use lapin::options::{QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties};
-use pillarbox::{Event, Outcome, Sink};
+use pillarbox::{Delivery, Event, Outcome, Sink};
 use pillarbox_sinks::rabbitmq::{Config, RabbitMq};
 use pillarbox_testkit::Private;
 use pillarbox_testkit::sink_suite::delivery;
@@ -168,6 +170,38 @@ async fn a_classic_queue_that_does_not_confirm_delays_no_other() {
     })
     .await;
     assert_eq!(broker.len("good").await, 1000 + 3 * 700);
+}
+
+/// Each message to the stuck queue is a cohort of its own, because the healthy one behind it is awaited before the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_late_cohorts_of_a_channel_delay_no_other_and_the_next_one_does() {
+    let broker = Broker::start().await;
+    let sink = broker.sink().await;
+    broker.queue("good", "classic").await;
+    broker.queue("bad", "classic").await;
+    broker.set("bad", "suspend");
+    let of_one_lane = |topic| Delivery {
+        lane: Some(1),
+        ..delivery(Event::new("shop", topic))
+    };
+    let stuck: Vec<Delivery> = (0..65).map(|_| of_one_lane("bad")).collect();
+    let good = of_one_lane("good");
+    let mut waiting = Vec::new();
+    for (number, delivery) in stuck.iter().enumerate() {
+        let mut attempt = sink.deliver(delivery);
+        assert!((&mut attempt).now_or_never().is_none());
+        waiting.push(attempt);
+        let behind = timeout(ATTEMPT, sink.deliver(&good)).await;
+        // The last one holds the channel up. The message behind it may be in its cohort.
+        if number < 64 {
+            assert_eq!(behind, Ok(Outcome::Delivered), "behind {} cohorts", number + 1);
+        }
+    }
+    assert!(timeout(ATTEMPT, sink.deliver(&good)).await.is_err());
+    broker.set("bad", "resume");
+    let outcomes = join_all(waiting).await;
+    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Delivered));
+    assert_eq!(sink.deliver(&good).await, Outcome::Delivered);
 }
 
 /// As without a majority of its nodes. RabbitMQ registers a channel with a quorum queue before its first message there, and
