@@ -141,7 +141,14 @@ impl Dispatcher {
         let finder = Finder::new(worker(), destinations(), Arc::clone(&keyed), self.wake);
         tasks.spawn("finder", finder, shutdown);
         let router = Router::new(worker(), routes(), destinations(), settler);
-        let claimer = Claimer::new(worker(), routes(), destinations(), router, Arc::clone(&signals));
+        let claimer = Claimer::new(
+            worker(),
+            routes(),
+            destinations(),
+            router,
+            Arc::clone(&signals),
+            Arc::clone(&has_dead),
+        );
         tasks.spawn("claimer", claimer, shutdown);
         tasks.spawn(SETTLER, Settler::new(worker(), decided), &never);
 

@@ -444,6 +444,11 @@ pub trait Store: Send + Sync + 'static {
     #[doc(alias = "claim_batch")]
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError>;
 
+    /// Has a claim made rows dead since the last call, because they cannot be read? They may block their keys.
+    fn take_unreadable(&self) -> bool {
+        false
+    }
+
     /// Writes the destinations of claimed rows, and inserts siblings for rows with several, in the same claim. A member that
     /// would overtake an earlier row of its key at its destination is released instead.
     ///

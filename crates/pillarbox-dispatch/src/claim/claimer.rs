@@ -51,6 +51,8 @@ pub(crate) struct Claimer {
     destinations: Arc<[DestinationHandle]>,
     router: Router,
     signals: Arc<Signals>,
+    /// Raised when a claim has made rows dead: they may block their keys.
+    has_dead: Arc<Flag>,
     lone_suspects: Suspects,
     /// Do the senders keep quiet for a suspect?
     is_quiet: bool,
@@ -72,6 +74,7 @@ impl Claimer {
         destinations: Arc<[DestinationHandle]>,
         router: Router,
         signals: Arc<Signals>,
+        has_dead: Arc<Flag>,
     ) -> Self {
         Self {
             worker,
@@ -79,6 +82,7 @@ impl Claimer {
             destinations,
             router,
             signals,
+            has_dead,
             lone_suspects: Suspects::default(),
             is_quiet: false,
             suspects: false,
@@ -232,7 +236,11 @@ impl Claimer {
         };
         let asked = self.worker.now();
         failpoint::hit("before_claim");
-        let rows = self.worker.store.claim(&request).await?;
+        let claimed = self.worker.store.claim(&request).await;
+        if self.worker.store.take_unreadable() {
+            self.has_dead.raise();
+        }
+        let rows = claimed?;
         let lease = Arc::new(Lease::new(request.claim, asked, request.lease));
         if !rows.is_empty() {
             failpoint::hit("after_claim");

@@ -1,7 +1,7 @@
 //! Unblocks keys whose head is dead although their policy is [`OnDead::Continue`].
 //!
-//! Such rows come from a sweep, which does not know policies, and from changes of the configuration. So the unblocker runs
-//! at the start, every minute, and after a sweep has made rows dead.
+//! Such rows come from a sweep and from a claim of unreadable rows, which do not know policies, and from changes of the
+//! configuration. So the unblocker runs at the start, every minute, and after a sweep or a claim has made rows dead.
 //!
 //! **If we die here** the next round of any worker finds the rest.
 
@@ -25,7 +25,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct Unblocker {
     worker: Arc<Worker>,
     routes: Arc<RouteTable>,
-    /// The sweeper raises it when rows have become dead.
+    /// The sweeper and the claimer raise it when they have made rows dead.
     has_dead: Arc<Flag>,
     /// The `seq` after which the next round starts.
     after: Option<i64>,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use pillarbox::{Event, Outcome, RetryPolicy};
 use pillarbox_dispatch::OnDead;
-use pillarbox_store::{Operate, Scope};
+use pillarbox_store::store::Settlement;
+use pillarbox_store::{Operate, Scope, Store, Verdict};
 use pillarbox_testkit::fakes::{FakeSink, Fault};
 use uuid::Uuid;
 
@@ -151,6 +152,51 @@ async fn a_change_to_on_dead_continue_unblocks_keys() {
     fixture.until(1, "delivered").await;
     worker.stop().await;
     assert_eq!(sink.delivered(), [next]);
+}
+
+/// A claim makes an unreadable row dead without its policy. The memory store has none, so the sink does as such a claim would.
+#[tokio::test(start_paused = true)]
+async fn with_on_dead_continue_an_unreadable_row_frees_its_key_at_once() {
+    let fixture = Fixture::new();
+    let head = fixture.enqueue(keyed("k"));
+    let next = fixture.enqueue(keyed("k"));
+    let (outbox, store) = (fixture.outbox.clone(), fixture.store.clone());
+    let sink = FakeSink::scripted(move |delivery| {
+        let (outbox, store) = (outbox.clone(), store.clone());
+        async move {
+            if delivery.id == head {
+                let row = outbox.show(head).await.expect("memory store").expect("the row");
+                let settlement = Settlement {
+                    id: head,
+                    claim: delivery.claim,
+                    verdict: Verdict::Dead {
+                        reason: "unreadable: 22008".to_owned(),
+                    },
+                    destination: None,
+                    max_attempts: None,
+                    unordered: false,
+                };
+                let worker = row.locked_by.expect("a claimed row");
+                let lost = outbox.settle(worker, &[settlement]).await;
+                assert!(lost.expect("memory store").is_empty());
+                store.report_unreadable();
+                return Outcome::retry("it is not ours any more");
+            }
+            Outcome::Delivered
+        }
+    });
+    let mut there = destination("there", &sink);
+    there.policy.on_dead = OnDead::Continue;
+    let worker = fixture.start_with(vec![there], vec![]);
+    fixture.until(1, "dead").await;
+    let began = tokio::time::Instant::now();
+    let other = fixture.enqueue(event());
+    fixture.until(2, "delivered").await;
+    assert!(began.elapsed() < s(5), "{:?}", began.elapsed());
+    worker.stop().await;
+    let mut delivered = sink.delivered();
+    delivered.sort_unstable();
+    assert_eq!(delivered, [next, other]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! A store that passes calls on to another, with faults that a test plans.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ pub struct FlakyStore {
     under: Arc<dyn Store>,
     plan: Arc<Plan>,
     calls: Arc<Mutex<Calls>>,
+    has_unreadable: Arc<AtomicBool>,
 }
 
 impl FlakyStore {
@@ -47,7 +49,13 @@ impl FlakyStore {
             under,
             plan: Arc::new(plan),
             calls: Arc::default(),
+            has_unreadable: Arc::default(),
         }
+    }
+
+    /// Reports once that a claim made rows dead, because they cannot be read.
+    pub fn report_unreadable(&self) {
+        self.has_unreadable.store(true, Ordering::SeqCst);
     }
 
     /// How often each method was called so far.
@@ -92,6 +100,10 @@ impl Store for FlakyStore {
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
         self.call("claim", self.under.claim(request)).await
+    }
+
+    fn take_unreadable(&self) -> bool {
+        self.has_unreadable.swap(false, Ordering::SeqCst) || self.under.take_unreadable()
     }
 
     async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError> {

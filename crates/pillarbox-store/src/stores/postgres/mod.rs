@@ -32,7 +32,7 @@ mod unreadable;
 mod workers;
 
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
@@ -104,6 +104,8 @@ struct Inner {
     turns: fair::Turns,
     /// How often the limits of the next claim are halved, because an earlier one was too large.
     halvings: AtomicU32,
+    /// Has a claim made unreadable rows dead that the dispatcher does not know of?
+    has_unreadable: AtomicBool,
 }
 
 type Transaction = sqlx::Transaction<'static, sqlx::Postgres>;
@@ -138,6 +140,7 @@ impl Postgres {
                 adoptions: OnceLock::new(),
                 turns: fair::Turns::default(),
                 halvings: AtomicU32::new(0),
+                has_unreadable: AtomicBool::new(false),
             }),
         })
     }
@@ -246,6 +249,10 @@ impl Store for Postgres {
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
         self.run(claim::claim(self.inner.clone(), request.clone())).await
+    }
+
+    fn take_unreadable(&self) -> bool {
+        self.inner.has_unreadable.swap(false, Ordering::AcqRel)
     }
 
     async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError> {

@@ -6,8 +6,12 @@
 //! without being read, with the reason `unreadable: CODE`, and the claim is tried again. It costs two statements for each such
 //! row and three for all of them, once. One statement may take seconds: the database fails only after the first GB of text.
 //!
+//! A claim does not know policies, so such a row blocks its key. The dispatcher [asks](crate::Store::take_unreadable) whether
+//! there was one, and unblocks keys that are to continue.
+//!
 //! **If we die here** the next claim finds the same rows.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
@@ -226,6 +230,9 @@ pub(super) async fn end(inner: &Inner, request: &ClaimRequest) -> Result<usize, 
         .changed(&mut transaction, locked, Change::default())
         .await?;
     transaction.commit().await.map_err(store_error)?;
+    if !dead.is_empty() {
+        inner.has_unreadable.store(true, Ordering::Release);
+    }
     log(&ids, &why, &dead);
     Ok(ids.len())
 }

@@ -186,6 +186,8 @@ async fn the_run_of_a_key_ends_at_an_unreadable_row() {
         .execute("update pillarbox.outbox_events set status = 'delivered' where status = 'processing'")
         .await;
     assert_eq!(claim(&harness, &mine).await, NO_ROWS, "the key is blocked");
+    assert!(harness.store.take_unreadable(), "the dispatcher learns of it");
+    assert!(!harness.store.take_unreadable(), "once");
     let blocked = harness
         .store
         .blocked(&Scope::All, 10)
