@@ -114,7 +114,8 @@ impl Command {
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Run(_) => "info",
-            Self::Dev(_) => "error",
+            // It prints what happens to its events itself.
+            Self::Dev(_) => "error,pillarbox_dispatch::send::delivery_log=off",
             Self::Migrate(_)
             | Self::Grant(_)
             | Self::Enqueue(_)

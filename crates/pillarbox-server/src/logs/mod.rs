@@ -59,10 +59,11 @@ pub(crate) enum Format {
 /// The format of this process, once logging has started.
 static FORMAT: OnceLock<Format> = OnceLock::new();
 
-/// The AMQP client logs every returned message with its payload. The NATS client logs an error because the sink disables its
-/// reconnects. sqlx logs slow statements with their SQL. The sinks and the store log these facts themselves. A filter that
-/// names `lapin`, `async_nats` or `sqlx` overrides this.
-const QUIET: &str = "lapin=error,async_nats=off,sqlx=error";
+/// The AMQP client logs every returned message with its payload, three errors for each failed attempt to connect, and an error
+/// when it is closed. The NATS client logs an error because the sink disables its reconnects. sqlx logs slow statements with
+/// their SQL. The sinks and the store log these facts themselves. A filter that names `lapin`, `async_nats` or `sqlx`
+/// overrides this.
+const QUIET: &str = "lapin=off,async_nats=off,sqlx=error";
 
 /// Starts logging. `default` is the filter if none is given.
 pub(crate) fn start(args: &LogArgs, default: &str) -> Result<(), Failure> {
