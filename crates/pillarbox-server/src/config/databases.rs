@@ -60,9 +60,15 @@ impl Resolver {
             .iter()
             .filter(|change| change.section == "database" && !overrides.database_is_chosen);
         for change in meant_for_one {
+            // Only a URL may come from the environment there.
+            let value = if change.key == "url" {
+                " = { env = \"NAME\" }"
+            } else {
+                ""
+            };
             let message = format!(
                 "several databases are configured, and it is unclear which one this {key} is for (write \
-                 `{key} = {{ env = \"NAME\" }}` under each [[database]])",
+                 `{key}{value}` under each [[database]])",
                 key = change.key
             );
             self.wrong(Place::Outside(change.origin.clone()), message);

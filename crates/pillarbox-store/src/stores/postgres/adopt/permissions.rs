@@ -56,7 +56,7 @@ pub(super) async fn check(
     Err(StoreError::Denied(format!(
         "adopted table `{}`: this role lacks permissions; let the owners run: {}",
         adoption.name(),
-        missing.join(" ")
+        missing.join(" ").trim_end_matches(';')
     )))
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn explain(connection: &mut PgConnection, layout: &Layout, erro
         return error;
     };
     let grant =
-        sqlx::query_scalar::<_, String>("select format('grant usage on schema %I to %I;', $1, current_user)")
+        sqlx::query_scalar::<_, String>("select format('grant usage on schema %I to %I', $1, current_user)")
             .bind(schema)
             .persistent(false)
             .fetch_one(connection)
