@@ -8,9 +8,9 @@ use super::report;
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
-A skipped event is dead and no longer blocks its key. A pending event gets the reason
-\"skipped by an operator\". `events retry` can still send it, out of order. `keys skip` finds the
-event by its key.
+A skipped event is dead and no longer blocks its key. It keeps its last error. Without one, the
+reason is \"skipped by an operator\". `events retry` can still send it, out of order. `keys skip`
+finds the event by its key.
 
 Examples:
   pillarbox events skip 0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55";
