@@ -113,8 +113,8 @@ pub struct Share {
 /// What a claim may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Take {
-    /// Due rows without a lane. At most half of each share are rows that have waited, so that neither they nor fresh rows
-    /// starve.
+    /// Due rows without a lane. Rows that have waited get half of each share, and what fresh rows leave. So neither they nor
+    /// fresh rows starve.
     Free(Vec<Share>),
     /// Rows in lanes that this worker owns: of each key the first unfinished rows, up to the first that is not pending and
     /// due.
@@ -149,6 +149,15 @@ pub struct ClaimRequest {
     pub scope: Scope,
     /// The limit of attempts for rows without their own.
     pub max_attempts: u32,
+}
+
+impl ClaimRequest {
+    /// How much of a share's room is kept for rows that have waited: half of it. The claim's id is random and decides about an
+    /// odd row, so that with room for one row neither kind starves.
+    pub(crate) fn kept_for_waited(&self, limit: usize) -> usize {
+        let odd = usize::from(self.claim.as_u128() & 1 == 1);
+        limit / 2 + (limit % 2) * odd
+    }
 }
 
 /// The destinations of a claimed row.

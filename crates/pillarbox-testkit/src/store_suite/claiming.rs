@@ -117,6 +117,46 @@ pub async fn retried_rows_cannot_starve_fresh_ones_and_vice_versa(bench: Bench) 
     Ok(())
 }
 
+/// A limit of one is what a destination with a low rate has. With and without a fair share for every tenant.
+pub async fn retried_and_fresh_rows_share_claims_of_one_row(bench: Bench) -> Ran {
+    for is_fair in [false, true] {
+        let old: BTreeSet<Uuid> = bench.put_many(30).await.into_iter().collect();
+        let claimed = bench.claim(30).await;
+        let failed: Vec<Settlement> = claimed
+            .iter()
+            .map(|delivery| settlement(delivery, retry(30)))
+            .collect();
+        assert_eq!(bench.settle_all(&failed).await, NO_ROWS);
+        bench.put_many(30).await;
+        bench.age(100).await;
+
+        let mut retried = Vec::new();
+        for _ in 0..60 {
+            let claimed = bench.claim_free(1, |request| with_fair(request, is_fair)).await;
+            assert_eq!(claimed.len(), 1, "a claim takes a row while there is one");
+            retried.push(old.contains(&claimed[0].id));
+        }
+        // Chance decides. Fewer than three of thirty come up once in a million times.
+        let early = retried[..30].iter().filter(|is_retried| **is_retried).count();
+        assert!((3..=27).contains(&early), "fair: {is_fair}, {early} of 30");
+        assert_eq!(retried.iter().filter(|is_retried| **is_retried).count(), 30);
+        assert_eq!(
+            bench.claim_free(1, |request| with_fair(request, is_fair)).await,
+            []
+        );
+    }
+    Ok(())
+}
+
+fn with_fair(mut request: ClaimRequest, is_fair: bool) -> ClaimRequest {
+    if let Take::Free(shares) = &mut request.take {
+        for share in shares {
+            share.fair = is_fair;
+        }
+    }
+    request
+}
+
 /// Only a manual retry makes it due again.
 pub async fn a_dead_row_is_not_claimed(bench: Bench) -> Ran {
     let delivery = bench.put_and_claim().await;

@@ -74,6 +74,7 @@ macro_rules! store_suite {
             claiming::a_claim_takes_no_more_bytes_than_asked_but_always_one_row
             claiming::four_claimers_never_share_a_row
             claiming::retried_rows_cannot_starve_fresh_ones_and_vice_versa
+            claiming::retried_and_fresh_rows_share_claims_of_one_row
             claiming::a_dead_row_is_not_claimed
             claiming::a_delivered_row_is_final
             claiming::a_row_at_its_limit_is_not_claimed

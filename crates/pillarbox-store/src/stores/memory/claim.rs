@@ -65,7 +65,8 @@ impl Table {
         }
     }
 
-    /// Rows that have waited, by due time and at most half of the limit; then fresh rows.
+    /// Rows that have waited, by due time, up to the room that is kept for them; then fresh rows; then the others that have
+    /// waited.
     fn free(&self, share: &Share, request: &ClaimRequest, now: OffsetDateTime) -> Vec<Uuid> {
         let due: Vec<&Row> = self
             .rows
@@ -78,12 +79,13 @@ impl Table {
         fresh.retain(|row| row.seq >= share.floor);
         waited.sort_by_key(|row| (row.state.due, row.seq));
         if share.fair {
-            waited.append(&mut fresh);
-            return in_turns(waited, share.limit, request.claim);
+            waited = in_turns(waited, request.claim);
+            fresh = in_turns(fresh, request.claim);
         }
-        waited.truncate(share.limit.div_ceil(2));
-        fresh.truncate(share.limit - waited.len());
-        waited.into_iter().chain(fresh).map(|row| row.id).collect()
+        let kept = request.kept_for_waited(share.limit).min(waited.len());
+        let rest = waited.split_off(kept);
+        let rows = waited.into_iter().chain(fresh).chain(rest);
+        rows.take(share.limit).map(|row| row.id).collect()
     }
 
     /// The runs of all keys within the limit, from the first lane on.
@@ -173,22 +175,22 @@ impl Table {
 
 /// One row of each tenant in turn. Lots decide the order of the tenants, so that each gets its turn although claims are
 /// small.
-fn in_turns(rows: Vec<&Row>, limit: usize, claim: Uuid) -> Vec<Uuid> {
+fn in_turns(rows: Vec<&Row>, claim: Uuid) -> Vec<&Row> {
     let lots = |tenant: Option<Uuid>| {
         let mut hasher = DefaultHasher::new();
         (claim, tenant).hash(&mut hasher);
         hasher.finish()
     };
     let mut taken: BTreeMap<Option<Uuid>, usize> = BTreeMap::new();
-    let mut turns: Vec<((usize, u64), Uuid)> = Vec::new();
+    let mut turns: Vec<((usize, u64), &Row)> = Vec::new();
     for row in rows {
         let tenant = row.event.tenant_id;
         let turn = taken.entry(tenant).or_default();
-        turns.push(((*turn, lots(tenant)), row.id));
+        turns.push(((*turn, lots(tenant)), row));
         *turn += 1;
     }
     turns.sort_by_key(|(place, _)| *place);
-    turns.into_iter().take(limit).map(|(_, id)| id).collect()
+    turns.into_iter().map(|(_, row)| row).collect()
 }
 
 impl Row {

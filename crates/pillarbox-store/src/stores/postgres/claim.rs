@@ -252,17 +252,20 @@ struct Columns {
     namespaces: Vec<String>,
     limits: Vec<i64>,
     floors: Vec<i64>,
+    /// For how many rows that have waited room is kept.
+    kept: Vec<i64>,
     backlogs: Vec<Backlog>,
 }
 
 impl Columns {
-    fn push(&mut self, share: &Share) {
+    fn push(&mut self, share: &Share, kept: usize) {
         // '' means no destination. No destination has this name.
         self.destinations
             .push(share.backlog.destination.clone().unwrap_or_default());
         self.namespaces.push(share.backlog.namespace.clone());
         self.limits.push(count(share.limit));
         self.floors.push(share.floor);
+        self.kept.push(count(kept));
         self.backlogs.push(share.backlog.clone());
     }
 
@@ -271,6 +274,7 @@ impl Columns {
         self.namespaces.append(&mut other.namespaces);
         self.limits.append(&mut other.limits);
         self.floors.append(&mut other.floors);
+        self.kept.append(&mut other.kept);
         self.backlogs.append(&mut other.backlogs);
     }
 
@@ -291,7 +295,7 @@ fn columns(shares: &[Share], request: &ClaimRequest, is_fair: bool) -> (Columns,
         } else {
             &mut plain
         }
-        .push(share);
+        .push(share, request.kept_for_waited(share.limit));
     }
     (fair, plain)
 }
@@ -307,6 +311,7 @@ fn free(statement: &Statement, request: &ClaimRequest, shares: Columns) -> Claim
         .bind(shares.floors)
         .bind(attempts(request.max_attempts))
         .bind(count(request.max_bytes.max(1)))
+        .bind(shares.kept)
 }
 
 fn fair_turns(

@@ -48,7 +48,7 @@ pub(super) async fn choose(
     match &request.take {
         Take::Free(shares) => {
             for share in shares.iter().filter(ours) {
-                chosen.extend(free(tx, share, attempts).await?);
+                chosen.extend(free(tx, share, request).await?);
             }
         }
         Take::Keyed(shares) => {
@@ -67,7 +67,7 @@ pub(super) async fn choose(
 async fn free(
     tx: &mut SqliteConnection,
     share: &Share,
-    attempts: i32,
+    request: &ClaimRequest,
 ) -> Result<Vec<Candidate>, sqlx::Error> {
     let sql = if share.fair {
         include_str!("sql/choose_fair.sql")
@@ -79,7 +79,8 @@ async fn free(
         .bind(&share.backlog.namespace)
         .bind(row_limit(share.limit))
         .bind(share.floor)
-        .bind(attempts);
+        .bind(column_limit(request.max_attempts))
+        .bind(row_limit(request.kept_for_waited(share.limit)));
     if share.fair {
         query = query.bind(row_limit(FAIR_WINDOW.max(share.limit)));
     }

@@ -38,6 +38,7 @@ fn claim_free(destination: &str) -> String {
         "array[0]",
         "25",
         "100000000",
+        "array[500]",
     ];
     with(statement!("claim_free"), &values)
 }

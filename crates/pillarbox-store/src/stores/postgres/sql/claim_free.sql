@@ -1,16 +1,17 @@
 -- Claims due rows without a lane for one worker, backlog by backlog.
 -- $1 worker   $2 claim id   $3 lease   $4 destinations ('' for none yet)   $5 namespaces   $6 how many of each
 -- $7 the lowest seq of a fresh row   $8 the default limit of attempts   $9 bytes at most, or one row
+-- $10 for how many rows that have waited room is kept, of each
 -- Locks: the chosen rows only; rows locked by others are skipped.
 -- Index: outbox_events_waiting, outbox_events_fresh; then the ctid of each row. /*delivery*/ is delivery.sql.
 --
 -- A row that changes between the read and the lock gets a new ctid, which this statement does not see. The next claim
 -- takes it.
 --
--- Rows that have waited get at most half of a backlog's room, so that neither they nor fresh rows starve.
+-- Rows that have waited get half of a backlog's room, and what fresh rows leave. So neither they nor fresh rows starve.
 with share as materialized (
-  select * from unnest($4::text[], $5::text[], $6::bigint[], $7::bigint[]) with ordinality
-    as s (destination, namespace, most, floor, turn)
+  select * from unnest($4::text[], $5::text[], $6::bigint[], $7::bigint[], $10::bigint[]) with ordinality
+    as s (destination, namespace, most, floor, kept, turn)
 ), waited as materialized (
   select s.turn, w.* from share s cross join lateral (
     select ctid as version, seq, next_attempt_at as at, pillarbox.size(payload, body) as size
@@ -19,13 +20,15 @@ with share as materialized (
       and coalesce(destination, '') = s.destination and namespace = s.namespace
       and next_attempt_at <= now() and attempts < coalesce(max_attempts, $8)
     order by coalesce(destination, ''), namespace, next_attempt_at, seq
-    limit (s.most + 1) / 2
+    limit s.kept
     for update skip locked
   ) as w
 ), room as materialized (
-  select s.turn, s.destination, s.namespace, s.floor, s.most - count(w.version) as most
+  select s.turn, s.destination, s.namespace, s.floor, s.most - count(w.version) as most, count(w.version) = s.kept as is_full,
+    -- The last of them: the rest comes after it.
+    coalesce(max(w.at), '-infinity') as at, coalesce((array_agg(w.seq order by w.at desc, w.seq desc))[1], 0) as seq
   from share s left join waited w on w.turn = s.turn
-  group by s.turn, s.destination, s.namespace, s.floor, s.most
+  group by s.turn, s.destination, s.namespace, s.floor, s.most, s.kept
 ), fresh as materialized (
   select r.turn, f.* from room r cross join lateral (
     select ctid as version, seq, '-infinity'::timestamptz as at, pillarbox.size(payload, body) as size
@@ -37,9 +40,28 @@ with share as materialized (
     limit r.most
     for update skip locked
   ) as f
+), room_left as materialized (
+  select r.turn, r.destination, r.namespace, r.at, r.seq, r.most - count(f.version) as most
+  from room r left join fresh f on f.turn = r.turn
+  where r.is_full
+  group by r.turn, r.destination, r.namespace, r.at, r.seq, r.most
+), rest as materialized (
+  select r.turn, w.* from room_left r cross join lateral (
+    select ctid as version, seq, next_attempt_at as at, pillarbox.size(payload, body) as size
+    from pillarbox.outbox_events
+    where status = 'pending' and next_attempt_at > created_at and lane is null
+      and coalesce(destination, '') = r.destination and namespace = r.namespace
+      and (next_attempt_at, seq) > (r.at, r.seq)
+      and next_attempt_at <= now() and attempts < coalesce(max_attempts, $8)
+    order by coalesce(destination, ''), namespace, next_attempt_at, seq
+    limit r.most
+    for update skip locked
+  ) as w
 ), chosen as (
   select version, size, sum(size) over (order by turn, rank, at, seq rows unbounded preceding) as total
-  from (select *, 1 as rank from waited union all select *, 2 from fresh) as candidate
+  from (
+    select *, 1 as rank from waited union all select *, 2 from fresh union all select *, 3 from rest
+  ) as candidate
 )
 update pillarbox.outbox_events e
 set status = 'processing', attempts = greatest(e.attempts, 0) + 1, updated_at = now(),
