@@ -3,7 +3,7 @@
 //! One or two statements per backlog. They read only rows that can be claimed, and the first row of each key.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
 use sqlx::sqlite::SqliteRow;
@@ -20,6 +20,16 @@ const STEPS: usize = 1_000;
 
 /// How many rows are read to give each tenant its share.
 const FAIR_WINDOW: usize = 5_000;
+
+static CHOOSE_KEYS: LazyLock<String> = LazyLock::new(|| with_key_steps(include_str!("sql/choose_keys.sql")));
+
+/// The statement with its steps from key to key.
+pub(super) fn with_key_steps(statement: &str) -> String {
+    statement.replace(
+        "\n/*key_steps*/\n",
+        &format!("\n{}", include_str!("sql/key_steps.sql")),
+    )
+}
 
 /// A row that may be claimed.
 #[derive(Debug)]
@@ -146,14 +156,14 @@ async fn keys(
     up_to: Option<&str>,
     wanted: usize,
 ) -> Result<Walk, sqlx::Error> {
-    let rows = sqlx::query(include_str!("sql/choose_keys.sql"))
+    let rows = sqlx::query(CHOOSE_KEYS.as_str())
         .bind(destination(&share.backlog))
         .bind(&share.backlog.namespace)
         .bind(after)
         .bind(up_to)
+        .bind(row_limit(STEPS))
         .bind(attempts)
         .bind(row_limit(wanted))
-        .bind(row_limit(STEPS))
         .fetch_all(tx)
         .await?;
     let mut walk = Walk {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, Row, SqlitePool};
 use uuid::Uuid;
 
-use super::choose::destination;
+use super::choose::{destination, with_key_steps};
 use super::{Sqlite, decode, ids_json, row_limit, sagas, scope_json, workers};
 use crate::operate::{
     BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Record, SKIPPED, Stats,
@@ -24,6 +24,8 @@ use pillarbox::text::error_text;
 const COUNTED: i64 = 20_000;
 
 static RECORD: LazyLock<String> = LazyLock::new(|| with_columns(include_str!("sql/record.sql")));
+
+static UNSERVED: LazyLock<String> = LazyLock::new(|| with_key_steps(include_str!("sql/unserved.sql")));
 
 /// The rows of one event.
 const EVENT: &str = "and rowno in (
@@ -200,10 +202,14 @@ async fn unserved_keys(
     let backlogs: Vec<Backlog> = rows.iter().map(decode::backlog).collect::<Result<_, _>>()?;
     let mut keys: Vec<BlockedKey> = Vec::new();
     for backlog in unserved(backlogs, &live) {
-        let rows = sqlx::query(include_str!("sql/unserved.sql"))
+        let room = limit - keys.len();
+        let rows = sqlx::query(UNSERVED.as_str())
             .bind(destination(&backlog).to_owned())
             .bind(backlog.namespace)
-            .bind(row_limit(limit - keys.len()))
+            .bind("")
+            .bind(None::<String>)
+            .bind(row_limit(room.saturating_mul(2)))
+            .bind(row_limit(room))
             .bind(most(MOST_BEHIND))
             .fetch_all(&mut *connection)
             .await?;

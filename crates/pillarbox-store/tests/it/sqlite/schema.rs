@@ -150,13 +150,13 @@ macro_rules! statements {
 }
 
 /// All but those that count: they read the newest rows and say so.
-const STATEMENTS: [(&str, &str); 24] = statements! {
+const STATEMENTS: [(&str, &str); 25] = statements! {
     "../../../src/stores/sqlite/sql/":
     "find" "choose_free" "choose_fair" "choose_keys" "choose_runs" "choose_expired"
     "claim" "route_members" "route_siblings" "route_first" "settle" "settle_delete"
     "renew" "sweep" "cap_leases" "parked_unrouted" "parked_blocking" "unpark_unrouted"
     "unpark_blocking" "retry" "delete" "skip"
-    "blocked" "destinations"
+    "blocked" "unserved" "destinations"
 };
 
 /// What an application asks in its own transaction.
@@ -167,7 +167,9 @@ const OF_APPLICATIONS: [(&str, &str); 2] = statements! {
 #[tokio::test]
 async fn nothing_that_a_worker_asks_walks_the_table() {
     let outbox = SqliteHarness::fresh().await;
+    let steps = include_str!("../../../src/stores/sqlite/sql/key_steps.sql");
     for (name, sql) in STATEMENTS.into_iter().chain(OF_APPLICATIONS) {
+        let sql = sql.replace("/*key_steps*/\nselect", &format!("{steps}select"));
         let plan: Vec<(i64, i64, i64, String)> =
             sqlx::query_as(AssertSqlSafe(format!("explain query plan {sql}")))
                 .fetch_all(&outbox.application)
@@ -185,6 +187,33 @@ async fn nothing_that_a_worker_asks_walks_the_table() {
                 .iter()
                 .any(|line| line.contains("SEARCH") || line.contains("INDEX outbox_events_")),
             "{name}: {lines:#?}"
+        );
+    }
+}
+
+/// The newest rows of all keys would be read for each blocked one.
+#[tokio::test]
+async fn rows_behind_a_blocked_key_are_found_by_their_key() {
+    let outbox = SqliteHarness::fresh().await;
+    let (_, sql) = STATEMENTS
+        .into_iter()
+        .find(|(name, _)| *name == "blocked")
+        .expect("is in the list");
+    let plan: Vec<(i64, i64, i64, String)> =
+        sqlx::query_as(AssertSqlSafe(format!("explain query plan {sql}")))
+            .fetch_all(&outbox.application)
+            .await
+            .expect("a plan");
+    let others: Vec<&str> = plan
+        .iter()
+        .map(|line| line.3.as_str())
+        .filter(|line| line.starts_with("SEARCH other"))
+        .collect();
+    assert_eq!(others.len(), 4, "{plan:#?}");
+    for line in others {
+        assert!(
+            line.contains("outbox_events_keyed") && line.contains("ordering_key=?"),
+            "{line}"
         );
     }
 }

@@ -2,8 +2,21 @@
 -- ?1 namespaces as a JSON array, or null for all   ?2 how many   ?3 up to how many rows behind are counted
 -- Index: outbox_events_blocking, outbox_events_failing; outbox_events_keyed for the rows before and behind.
 --
--- Behind a row without a destination, the rows of every destination wait.
-with dead as materialized (
+-- Behind a row without a destination, the rows of every destination wait. The first thousand destinations that have rows
+-- with a key are searched, by name, because the index begins with the destination.
+with recursive step (name, number) as (
+  select '', 0
+  union all
+  select (
+    select coalesce(destination, '') from outbox_events
+    where lane = 0 and status in ('pending', 'processing', 'dead') and seq is not null
+      and coalesce(destination, '') > step.name
+    order by coalesce(destination, '') limit 1
+  ) as next, number + 1
+  from step where next is not null and number < 1000
+), named as materialized (
+  select name from step
+), dead as materialized (
   select rowno, seq from outbox_events as e indexed by outbox_events_blocking
   where status = 'dead' and lane = 0 and (?1 is null or namespace in (select value from json_each(?1)))
     and not exists (
@@ -32,8 +45,9 @@ select e.namespace, e.destination, e.ordering_key, e.id, e.seq, e.status, e.atte
   iif(e.status = 'pending', e.next_attempt_at, null) as next_attempt_at, (
     case when coalesce(e.destination, '') = '' then (
       select count(*) from (
-        select 1 from outbox_events as other
+        select 1 from named cross join outbox_events as other
         where other.lane = 0 and other.status in ('pending', 'processing', 'dead') and other.seq is not null
+          and coalesce(other.destination, '') = named.name
           and other.namespace = e.namespace and other.ordering_key = e.ordering_key and other.seq > e.seq
         limit ?3
       )
