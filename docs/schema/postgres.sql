@@ -372,10 +372,13 @@ CREATE TABLE pillarbox.import_failures (
     adopted_table text NOT NULL COLLATE pg_catalog."C",
     event_id uuid NOT NULL,
     row_id text NOT NULL COLLATE pg_catalog."C",
-    version text NOT NULL,
+    versions text[] NOT NULL,
+    layout text NOT NULL,
     is_conflict boolean NOT NULL,
     error text NOT NULL,
-    failed_at timestamp with time zone DEFAULT now() NOT NULL
+    failed_at timestamp with time zone DEFAULT now() NOT NULL,
+    attempts integer DEFAULT 1 NOT NULL,
+    next_attempt_at timestamp with time zone DEFAULT (now() + '00:01:00'::interval) NOT NULL
 );
 
 CREATE TABLE pillarbox.importers (
@@ -574,6 +577,8 @@ ALTER TABLE ONLY pillarbox.workers
 CREATE INDEX adopted_open ON pillarbox.adopted USING btree (adopted_table) WHERE ((NOT ended) AND (NOT rejected));
 
 CREATE INDEX adopted_pending ON pillarbox.adopted USING btree (adopted_table, rejected, tried_at) WHERE write_back_pending;
+
+CREATE INDEX import_failures_due ON pillarbox.import_failures USING btree (adopted_table, next_attempt_at);
 
 CREATE INDEX inbox_old ON pillarbox.inbox USING btree (consumer, handled_at);
 

@@ -226,8 +226,8 @@ pub struct AdoptedTableRecord {
     pub pending_write_backs: u64,
     /// How many write-backs the table rejected. They are retried once a minute; stops at [`MOST_WAITING`].
     pub rejected_write_backs: u64,
-    /// How many of its rows cannot be imported, because their values do not fit or another event has their id; stops at
-    /// [`MOST_WAITING`].
+    /// How many of its rows cannot be imported, because their values do not fit, another event has their id, or the database
+    /// rejects them. They are retried with a slow backoff; stops at [`MOST_WAITING`].
     pub not_imported: u64,
     /// How many of its rows have a status that the layout does not know; stops at [`MOST_UNKNOWN`]. `None` where the layout
     /// is not configured, or the count took too long.
@@ -238,6 +238,9 @@ pub struct AdoptedTableRecord {
 
 /// Up to how many rows of a table with an unknown status are counted.
 pub const MOST_UNKNOWN: u64 = 1000;
+
+/// How many rows that cannot be imported are retried in one call.
+pub const MOST_RETRIED: usize = 10_000;
 
 /// What an operator may do with an outbox.
 ///
@@ -317,6 +320,15 @@ pub trait Operate: Send + Sync + 'static {
     /// # Errors
     /// When the database does not answer.
     async fn adopted_tables(&self) -> Result<Vec<AdoptedTableRecord>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Makes rows of an adopted table due that cannot be imported: those with these ids, or all of them. Returns their ids, at
+    /// most [`MOST_RETRIED`]. Without ids, a row that was made due before is left out, so another call takes the next ones.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn retry_imports(&self, _table: &str, _rows: Option<&[String]>) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }
 

@@ -1,10 +1,12 @@
-//! `pillarbox adopt`: inspects a table and proposes a layout.
+//! `pillarbox adopt`: inspects a table and proposes a layout. `adopt retry` retries rows that cannot be imported.
+
+mod retry;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use pillarbox_store::stores::postgres::Postgres;
 use pillarbox_store::stores::postgres::adopt::{AdoptError, Table, habits, missing_index};
 use serde_json::{Value, json};
@@ -27,16 +29,20 @@ Examples:
   pillarbox adopt --database postgres://app@localhost/shop --table outbox
   pillarbox adopt --table outbox_messages --schema outbox >> pillarbox.toml
   pillarbox adopt --table outbox --json
+  pillarbox adopt retry outbox               import failed rows again, now
 
 Exits with 1 if the table cannot be an outbox, and prints why.";
 
 /// Inspects a table and proposes a layout.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Adopt {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+
     /// Inspect this table, with or without its schema
-    #[arg(long, value_name = "NAME")]
-    table: String,
+    #[arg(long, value_name = "NAME", required = true)]
+    table: Option<String>,
 
     /// Look for the table in this schema
     #[arg(long, value_name = "NAME")]
@@ -61,6 +67,13 @@ pub(crate) struct Adopt {
     json: bool,
 }
 
+/// What to do with a table that is adopted already.
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Retry rows now that could not be imported
+    Retry(retry::Retry),
+}
+
 /// What is printed.
 struct Report {
     facts: Facts,
@@ -72,7 +85,14 @@ struct Report {
 }
 
 impl Adopt {
-    pub(super) async fn run(self) -> Result<(), Failure> {
+    pub(super) async fn run(mut self) -> Result<(), Failure> {
+        match self.verb.take() {
+            Some(Verb::Retry(retry)) => retry.run().await,
+            None => self.propose().await,
+        }
+    }
+
+    async fn propose(self) -> Result<(), Failure> {
         let database = DatabaseArgs {
             database: self.database.clone(),
             schema: None,
@@ -113,9 +133,10 @@ impl Adopt {
     }
 
     async fn read(&self, store: &Postgres) -> Result<Facts, Failure> {
+        let table = self.table.as_deref().unwrap_or_default();
         let table = match &self.schema {
-            Some(schema) => format!("{schema}.{}", self.table),
-            None => self.table.clone(),
+            Some(schema) => format!("{schema}.{table}"),
+            None => table.to_owned(),
         };
         let mut connection = store.connection().await?;
         facts::read(&mut connection, &table).await.map_err(failed)

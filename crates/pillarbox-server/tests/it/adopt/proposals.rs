@@ -415,3 +415,48 @@ fn a_role_that_may_not_work_on_a_table_hears_so_when_it_asks() {
     assert_eq!(allowed.code, 0, "what it asked for is enough: {allowed:?}");
     fixture.sql(&format!("drop owned by {role}; drop role {role}"));
 }
+
+#[test]
+fn failed_imports_are_retried_at_once_by_a_command() {
+    let receiver = Receiver::start(Behaviour::Accepts);
+    let fixture = with_table(ORDER_SERVICE, "");
+    fixture.configure(&format!(
+        "{}[[adopt]]\nlayout = \"order-service\"\ntable = \"{}\"\npoll = \"100ms\"\n",
+        receiver.destination("hook"),
+        name_of(&fixture, ORDER_SERVICE),
+    ));
+    fixture.run(&["migrate"]).success();
+    let error = fixture.run(&["adopt", "retry", "order-service"]).failure(1);
+    assert!(
+        error.contains("adopted table `order-service` not found (no worker has imported"),
+        "{error}"
+    );
+    fixture.sql(
+        "create function SCHEMA.refuse() returns trigger language plpgsql as $$
+           begin raise exception 'the audit log is full'; end $$;
+         create trigger refuse before insert on SCHEMA.outbox_events for each row execute function SCHEMA.refuse()",
+    );
+    let ids: Vec<String> = (0..3)
+        .map(|_| produce(&fixture, ORDER_SERVICE).to_string())
+        .collect();
+    let daemon = fixture.ready();
+    let not_imported = |rows: u64| move |stats: &Value| stats["adopted_tables"][0]["not_imported"] == rows;
+    daemon.wait_for_stats("three failed", not_imported(3));
+    fixture.sql("drop trigger refuse on SCHEMA.outbox_events");
+
+    let error = fixture.run(&["adopt", "retry", "another"]).failure(1);
+    assert!(
+        error.contains("adopted table `another` not found (adopted: `order-service`)"),
+        "{error}"
+    );
+    let one = fixture.run(&["adopt", "retry", "order-service", "--id", &ids[1], "--id", "7"]);
+    assert_eq!(one.stdout, format!("{} retried\n", ids[1]));
+    let error = one.failure(1);
+    assert!(error.contains("not retried: 7"), "{error}");
+    daemon.wait_for_stats("one delivered", |stats| stats["delivered"] == 1);
+    let said = fixture.json(&["adopt", "retry", "order-service"]).remove(0);
+    assert_eq!(said["retried"], 2, "{said}");
+    daemon.wait_for_stats("all delivered", |stats| stats["delivered"] == 3);
+    daemon.wait_for_stats("none failed", not_imported(0));
+    daemon.stop_blocking();
+}

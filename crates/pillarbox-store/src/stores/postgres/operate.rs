@@ -76,6 +76,12 @@ impl Operate for Postgres {
         self.run(adopt::tables(self.inner.clone())).await
     }
 
+    async fn retry_imports(&self, table: &str, rows: Option<&[String]>) -> Result<Vec<String>, StoreError> {
+        let (table, rows) = (table.to_owned(), rows.map(<[String]>::to_vec));
+        self.run(adopt::retry_imports(self.inner.clone(), table, rows))
+            .await
+    }
+
     async fn sagas(&self, filter: &SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
         self.run(sagas::list(self.inner.clone(), filter.clone())).await
     }

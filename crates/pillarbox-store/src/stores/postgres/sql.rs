@@ -104,11 +104,12 @@ macro_rules! statements {
 
 statements! {
     adopted_table adopted_tables blocked claim_expired claim_fair claim_free claim_keyed count_mapping create_lanes
-    defer_write_back delete delete_lanes deregister destinations detect_ended end_unreadable fair_index families
-    family find heartbeat import_failure in_progress is_abandoned is_expired is_fair keyed_backlogs lanes lease_importer
-    lease_lanes lock_mapping note_tried parked pause pending pending_write_backs read record record_end renew resume retry route
-    saga_log saga_record settle_delete settle_delivered settle_other skip stats stats_large sweep unchanged_events
-    unleased_lanes unpark_blocking unpark_unrouted unserved workers
+    defer_write_back delete delete_lanes deregister destinations detect_ended due_failures end_unreadable fair_index
+    families family find heartbeat import_failure in_progress is_abandoned is_expired is_fair keyed_backlogs lanes
+    lease_importer lease_lanes lock_mapping note_tried parked pause pending pending_write_backs postpone_failures
+    read record record_end renew resume retry retry_imports route saga_log saga_record settle_delete
+    settle_delivered settle_other skip stats stats_large sweep unchanged_events unleased_lanes unpark_blocking
+    unpark_unrouted unserved workers
 }
 
 /// The statement with its fragments.

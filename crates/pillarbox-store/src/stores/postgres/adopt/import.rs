@@ -19,8 +19,8 @@ use crate::stores::postgres::{Inner, Postgres, Transaction, interval, store_erro
 
 /// How many rows are listed at once: about 7 MB of ids. Where no index has the order, a list costs the whole backlog.
 const LISTED: usize = 100_000;
-/// A list that is still in use is read again only when this many times its own duration has passed. So looking for late
-/// commits and resets costs at most 2 % of the time.
+/// A list that is still in use is read again only when this many times its own duration has passed, and so are rows that
+/// failed, before those listed. So looking for late commits and changes costs at most 2 % of the time.
 const LOOK_AGAIN: u32 = 50;
 /// How many mapping rows are checked in a round that prunes. They take a few bytes each, so there is no hurry.
 const CHECKED: i64 = 1000;
@@ -60,6 +60,8 @@ pub(super) struct Progress {
     checked_to: Option<Uuid>,
     /// The same for rows that cannot be imported.
     failures_checked_to: Option<Uuid>,
+    /// Many rows of the table cannot be imported.
+    many_failed: bool,
     /// The role has every permission that it needs.
     is_permitted: bool,
 }
@@ -69,12 +71,14 @@ pub(super) struct Progress {
 struct List {
     /// Their ids, in the table's order.
     rows: VecDeque<String>,
-    /// When the list was read, and how long that took.
+    /// Where the next list begins, if many rows cannot be imported: at the first row to import.
+    from: Option<Vec<String>>,
+    /// When a list was last read from the table's beginning, and how long that took.
     read: Option<(Instant, Duration)>,
 }
 
 impl List {
-    /// Is it time to look for rows that committed late, or were reset by others, below those listed?
+    /// Is it time to look for rows that committed late, or were changed by others, below those listed?
     fn is_old(&self) -> bool {
         self.read
             .is_none_or(|(at, took)| at.elapsed() >= took * LOOK_AGAIN)
@@ -104,6 +108,9 @@ async fn import(
             round.renew_locks().await?;
         }
         round.make_room().await?;
+        if request.detect_changes {
+            round.retry_failures().await?;
+        }
         round.import_rows().await?;
     } else {
         round.progress = Progress::default();
@@ -278,6 +285,18 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
+    /// Retries rows that could not be imported and are due again.
+    async fn retry_failures(&mut self) -> Result<(), StoreError> {
+        let (inner, worker, room) = (self.inner, self.request.worker, self.progress.room);
+        let retried = failures::retry(inner, &mut self.transaction, self.adoption, worker, room).await?;
+        let (batch, many_failed) = retried;
+        self.progress.many_failed = many_failed;
+        self.progress.room -= batch.rows;
+        self.imported.rows += batch.rows;
+        self.imported.failed += batch.failed;
+        Ok(())
+    }
+
     /// Imports the next rows, as many as there is room for.
     async fn import_rows(&mut self) -> Result<(), StoreError> {
         let room = self.progress.room.min(self.request.batch);
@@ -296,29 +315,71 @@ impl<'a> Round<'a> {
         self.imported.more = !(is_fresh && is_whole && listed.is_empty());
         let batch =
             failures::import_rows(&mut self.transaction, self.adoption, self.request.worker, &ids).await?;
-        self.imported.rows = batch.rows;
-        self.imported.failed = batch.failed;
+        self.imported.rows += batch.rows;
+        self.imported.failed += batch.failed;
         self.imported.more |= !batch.left.is_empty();
         for id in batch.left.into_iter().rev() {
             self.progress.list.rows.push_front(id);
         }
-        self.progress.room = self.progress.room.saturating_sub(self.imported.rows);
+        self.progress.room = self.progress.room.saturating_sub(batch.rows);
         Ok(())
     }
 
+    /// Reads the list. If many rows failed, before all others, it passes over them until it is old.
     async fn list_rows(&mut self) -> Result<(), StoreError> {
         let began = Instant::now();
+        let last = std::mem::take(&mut self.progress.list);
+        let is_valid = self.progress.many_failed && !last.is_old();
+        let start = last.from.filter(|_| is_valid);
+        let is_whole = start.is_none();
+        let (from, is_empty) = self.skip_failed(start).await?;
+        let rows = if is_empty {
+            VecDeque::new()
+        } else {
+            self.list_from(from.as_deref()).await?
+        };
+        let read = if is_whole {
+            Some((began, began.elapsed()))
+        } else {
+            last.read
+        };
+        self.progress.list = List { rows, from, read };
+        Ok(())
+    }
+
+    /// Steps over rows that failed, from a position on, if they are many. Otherwise a million of them would be looked up for
+    /// every list. Returns where to begin, and whether there is nothing to import.
+    async fn skip_failed(
+        &mut self,
+        from: Option<Vec<String>>,
+    ) -> Result<(Option<Vec<String>>, bool), StoreError> {
+        if !self.progress.many_failed {
+            return Ok((None, false));
+        }
+        let statement = AssertSqlSafe(self.adoption.first_position.clone());
+        let first: Option<(Vec<Option<String>>, bool)> = sqlx::query_as(statement)
+            .bind(self.adoption.name())
+            .bind(&from)
+            .persistent(false)
+            .fetch_optional(&mut *self.transaction)
+            .await
+            .map_err(store_error)?;
+        Ok(match first {
+            // A position with a null has no place among others.
+            Some((position, is_importable)) => (position.into_iter().collect(), !is_importable),
+            None => (from, true),
+        })
+    }
+
+    async fn list_from(&mut self, from: Option<&[String]>) -> Result<VecDeque<String>, StoreError> {
         let rows: Vec<String> = sqlx::query_scalar(AssertSqlSafe(self.adoption.list.clone()))
             .bind(self.adoption.name())
             .bind(i64::try_from(LISTED).unwrap_or(i64::MAX))
+            .bind(from)
             .persistent(false)
             .fetch_all(&mut *self.transaction)
             .await
             .map_err(store_error)?;
-        self.progress.list = List {
-            rows: rows.into(),
-            read: Some((began, began.elapsed())),
-        };
-        Ok(())
+        Ok(rows.into())
     }
 }

@@ -34,9 +34,13 @@ pub(crate) struct Adoption {
     pub(super) quoted: String,
     /// Does Pillarbox delete rows from it?
     pub(super) deletes: bool,
-    /// Lists the ids of rows to import. $2 how many
+    /// A version of the layout. Rows that failed with another one are tried again.
+    pub(super) layout: String,
+    /// The position of the first row to import. $2 from which position on, or null
+    pub(super) first_position: String,
+    /// Lists the ids of rows to import. $2 how many   $3 from which position on, or null
     pub(super) list: String,
-    /// Imports listed rows. $2 their ids   $3 the worker, if the table shows rows in progress
+    /// Imports listed rows. $2 their ids   $3 the worker, if the table shows rows in progress   $4 also those that failed?
     pub(super) import: String,
     /// Locks a row before it is imported alone. $1 its id
     pub(super) lock_row: String,
@@ -84,6 +88,8 @@ impl Adoption {
             },
             quoted: quoted_table(&layout.table),
             deletes: from.prune.is_some() || layout.status == Status::Presence,
+            layout: typed.layout_version(),
+            first_position: ours(typed.first_position()),
             list: ours(typed.list()),
             import: ours(typed.import()),
             lock_row: typed.lock_row(),

@@ -1,4 +1,4 @@
-//! What an operator sees of the adopted tables. Every count is bounded.
+//! What an operator sees of the adopted tables, and does with them. Every count is bounded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use sqlx::Row;
 use uuid::Uuid;
 
 use super::maintain::count_unknown;
-use crate::operate::{AdoptedTableRecord, MOST_WAITING};
+use crate::operate::{AdoptedTableRecord, MOST_RETRIED, MOST_WAITING};
 use crate::store::StoreError;
 use crate::stores::postgres::{Inner, Transaction, store_error};
 
@@ -65,4 +65,23 @@ pub(super) async fn table(
         importer: row.try_get::<Option<Uuid>, _>(4).map_err(store_error)?,
         name,
     })
+}
+
+/// Makes rows of a table due that cannot be imported, and returns their ids.
+pub(in crate::stores::postgres) async fn retry_imports(
+    inner: Arc<Inner>,
+    table: String,
+    rows: Option<Vec<String>>,
+) -> Result<Vec<String>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let retried = sqlx::query_scalar(inner.sql.retry_imports.safe())
+        .bind(table)
+        .bind(rows)
+        .bind(i64::try_from(MOST_RETRIED).unwrap_or(i64::MAX))
+        .persistent(false)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(retried)
 }

@@ -622,20 +622,27 @@ create table pillarbox.importers (
   relation      regclass
 );
 
--- Rows of adopted tables that cannot be imported: their values do not fit, or another event has their id. They are left
--- alone until they are changed.
+-- Rows of adopted tables that cannot be imported: their values do not fit, another event has their id, or the database
+-- rejects them. They are tried again with a slow backoff, and at once when they are changed.
 create table pillarbox.import_failures (
-  adopted_table text collate "C" not null,
-  event_id      uuid not null,
-  row_id        text collate "C" not null,
-  -- Which version of the row failed, and with which layout. If either changes, the row is tried again.
-  version       text not null,
+  adopted_table   text collate "C" not null,
+  event_id        uuid not null,
+  row_id          text collate "C" not null,
+  -- Which version of the row failed, and with which layout. If either changes, the row is tried again at once. Several if
+  -- the partitions of a table have the same id.
+  versions        text[] not null,
+  layout          text not null,
   -- Another event has its id. It is tried again when that event is gone.
-  is_conflict   boolean not null,
-  error         text not null,
-  failed_at     timestamptz not null default now(),
+  is_conflict     boolean not null,
+  error           text not null,
+  failed_at       timestamptz not null default now(),
+  attempts        integer not null default 1,
+  -- -infinity if an operator asked for it.
+  next_attempt_at timestamptz not null default now() + interval '1 minute',
   primary key (adopted_table, event_id)
 );
+
+create index import_failures_due on pillarbox.import_failures (adopted_table, next_attempt_at);
 
 -- 6. Inbox
 -- --------

@@ -11,7 +11,7 @@ use super::harness::Adopted;
 use super::odd::{adopt, column, plain, url};
 use super::seeds::ORDER_SERVICE;
 
-async fn record(adopted: &Adopted) -> AdoptedTableRecord {
+pub(super) async fn record(adopted: &Adopted) -> AdoptedTableRecord {
     let tables = adopted.outbox.store.adopted_tables().await.expect("counts");
     let ours = tables.into_iter().find(|table| table.name == adopted.seed.name);
     ours.expect("it is imported")
@@ -31,7 +31,7 @@ async fn native(adopted: &Adopted, id: Uuid) -> Value {
 }
 
 /// One value of a query on Pillarbox's own tables.
-async fn text(adopted: &Adopted, sql: &str) -> Option<String> {
+pub(super) async fn text(adopted: &Adopted, sql: &str) -> Option<String> {
     sqlx::query_scalar(AssertSqlSafe(adopted.outbox.sql(sql)))
         .fetch_optional(&adopted.outbox.pool)
         .await
@@ -147,11 +147,12 @@ async fn a_delivered_row_that_is_reset_is_imported_again_also_under_a_new_name()
     adopted.clean_up().await;
 }
 
-const WIDE: &str = "create table {schema}.outbox (id bigint generated always as identity primary key,
+pub(super) const WIDE: &str =
+    "create table {schema}.outbox (id bigint generated always as identity primary key,
     payload jsonb not null default '{}', headers json, version bigint, key text, ordering text, texts text,
     status text not null default 'new', error text)";
 
-fn wide() -> Layout {
+pub(super) fn wide() -> Layout {
     Layout {
         headers: column("headers"),
         event_version: column("version"),

@@ -15,6 +15,7 @@ mod odd;
 mod partitions;
 mod permissions;
 mod rejections;
+mod retries;
 mod seeds;
 mod suite;
 mod writing_back;

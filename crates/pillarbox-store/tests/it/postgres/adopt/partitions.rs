@@ -7,6 +7,7 @@ use pillarbox_store::stores::postgres::adopt::Table;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 
+use super::failures::text;
 use super::harness::{Adopted, settlement};
 use super::seeds::{ORDER_SERVICE, Seed};
 use pillarbox_store::Store;
@@ -98,4 +99,65 @@ async fn a_write_back_reaches_only_its_row_in_its_part() {
         );
         adopted.clean_up().await;
     }
+}
+
+/// Two rows cannot be one event. Neither is sent, and the operator sees why.
+#[tokio::test]
+async fn an_id_that_two_parts_have_is_shown_and_holds_no_other_back() {
+    for table in TABLES {
+        let adopted = adopted(table).await;
+        adopted
+            .run(
+                "insert into {schema}.outbox_old (id, created_at)
+                   values ('00000000-0000-7000-8000-000000000001', '2025-06-01');
+                 insert into {schema}.outbox_new (id, created_at)
+                   values ('00000000-0000-7000-8000-000000000001', now())",
+            )
+            .await;
+        let imported = adopted.import().await;
+        assert_eq!((imported.rows, imported.failed), (50, 1), "{table}");
+        let error = text(&adopted, "select error from pillarbox.import_failures").await;
+        assert_eq!(
+            error.as_deref(),
+            Some("2 rows of the table have this id (23505)"),
+            "{table}"
+        );
+        let again = adopted.import().await;
+        assert_eq!((again.rows, again.failed, again.more), (0, 0, false), "{table}");
+
+        adopted
+            .run("delete from {schema}.outbox_old where status = 'NEW'")
+            .await;
+        adopted.import().await;
+        assert_eq!(adopted.import().await.rows, 1, "{table}: the other one is gone");
+        let left = text(&adopted, "select row_id from pillarbox.import_failures").await;
+        assert_eq!(left, None, "{table}");
+        adopted.clean_up().await;
+    }
+}
+
+/// A native event has the id too.
+#[tokio::test]
+async fn an_id_that_two_parts_and_a_native_event_have_is_shown() {
+    let adopted = adopted(TABLES[0]).await;
+    adopted
+        .run(
+            "insert into {schema}.outbox_old (id, created_at)
+               values ('00000000-0000-7000-8000-000000000001', '2025-06-01');
+             insert into {schema}.outbox_new (id, created_at)
+               values ('00000000-0000-7000-8000-000000000001', now())",
+        )
+        .await;
+    adopted
+        .outbox
+        .execute(
+            "insert into pillarbox.outbox_events (id, namespace, topic, payload)
+               values ('00000000-0000-7000-8000-000000000001', 'native', 'orders', '1')",
+        )
+        .await;
+    let imported = adopted.import().await;
+    assert_eq!((imported.rows, imported.failed), (50, 1));
+    let again = adopted.import().await;
+    assert_eq!((again.rows, again.failed), (0, 0));
+    adopted.clean_up().await;
 }

@@ -1,6 +1,6 @@
 //! Imports rows: each becomes a native row.
 
-use super::failures::FAILED_AGAIN;
+use super::failures::{FAILED_AGAIN, ROW_VERSION};
 use super::literal;
 use super::typed_layout::TypedLayout;
 use crate::stores::postgres::adopt::inspect::{quoted, quoted_table};
@@ -42,31 +42,73 @@ impl TypedLayout<'_> {
     ///
     /// Each row looks up its mapping row (lateral). Otherwise the planner would read all mapping rows.
     pub(super) fn list(&self) -> String {
-        let order = self.order();
-        let positions: Vec<String> = (0..order.len()).map(|n| format!("position_{n}")).collect();
-        let named: Vec<String> = (order.iter().zip(&positions))
-            .map(|(by, position)| format!("{by} as {position}"))
+        let rows = self.rows_with_mapping();
+        self.in_order("row_id", &rows, &self.is_listed("$3"), "$2", "")
+    }
+
+    /// The position of the first row to import, and true; or of the last live row if there is none, and false.
+    pub(super) fn first_position(&self) -> String {
+        let positions: Vec<String> = self.positions().map(|position| position + "::text").collect();
+        let position = |is_importable: bool| format!("array[{}], {is_importable}", positions.join(", "));
+        let rows = self.rows_with_mapping();
+        let live = format!("{} s", quoted_table(&self.layout.table));
+        format!(
+            "({})\nunion all\n({})\nlimit 1",
+            self.in_order(&position(true), &rows, &self.is_listed("$2"), "1", ""),
+            self.in_order(&position(false), &live, &self.is_from("$2"), "1", " desc"),
+        )
+    }
+
+    fn is_listed(&self, from: &str) -> String {
+        let (is_importable, has_not_failed) = (self.is_importable(), self.has_not_failed());
+        format!("{is_importable} and {has_not_failed} and {}", self.is_from(from))
+    }
+
+    /// Selects values of the first live rows that meet a condition, in the table's order or against it.
+    fn in_order(&self, values: &str, rows: &str, condition: &str, limit: &str, direction: &str) -> String {
+        let by = |columns: &mut dyn Iterator<Item = String>| -> String {
+            let columns: Vec<String> = columns.map(|column| column + direction).collect();
+            columns.join(", ")
+        };
+        let named: Vec<String> = (self.order().iter().zip(self.positions()))
+            .map(|(column, position)| format!("{column} as {position}"))
             .collect();
         let branches = self.branches().into_iter().map(|branch| {
             format!(
                 "(select {id_text} as row_id, {named} from {rows}
-  where {branch} and {is_importable}
+  where {branch} and {condition}
   order by {order}
-  limit $2)",
+  limit {limit})",
                 id_text = self.id_text(),
                 named = named.join(", "),
-                rows = self.rows_with_mapping(),
-                is_importable = self.is_importable(),
-                order = order.join(", "),
+                order = by(&mut self.order().into_iter()),
             )
         });
         let branches: Vec<String> = branches.collect();
         format!(
-            "select row_id from (
+            "select {values} from (
 {}
-) as live order by {} limit $2",
+) as live order by {} limit {limit}",
             branches.join("\nunion all\n"),
-            positions.join(", ")
+            by(&mut self.positions())
+        )
+    }
+
+    /// The names of the columns of the order.
+    fn positions(&self) -> impl Iterator<Item = String> {
+        (0..self.order().len()).map(|n| format!("position_{n}"))
+    }
+
+    /// Is the row at this position or after it? The parameter is null for all rows. The planner knows its value.
+    fn is_from(&self, position: &str) -> String {
+        let columns = self.layout.order.iter().chain([&self.layout.id]).enumerate();
+        let values: Vec<String> = columns
+            .map(|(n, column)| format!("({position}::text[])[{}]::{}", n + 1, self.kind(column)))
+            .collect();
+        format!(
+            "({position}::text[] is null or ({}) >= ({}))",
+            self.order().join(", "),
+            values.join(", ")
         )
     }
 
@@ -124,18 +166,24 @@ impl TypedLayout<'_> {
     write_back_pending = false, rejected = false
   from taken t
   where a.event_id = any(array(select id from taken where is_mapped)) and a.event_id = t.id
+), recovered as (
+  delete from pillarbox.import_failures f
+  where (select exists (select from pillarbox.import_failures where adopted_table = $1))
+    and f.adopted_table = $1 and f.event_id = any(array(select id from imported))
 ), conflicts as (
-  insert into pillarbox.import_failures as f (adopted_table, event_id, row_id, version, is_conflict, error)
-  select $1, id, row_id, row_version, true, coalesce(
-    'an event of the adopted table `' || case when mapped_by not in (select name from own_name) then mapped_by end
+  insert into pillarbox.import_failures as f (adopted_table, event_id, row_id, versions, layout, is_conflict, error)
+  select $1, id, row_id, array_agg(row_version order by row_version), {layout}, true, coalesce(
+    'an event of the adopted table `'
+      || case when mapped_by not in (select name from own_name) then mapped_by end
       || '` has this id', 'another event in the outbox has this id')
-  from numbered where is_conflict
+  from numbered where is_conflict group by id, row_id, mapped_by
   {again}
   returning 1
 )
 select (select count(*) from imported), (select count(*) from conflicts)",
             relation = self.relation(),
             again = FAILED_AGAIN,
+            layout = literal(&self.layout_version()),
             live = self.live_rows(),
             take = self.take_imported(),
             unordered = self.unordered(),
@@ -169,12 +217,7 @@ select (select count(*) from imported), (select count(*) from conflicts)",
 
     /// Is a live row due, and not in progress?
     fn is_importable(&self) -> String {
-        format!(
-            "{} and (a.event_id is null or {}) and {}",
-            self.due(),
-            self.is_reset(),
-            self.has_not_failed()
-        )
+        format!("{} and (a.event_id is null or {})", self.due(), self.is_reset())
     }
 
     /// The listed rows that are still to be imported, in native columns. Locks them.
@@ -194,10 +237,10 @@ select (select count(*) from imported), (select count(*) from conflicts)",
     {ordering_key} as ordering_key, {severity} as severity, {json} as payload, {body} as body,
     {content_type} as content_type, {headers} as headers, {attempts} as attempts, {max_attempts} as max_attempts,
     {due_at} as due_at, {created_at} as created_at, a.event_id is not null as is_mapped,
-    a.adopted_table as mapped_by, {row_version} as row_version
+    a.adopted_table as mapped_by, {ROW_VERSION} as row_version
   from {rows}
   where {id} = any(array(select listed::{id_kind} from unnest((select $2::text[])) as listed))
-    and {live} and {is_importable}
+    and {live} and {is_importable} and ($4 or {has_not_failed})
   order by {order}
   for update of s skip locked",
             id_text = self.id_text(),
@@ -219,12 +262,12 @@ select (select count(*) from imported), (select count(*) from conflicts)",
             max_attempts = self.max_attempts(),
             due_at = self.due_at(),
             created_at = self.created_at(),
-            row_version = self.row_version(),
             rows = self.rows_with_mapping(),
             id = self.id(),
             id_kind = self.kind(&layout.id),
             live = self.live(),
             is_importable = self.is_importable(),
+            has_not_failed = self.has_not_failed(),
             order = self.order().join(", "),
         )
     }
