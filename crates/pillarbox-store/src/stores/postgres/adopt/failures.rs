@@ -233,11 +233,14 @@ impl Attempts<'_> {
     }
 }
 
-/// Would the other rows of the batch succeed without one of them? Invalid values, violated constraints, exceeded limits, and
-/// exceptions of a trigger.
+/// Would the other rows of the batch succeed without one of them? Invalid values, violated constraints, exceeded limits,
+/// exceptions of a trigger, and rows that are damaged (class XX).
 fn is_about_a_row(error: &sqlx::Error) -> bool {
     let code = code(error);
-    ["22", "23", "54"].iter().any(|class| code.starts_with(class)) || code == "P0001"
+    ["22", "23", "54", "XX"]
+        .iter()
+        .any(|class| code.starts_with(class))
+        || code == "P0001"
 }
 
 fn code(error: &sqlx::Error) -> String {

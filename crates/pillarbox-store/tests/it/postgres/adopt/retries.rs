@@ -88,6 +88,23 @@ async fn the_wait_doubles_up_to_an_hour_and_begins_again_when_the_row_changes() 
     adopted.clean_up().await;
 }
 
+#[tokio::test]
+async fn an_internal_error_of_one_row_does_not_stop_the_others() {
+    for code in ["XX000", "XX001", "XX002"] {
+        let adopted = adopt(&url(), "{schema}.outbox", WIDE, wide()).await;
+        refuse(&adopted, code, "7").await;
+        insert(&adopted, "1", 3).await;
+        insert(&adopted, "7", 1).await;
+        insert(&adopted, "1", 3).await;
+        let imported = importer(&adopted.outbox.store).import(&adopted.request()).await;
+        let imported = imported.expect("the table is imported");
+        assert_eq!((imported.rows, imported.failed), (6, 1), "{code}");
+        let error = text(&adopted, "select error from pillarbox.import_failures").await;
+        assert_eq!(error, Some(format!("the audit log is full ({code})")));
+        adopted.clean_up().await;
+    }
+}
+
 /// A round tries few of them again, and takes all that succeed.
 #[tokio::test]
 async fn many_due_rows_cost_a_bounded_part_of_each_round() {
