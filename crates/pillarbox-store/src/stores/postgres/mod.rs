@@ -167,12 +167,12 @@ impl Postgres {
             .map_err(|_| adopt::AdoptError::Twice)
     }
 
-    /// Checks the role's permissions on the adopted tables.
+    /// Checks the role's permissions on the adopted tables, and that each name has the events of its own table only.
     ///
     /// # Errors
-    /// When a permission is missing, with the statement that grants it.
+    /// When a permission is missing, with the statement that grants it. When a name was moved to a table with other ids.
     pub async fn check_adopted(&self) -> Result<(), StoreError> {
-        self.run(adopt::check_permissions(self.inner.clone())).await
+        self.run(adopt::check_all(self.inner.clone())).await
     }
 
     /// A connection of the pool.

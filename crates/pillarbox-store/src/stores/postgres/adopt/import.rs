@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::statements::Adoption;
 use super::write_back::retry_pending;
-use super::{failures, maintain, permissions, tables};
+use super::{check, failures, maintain, tables};
 use crate::adopt::{AdoptedTable, Import, ImportRequest, Imported};
 use crate::store::StoreError;
 use crate::stores::postgres::{Inner, Postgres, Transaction, interval, store_error};
@@ -62,8 +62,8 @@ pub(super) struct Progress {
     failures_checked_to: Option<Uuid>,
     /// Many rows of the table cannot be imported.
     many_failed: bool,
-    /// The role has every permission that it needs.
-    is_permitted: bool,
+    /// The role has every permission that it needs, and the mapping rows fit the table.
+    is_checked: bool,
 }
 
 /// The rows to import next. It is a hint: the import checks each row again.
@@ -93,7 +93,7 @@ async fn import(
 ) -> Result<Imported, StoreError> {
     let mut round = Round::begin(&inner, &adoption, &request).await?;
     if round.lease_table().await? {
-        round.check_permissions().await?;
+        round.check().await?;
         if request.detect_changes {
             round.detect_changes().await?;
         }
@@ -122,7 +122,7 @@ async fn import(
         ..
     } = round;
     transaction.commit().await.map_err(store_error)?;
-    if request.prune && progress.is_permitted {
+    if request.prune && progress.is_checked {
         maintain::maintain(
             &inner,
             &adoption,
@@ -180,10 +180,10 @@ impl<'a> Round<'a> {
         Ok(leased.is_some())
     }
 
-    async fn check_permissions(&mut self) -> Result<(), StoreError> {
-        if !self.progress.is_permitted {
-            permissions::check(self.inner, &mut self.transaction, self.adoption).await?;
-            self.progress.is_permitted = true;
+    async fn check(&mut self) -> Result<(), StoreError> {
+        if !self.progress.is_checked {
+            check(self.inner, &mut self.transaction, self.adoption).await?;
+            self.progress.is_checked = true;
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ mod indexes;
 mod inspect;
 mod layout;
 mod maintain;
+mod mapping;
 mod permissions;
 mod statements;
 mod tables;
@@ -36,7 +37,7 @@ pub use self::layout::{Counts, Delays, DeliveryOrder, Layout, LayoutError, Paylo
 pub(crate) use self::statements::Adoption;
 pub(super) use self::tables::{retry_imports, tables};
 pub(super) use self::write_back::WriteBack;
-use super::{Inner, store_error};
+use super::{Inner, Transaction, store_error};
 use crate::store::StoreError;
 
 /// A table to adopt.
@@ -73,13 +74,19 @@ pub enum AdoptError {
     Store(#[from] StoreError),
 }
 
-/// Checks the role's permissions on every adopted table.
-pub(super) async fn check_permissions(inner: Arc<Inner>) -> Result<(), StoreError> {
+/// Checks every adopted table.
+pub(super) async fn check_all(inner: Arc<Inner>) -> Result<(), StoreError> {
     let mut transaction = inner.begin().await?;
     for adoption in inner.adoptions.get().into_iter().flatten() {
-        permissions::check(&inner, &mut transaction, adoption).await?;
+        check(&inner, &mut transaction, adoption).await?;
     }
     transaction.commit().await.map_err(store_error)
+}
+
+/// Checks the role's permissions on a table, and that its mapping rows fit it. A round that fails half-way would fail again.
+async fn check(inner: &Inner, transaction: &mut Transaction, adoption: &Adoption) -> Result<(), StoreError> {
+    permissions::check(inner, transaction, adoption).await?;
+    mapping::check(inner, transaction, adoption).await
 }
 
 /// Reads the columns of the tables, and prepares their statements.

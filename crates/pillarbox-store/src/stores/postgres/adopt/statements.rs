@@ -36,6 +36,8 @@ pub(crate) struct Adoption {
     pub(super) deletes: bool,
     /// A version of the layout. Rows that failed with another one are tried again.
     pub(super) layout: String,
+    /// Fails if a mapping row names an id that the table cannot have.
+    pub(super) check_mapping: String,
     /// The position of the first row to import. $2 from which position on, or null
     pub(super) first_position: String,
     /// Lists the ids of rows to import. $2 how many   $3 from which position on, or null
@@ -89,6 +91,7 @@ impl Adoption {
             quoted: quoted_table(&layout.table),
             deletes: from.prune.is_some() || layout.status == Status::Presence,
             layout: typed.layout_version(),
+            check_mapping: ours(typed.check_mapping()),
             first_position: ours(typed.first_position()),
             list: ours(typed.list()),
             import: ours(typed.import()),

@@ -11,6 +11,7 @@ mod harness;
 mod histories;
 mod importing;
 mod large;
+mod moved;
 mod odd;
 mod partitions;
 mod permissions;

@@ -93,6 +93,12 @@ impl TypedLayout<'_> {
         format!("{} = {mapping}.row_id::{}", self.id(), self.kind(&self.layout.id))
     }
 
+    /// Fails if a mapping row names an id that the table cannot have.
+    pub(super) fn check_mapping(&self) -> String {
+        let kind = self.kind(&self.layout.id);
+        format!("select count(a.row_id::{kind}) from pillarbox.adopted a where a.adopted_table = $1")
+    }
+
     /// The event's id. It is the row's own if that is a UUID, so that consumers keep seeing the ids they know.
     pub(super) fn event_id(&self) -> String {
         if self.kind(&self.layout.id) == "uuid" {
