@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox_consume::rabbitmq::Config;
 use pillarbox_sinks::message::Format;
 use pillarbox_testkit::CapturedLogs;
 use pillarbox_testkit::wait::until;
@@ -13,14 +12,6 @@ use crate::hung_handler::{LARGE, large};
 use crate::ledger::{Ledger, entry};
 use crate::rabbitmq::{Broker, deliver};
 use crate::running::{HoldInHandler, Running};
-
-/// Four large messages fit.
-fn bounded(broker: &Broker) -> Config {
-    broker
-        .config()
-        .prefetch(8)
-        .max_in_flight_bytes(4 * LARGE + 8 * 1024)
-}
 
 /// Every prefetch that the consumer of this queue reconnected with.
 fn changes(logs: &CapturedLogs, queue: &str) -> Vec<String> {
@@ -32,33 +23,16 @@ fn changes(logs: &CapturedLogs, queue: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prefetch_whose_messages_fit_is_not_halved_again() {
-    let logs = CapturedLogs::of_process();
-    let (ledger, broker) = (Ledger::create().await, Broker::fresh().await);
-    let permits = Arc::new(Semaphore::new(0));
-    let (consumer, _) = HoldInHandler::consumer(&ledger, &permits);
-    let running = Running::start(consumer.concurrency(8), bounded(&broker));
-    broker.until_consumed().await;
-    broker.publish(&large(200)).await;
-    until("four are in flight", || async {
-        broker.waiting(&broker.queue).await == Some(196)
-    })
-    .await;
-    permits.add_permits(1000);
-    until("all are handled", || async { ledger.len().await == 200 }).await;
-    running.stop().await;
-    assert_eq!(changes(&logs, &broker.queue), ["4"]);
-    ledger.drop().await;
-    broker.clean_up().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_halved_prefetch_grows_back_when_messages_are_small_again() {
     let logs = CapturedLogs::of_process();
     let (ledger, broker) = (Ledger::create().await, Broker::fresh().await);
     let permits = Arc::new(Semaphore::new(0));
     let (consumer, _) = HoldInHandler::consumer(&ledger, &permits);
-    let config = bounded(&broker).grow_after(Duration::from_secs(1));
+    let config = broker
+        .config()
+        .prefetch(8)
+        .max_in_flight_bytes(4 * LARGE + 8 * 1024)
+        .grow_after(Duration::from_secs(1));
     let running = Running::start(consumer, config);
     broker.until_consumed().await;
     broker.publish(&large(16)).await;
