@@ -1,7 +1,7 @@
 //! Logs events that reached some of their destinations and are dead at others, once all have ended.
 //!
-//! Whoever makes a row dead names its event here. Most events have one destination: their row was logged as dead, and says
-//! it all. The store tells of the others how many rows are delivered and dead.
+//! The senders and the sweeper add the event of each row that they make dead. Most events have one destination, and the line
+//! about their dead row is enough. For the others the store counts the delivered and the dead rows.
 //!
 //! **If we die here** the line is missing. Each dead row was logged by itself.
 
@@ -22,7 +22,7 @@ use crate::worker::task::{Next, Task};
 const INTERVAL: Duration = Duration::from_secs(5);
 /// About how many events it is asked at a time.
 const BATCH: usize = 100;
-/// How many events are remembered. If a destination rejects everything, the oldest are forgotten.
+/// How many events are remembered. If a destination rejects everything, the oldest are dropped.
 const MOST: usize = 10_000;
 /// For how long an event is remembered whose other rows do not end.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
