@@ -13,6 +13,7 @@
 //! | `signals`, `logs`, `failure`, `output` | shutdown, logging, exit codes, printing |
 
 mod adopt;
+mod bench;
 mod cli;
 mod config;
 mod daemon;

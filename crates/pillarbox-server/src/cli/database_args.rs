@@ -61,6 +61,15 @@ impl DatabaseArgs {
         }
     }
 
+    /// The one chosen database, or `None` if nothing chooses one.
+    pub(super) fn find_if_any(&self) -> Result<Option<ChosenDatabase>, Failure> {
+        let is_chosen = self.database.is_some()
+            || self.config.is_some()
+            || std::env::var_os(VARIABLE).is_some()
+            || Path::new(CONFIG).exists();
+        is_chosen.then(|| self.find()).transpose()
+    }
+
     /// The chosen database, or all configured ones. At least one.
     pub(super) fn find_all(&self) -> Result<Vec<ChosenDatabase>, Failure> {
         let mut all = self.chosen()?;

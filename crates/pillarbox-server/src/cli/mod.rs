@@ -1,6 +1,7 @@
 //! The command line. One file per command, with its arguments and its code.
 
 mod adopt;
+mod bench;
 mod config;
 mod database_args;
 mod destinations;
@@ -105,6 +106,8 @@ pub(crate) enum Command {
     Config(config::Config),
     /// Write a configuration to start from
     Init(init::Init),
+    /// Measure throughput and latency on this machine and database
+    Bench(bench::Bench),
     /// Print the version; --verbose adds the commit, the schema and the sinks
     Version(version::Version),
 }
@@ -128,6 +131,7 @@ impl Command {
             | Self::Adopt(_)
             | Self::Config(_)
             | Self::Init(_)
+            | Self::Bench(_)
             | Self::Version(_) => "warn",
         }
     }
@@ -150,6 +154,7 @@ impl Command {
             Self::Adopt(adopt) => Box::pin(adopt.run()).await,
             Self::Config(check) => check.run(config).await,
             Self::Init(init) => init.run(config),
+            Self::Bench(bench) => Box::pin(bench.run()).await,
             Self::Version(version) => version.run(),
         }
     }
