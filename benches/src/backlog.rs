@@ -66,6 +66,11 @@ impl Backlog<'_> {
         self.insert(rows, "steady", &key).await
     }
 
+    /// Adds one event without a key.
+    pub(crate) async fn add_plain(self) -> Result<(), Failure> {
+        self.insert(1, "single", "").await
+    }
+
     /// Adds one event with this key.
     pub(crate) async fn add_one(self, key: u32) -> Result<(), Failure> {
         self.insert(1, "single", &format!(", ordering_key => 'key-{key}'"))

@@ -7,6 +7,7 @@
 //! A missed target is printed and is not an error. The exit code tells whether every measurement could be made.
 
 mod backlog;
+mod cost;
 mod daemon;
 mod database;
 mod failure;
@@ -60,6 +61,10 @@ struct Arguments {
     /// Daemon, for `memory` and `idle` [default: the `pillarbox` beside this program]
     #[arg(long, value_name = "FILE")]
     daemon: Option<std::path::PathBuf>,
+
+    /// Installed peers, for `peers` (scripts/bench installs them)
+    #[arg(long, value_name = "FOLDER")]
+    peers: Option<std::path::PathBuf>,
 }
 
 impl Arguments {
@@ -120,6 +125,7 @@ async fn measure(arguments: &Arguments) -> Result<(Vec<Measurement>, Failures), 
         amqp: arguments.amqp.as_deref(),
         kafka: arguments.kafka.as_deref(),
         daemon: arguments.daemon.as_deref(),
+        peers: arguments.peers.as_deref(),
     };
     let (mut measurements, mut failures) = (Vec::new(), Vec::new());
     for scenario in arguments.scenarios() {

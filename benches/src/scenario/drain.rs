@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::{Context, progress, rate};
+use crate::cost::{Cost, Meter};
 use crate::failure::Failure;
 use crate::ours::Ours;
 use crate::plain::Plain;
@@ -12,26 +13,32 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
     let rows = context.scale.drained();
     let ours = Ours::new(context.database).await?;
     let mut plain = Plain::new(context.database).await?;
-    let mut pairs = Pairs::default();
+    let (mut pairs, mut costs, mut peer_costs) = (Pairs::default(), Vec::new(), Vec::new());
     for _ in 0..context.scale.pairs() {
         plain.backlog().refill(rows, "drain").await?;
+        let meter = Meter::start(context.database).await?;
         let began = Instant::now();
         plain.drain().await?;
         pairs.peer.push(rate(rows, began.elapsed()));
+        peer_costs.push(meter.stop(rows, context.database).await?);
         plain.backlog().verify(rows).await?;
         progress("bare SQL", pairs.peer[pairs.peer.len() - 1]);
 
         ours.backlog().refill(rows, "drain").await?;
+        let meter = Meter::start(context.database).await?;
         let took = ours.drain_to_null(rows).await?;
         pairs.ours.push(rate(rows, took));
+        costs.push(meter.stop(rows, context.database).await?);
         ours.backlog().verify(rows).await?;
         progress("pillarbox", pairs.ours[pairs.ours.len() - 1]);
     }
-    let found = Measurement::speeds(
+    let mut found = Measurement::speeds(
         "drain",
         "a bare SQL loop on a plain table, 1,000 rows per round trip",
         &pairs,
         0.60,
     );
-    Ok(vec![found.detail("rows", rows)])
+    found.details.extend(Cost::details(&costs));
+    let peer_cost = serde_json::Value::Object(Cost::details(&peer_costs));
+    Ok(vec![found.detail("rows", rows).detail("peer_cost", peer_cost)])
 }

@@ -12,6 +12,7 @@ mod kafka;
 mod latency;
 mod memory;
 mod order;
+mod peers;
 mod rabbitmq;
 mod size;
 mod snapshot;
@@ -69,6 +70,8 @@ pub(crate) enum Scenario {
     Idle,
     /// From the commit of a plain INSERT to its delivery
     Latency,
+    /// Other queues on PostgreSQL; only if it is named, because they must be installed
+    Peers,
 }
 
 /// The servers and settings of a run.
@@ -83,11 +86,14 @@ pub(crate) struct Context<'a> {
     )]
     pub(crate) kafka: Option<&'a str>,
     pub(crate) daemon: Option<&'a Path>,
+    /// The folder of the installed peers.
+    pub(crate) peers: Option<&'a Path>,
 }
 
 impl Scenario {
     pub(crate) fn all() -> Vec<Self> {
-        Self::value_variants().to_vec()
+        let all = Self::value_variants().iter().copied();
+        all.filter(|scenario| *scenario != Self::Peers).collect()
     }
 
     pub(crate) async fn measure(self, context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
@@ -111,6 +117,7 @@ impl Scenario {
             Self::Memory => memory::measure(context).await,
             Self::Idle => idle::measure(context).await,
             Self::Latency => latency::measure(context).await,
+            Self::Peers => peers::measure(context).await,
         }
     }
 }
@@ -137,6 +144,7 @@ impl fmt::Display for Scenario {
             Self::Memory => "memory",
             Self::Idle => "idle",
             Self::Latency => "latency",
+            Self::Peers => "peers",
         })
     }
 }
