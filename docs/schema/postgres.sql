@@ -271,6 +271,8 @@ CREATE FUNCTION pillarbox.refusal(namespace text, topic text, event_type text, e
           or lower(split_part(dedupe_key, '/', 1)) not in (tenant_id::text, replace(tenant_id::text, '-', '')))
       then format(
         '`dedupe_key` does not begin with "%s/"; with a tenant, the key must begin with its id and a slash', tenant_id)
+      when content_encoding is not null and body is null then
+        '`content_encoding` is set, but the payload is JSON, which is not encoded; send encoded bytes, or leave it out'
       when body is not null and payload not in ('{}', 'null') then
         '`payload` and `body` exclude each other: an event is JSON or bytes; give one of them'
       when "pillarbox".payload_length(payload, body) > "pillarbox".max_payload() then
