@@ -2,12 +2,15 @@
 
 use async_trait::async_trait;
 use pillarbox::{Delivery, Outcome, Sink};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use super::classify;
 use super::config::Config;
+use super::connection::Connection;
 use super::encode;
-use super::pool::Pool;
 use super::settings::Settings;
+use crate::connector::Connector;
 use crate::headers::Added;
 use crate::message::{AMQP, Form, Writer};
 use crate::registry::ConfigError;
@@ -17,7 +20,9 @@ use crate::template::Template;
 pub struct RabbitMq {
     routing_key: Template,
     writer: Writer,
-    pool: Pool,
+    connector: Connector<Connection>,
+    /// Queues events with a key in the order of their calls, also while the connection is opened.
+    turn: Mutex<()>,
 }
 
 impl RabbitMq {
@@ -34,8 +39,21 @@ impl RabbitMq {
         Ok(Self {
             routing_key: config.routing_key.clone(),
             writer: Writer::new(name, &AMQP, added).with_form(form)?,
-            pool: Pool::new(name, Settings::new(name, config)?),
+            connector: Connector::new(name, Settings::new(name, config)?),
+            turn: Mutex::new(()),
         })
+    }
+
+    async fn probe(&self) -> Result<(), String> {
+        let connection = self.connector.get().await?;
+        if connection.is_blocked() {
+            return Err("RabbitMQ blocks publishers (check its memory and disk alarms)".to_owned());
+        }
+        let settings = self.connector.settings();
+        if settings.exchange.as_str().is_empty() {
+            return Ok(()); // the default exchange always exists
+        }
+        connection.declare(settings, true).await
     }
 }
 
@@ -47,21 +65,26 @@ impl Sink for RabbitMq {
             Ok(encoded) => encoded,
             Err(outcome) => return outcome,
         };
-        let mut taken = match self.pool.take(delivery.lane).await {
-            Ok(taken) => taken,
+        let turn = match delivery.lane {
+            Some(_) => Some(self.turn.lock().await),
+            None => None,
+        };
+        let connection = match self.connector.get_recent().await {
+            Ok(connection) => connection,
             Err(reason) => return Outcome::unavailable(reason),
         };
-        if taken.connection.is_blocked() {
+        if connection.is_blocked() {
             return classify::blocked();
         }
-        let frame_max = taken.connection.frame_max();
-        if header_size > frame_max {
+        if header_size > connection.frame_max() {
             return Outcome::reject(format!(
-                "the headers take up to {header_size} bytes; the broker allows {frame_max} in a frame"
+                "the headers take up to {} bytes; the broker allows {} in a frame",
+                header_size,
+                connection.frame_max()
             ));
         }
-        let receipt = taken.connection.publish(message, delivery.lane);
-        taken.queued();
+        let receipt = connection.publish(message, delivery.lane);
+        drop(turn);
         receipt.outcome().await
     }
 
@@ -74,10 +97,15 @@ impl Sink for RabbitMq {
     }
 
     async fn check(&self) -> Result<(), String> {
-        self.pool.check().await
+        let limit = self.connector.settings().connect_timeout;
+        timeout(limit, self.probe()).await.unwrap_or_else(|_| {
+            // The connection is useless, even if TCP keeps it open.
+            self.connector.reset();
+            Err(format!("RabbitMQ did not answer within {limit:?}"))
+        })
     }
 
     async fn close(&self) {
-        self.pool.close().await;
+        self.connector.close().await;
     }
 }
