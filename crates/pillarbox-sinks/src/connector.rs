@@ -48,9 +48,14 @@ pub(crate) struct Connector<C: Connect> {
 impl<C: Connect> Connector<C> {
     /// Of the destination `name`.
     pub(crate) fn new(name: &str, settings: C::Settings) -> Self {
+        Self::sharing(name, Arc::new(settings))
+    }
+
+    /// One of several connections of the destination `name`.
+    pub(crate) fn sharing(name: &str, settings: Arc<C::Settings>) -> Self {
         let log = ConnectionLog::of_destination(name, C::host(&settings));
         Self {
-            settings: Arc::new(settings),
+            settings,
             shared: SharedConnection::new(log),
         }
     }

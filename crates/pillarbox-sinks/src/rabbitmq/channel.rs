@@ -1,17 +1,17 @@
 //! One AMQP channel, and the task that publishes on it.
 //!
-//! The client library attaches a returned message to the next confirmation on the channel. That may be the confirmation of
-//! another message if the broker confirms several at once. Classified one by one, an unroutable message could count as
-//! delivered and be lost. So messages are published in cohorts: all that wait are sent at once, and the next is sent after
-//! the last confirmation. Then the whole cohort is classified by message id.
+//! The task publishes what waits as long as its window has room, and reports each outcome as it comes. `window.rs` says when
+//! an outcome is known.
 //!
-//! One queue that does not confirm must not hold up the others. If confirmations are late, the cohort waits for them apart,
-//! and the task goes on with a new AMQP channel.
+//! One queue that does not confirm must not hold up the others. Late messages keep their place in the window while there is
+//! room for others. If there are too many, all that wait do so apart, and the task goes on with a new AMQP channel. A channel that
+//! is silent is asked for an answer, so that a connection that hangs is found.
 //!
-//! A task owns the cohort, so a delivery that is dropped does not affect the others.
+//! A task owns the window, so a delivery that is dropped does not affect the others.
 //!
-//! **If we die here** the outcome of the cohort is unknown, and it is sent again.
+//! **If we die here** the outcome of what was in flight is unknown, and it is sent again.
 
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,23 +24,24 @@ use lapin::{BasicProperties, Error};
 use pillarbox::Outcome;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
+use uuid::Uuid;
 
 use super::classify;
-use super::cohort::{self, Cohort, STALL};
 use super::settings::Settings;
+use super::window::{self, Window};
 
-/// The most messages in one cohort. RabbitMQ stops reading from a connection after about 400 messages on one channel that
-/// their queue has not processed.
-const COHORT: usize = 256;
-/// How many cohorts of one task may wait apart. The next one holds the task up, until its attempts time out.
+/// How many windows of one task may wait apart. The next one holds the task up, until its attempts time out.
 const MAX_APART: usize = 64;
-/// A larger message is a cohort of its own. If it exceeds the limit of the broker, no other message fails with it.
+/// A larger message waits for an empty window and has it alone. If it exceeds the limit of the broker, no other message fails
+/// with it.
 const LARGE: usize = 1024 * 1024;
+/// How often a window is checked for late messages: twice in the time after which they are late.
+const CHECK: Duration = Duration::from_millis(125);
 
 /// A message to publish.
 pub(super) struct Message {
-    pub(super) id: ShortString,
+    pub(super) id: Uuid,
     pub(super) routing_key: ShortString,
     pub(super) properties: BasicProperties,
     pub(super) body: Bytes,
@@ -106,6 +107,9 @@ pub(super) fn start(
         },
         answer_timeout: settings.connect_timeout,
         waiting: waiting.clone(),
+        window: Window::new(),
+        queued: VecDeque::new(),
+        taken: Vec::new(),
         apart: JoinSet::new(),
         lost: lost.clone(),
     };
@@ -122,84 +126,131 @@ pub(super) fn start(
 
 struct Publisher {
     connection: Arc<lapin::Connection>,
-    channel: Option<lapin::Channel>,
+    channel: Option<Arc<lapin::Channel>>,
     exchange: ShortString,
     options: BasicPublishOptions,
     answer_timeout: Duration,
     waiting: Arc<AtomicUsize>,
-    /// Cohorts whose confirmations are late.
+    window: Window,
+    /// Messages that were taken from the queue and are not published, in their order.
+    queued: VecDeque<Job>,
+    /// Empty between two steps.
+    taken: Vec<Job>,
+    /// Windows whose confirmations are late.
     apart: JoinSet<()>,
     lost: Arc<watch::Sender<bool>>,
 }
 
 impl Publisher {
     async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Job>) {
-        let mut batch = Vec::with_capacity(COHORT);
-        while queue.recv_many(&mut batch, COHORT).await > 0 {
-            let taken = batch.len();
-            // A dropped attempt is not sent: the dispatcher makes another.
-            batch.retain(|job: &Job| !job.done.is_closed());
-            self.subtract(taken - batch.len());
-            // A large message keeps its place in the queue, so that keys keep their order.
-            let mut cohort = Vec::with_capacity(batch.len());
-            for job in batch.drain(..) {
-                let is_large = job.message.body.len() > LARGE;
-                if is_large {
-                    self.send(std::mem::take(&mut cohort)).await;
-                }
-                cohort.push(job);
-                if is_large {
-                    self.send(std::mem::take(&mut cohort)).await;
-                }
+        let mut check_at = Instant::now() + CHECK;
+        while self.step(&mut queue, check_at).await {
+            self.report();
+            let now = Instant::now();
+            if now >= check_at {
+                check_at = now + CHECK;
+                self.check().await;
             }
-            self.send(cohort).await;
+            self.publish().await;
         }
     }
 
-    /// Sends a cohort and reports the outcome of each message.
-    async fn send(&mut self, jobs: Vec<Job>) {
-        if jobs.is_empty() {
+    /// Waits for results, and for messages if there is room. Is the queue still open?
+    async fn step(&mut self, queue: &mut mpsc::UnboundedReceiver<Job>, check_at: Instant) -> bool {
+        let room = match self.queued.is_empty() {
+            true => self.window.room(),
+            false => 0, // those go first
+        };
+        let is_idle = self.window.is_empty() && room > 0; // nothing can be late
+        let step = async {
+            tokio::select! {
+                biased;
+                () = self.window.collect() => true,
+                taken = queue.recv_many(&mut self.taken, room), if room > 0 => taken > 0,
+            }
+        };
+        let is_open = match is_idle {
+            true => step.await,
+            false => timeout_at(check_at, step).await.unwrap_or(true),
+        };
+        self.queued.extend(self.taken.drain(..));
+        is_open
+    }
+
+    /// Publishes what there is room for.
+    async fn publish(&mut self) {
+        let taken = self.queued.len();
+        // A dropped attempt is not sent: the dispatcher makes another.
+        self.queued.retain(|job| !job.done.is_closed());
+        self.subtract(taken - self.queued.len());
+        if self.queued.is_empty() || self.window.room() == 0 {
             return;
         }
         let channel = match self.channel().await {
-            Ok(channel) => channel,
-            Err(reason) => {
-                self.subtract(jobs.len());
-                let reason = format!("RabbitMQ channel cannot be opened: {reason}");
-                for job in jobs {
-                    job.done.send(Outcome::unavailable(reason.clone())).ok(); // the attempt may have been dropped
-                }
-                return;
-            }
+            Ok(Some(channel)) => channel,
+            // The messages on a closed channel get their results before the next is opened.
+            Ok(None) => return self.window.close(),
+            Err(reason) => return self.fail(&reason),
         };
-        let mut cohort = Cohort::publish(&channel, &self.exchange, self.options, jobs);
-        while timeout(STALL, cohort.complete()).await.is_err() {
-            self.report(&mut cohort);
-            if self.connection.status().blocked() {
-                continue; // an alarm delays every message
+        while self.window.room() > 0 {
+            let Some(job) = self.queued.pop_front() else {
+                return;
+            };
+            let is_large = job.message.body.len() > LARGE;
+            if is_large && !self.window.is_empty() {
+                self.queued.push_front(job); // it keeps its place, so that keys keep their order
+                return self.window.close();
             }
-            if cohort.is_sent() {
-                return self.go_on_without(cohort, channel).await;
-            }
-            if cohort.is_abandoned() {
-                return self.give_up();
+            self.window.publish(&channel, &self.exchange, self.options, job);
+            if is_large {
+                self.window.close();
             }
         }
-        self.report(&mut cohort);
     }
 
-    /// Lets a cohort wait apart. The next one gets a new AMQP channel.
-    async fn go_on_without(&mut self, cohort: Cohort, channel: lapin::Channel) {
-        self.channel = None;
+    /// No message can be published.
+    fn fail(&mut self, reason: &str) {
+        self.subtract(self.queued.len());
+        for job in self.queued.drain(..) {
+            let reason = format!("RabbitMQ channel cannot be opened: {reason}");
+            job.done.send(Outcome::unavailable(reason)).ok(); // the attempt may have been dropped
+        }
+    }
+
+    /// Looks for late messages, and for a broker that does not answer.
+    async fn check(&mut self) {
+        let (is_late, is_silent) = (self.window.is_late(), self.window.is_silent());
+        if !(is_late || is_silent) || self.connection.status().blocked() {
+            return; // an alarm delays every message
+        }
+        let is_abandoned = self.window.is_abandoned();
+        match self.window.is_sent() {
+            true if is_late || is_abandoned => self.go_on_without().await,
+            true => self.ask().await,
+            false if is_silent && is_abandoned => self.give_up(),
+            false if is_late => self.window.close(), // until it is sent
+            false => {}
+        }
+    }
+
+    /// Lets the window wait apart. The next one gets a new AMQP channel.
+    async fn go_on_without(&mut self) {
+        let Some(channel) = self.channel.take() else {
+            return;
+        };
         // A channel answers in order. So the broker has passed on all messages before, and a message on the next channel
         // cannot overtake one of its key.
         let order = channel.confirm_select(ConfirmSelectOptions::default());
-        if self.answer(order).await.is_none() {
-            return;
+        if answer(&self.connection, self.answer_timeout, order)
+            .await
+            .is_none()
+        {
+            return self.give_up();
         }
-        self.subtract(cohort.len());
+        let window = std::mem::replace(&mut self.window, Window::new());
+        self.subtract(window.unreported());
         while self.apart.try_join_next().is_some() {}
-        let apart = cohort.wait_apart(channel);
+        let apart = window.wait_apart(channel);
         if self.apart.len() < MAX_APART {
             self.apart.spawn(apart);
         } else {
@@ -207,29 +258,39 @@ impl Publisher {
         }
     }
 
-    /// The channel, or a new one if it was closed.
-    async fn channel(&mut self) -> Result<lapin::Channel, String> {
-        if let Some(channel) = self.channel.as_ref().filter(|it| it.status().connected()) {
-            return Ok(channel.clone());
-        }
-        match self.answer(confirm_channel(&self.connection)).await {
-            Some(Ok(channel)) => Ok(self.channel.insert(channel).clone()),
-            Some(Err(error)) => Err(classify::words(&error)),
-            None => Err(format!("no answer within {:?}", self.answer_timeout)),
+    /// Asks a silent channel for an answer, unless a confirmation comes first.
+    async fn ask(&mut self) {
+        let Some(channel) = self.channel.clone() else {
+            return;
+        };
+        let asked = Instant::now();
+        let order = channel.confirm_select(ConfirmSelectOptions::default());
+        let answered = tokio::select! {
+            biased;
+            () = self.window.collect() => return,
+            answered = answer(&self.connection, self.answer_timeout, order) => answered,
+        };
+        match answered {
+            Some(_) => self.window.answered(asked), // an error also ends the messages
+            None => self.give_up(),
         }
     }
 
-    /// The broker's answer; none if the connection hangs. A broker that blocks publishers answers when its alarm is over.
-    async fn answer<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
-        let mut answer = pin!(answer);
-        loop {
-            match timeout(self.answer_timeout, &mut answer).await {
-                Ok(answer) => return Some(answer),
-                Err(_) if self.connection.status().blocked() => {}
-                Err(_) => {
-                    self.give_up();
-                    return None;
-                }
+    /// The channel, or a new one if it was closed; none while messages wait on a closed one.
+    async fn channel(&mut self) -> Result<Option<Arc<lapin::Channel>>, String> {
+        if let Some(channel) = self.channel.as_ref().filter(|it| it.status().connected()) {
+            return Ok(Some(channel.clone()));
+        }
+        if !self.window.is_empty() {
+            return Ok(None);
+        }
+        let opening = confirm_channel(&self.connection);
+        match answer(&self.connection, self.answer_timeout, opening).await {
+            Some(Ok(channel)) => Ok(Some(self.channel.insert(Arc::new(channel)).clone())),
+            Some(Err(error)) => Err(classify::words(&error)),
+            None => {
+                self.give_up();
+                Err(format!("no answer within {:?}", self.answer_timeout))
             }
         }
     }
@@ -239,15 +300,31 @@ impl Publisher {
         self.lost.send_replace(true);
     }
 
-    fn report(&self, cohort: &mut Cohort) {
-        let known = cohort.take_known();
+    fn report(&mut self) {
+        let known = self.window.take_known();
         // First, so that the next message finds this channel free.
         self.subtract(known.len());
-        cohort::report(known);
+        window::report(known);
     }
 
     fn subtract(&self, messages: usize) {
         self.waiting.fetch_sub(messages, Ordering::Relaxed);
+    }
+}
+
+/// The broker's answer; none if the connection hangs. A broker that blocks publishers answers when its alarm is over.
+async fn answer<T>(
+    connection: &lapin::Connection,
+    limit: Duration,
+    answer: impl Future<Output = T>,
+) -> Option<T> {
+    let mut answer = pin!(answer);
+    loop {
+        match timeout(limit, &mut answer).await {
+            Ok(answer) => return Some(answer),
+            Err(_) if connection.status().blocked() => {}
+            Err(_) => return None,
+        }
     }
 }
 

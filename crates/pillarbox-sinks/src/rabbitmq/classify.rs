@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use lapin::message::BasicReturnMessage;
-use lapin::types::ShortString;
 use lapin::{Confirmation, Error, ErrorKind};
 use pillarbox::Outcome;
+use uuid::Uuid;
 
 use super::settings::Settings;
 
@@ -18,32 +18,43 @@ const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
 const NOT_ALLOWED: u16 = 530;
 
-/// One message of a cohort, and its result.
+/// A published message, and its result.
 pub(super) struct Published {
     /// The `message_id`.
-    pub(super) id: ShortString,
+    pub(super) id: Uuid,
     /// The size of its body.
     pub(super) len: usize,
     /// The result; none while the message waits. A confirmation may carry a returned message, which may be another one.
     pub(super) result: Option<Result<Confirmation, Error>>,
 }
 
+/// The outcome of a result that tells about no other message.
+pub(super) fn plain(result: &Result<Confirmation, Error>) -> Option<Outcome> {
+    match result {
+        Ok(Confirmation::Ack(None)) => Some(Outcome::Delivered),
+        Ok(Confirmation::Nack(None)) => Some(nack()),
+        Ok(Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) | Confirmation::NotRequested)
+        | Err(_) => None,
+    }
+}
+
+fn nack() -> Outcome {
+    Outcome::retry("the broker did not accept the message (nack)")
+}
+
 /// The outcomes of a cohort that are known, in the order of its messages.
 ///
 /// A returned message is found by its `message_id`. The broker returns a message before it confirms it, and the client
 /// attaches the return to the next confirmation. A confirmation without a return shows that none is left.
-pub(super) fn cohort(published: &[Published]) -> Vec<Option<Outcome>> {
+pub(super) fn cohort(published: &[&Published]) -> Vec<Option<Outcome>> {
     let alone = published.len() == 1;
-    let returned: HashMap<&str, &BasicReturnMessage> = published
+    let returned: HashMap<Uuid, &BasicReturnMessage> = published
         .iter()
         .filter_map(|message| carried(message.result.as_ref()?))
         .map(|returned| (message_id(returned), returned))
         .collect();
-    let by_id: HashMap<&str, &Published> = match returned.is_empty() {
-        true => HashMap::new(), // the usual case costs nothing
-        false => published.iter().map(|it| (it.id.as_str(), it)).collect(),
-    };
-    let outcome = |message: &Published| match (returned.get(message.id.as_str()), &message.result) {
+    let by_id: HashMap<Uuid, &Published> = published.iter().map(|it| (it.id, *it)).collect();
+    let outcome = |message: &&Published| match (returned.get(&message.id), &message.result) {
         (Some(returned), _) => Some(Outcome::retry(unroutable(returned))),
         (None, None) => None,
         (None, Some(Err(error))) => Some(lost(error, message.len, alone)),
@@ -55,9 +66,7 @@ pub(super) fn cohort(published: &[Published]) -> Vec<Option<Outcome>> {
                 "the channel was closed before it was known whether the message is routable",
             )),
         },
-        (None, Some(Ok(Confirmation::Nack(_)))) => {
-            Some(Outcome::retry("the broker did not accept the message (nack)"))
-        }
+        (None, Some(Ok(Confirmation::Nack(_)))) => Some(nack()),
         (None, Some(Ok(Confirmation::NotRequested))) => {
             Some(Outcome::connection_lost("the channel lost its confirm mode"))
         }
@@ -75,10 +84,10 @@ enum LastReturn {
 /// Follows the return of another message that a confirmation carries. Had that message been confirmed before, its own
 /// confirmation would have taken the return. So it was confirmed after. If its confirmation carries no return, none was
 /// left by then; otherwise the next one is followed.
-fn last_return(first: &BasicReturnMessage, by_id: &HashMap<&str, &Published>) -> LastReturn {
+fn last_return(first: &BasicReturnMessage, by_id: &HashMap<Uuid, &Published>) -> LastReturn {
     let mut returned = first;
     for _ in 0..by_id.len() {
-        let Some(message) = by_id.get(message_id(returned)) else {
+        let Some(message) = by_id.get(&message_id(returned)) else {
             return LastReturn::Lost; // of none of ours
         };
         match &message.result {
@@ -100,9 +109,10 @@ fn carried(result: &Result<Confirmation, Error>) -> Option<&BasicReturnMessage> 
     }
 }
 
-fn message_id(returned: &BasicReturnMessage) -> &str {
-    let id = returned.delivery.properties.message_id();
-    id.as_ref().map(ShortString::as_str).unwrap_or_default()
+/// The id of a message; nil if it is none of ours.
+fn message_id(returned: &BasicReturnMessage) -> Uuid {
+    let id = returned.delivery.properties.message_id().as_ref();
+    id.and_then(|id| id.as_str().parse().ok()).unwrap_or_default()
 }
 
 fn unroutable(returned: &BasicReturnMessage) -> String {
@@ -217,9 +227,14 @@ mod tests {
         ErrorKind::ProtocolError(AMQPError::from_id(code, text.into()).unwrap()).into()
     }
 
-    fn returned(id: &str) -> Option<BasicReturnMessage> {
+    /// The id of the message with this name.
+    fn id(name: &str) -> Uuid {
+        Uuid::from_u128(name.bytes().map(u128::from).sum())
+    }
+
+    fn returned(name: &str) -> Option<BasicReturnMessage> {
         let mut delivery = Delivery::mock(0, "events".into(), "orders".into(), false, Vec::new());
-        delivery.properties = BasicProperties::default().with_message_id(id.into());
+        delivery.properties = BasicProperties::default().with_message_id(id(name).to_string().into());
         Some(BasicReturnMessage {
             delivery,
             reply_code: 312,
@@ -228,20 +243,20 @@ mod tests {
     }
 
     fn names(results: Vec<(&str, Result<Confirmation, Error>)>) -> Vec<&'static str> {
-        let some = results.into_iter().map(|(id, result)| (id, Some(result)));
+        let some = results.into_iter().map(|(name, result)| (name, Some(result)));
         known(some.collect())
     }
 
     fn known(results: Vec<(&str, Option<Result<Confirmation, Error>>)>) -> Vec<&'static str> {
         let published: Vec<Published> = results
             .into_iter()
-            .map(|(id, result)| Published {
-                id: id.into(),
+            .map(|(name, result)| Published {
+                id: id(name),
                 len: 10,
                 result,
             })
             .collect();
-        let outcomes = cohort(&published).into_iter();
+        let outcomes = cohort(&published.iter().collect::<Vec<_>>()).into_iter();
         outcomes
             .map(|outcome| outcome.map_or("unknown", |outcome| outcome.name()))
             .collect()
@@ -259,6 +274,23 @@ mod tests {
             names(vec![("a", Ok(Confirmation::Ack(returned("a"))))]),
             ["retry"]
         );
+    }
+
+    #[test]
+    fn a_result_that_may_tell_about_another_message_is_not_plain() {
+        assert_eq!(plain(&Ok(Confirmation::Ack(None))), Some(Outcome::Delivered));
+        assert_eq!(
+            plain(&Ok(Confirmation::Nack(None))).map(|outcome| outcome.name()),
+            Some("retry")
+        );
+        for result in [
+            Ok(Confirmation::Ack(returned("a"))),
+            Ok(Confirmation::Nack(returned("a"))),
+            Ok(Confirmation::NotRequested),
+            Err(refusal(NOT_FOUND, "no")),
+        ] {
+            assert_eq!(plain(&result), None, "{result:?}");
+        }
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub struct Config {
     /// Does an unroutable message count as not delivered?
     #[serde(default = "yes")]
     pub mandatory: bool,
+    /// How many connections share the events, 1 to 100. Those of one ordering key always take the same.
+    #[serde(default = "default_connections")]
+    pub connections: usize,
     /// The interval of heartbeats in both directions.
     #[serde(default = "default_heartbeat", with = "duration")]
     pub heartbeat: Duration,
@@ -76,6 +79,7 @@ impl Config {
             routing_key: default_routing_key(),
             headers: Table::default(),
             mandatory: true,
+            connections: default_connections(),
             heartbeat: default_heartbeat(),
             connect_timeout: default_connect_timeout(),
             tls: None,
@@ -93,6 +97,10 @@ fn yes() -> bool {
 
 fn default_routing_key() -> Template {
     Template::parse("{topic}").expect("`topic` is a known name")
+}
+
+fn default_connections() -> usize {
+    1
 }
 
 /// RabbitMQ's own recommendation lies between 5 and 20 seconds.

@@ -16,8 +16,8 @@ use super::dial;
 use super::settings::Settings;
 use crate::connector::Connect;
 
-/// How many channels publish. While one waits for its cohort, the others send.
-const CHANNELS: usize = 4;
+/// How many channels publish. Each is a process of its own in the broker.
+pub(super) const CHANNELS: usize = 4;
 
 impl Connect for Connection {
     type Settings = Settings;

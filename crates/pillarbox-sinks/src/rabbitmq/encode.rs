@@ -28,11 +28,10 @@ pub(super) fn message(
         .map_err(|missing| Outcome::reject(missing.to_string()))?;
     let event = &delivery.event;
     let parts = writer.write(delivery)?;
-    let id = short("message id", &event.id.to_string())?;
     let mut properties = BasicProperties::default()
         .with_delivery_mode(PERSISTENT)
         .with_app_id("pillarbox".into())
-        .with_message_id(id.clone())
+        .with_message_id(short("message id", &event.id.to_string())?)
         .with_content_type(short("content type", parts.content_type)?);
     if let Some(encoding) = parts.content_encoding {
         properties = properties.with_content_encoding(short("content encoding", encoding)?);
@@ -45,7 +44,7 @@ pub(super) fn message(
     }
     let (table, header_size) = table(parts.headers)?;
     let message = Message {
-        id,
+        id: event.id,
         routing_key: short("routing key", &routing_key)?,
         properties: properties.with_headers(table),
         body: parts.body,

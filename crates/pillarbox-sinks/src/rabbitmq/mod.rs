@@ -2,8 +2,8 @@
 //!
 //! Delivered means that the broker confirmed the message and did not return it as unroutable.
 //!
-//! One connection has a few channels. A channel publishes messages in cohorts, one after the other; `channel.rs` says why.
-//! A cohort whose confirmations are late waits apart, so that a queue that cannot store delays no other.
+//! A connection has a few channels. Each has a window of messages that wait for their confirmation; `window.rs` says what
+//! a confirmation proves. If too many are late, they wait apart, so that a queue that cannot store delays no other.
 //!
 //! The automatic recovery of the client library is off. The outcome of what was in flight on a lost connection is unknown,
 //! and the dispatcher must know that.
@@ -14,8 +14,6 @@
 mod channel;
 #[cfg(feature = "rabbitmq")]
 mod classify;
-#[cfg(feature = "rabbitmq")]
-mod cohort;
 mod config;
 #[cfg(feature = "rabbitmq")]
 mod connection;
@@ -24,11 +22,15 @@ mod dial;
 #[cfg(feature = "rabbitmq")]
 mod encode;
 #[cfg(feature = "rabbitmq")]
+mod pool;
+#[cfg(feature = "rabbitmq")]
 mod settings;
 #[cfg(feature = "rabbitmq")]
 mod sink;
 #[cfg(feature = "rabbitmq")]
 mod tls;
+#[cfg(feature = "rabbitmq")]
+mod window;
 
 pub use config::Config;
 pub(crate) use config::MINIMAL;

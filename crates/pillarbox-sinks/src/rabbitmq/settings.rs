@@ -10,6 +10,9 @@ use super::config::Config;
 use crate::registry::{ConfigError, reveal};
 use crate::tls::{self, Loaded, Tls};
 
+/// A destination with more connections would take more from its broker than it gets back.
+const MOST_CONNECTIONS: usize = 100;
+
 /// The settings of a connection. Holds the password, so it is not printable.
 pub(super) struct Settings {
     pub(super) connection_name: String,
@@ -19,6 +22,7 @@ pub(super) struct Settings {
     pub(super) kind: ExchangeKind,
     pub(super) declare: bool,
     pub(super) mandatory: bool,
+    pub(super) connections: usize,
     pub(super) connect_timeout: Duration,
 }
 
@@ -54,6 +58,7 @@ impl Settings {
             declare: config.declare && !config.exchange.is_empty(),
             exchange,
             mandatory: config.mandatory,
+            connections: connections(config.connections)?,
             kind: exchange_kind(&config.kind)?,
             connect_timeout: config.connect_timeout,
         })
@@ -108,6 +113,13 @@ fn from_parts(config: &Config, host: &str) -> Result<AMQPUri, ConfigError> {
         uri.vhost = vhost.clone();
     }
     Ok(uri)
+}
+
+fn connections(count: usize) -> Result<usize, ConfigError> {
+    match count {
+        1..=MOST_CONNECTIONS => Ok(count),
+        _ => Err(ConfigError::at("connections", "must be between 1 and 100")),
+    }
 }
 
 fn heartbeat(every: Duration) -> Result<u16, ConfigError> {
@@ -186,6 +198,8 @@ mod tests {
             ("url = \"amqp://a\"\ntls = {}", "tls"),
             ("url = \"amqp://a\"\nkind = \"tpoic\"", "kind"),
             ("url = \"amqp://a\"\nheartbeat = \"0s\"", "heartbeat"),
+            ("url = \"amqp://a\"\nconnections = 0", "connections"),
+            ("url = \"amqp://a\"\nconnections = 101", "connections"),
             (
                 "host = \"a\"\npassword = { env = \"PILLARBOX_NO_SUCH_VARIABLE\" }",
                 "password",

@@ -2,15 +2,12 @@
 
 use async_trait::async_trait;
 use pillarbox::{Delivery, Outcome, Sink};
-use tokio::sync::Mutex;
-use tokio::time::timeout;
 
 use super::classify;
 use super::config::Config;
-use super::connection::Connection;
 use super::encode;
+use super::pool::Pool;
 use super::settings::Settings;
-use crate::connector::Connector;
 use crate::headers::Added;
 use crate::message::{AMQP, Form, Writer};
 use crate::registry::ConfigError;
@@ -20,9 +17,7 @@ use crate::template::Template;
 pub struct RabbitMq {
     routing_key: Template,
     writer: Writer,
-    connector: Connector<Connection>,
-    /// Queues events with a key in the order of their calls, also while the connection is opened.
-    turn: Mutex<()>,
+    pool: Pool,
 }
 
 impl RabbitMq {
@@ -39,21 +34,8 @@ impl RabbitMq {
         Ok(Self {
             routing_key: config.routing_key.clone(),
             writer: Writer::new(name, &AMQP, added).with_form(form)?,
-            connector: Connector::new(name, Settings::new(name, config)?),
-            turn: Mutex::new(()),
+            pool: Pool::new(name, Settings::new(name, config)?),
         })
-    }
-
-    async fn probe(&self) -> Result<(), String> {
-        let connection = self.connector.get().await?;
-        if connection.is_blocked() {
-            return Err("RabbitMQ blocks publishers (check its memory and disk alarms)".to_owned());
-        }
-        let settings = self.connector.settings();
-        if settings.exchange.as_str().is_empty() {
-            return Ok(()); // the default exchange always exists
-        }
-        connection.declare(settings, true).await
     }
 }
 
@@ -65,26 +47,21 @@ impl Sink for RabbitMq {
             Ok(encoded) => encoded,
             Err(outcome) => return outcome,
         };
-        let turn = match delivery.lane {
-            Some(_) => Some(self.turn.lock().await),
-            None => None,
-        };
-        let connection = match self.connector.get_recent().await {
-            Ok(connection) => connection,
+        let mut taken = match self.pool.take(delivery.lane).await {
+            Ok(taken) => taken,
             Err(reason) => return Outcome::unavailable(reason),
         };
-        if connection.is_blocked() {
+        if taken.connection.is_blocked() {
             return classify::blocked();
         }
-        if header_size > connection.frame_max() {
+        let frame_max = taken.connection.frame_max();
+        if header_size > frame_max {
             return Outcome::reject(format!(
-                "the headers take up to {} bytes; the broker allows {} in a frame",
-                header_size,
-                connection.frame_max()
+                "the headers take up to {header_size} bytes; the broker allows {frame_max} in a frame"
             ));
         }
-        let receipt = connection.publish(message, delivery.lane);
-        drop(turn);
+        let receipt = taken.connection.publish(message, delivery.lane);
+        taken.queued();
         receipt.outcome().await
     }
 
@@ -97,15 +74,10 @@ impl Sink for RabbitMq {
     }
 
     async fn check(&self) -> Result<(), String> {
-        let limit = self.connector.settings().connect_timeout;
-        timeout(limit, self.probe()).await.unwrap_or_else(|_| {
-            // The connection is useless, even if TCP keeps it open.
-            self.connector.reset();
-            Err(format!("RabbitMQ did not answer within {limit:?}"))
-        })
+        self.pool.check().await
     }
 
     async fn close(&self) {
-        self.connector.close().await;
+        self.pool.close().await;
     }
 }

@@ -11,6 +11,7 @@ mod log;
 mod nats;
 mod rabbitmq;
 mod rabbitmq_late_confirms;
+mod rabbitmq_window;
 mod redis;
 mod secrets;
 mod webhook;

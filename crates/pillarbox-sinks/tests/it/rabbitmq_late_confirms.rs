@@ -15,7 +15,7 @@ use pillarbox_sinks::rabbitmq::{Config, RabbitMq};
 use pillarbox_testkit::Private;
 use pillarbox_testkit::sink_suite::delivery;
 use pillarbox_testkit::wait::until;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, timeout};
 
 /// As the dispatcher's timeout of an attempt.
@@ -117,6 +117,13 @@ impl Attempts {
     }
 }
 
+fn of_one_lane(topic: &str) -> Delivery {
+    Delivery {
+        lane: Some(1),
+        ..delivery(Event::new("shop", topic))
+    }
+}
+
 fn topics(topic: &'static str, count: usize) -> impl Iterator<Item = &'static str> {
     std::iter::repeat_n(topic, count)
 }
@@ -135,7 +142,7 @@ async fn a_classic_queue_that_does_not_confirm_delays_no_other() {
     broker.queue("bad", "classic").await;
     broker.set("bad", "suspend");
 
-    // The stuck messages first: they are in the cohorts that the others wait behind.
+    // The stuck messages first: they are in the windows that the others wait behind.
     let started = Instant::now();
     let bad = Attempts::start(&sink, topics("bad", 20));
     let good = Attempts::start(&sink, topics("good", 1000)).end().await;
@@ -143,7 +150,7 @@ async fn a_classic_queue_that_does_not_confirm_delays_no_other() {
     assert!(started.elapsed() < ATTEMPT, "took {:?}", started.elapsed());
     all(&bad.end().await, "bad", None);
 
-    // In the same cohorts, with unroutable ones beside them, after the first attempts were dropped.
+    // In the same windows, with unroutable ones beside them, after the first attempts were dropped.
     for _ in 0..3 {
         let mixed = (0..900).map(|number| match number % 9 {
             0 => "bad",
@@ -172,32 +179,86 @@ async fn a_classic_queue_that_does_not_confirm_delays_no_other() {
     assert_eq!(broker.len("good").await, 1000 + 3 * 700);
 }
 
-/// Each message to the stuck queue is a cohort of its own, because the healthy one behind it is awaited before the next.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixty_four_late_cohorts_of_a_channel_delay_no_other_and_the_next_one_does() {
+async fn a_message_is_confirmed_before_an_earlier_one_of_its_channel() {
     let broker = Broker::start().await;
     let sink = broker.sink().await;
     broker.queue("good", "classic").await;
     broker.queue("bad", "classic").await;
     broker.set("bad", "suspend");
-    let of_one_lane = |topic| Delivery {
-        lane: Some(1),
-        ..delivery(Event::new("shop", topic))
-    };
-    let stuck: Vec<Delivery> = (0..65).map(|_| of_one_lane("bad")).collect();
-    let good = of_one_lane("good");
+    let (first, good) = (of_one_lane("bad"), of_one_lane("good"));
+    let mut waiting = sink.deliver(&first);
+    assert!((&mut waiting).now_or_never().is_none());
+    for _ in 0..600 {
+        assert_eq!(
+            timeout(ATTEMPT, sink.deliver(&good)).await,
+            Ok(Outcome::Delivered)
+        );
+    }
+    assert!((&mut waiting).now_or_never().is_none());
+    broker.set("bad", "resume");
+    assert_eq!(waiting.await, Outcome::Delivered);
+}
+
+/// More messages than a window holds, and than the broker's credit for one channel.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_window_full_of_stuck_messages_makes_room_for_others() {
+    let broker = Broker::start().await;
+    let sink = broker.sink().await;
+    broker.queue("good", "classic").await;
+    broker.queue("bad", "classic").await;
+    broker.set("bad", "suspend");
+    let (stuck, good) = (vec![of_one_lane("bad"); 700], of_one_lane("good"));
     let mut waiting = Vec::new();
-    for (number, delivery) in stuck.iter().enumerate() {
+    for delivery in &stuck {
         let mut attempt = sink.deliver(delivery);
         assert!((&mut attempt).now_or_never().is_none());
         waiting.push(attempt);
-        let behind = timeout(ATTEMPT, sink.deliver(&good)).await;
-        // The last one holds the channel up. The message behind it may be in its cohort.
-        if number < 64 {
-            assert_eq!(behind, Ok(Outcome::Delivered), "behind {} cohorts", number + 1);
-        }
+        yield_now().await; // tokio lets a task that never yields send no more than 128
     }
-    assert!(timeout(ATTEMPT, sink.deliver(&good)).await.is_err());
+    assert_eq!(
+        timeout(ATTEMPT, sink.deliver(&good)).await,
+        Ok(Outcome::Delivered)
+    );
+    broker.set("bad", "resume");
+    let outcomes = join_all(waiting).await;
+    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Delivered));
+    assert_eq!(broker.len("bad").await, 700);
+}
+
+/// Each turn fills a window with as many late messages as it may hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_late_windows_of_a_channel_delay_no_other_and_the_next_one_does() {
+    let broker = Broker::start().await;
+    let sink = broker.sink().await;
+    broker.queue("good", "classic").await;
+    broker.queue("bad", "classic").await;
+    broker.set("bad", "suspend");
+    let (stuck, good) = (vec![of_one_lane("bad"); 100 * 64], of_one_lane("good"));
+    let mut waiting = Vec::new();
+    let mut held_up = None;
+    for (turn, late) in stuck.chunks(64).enumerate() {
+        for delivery in late {
+            let mut attempt = sink.deliver(delivery);
+            assert!((&mut attempt).now_or_never().is_none());
+            waiting.push(attempt);
+        }
+        // Late are those that were sent 250 ms before a message that is confirmed.
+        let sent = Instant::now();
+        let mut behind = Ok(Outcome::Delivered);
+        while behind == Ok(Outcome::Delivered) && sent.elapsed() < Duration::from_millis(400) {
+            behind = timeout(ATTEMPT, sink.deliver(&good)).await;
+        }
+        if behind.is_err() {
+            held_up = Some(turn);
+            break;
+        }
+        assert_eq!(behind, Ok(Outcome::Delivered), "behind {} windows", turn + 1);
+    }
+    assert!(
+        held_up.is_some_and(|turn| turn >= 64),
+        "held up in turn {held_up:?}"
+    );
     broker.set("bad", "resume");
     let outcomes = join_all(waiting).await;
     assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Delivered));
