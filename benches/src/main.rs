@@ -13,7 +13,6 @@ mod database;
 mod failure;
 mod ours;
 mod plain;
-mod plot;
 mod report;
 mod scale;
 mod scenario;
@@ -46,10 +45,6 @@ struct Arguments {
     /// Print a JSON array instead of a table
     #[arg(long)]
     json: bool,
-
-    /// Also draw the ratios into this file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<std::path::PathBuf>,
 
     /// PostgreSQL server to measure on
     #[arg(long, env = "PILLARBOX_TEST_POSTGRES_URL", value_name = "URL")]
@@ -109,14 +104,10 @@ async fn main() -> ExitCode {
     } else {
         print!("{}", report::table(&measurements));
     }
-    let drawn = arguments.svg.as_ref().map_or(Ok(()), |file| {
-        std::fs::write(file, plot::svg(&measurements))
-            .inspect_err(|error| eprintln!("pillarbox-bench: cannot write {}: {error}", file.display()))
-    });
     for (scenario, failure) in &failures {
         eprintln!("{scenario} could not be measured: {failure}");
     }
-    if failures.is_empty() && drawn.is_ok() {
+    if failures.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -12,6 +12,7 @@ mod isolation;
 mod leases;
 mod logging;
 mod lost_connections;
+mod order_model;
 mod ordering;
 mod property;
 mod routing;
