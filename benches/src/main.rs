@@ -13,6 +13,7 @@ mod database;
 mod failure;
 mod ours;
 mod plain;
+mod plot;
 mod report;
 mod scale;
 mod scenario;
@@ -45,6 +46,10 @@ struct Arguments {
     /// Print a JSON array instead of a table
     #[arg(long)]
     json: bool,
+
+    /// Also draw the ratios into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<std::path::PathBuf>,
 
     /// PostgreSQL server to measure on
     #[arg(long, env = "PILLARBOX_TEST_POSTGRES_URL", value_name = "URL")]
@@ -104,10 +109,14 @@ async fn main() -> ExitCode {
     } else {
         print!("{}", report::table(&measurements));
     }
+    let drawn = arguments.svg.as_ref().map_or(Ok(()), |file| {
+        std::fs::write(file, plot::svg(&measurements))
+            .inspect_err(|error| eprintln!("pillarbox-bench: cannot write {}: {error}", file.display()))
+    });
     for (scenario, failure) in &failures {
         eprintln!("{scenario} could not be measured: {failure}");
     }
-    if failures.is_empty() {
+    if failures.is_empty() && drawn.is_ok() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -15,6 +15,17 @@ exception when others then
 end
 $$;
 
+CREATE FUNCTION pillarbox.element_refusal(element jsonb, ord bigint) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select case
+    when jsonb_typeof(element) <> 'object' then format('event %s of the array is no JSON object', ord)
+    else format('event %s of the array has the key `%s`, which is none of: %s', ord,
+      (select min(key) from jsonb_object_keys(element - "pillarbox".known_keys()) as key),
+      array_to_string("pillarbox".known_keys(), ', '))
+  end
+$$;
+
 CREATE FUNCTION pillarbox.enqueue(namespace text, topic text, payload jsonb DEFAULT '{}'::jsonb, event_type text DEFAULT NULL::text, event_version integer DEFAULT 1, aggregate_type text DEFAULT NULL::text, aggregate_id text DEFAULT NULL::text, tenant_id uuid DEFAULT NULL::uuid, dedupe_key text DEFAULT NULL::text, ordering_key text DEFAULT NULL::text, severity text DEFAULT NULL::text, headers jsonb DEFAULT '{}'::jsonb, destination text DEFAULT NULL::text, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone, body bytea DEFAULT NULL::bytea, content_type text DEFAULT NULL::text, content_encoding text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, serialised boolean DEFAULT false) RETURNS pillarbox.enqueued
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -22,19 +33,15 @@ CREATE FUNCTION pillarbox.enqueue(namespace text, topic text, payload jsonb DEFA
 #variable_conflict use_column
 declare
   trace constant jsonb := "pillarbox".trace();
-  refusal text;
   result "pillarbox".enqueued;
 begin
   payload := coalesce(payload, '{}');
   event_version := coalesce(event_version, 1);
   headers := coalesce(headers, '{}');
   headers := "pillarbox".traced(headers, trace);
-  refusal := "pillarbox".refusal(
+  perform "pillarbox".refuse("pillarbox".refusal(
     namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
-    severity, payload, body, content_type, content_encoding, headers, destination, deliver_at);
-  if refusal is not null then
-    perform "pillarbox".refuse(refusal, null);
-  end if;
+    severity, payload, body, content_type, content_encoding, headers, destination, deliver_at), 0);
   if body is not null then
     payload := 'null';
   end if;
@@ -72,98 +79,71 @@ COMMENT ON FUNCTION pillarbox.enqueue(namespace text, topic text, payload jsonb,
 CREATE FUNCTION pillarbox.enqueue_many(events jsonb, serialised boolean DEFAULT false) RETURNS TABLE(ord bigint, id uuid, is_new boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
+    AS $_$
 #variable_conflict use_column
 declare
-  known constant text[] := '{namespace, topic, payload, event_type, event_version, aggregate_type, aggregate_id,
-    tenant_id, dedupe_key, ordering_key, severity, headers, destination, deliver_at, body, content_type,
-    content_encoding, id}';
   trace constant jsonb := "pillarbox".trace();
-  refusal text;
-  place bigint;
-  -- By position in the array: the event's id, and whether this call inserted it. Null until known.
+  -- By position in the array: the event's `seq`, its id, and whether this call inserted it. Null until known.
+  seqs bigint[];
   ids uuid[];
   news boolean[];
 begin
   if events is null or jsonb_typeof(events) <> 'array' then
-    perform "pillarbox".refuse('`events` is no JSON array; give an array of objects', null);
+    perform "pillarbox".refuse('`events` is no JSON array; give an array of objects', 0);
   end if;
-  select case
-      when jsonb_typeof(event) <> 'object' then format('event %s of the array is no JSON object', ord)
-      else format('event %s of the array has the key `%s`, which is none of: %s', ord,
-        (select min(key) from jsonb_object_keys(event - known) as key), array_to_string(known, ', '))
-    end, ord
-  into refusal, place
-  from jsonb_array_elements(events) with ordinality as given (event, ord)
-  where case when jsonb_typeof(event) = 'object' then event - known <> '{}' else true end
-  order by ord limit 1;
-  if refusal is not null then
-    perform "pillarbox".refuse(refusal, place);
-  end if;
-
   if serialised then
     -- The same lock as in sql/serialise.sql.
     perform pg_advisory_xact_lock(lock) from (
       select distinct hashtextextended(namespace || E'\x1f' || ordering_key, 8101531) as lock
-      from jsonb_to_recordset(events) as event (namespace text, ordering_key text)
+      from "pillarbox".read_events(events, trace)
       where ordering_key is not null
       order by lock
     ) as locks;
   end if;
 
+  if not events @? '$[*].dedupe_key' then
+    return query
+      with written as (
+        insert into "pillarbox".outbox_events (
+          id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, ordering_key,
+          severity, payload, body, content_type, content_encoding, headers, destination, next_attempt_at
+        )
+        select
+          coalesce(id, "pillarbox".uuidv7()), namespace, topic, event_type, event_version, aggregate_type, aggregate_id,
+          tenant_id, ordering_key, severity, payload, body, content_type, content_encoding, headers, destination,
+          greatest(deliver_at, now())
+        from "pillarbox".read_events(events, trace)
+        returning seq, id
+      )
+      select row_number() over (order by seq), id, true from written;
+    return;
+  end if;
+
   -- The event with the same key may be deleted before it is looked up.
   for look in 1..3 loop
-    with event as materialized (
-      select
-        id, namespace, topic, event_type, coalesce(event_version, 1) as event_version, aggregate_type, aggregate_id,
-        tenant_id, dedupe_key, ordering_key, severity, coalesce(whole -> 'payload', '{}') as payload,
-        decode(body, 'base64') as body, content_type, content_encoding,
-        "pillarbox".traced(coalesce(headers, '{}'), trace) as headers,
-        destination, deliver_at, known_id, known_new, ord
-      from rows from (
-        jsonb_array_elements(events),
-        jsonb_to_recordset(events) as (
-          id uuid, namespace text, topic text, event_type text, event_version int, aggregate_type text,
-          aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, body text,
-          content_type text, content_encoding text, headers jsonb, destination text, deliver_at timestamptz),
-        unnest(ids, news)
-      ) with ordinality as given (
-        whole, id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
-        ordering_key, severity, body, content_type, content_encoding, headers, destination, deliver_at, known_id,
-        known_new, ord)
-    ), numbered as materialized (
-      select event.*, case when known_id is null then nextval('"pillarbox".outbox_seq') end as seq,
-        "pillarbox".refusal(
-          namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
-          ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, deliver_at
-        ) as refusal
-      from event
-    ), written as (
+    seqs := array(
+      select case when ids[n] is null then nextval('"pillarbox".outbox_seq') end
+      from generate_series(1, jsonb_array_length(events)) as n);
+    with written as (
       insert into "pillarbox".outbox_events (
         id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
         ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, next_attempt_at
       )
       select
-        coalesce(id, "pillarbox".uuidv7()), seq, namespace, topic, event_type, event_version, aggregate_type,
-        aggregate_id, tenant_id, dedupe_key, ordering_key, severity,
-        case when body is null then payload else 'null' end, body, content_type, content_encoding, headers,
-        destination, greatest(deliver_at, now())
-      from numbered
-      where seq is not null and not exists (select from numbered where refusal is not null)
-      order by dedupe_key nulls first, namespace, topic, seq
+        coalesce(id, "pillarbox".uuidv7()), seqs[ord], namespace, topic, event_type, event_version, aggregate_type,
+        aggregate_id, tenant_id, dedupe_key, ordering_key, severity, payload, body, content_type, content_encoding,
+        headers, destination, greatest(deliver_at, now())
+      from "pillarbox".read_events(events, trace)
+      where seqs[ord] is not null
+      order by dedupe_key collate "C" nulls first, namespace collate "C", topic collate "C", ord
       on conflict (namespace, topic, dedupe_key) where dedupe_key is not null do nothing
       returning seq, id
     )
     select
       array_agg(coalesce(known_id, written.id) order by ord),
-      array_agg(case when known_id is not null then known_new when written.id is not null then true end order by ord),
-      (array_agg(refusal order by ord) filter (where refusal is not null))[1],
-      min(ord) filter (where refusal is not null)
-    into ids, news, refusal, place
-    from numbered left join written using (seq);
-    if refusal is not null then
-      perform "pillarbox".refuse(refusal, place);
-    end if;
+      array_agg(case when known_id is not null then known_new when written.id is not null then true end order by ord)
+    into ids, news
+    from unnest(seqs, ids, news) with ordinality as drawn (seq, known_id, known_new, ord) left join written using (seq);
     exit when array_position(ids, null) is null;
 
     select
@@ -185,7 +165,7 @@ begin
   return query select result.ord, result.id, result.is_new
     from unnest(ids, news) with ordinality as result (id, is_new, ord);
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION pillarbox.enqueue_many(events jsonb, serialised boolean) IS 'Enqueues an array of events in this transaction; the keys of each are the arguments of enqueue';
 
@@ -199,6 +179,13 @@ CREATE FUNCTION pillarbox.headers_refusal(headers jsonb) RETURNS text
     end
   )
   from jsonb_each_text(headers) as header (name, value)
+$$;
+
+CREATE FUNCTION pillarbox.known_keys() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select '{namespace, topic, payload, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
+    ordering_key, severity, headers, destination, deliver_at, body, content_type, content_encoding, id}'::text[]
 $$;
 
 CREATE FUNCTION pillarbox.lane(key text) RETURNS smallint
@@ -231,6 +218,38 @@ CREATE FUNCTION pillarbox.payload_length(payload jsonb, body bytea) RETURNS bigi
       then octet_length(payload::text)
     else 0
   end::bigint
+$$;
+
+CREATE FUNCTION pillarbox.read_events(events jsonb, trace jsonb) RETURNS TABLE(ord bigint, id uuid, namespace text, topic text, event_type text, event_version integer, aggregate_type text, aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, payload jsonb, body bytea, content_type text, content_encoding text, headers jsonb, destination text, deliver_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    AS $$
+  select
+    ord, id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
+    ordering_key, severity, case when body is null then payload else 'null' end, body, content_type, content_encoding,
+    headers, destination, deliver_at
+  from (
+    select
+      ord, element, (element ->> 'id')::uuid as id, element ->> 'namespace' as namespace, element ->> 'topic' as topic,
+      element ->> 'event_type' as event_type, coalesce((element ->> 'event_version')::int, 1) as event_version,
+      element ->> 'aggregate_type' as aggregate_type, element ->> 'aggregate_id' as aggregate_id,
+      (element ->> 'tenant_id')::uuid as tenant_id, element ->> 'dedupe_key' as dedupe_key,
+      element ->> 'ordering_key' as ordering_key, element ->> 'severity' as severity,
+      coalesce(element -> 'payload', '{}') as payload, decode(element ->> 'body', 'base64') as body,
+      element ->> 'content_type' as content_type, element ->> 'content_encoding' as content_encoding,
+      "pillarbox".traced(coalesce(nullif(element -> 'headers', 'null'), '{}'), trace) as headers,
+      element ->> 'destination' as destination, (element ->> 'deliver_at')::timestamptz as deliver_at
+    from jsonb_array_elements(events) with ordinality as given (element, ord)
+    offset 0
+  ) as event
+  where "pillarbox".refuse(
+    coalesce(
+      case when jsonb_typeof(element) <> 'object' or element - "pillarbox".known_keys() <> '{}'
+        then "pillarbox".element_refusal(element, ord)
+      end,
+      "pillarbox".refusal(
+        namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
+        severity, payload, body, content_type, content_encoding, headers, destination, deliver_at)
+    ), ord) is null
 $$;
 
 CREATE FUNCTION pillarbox.refusal(namespace text, topic text, event_type text, event_version integer, aggregate_type text, aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, payload jsonb, body bytea, content_type text, content_encoding text, headers jsonb, destination text, deliver_at timestamp with time zone) RETURNS text
@@ -271,6 +290,8 @@ CREATE FUNCTION pillarbox.refusal(namespace text, topic text, event_type text, e
           or lower(split_part(dedupe_key, '/', 1)) not in (tenant_id::text, replace(tenant_id::text, '-', '')))
       then format(
         '`dedupe_key` does not begin with "%s/"; with a tenant, the key must begin with its id and a slash', tenant_id)
+      when content_encoding is not null and body is null then
+        '`content_encoding` is set, but the payload is JSON, which is not encoded; send encoded bytes, or leave it out'
       when body is not null and payload not in ('{}', 'null') then
         '`payload` and `body` exclude each other: an event is JSON or bytes; give one of them'
       when "pillarbox".payload_length(payload, body) > "pillarbox".max_payload() then
@@ -280,15 +301,15 @@ CREATE FUNCTION pillarbox.refusal(namespace text, topic text, event_type text, e
   )
 $_$;
 
-CREATE FUNCTION pillarbox.refuse(refusal text, place bigint) RETURNS void
-    LANGUAGE plpgsql
+CREATE FUNCTION pillarbox.refuse(refusal text, place bigint) RETURNS boolean
+    LANGUAGE plpgsql STABLE STRICT
     AS $$
 begin
   raise exception using
     errcode = 'invalid_parameter_value',
     message = refusal,
     hint = format('Nothing was written. Roll back, mend %s and try again.',
-      coalesce('event ' || place || ' of the array', 'the event'));
+      case when place > 0 then 'event ' || place || ' of the array' else 'the event' end);
 end
 $$;
 

@@ -75,6 +75,11 @@ pub enum InvalidEvent {
         /// The event's tenant.
         tenant: Uuid,
     },
+    /// An encoding is named, and there are no bytes that could have it.
+    #[error(
+        "`content_encoding` is set, but the payload is JSON, which is not encoded; send encoded bytes, or leave it out"
+    )]
+    EncodedJson,
     /// The destination's name is reserved.
     #[error(
         "`destination` is \"{UNROUTED}\", which is reserved for events that no route matches (choose another name)"
@@ -113,6 +118,7 @@ pub fn validate(event: &Event, limits: &Limits) -> Result<(), InvalidEvent> {
     schedule(event)?;
     headers(event)?;
     tenant(event)?;
+    encoding(event)?;
     payload(event, limits)
 }
 
@@ -192,6 +198,14 @@ fn tenant(event: &Event) -> Result<(), InvalidEvent> {
         Ok(())
     } else {
         Err(InvalidEvent::TenantMismatch { tenant })
+    }
+}
+
+/// A dispatcher would try to decode the JSON, and the event would become dead.
+fn encoding(event: &Event) -> Result<(), InvalidEvent> {
+    match &event.payload {
+        Payload::Json(_) if event.content_encoding.is_some() => Err(InvalidEvent::EncodedJson),
+        Payload::Json(_) | Payload::Bytes(_) => Ok(()),
     }
 }
 
@@ -323,6 +337,14 @@ mod tests {
             validate(&over, &limits),
             Err(InvalidEvent::PayloadTooLarge { len: 11, limit: 10 })
         );
+    }
+
+    #[test]
+    fn only_bytes_have_an_encoding() {
+        let mut encoded = event().json_text("{}");
+        encoded.content_encoding = Some("zstd".to_owned());
+        assert_eq!(check(&encoded), Err(InvalidEvent::EncodedJson));
+        assert_eq!(check(&encoded.bytes(&b"x"[..], "text/plain")), Ok(()));
     }
 
     #[test]

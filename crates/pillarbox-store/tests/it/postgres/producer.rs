@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::{EnqueueError, Event, Payload};
+use pillarbox::{Clock, EnqueueError, Enqueued, Event, Payload, SystemClock};
 use pillarbox_store::store::{Backlog, ClaimRequest, Share, Take};
 use pillarbox_store::{Scope, Store};
 use pillarbox_testkit::environment::variable;
@@ -113,6 +113,89 @@ async fn the_order_of_a_batch_is_kept_although_its_keys_are_sorted() {
     let claimed = harness.store.claim(&request(1000)).await.expect("claims");
     let order: Vec<Uuid> = claimed.iter().map(|delivery| delivery.event.id).collect();
     assert_eq!(order, events.iter().map(|event| event.id).collect::<Vec<_>>());
+    harness.clean_up().await;
+}
+
+/// An event with a value in every field that it may have together with the others.
+fn full_event(n: u32) -> Event {
+    Event::new("shop", "orders")
+        .event_type("OrderCreated")
+        .version(3)
+        .aggregate("order", n.to_string())
+        .ordering_key(format!("order-{n}"))
+        .severity("high")
+        .header("source", "web")
+        .destination("broker")
+        .json_text(format!("{{\"order\": {n}}}"))
+}
+
+/// Batches of each kind that has a statement of its own: with and without dedupe keys, alike and mixed.
+fn batches() -> Vec<Vec<Event>> {
+    let tenant = Uuid::from_u128(7);
+    let keyed = |n: u32| format!("{tenant}/{n}");
+    let mut encoded = full_event(6).bytes(&b"\x00\xff"[..], "application/x-shop");
+    encoded.content_encoding = Some("br".to_owned());
+    let later = SystemClock.wall().replace_nanosecond(0).expect("a time") + Duration::from_secs(3600);
+    let mixed = vec![
+        full_event(1).tenant(tenant),
+        Event::new("shop", "stock"),
+        Event::new("shop", "stock").deliver_at(later).header("a", "b"),
+        encoded,
+    ];
+    let with_keys = |events: &[Event]| -> Vec<Event> {
+        let events = events.iter().rev().zip(0..);
+        // Every other event has a key, so that those without one are sorted among them.
+        let with_key = |(event, n): (&Event, u32)| match n % 2 {
+            0 => event.clone().id(Uuid::now_v7()).dedupe_key(keyed(n)),
+            _ => event.clone().id(Uuid::now_v7()),
+        };
+        events.map(with_key).collect()
+    };
+    let alike: Vec<Event> = (0..4).map(full_event).collect();
+    vec![with_keys(&alike), with_keys(&mixed), alike, mixed]
+}
+
+#[tokio::test]
+async fn every_batch_is_stored_as_it_was_given() {
+    let harness = PostgresHarness::direct().await;
+    for outbox in [harness.outbox(), harness.outbox().prepared()] {
+        for events in batches() {
+            harness.execute("delete from pillarbox.outbox_events").await;
+            let mut transaction = harness.pool.begin().await.expect("begins");
+            let enqueued = outbox.enqueue_all(&mut transaction, &events).await;
+            assert!(enqueued.expect("enqueues").into_iter().all(Enqueued::is_new));
+            let stored = outbox.enqueued(&mut transaction).await.expect("reads");
+            assert_eq!(stored, events);
+            transaction.commit().await.expect("commits");
+        }
+    }
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_batch_with_duplicates_tells_which_events_are_new() {
+    let harness = PostgresHarness::direct().await;
+    let keyed = |key: &str| Event::new("shop", "orders").dedupe_key(key);
+    let before = keyed("m");
+    harness.enqueue(std::slice::from_ref(&before)).await.expect("new");
+    let events = [
+        keyed("z"),
+        keyed("m"),
+        Event::new("shop", "orders"),
+        keyed("a"),
+        keyed("z"),
+        before.clone(), // the same event once more, with its id
+    ];
+    let enqueued = harness.enqueue(&events).await.expect("enqueues");
+    let expected = [
+        Enqueued::New(events[0].id),
+        Enqueued::Duplicate(before.id),
+        Enqueued::New(events[2].id),
+        Enqueued::New(events[3].id),
+        Enqueued::Duplicate(events[0].id),
+        Enqueued::Duplicate(before.id),
+    ];
+    assert_eq!(enqueued, expected);
     harness.clean_up().await;
 }
 

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::schema::error_of;
 
 /// A parameter of a statement. JSON and times are passed as text, so that no library needs a feature for them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value<'a> {
     Id(Option<Uuid>),
     Text(Option<&'a str>),

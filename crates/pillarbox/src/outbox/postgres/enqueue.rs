@@ -1,9 +1,12 @@
 //! Writes events, and finds duplicates by their dedupe keys.
 //!
+//! Events without a dedupe key are inserted, and nothing comes back. Those with one are inserted in the order of their keys,
+//! so that two callers cannot deadlock. They are sorted here, which is cheaper than in the database.
+//!
 //! **If we die here** the caller's transaction rolls back.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
@@ -28,13 +31,13 @@ pub(crate) async fn write<D: Driver + ?Sized>(
     for _ in 0..TRIES {
         let open: Vec<usize> = (0..events.len()).filter(|&i| enqueued[i].is_none()).collect();
         let batch: Vec<&Event> = open.iter().map(|&i| events[i].as_ref()).collect();
-        let mut new = insert(driver, outbox, &batch).await?;
+        let mut written = insert(driver, outbox, &batch).await?;
         let mut known = Vec::new();
         for &i in &open {
-            // An id that came back is new once; a second event with that id was not written.
-            match new.remove(&events[i].id) {
-                Some(_) => enqueued[i] = Some(Enqueued::New(events[i].id)),
-                None => known.push(i),
+            if written.take(events[i].id) {
+                enqueued[i] = Some(Enqueued::New(events[i].id));
+            } else {
+                known.push(i);
             }
         }
         if known.is_empty() {
@@ -74,24 +77,78 @@ async fn serialise<D: Driver + ?Sized>(
     Ok(())
 }
 
-/// Returns the ids of the events that were written, each with its `seq`.
+/// Which events of a batch were written.
+enum Written {
+    All,
+    Only(HashSet<Uuid>),
+}
+
+impl Written {
+    /// Was an event with this id written? Only the first of two events with one id was.
+    fn take(&mut self, id: Uuid) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(ids) => ids.remove(&id),
+        }
+    }
+}
+
 async fn insert<D: Driver + ?Sized>(
     driver: &mut D,
     outbox: &Outbox,
     events: &[&Event],
-) -> Result<HashMap<Uuid, i64>, EnqueueError> {
+) -> Result<Written, EnqueueError> {
     let bound: Vec<Bound<'_>> = events.iter().map(|event| Bound::of(event)).collect();
-    let mut rows: Vec<Vec<Value<'_>>> = bound.iter().map(row).collect();
-    let (statement, values) = match events {
-        [_] => (&outbox.sql.enqueue, rows.pop().unwrap_or_default()),
-        _ => (&outbox.sql.enqueue_all, columns(&rows)),
+    let has_keys = events.iter().any(|event| event.dedupe_key.is_some());
+    let (statement, values) = match (&bound[..], has_keys) {
+        ([one], false) => (&outbox.sql.enqueue, row(one)),
+        ([one], true) => (&outbox.sql.enqueue_once, row(one)),
+        (many, false) => {
+            let rows: Vec<_> = many.iter().map(row).collect();
+            let (form, values) = columns(&rows);
+            (outbox.sql.enqueue_all.form(form), values)
+        }
+        (many, true) => {
+            let order = by_dedupe_key(events);
+            let rows: Vec<_> = order.iter().map(|&i| row(&many[i])).collect();
+            let (form, mut values) = columns(&rows);
+            let keys = order.iter().map(|&i| events[i].dedupe_key.as_deref());
+            values.push(Value::Texts(keys.collect()));
+            let place = |&i: &usize| i32::try_from(i + 1).unwrap_or(i32::MAX);
+            values.push(Value::Numbers(order.iter().map(place).collect()));
+            (outbox.sql.enqueue_all_once.form(form), values)
+        }
     };
     let rows = driver
         .rows(statement, values, outbox.prepared)
         .await
         .map_err(|error| enqueue_error(error, events))?;
-    let parsed = rows.into_iter().map(|(seq, id)| Ok((parse(&id)?, seq)));
-    parsed.collect()
+    written(&rows, events.len(), has_keys)
+}
+
+/// The events' positions in the order in which their dedupe keys are locked. The SQL functions have the same order.
+fn by_dedupe_key(events: &[&Event]) -> Vec<usize> {
+    let key = |&i: &usize| {
+        let event = events[i];
+        (event.dedupe_key.as_deref(), &*event.namespace, &*event.topic)
+    };
+    let mut order: Vec<usize> = (0..events.len()).collect();
+    order.sort_by(|a, b| key(a).cmp(&key(b))); // stable: the first of two events with one key is written
+    order
+}
+
+/// Reads a statement's rows: of a count and the ids, if not all events were written.
+fn written(rows: &[(i64, String)], events: usize, has_keys: bool) -> Result<Written, EnqueueError> {
+    let count = rows.first().map_or(0, |(count, _)| *count);
+    if !has_keys || usize::try_from(count) == Ok(events) {
+        return Ok(Written::All);
+    }
+    let ids = rows
+        .iter()
+        .flat_map(|(_, ids)| ids.split(','))
+        .filter(|id| !id.is_empty());
+    let ids: Result<HashSet<Uuid>, StoreError> = ids.map(parse).collect();
+    Ok(Written::Only(ids?))
 }
 
 /// Returns the ids of the events that came first, by position.

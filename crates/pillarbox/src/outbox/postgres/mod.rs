@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use self::bind::with_parameters;
+use self::bind::{Form, with_parameters};
 #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel-async"))]
 pub(super) use self::driver::connection;
 pub(crate) use self::driver::{Driver, DriverError, Value};
@@ -23,6 +23,7 @@ pub(crate) use self::enqueue::write;
 use super::sealed::Backend;
 use super::{Outbox, stored};
 use crate::enqueue::{EnqueueError, Enqueued};
+use crate::envelope::with_columns;
 use crate::error::StoreError;
 use crate::event::Event;
 use crate::inbox::{self, Inbox};
@@ -33,19 +34,44 @@ use crate::schema::in_schema;
 #[derive(Debug)]
 pub(crate) struct Statements {
     enqueue: Arc<str>,
-    enqueue_all: Arc<str>,
+    enqueue_once: Arc<str>,
+    enqueue_all: Many,
+    enqueue_all_once: Many,
     enqueued_before: Arc<str>,
     serialise: Arc<str>,
     enqueued: Arc<str>,
     ids_taken: Arc<str>,
 }
 
+/// The two forms of a statement that writes many events.
+#[derive(Debug)]
+struct Many {
+    alike: Arc<str>,
+    mixed: Arc<str>,
+}
+
+impl Many {
+    fn form(&self, form: Form) -> &Arc<str> {
+        match form {
+            Form::Alike => &self.alike,
+            Form::Mixed => &self.mixed,
+        }
+    }
+}
+
 impl Statements {
     pub(super) fn in_schema(schema: &str) -> Self {
-        let statement = |text| in_schema(&with_parameters(text), schema).into();
+        let formed = |text, form| in_schema(&with_columns(&with_parameters(text, form)), schema).into();
+        let statement = |text| formed(text, Form::Mixed);
+        let many = |text| Many {
+            alike: formed(text, Form::Alike),
+            mixed: formed(text, Form::Mixed),
+        };
         Self {
             enqueue: statement(include_str!("sql/enqueue.sql")),
-            enqueue_all: statement(include_str!("sql/enqueue_all.sql")),
+            enqueue_once: statement(include_str!("sql/enqueue_once.sql")),
+            enqueue_all: many(include_str!("sql/enqueue_all.sql")),
+            enqueue_all_once: many(include_str!("sql/enqueue_all_once.sql")),
             enqueued_before: statement(include_str!("sql/enqueued_before.sql")),
             serialise: statement(include_str!("sql/serialise.sql")),
             enqueued: statement(include_str!("sql/enqueued.sql")),
@@ -129,7 +155,11 @@ mod tests {
         let sql = Statements::in_schema("my_outbox");
         for text in [
             &sql.enqueue,
-            &sql.enqueue_all,
+            &sql.enqueue_once,
+            &sql.enqueue_all.alike,
+            &sql.enqueue_all.mixed,
+            &sql.enqueue_all_once.alike,
+            &sql.enqueue_all_once.mixed,
             &sql.enqueued_before,
             &sql.serialise,
             &sql.enqueued,

@@ -319,6 +319,8 @@ as $$
           or lower(split_part(dedupe_key, '/', 1)) not in (tenant_id::text, replace(tenant_id::text, '-', '')))
       then format(
         '`dedupe_key` does not begin with "%s/"; with a tenant, the key must begin with its id and a slash', tenant_id)
+      when content_encoding is not null and body is null then
+        '`content_encoding` is set, but the payload is JSON, which is not encoded; send encoded bytes, or leave it out'
       when body is not null and payload not in ('{}', 'null') then
         '`payload` and `body` exclude each other: an event is JSON or bytes; give one of them'
       when pillarbox.payload_length(payload, body) > pillarbox.max_payload() then
@@ -328,16 +330,17 @@ as $$
   )
 $$;
 
--- Fails with the reason, and with the event's position in the array if there is one.
-create function pillarbox.refuse(refusal text, place bigint) returns void
-language plpgsql volatile
+-- Fails with the reason, and with the event's position in the array, which is 0 for a single event. It is strict, so
+-- PostgreSQL does not call it for a valid event, whose reason is null.
+create function pillarbox.refuse(refusal text, place bigint) returns boolean
+language plpgsql stable strict
 as $$
 begin
   raise exception using
     errcode = 'invalid_parameter_value',
     message = refusal,
     hint = format('Nothing was written. Roll back, mend %s and try again.',
-      coalesce('event ' || place || ' of the array', 'the event'));
+      case when place > 0 then 'event ' || place || ' of the array' else 'the event' end);
 end
 $$;
 
@@ -410,19 +413,15 @@ as $$
 #variable_conflict use_column
 declare
   trace constant jsonb := pillarbox.trace();
-  refusal text;
   result pillarbox.enqueued;
 begin
   payload := coalesce(payload, '{}');
   event_version := coalesce(event_version, 1);
   headers := coalesce(headers, '{}');
   headers := pillarbox.traced(headers, trace);
-  refusal := pillarbox.refusal(
+  perform pillarbox.refuse(pillarbox.refusal(
     namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
-    severity, payload, body, content_type, content_encoding, headers, destination, deliver_at);
-  if refusal is not null then
-    perform pillarbox.refuse(refusal, null);
-  end if;
+    severity, payload, body, content_type, content_encoding, headers, destination, deliver_at), 0);
   if body is not null then
     payload := 'null';
   end if;
@@ -455,105 +454,137 @@ begin
 end
 $$;
 
+-- The keys that an event in an array may have.
+create function pillarbox.known_keys() returns text[]
+language sql immutable parallel safe
+as $$
+  select '{namespace, topic, payload, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
+    ordering_key, severity, headers, destination, deliver_at, body, content_type, content_encoding, id}'::text[]
+$$;
+
+-- Why an element of an array is no event. Called only if it is none.
+create function pillarbox.element_refusal(element jsonb, ord bigint) returns text
+language sql stable parallel safe
+as $$
+  select case
+    when jsonb_typeof(element) <> 'object' then format('event %s of the array is no JSON object', ord)
+    else format('event %s of the array has the key `%s`, which is none of: %s', ord,
+      (select min(key) from jsonb_object_keys(element - pillarbox.known_keys()) as key),
+      array_to_string(pillarbox.known_keys(), ', '))
+  end
+$$;
+
+-- The events of an array, in one pass over the JSON. It fails at the first invalid event.
+-- PostgreSQL inlines it. `offset 0` keeps the planner from writing each value into every check that uses it, which would
+-- extract it as often.
+create function pillarbox.read_events(events jsonb, trace jsonb) returns table (
+  ord bigint, id uuid, namespace text, topic text, event_type text, event_version int, aggregate_type text,
+  aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, payload jsonb, body bytea,
+  content_type text, content_encoding text, headers jsonb, destination text, deliver_at timestamptz
+)
+language sql stable
+as $$
+  select
+    ord, id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
+    ordering_key, severity, case when body is null then payload else 'null' end, body, content_type, content_encoding,
+    headers, destination, deliver_at
+  from (
+    select
+      ord, element, (element ->> 'id')::uuid as id, element ->> 'namespace' as namespace, element ->> 'topic' as topic,
+      element ->> 'event_type' as event_type, coalesce((element ->> 'event_version')::int, 1) as event_version,
+      element ->> 'aggregate_type' as aggregate_type, element ->> 'aggregate_id' as aggregate_id,
+      (element ->> 'tenant_id')::uuid as tenant_id, element ->> 'dedupe_key' as dedupe_key,
+      element ->> 'ordering_key' as ordering_key, element ->> 'severity' as severity,
+      coalesce(element -> 'payload', '{}') as payload, decode(element ->> 'body', 'base64') as body,
+      element ->> 'content_type' as content_type, element ->> 'content_encoding' as content_encoding,
+      pillarbox.traced(coalesce(nullif(element -> 'headers', 'null'), '{}'), trace) as headers,
+      element ->> 'destination' as destination, (element ->> 'deliver_at')::timestamptz as deliver_at
+    from jsonb_array_elements(events) with ordinality as given (element, ord)
+    offset 0
+  ) as event
+  where pillarbox.refuse(
+    coalesce(
+      case when jsonb_typeof(element) <> 'object' or element - pillarbox.known_keys() <> '{}'
+        then pillarbox.element_refusal(element, ord)
+      end,
+      pillarbox.refusal(
+        namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
+        severity, payload, body, content_type, content_encoding, headers, destination, deliver_at)
+    ), ord) is null
+$$;
+
 -- Enqueues many events in the caller's transaction: an array of objects whose keys are the arguments of
 -- pillarbox.enqueue, with `body` in base64. An error enqueues none of them.
--- Locks: the new rows and their dedupe keys until the transaction ends. The keys are locked in their own order, so that two
--- callers cannot deadlock. `seq` is drawn before, in the caller's order.
+-- Locks: the new rows and their dedupe keys until the transaction ends. The keys are locked in their own order, byte by
+-- byte as in the Rust library, so that two callers cannot deadlock. `seq` is drawn before, in the caller's order.
 create function pillarbox.enqueue_many(events jsonb, serialised boolean default false)
 returns table (ord bigint, id uuid, is_new boolean)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  known constant text[] := '{namespace, topic, payload, event_type, event_version, aggregate_type, aggregate_id,
-    tenant_id, dedupe_key, ordering_key, severity, headers, destination, deliver_at, body, content_type,
-    content_encoding, id}';
   trace constant jsonb := pillarbox.trace();
-  refusal text;
-  place bigint;
-  -- By position in the array: the event's id, and whether this call inserted it. Null until known.
+  -- By position in the array: the event's `seq`, its id, and whether this call inserted it. Null until known.
+  seqs bigint[];
   ids uuid[];
   news boolean[];
 begin
   if events is null or jsonb_typeof(events) <> 'array' then
-    perform pillarbox.refuse('`events` is no JSON array; give an array of objects', null);
+    perform pillarbox.refuse('`events` is no JSON array; give an array of objects', 0);
   end if;
-  select case
-      when jsonb_typeof(event) <> 'object' then format('event %s of the array is no JSON object', ord)
-      else format('event %s of the array has the key `%s`, which is none of: %s', ord,
-        (select min(key) from jsonb_object_keys(event - known) as key), array_to_string(known, ', '))
-    end, ord
-  into refusal, place
-  from jsonb_array_elements(events) with ordinality as given (event, ord)
-  where case when jsonb_typeof(event) = 'object' then event - known <> '{}' else true end
-  order by ord limit 1;
-  if refusal is not null then
-    perform pillarbox.refuse(refusal, place);
-  end if;
-
   if serialised then
     -- The same lock as in sql/serialise.sql.
     perform pg_advisory_xact_lock(lock) from (
       select distinct hashtextextended(namespace || E'\x1f' || ordering_key, 8101531) as lock
-      from jsonb_to_recordset(events) as event (namespace text, ordering_key text)
+      from pillarbox.read_events(events, trace)
       where ordering_key is not null
       order by lock
     ) as locks;
   end if;
 
+  if not events @? '$[*].dedupe_key' then
+    return query
+      with written as (
+        insert into pillarbox.outbox_events (
+          id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, ordering_key,
+          severity, payload, body, content_type, content_encoding, headers, destination, next_attempt_at
+        )
+        select
+          coalesce(id, pillarbox.uuidv7()), namespace, topic, event_type, event_version, aggregate_type, aggregate_id,
+          tenant_id, ordering_key, severity, payload, body, content_type, content_encoding, headers, destination,
+          greatest(deliver_at, now())
+        from pillarbox.read_events(events, trace)
+        returning seq, id
+      )
+      select row_number() over (order by seq), id, true from written;
+    return;
+  end if;
+
   -- The event with the same key may be deleted before it is looked up.
   for look in 1..3 loop
-    with event as materialized (
-      select
-        id, namespace, topic, event_type, coalesce(event_version, 1) as event_version, aggregate_type, aggregate_id,
-        tenant_id, dedupe_key, ordering_key, severity, coalesce(whole -> 'payload', '{}') as payload,
-        decode(body, 'base64') as body, content_type, content_encoding,
-        pillarbox.traced(coalesce(headers, '{}'), trace) as headers,
-        destination, deliver_at, known_id, known_new, ord
-      from rows from (
-        jsonb_array_elements(events),
-        jsonb_to_recordset(events) as (
-          id uuid, namespace text, topic text, event_type text, event_version int, aggregate_type text,
-          aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, body text,
-          content_type text, content_encoding text, headers jsonb, destination text, deliver_at timestamptz),
-        unnest(ids, news)
-      ) with ordinality as given (
-        whole, id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
-        ordering_key, severity, body, content_type, content_encoding, headers, destination, deliver_at, known_id,
-        known_new, ord)
-    ), numbered as materialized (
-      select event.*, case when known_id is null then nextval('pillarbox.outbox_seq') end as seq,
-        pillarbox.refusal(
-          namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
-          ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, deliver_at
-        ) as refusal
-      from event
-    ), written as (
+    seqs := array(
+      select case when ids[n] is null then nextval('pillarbox.outbox_seq') end
+      from generate_series(1, jsonb_array_length(events)) as n);
+    with written as (
       insert into pillarbox.outbox_events (
         id, seq, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key,
         ordering_key, severity, payload, body, content_type, content_encoding, headers, destination, next_attempt_at
       )
       select
-        coalesce(id, pillarbox.uuidv7()), seq, namespace, topic, event_type, event_version, aggregate_type,
-        aggregate_id, tenant_id, dedupe_key, ordering_key, severity,
-        case when body is null then payload else 'null' end, body, content_type, content_encoding, headers,
-        destination, greatest(deliver_at, now())
-      from numbered
-      where seq is not null and not exists (select from numbered where refusal is not null)
-      order by dedupe_key nulls first, namespace, topic, seq
+        coalesce(id, pillarbox.uuidv7()), seqs[ord], namespace, topic, event_type, event_version, aggregate_type,
+        aggregate_id, tenant_id, dedupe_key, ordering_key, severity, payload, body, content_type, content_encoding,
+        headers, destination, greatest(deliver_at, now())
+      from pillarbox.read_events(events, trace)
+      where seqs[ord] is not null
+      order by dedupe_key collate "C" nulls first, namespace collate "C", topic collate "C", ord
       on conflict (namespace, topic, dedupe_key) where dedupe_key is not null do nothing
       returning seq, id
     )
     select
       array_agg(coalesce(known_id, written.id) order by ord),
-      array_agg(case when known_id is not null then known_new when written.id is not null then true end order by ord),
-      (array_agg(refusal order by ord) filter (where refusal is not null))[1],
-      min(ord) filter (where refusal is not null)
-    into ids, news, refusal, place
-    from numbered left join written using (seq);
-    if refusal is not null then
-      perform pillarbox.refuse(refusal, place);
-    end if;
+      array_agg(case when known_id is not null then known_new when written.id is not null then true end order by ord)
+    into ids, news
+    from unnest(seqs, ids, news) with ordinality as drawn (seq, known_id, known_new, ord) left join written using (seq);
     exit when array_position(ids, null) is null;
 
     select
@@ -579,7 +610,8 @@ $$;
 
 revoke all on function
   pillarbox.name_refusal, pillarbox.headers_refusal, pillarbox.payload_length, pillarbox.max_payload, pillarbox.refusal,
-  pillarbox.refuse, pillarbox.vanished, pillarbox.trace, pillarbox.traced, pillarbox.enqueue, pillarbox.enqueue_many
+  pillarbox.refuse, pillarbox.vanished, pillarbox.trace, pillarbox.traced, pillarbox.known_keys, pillarbox.element_refusal,
+  pillarbox.read_events, pillarbox.enqueue, pillarbox.enqueue_many
 from public;
 
 comment on function pillarbox.enqueue is

@@ -1,7 +1,7 @@
 //! What the functions reject: the same as the library, with the same message.
 
 use pillarbox::internal::validate;
-use pillarbox::{Clock, Event, Limits, SystemClock};
+use pillarbox::{Clock, Event, Limits, Payload, SystemClock};
 use pillarbox_testkit::store_suite::Harness;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
@@ -35,7 +35,10 @@ fn each_text(text: &str) -> Vec<Event> {
         with(|event, text| event.ordering_key = Some(text)),
         with(|event, text| event.severity = Some(text)),
         with(|event, text| event.content_type = Some(text)),
-        with(|event, text| event.content_encoding = Some(text)),
+        with(|event, text| {
+            event.payload = Payload::Bytes("{}".into());
+            event.content_encoding = Some(text);
+        }),
         with(|event, text| event.destination = Some(text)),
         with(|event, text| drop(event.headers.insert(text, "value".into()))),
     ]
@@ -53,6 +56,8 @@ fn too_late(time: Time) -> Event {
 
 fn refused_by_the_library() -> Vec<Event> {
     let with_tenant = |key: String| event().tenant(TENANT).dedupe_key(key);
+    let mut encoded = event();
+    encoded.content_encoding = Some("zstd".into());
     let mut events = each_text("");
     events.extend(each_text(&"é".repeat(513)));
     events.extend([
@@ -73,7 +78,9 @@ fn refused_by_the_library() -> Vec<Event> {
         with_tenant(format!(" {TENANT}/1")),
         event().json_text(format!("\"{}\"", "x".repeat(16 << 20))),
         event().bytes(vec![7; (16 << 20) + 1], "application/octet-stream"),
+        encoded.clone(),
         // Several mistakes at once: the error names the first.
+        encoded.tenant(TENANT).dedupe_key("x"),
         event().version(0).destination("unrouted"),
         event().destination("unrouted").header("", "x"),
         with_tenant("x".into()).header("", "x"),
