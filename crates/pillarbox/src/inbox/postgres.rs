@@ -6,16 +6,24 @@ use super::Inbox;
 use crate::error::StoreError;
 use crate::outbox::postgres::{Driver, Value, parse};
 
+/// Returns those of the ids that are new.
 pub(crate) async fn mark<D: Driver + ?Sized>(
     driver: &mut D,
     inbox: &Inbox,
     consumer: &str,
     ids: &[Uuid],
 ) -> Result<Vec<Uuid>, StoreError> {
+    let mut sorted = ids.to_vec();
+    sorted.sort_unstable();
     let rows = driver
-        .rows(&inbox.sql.mark, values(consumer, ids), inbox.prepared)
+        .rows(&inbox.sql.mark, values(consumer, &sorted), inbox.prepared)
         .await?;
-    rows.iter().map(|(_, id)| parse(id)).collect()
+    let count = rows.first().map_or(0, |(count, _)| *count);
+    if usize::try_from(count) == Ok(ids.len()) {
+        return Ok(sorted);
+    }
+    let new = rows.iter().flat_map(|(_, ids)| ids.split(','));
+    new.filter(|id| !id.is_empty()).map(parse).collect()
 }
 
 pub(crate) async fn unmark<D: Driver + ?Sized>(

@@ -116,10 +116,17 @@ impl From<&Table> for Statements {
             at.is_some().then_some(now.as_str()),
         ];
         let values: Vec<&str> = values.into_iter().flatten().collect();
-        // Every transaction takes them in one order, so that two cannot deadlock.
+        // The ids come sorted, so that every transaction takes them in one order and two cannot deadlock. One row comes
+        // back: how many are new, and which if that is not all of them.
         let mark = format!(
-            "insert into {name} ({}) select {} from unnest($2::uuid[]) as key where $1::text is not null order by key \
-             on conflict do nothing returning 0::bigint as place, {id}::text as id",
+            "with marked as (
+               insert into {name} ({}) select {}
+               from unnest($2::uuid[]) with ordinality as given (key, ord) where $1::text is not null order by ord
+               on conflict do nothing returning {id} as id)
+             select count(*) as place,
+               case when count(*) < cardinality($2::uuid[]) then coalesce(array_to_string(array_agg(id), ','), '')
+                 else '' end as id
+             from marked",
             columns.join(", "),
             values.join(", "),
         );
