@@ -14,7 +14,7 @@
 //! | carry a trace along | [`trace`] |
 //! | verify a webhook | [`webhook`] |
 //! | test the code that enqueues | [`testing`] |
-//! | deliver to a place of one's own | [`Sink`], [`Delivery`], [`Outcome`], [`RetryPolicy`] |
+//! | deliver to a place of one's own | [`Sink`], [`Delivery`], [`Outcome`], [`Outcomes`], [`RetryPolicy`] |
 
 mod aggregate;
 #[doc(hidden)]
@@ -81,7 +81,7 @@ pub use payload::Payload;
 /// [`typed`] says everything that `#[event(…)]` takes.
 pub use pillarbox_macros::Event;
 pub use retry::{Jitter, RetryPolicy, Schedule};
-pub use sink::Sink;
+pub use sink::{Outcomes, Sink};
 pub use unit_of_work::{CommitError, UnitOfWork};
 pub use validate::{InvalidEvent, Limits};
 pub use wake::Wake;

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod backpressure;
+mod batch;
 mod breaker;
 mod delivery_log;
 pub(crate) mod handle;

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::destination::Destination;
 use crate::policy::OnDead;
-use crate::send::attempt::{Attempts, End, Ended, MOST_ENDED, check, part};
+use crate::send::attempt::{Attempts, End, Ended, MOST_ENDED, can_batch, check, part};
 use crate::send::backpressure::Backpressure;
 use crate::send::breaker::{Breaker, LONGEST_THROTTLE, SHORTEST_THROTTLE};
 use crate::send::delivery_log::DeliveryLog;
@@ -104,7 +104,7 @@ impl Sender {
             reported: None,
             backpressure,
             rate_limit: destination.rate.map(|rate| TokenBucket::new(rate, worker.now())),
-            attempts: Attempts::default(),
+            attempts: Attempts::new(Arc::clone(&destination.sink), Arc::clone(&worker.clock)),
             checking: None,
             lost: LostConnections::default(),
             throttled_parts: ThrottledParts::default(),
@@ -274,39 +274,55 @@ impl Sender {
         }
     }
 
-    /// Starts the attempts that may start.
+    /// Starts the attempts that may start. Rows that follow each other and may be sent together are one batch.
     fn start(&mut self, now: Duration) {
+        let wanted = self.breaker.remembers();
+        let mut batch: Vec<Row> = Vec::new();
+        while let Some(row) = self.next_to_send(batch.len(), now) {
+            let fits = can_batch(&row, self.destination.sink.as_ref());
+            let has_same_timeout = |first: &Row| first.ticket.policy.timeout == row.ticket.policy.timeout;
+            // A row of a key never starts before an earlier one.
+            if !fits || !batch.first().is_none_or(has_same_timeout) {
+                self.attempts.start(std::mem::take(&mut batch), wanted);
+            }
+            if fits {
+                batch.push(row);
+            } else {
+                self.attempts.start(vec![row], wanted);
+            }
+        }
+        self.attempts.start(batch, wanted);
+    }
+
+    /// The next row to send beside so many that are about to start, if it may start now.
+    fn next_to_send(&mut self, starting: usize, now: Duration) -> Option<Row> {
         // After a lost connection nothing is sent until a health check has shown the cause.
         if !self.lost.is_empty() || self.drop_at.is_some() {
-            return;
+            return None;
         }
-        while self.attempts.len() < self.breaker.concurrency(self.destination.concurrency)
-            && self.queues.has_ready()
-        {
+        let most = self.breaker.concurrency(self.destination.concurrency);
+        while self.attempts.len() + starting < most && self.queues.has_ready() {
             if self.breaker.is_half_open() {
                 // Spreads the attempts that an outage costs over all events, so that none ends dead because of it.
                 self.queues.prefer_fewest_attempts();
             }
             if self.rate_limit.as_mut().is_some_and(|limit| !limit.take(now)) {
-                return;
+                return None;
             }
             let ready = self.queues.ready_since().unwrap_or(now);
-            let Some(row) = self.queues.next() else { return };
-            if let Some(wait) = self.throttle(&row, now) {
-                if let Some(limit) = &mut self.rate_limit {
-                    limit.give_back();
-                }
-                self.shared.released(1);
-                self.hold(row, wait);
-                continue;
+            let row = self.queues.next()?;
+            let Some(wait) = self.throttle(&row, now) else {
+                self.backpressure.sent(now.saturating_sub(ready));
+                self.shared.begins(now);
+                return Some(row);
+            };
+            if let Some(limit) = &mut self.rate_limit {
+                limit.give_back();
             }
-            self.backpressure.sent(now.saturating_sub(ready));
-            self.shared.begins(now);
-            let sink = Arc::clone(&self.destination.sink);
-            let remembers = self.breaker.remembers();
-            self.attempts
-                .start(row, sink, Arc::clone(&self.worker.clock), remembers);
+            self.shared.released(1);
+            self.hold(row, wait);
         }
+        None
     }
 
     /// How long the row's part of the destination asks us to wait.

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests spawn and wait as they like")]
 
 mod backpressure;
+mod batches;
 mod breaker;
 mod delivery;
 mod faults;

@@ -361,6 +361,11 @@ impl Sink for RandomSink {
         outcome
     }
 
+    /// Half of the events, by chance.
+    fn can_batch(&self, delivery: &Delivery) -> bool {
+        delivery.event.id.as_u128().is_multiple_of(2)
+    }
+
     async fn check(&self) -> Result<(), String> {
         match self.is_cut() || (self.has_faults && self.roll(3) == 0) {
             true => Err("connection refused".into()),

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pillarbox::{Delivery, Outcome, Sink};
+use pillarbox::{Delivery, Outcome, Outcomes, Sink};
 
 use super::key_order::{KeyOrder, Turn};
 use super::recoder::{PAUSE, Recoder};
@@ -73,6 +73,16 @@ impl Sink for Recoding {
             Ok(recoded) => self.inner.deliver(&recoded.delivery).await,
             Err(outcome) => outcome,
         }
+    }
+
+    /// Only an event that waits for nothing here: it needs no recoding, and no turn.
+    fn can_batch(&self, delivery: &Delivery) -> bool {
+        let has_turn = self.order.is_some() && delivery.lane.is_some();
+        !has_turn && self.recoder.plan(&delivery.event).is_none() && self.inner.can_batch(delivery)
+    }
+
+    async fn deliver_all(&self, deliveries: &[&Delivery], outcomes: &Outcomes) {
+        self.inner.deliver_all(deliveries, outcomes).await;
     }
 
     fn keeps_order(&self) -> bool {

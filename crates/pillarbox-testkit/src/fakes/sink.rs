@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use pillarbox::{Delivery, Outcome, Sink};
+use futures_util::stream::FuturesUnordered;
+use pillarbox::{Delivery, Outcome, Outcomes, Sink};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -40,6 +42,8 @@ pub struct FakeSink {
     is_away: Arc<AtomicBool>,
     is_closed: Arc<AtomicBool>,
     has_parts: bool,
+    is_batching: bool,
+    batches: Arc<Mutex<Vec<usize>>>,
 }
 
 impl FakeSink {
@@ -56,7 +60,24 @@ impl FakeSink {
             is_away: Arc::default(),
             is_closed: Arc::default(),
             has_parts: false,
+            is_batching: false,
+            batches: Arc::default(),
         }
+    }
+
+    /// Takes events in batches. An event whose type is `single` has its own call.
+    #[must_use]
+    pub fn batching(mut self) -> Self {
+        self.is_batching = true;
+        self
+    }
+
+    /// The sizes of the batches that it was called with.
+    pub fn batches(&self) -> Vec<usize> {
+        self.batches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Makes each topic a part of the destination.
@@ -125,6 +146,11 @@ impl FakeSink {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn count_batch(&self, size: usize) {
+        let batches = self.batches.lock();
+        batches.unwrap_or_else(PoisonError::into_inner).push(size);
+    }
+
     fn begin(&self, delivery: &Delivery) -> usize {
         let entry = Entry {
             event: delivery.event.id,
@@ -166,6 +192,20 @@ impl Sink for FakeSink {
         let outcome = (self.script)(delivery.clone()).await;
         self.entries()[place].outcome = Some(outcome.clone());
         outcome
+    }
+
+    fn can_batch(&self, delivery: &Delivery) -> bool {
+        self.is_batching && delivery.event.event_type.as_deref() != Some("single")
+    }
+
+    async fn deliver_all(&self, deliveries: &[&Delivery], outcomes: &Outcomes) {
+        self.count_batch(deliveries.len());
+        let attempts = deliveries.iter().enumerate();
+        let attempts = attempts.map(|(index, delivery)| async move { (index, self.deliver(delivery).await) });
+        let mut attempts: FuturesUnordered<_> = attempts.collect();
+        while let Some((index, outcome)) = attempts.next().await {
+            outcomes.report(index, outcome);
+        }
     }
 
     fn keeps_order(&self) -> bool {
