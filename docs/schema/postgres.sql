@@ -370,6 +370,35 @@ begin
 end
 $$;
 
+CREATE PROCEDURE pillarbox.wait(INOUT last bigint, INOUT ended boolean, IN patience double precision, IN nap double precision DEFAULT 0.003)
+    LANGUAGE plpgsql
+    AS $$
+declare
+  seen constant bigint := last;
+  ends constant timestamptz := clock_timestamp() + make_interval(secs => patience);
+  naps constant int := case when ended then 8 else 32 end;
+  writers xid[];
+begin
+  if ended then
+    writers := array(
+      select backend_xid from pg_stat_activity where datname = current_database() and backend_xid is not null
+    );
+    commit;
+  end if;
+  loop
+    select case when is_called then last_value else 0 end into last from "pillarbox".outbox_seq;
+    ended := last = seen and writers is not null and not exists (
+      select from pg_stat_activity where datname = current_database() and backend_xid = any(writers)
+    );
+    exit when last <> seen or ended or clock_timestamp() >= ends;
+    commit;
+    perform from generate_series(1, naps)
+    where pg_sleep(nap) is not null and coalesce(pg_sequence_last_value('"pillarbox".outbox_seq'), 0) <> seen
+    limit 1;
+  end loop;
+end
+$$;
+
 CREATE TABLE pillarbox.adopted (
     adopted_table text NOT NULL COLLATE pg_catalog."C",
     row_id text NOT NULL COLLATE pg_catalog."C",

@@ -22,7 +22,9 @@ pub struct Settings {
     pub lease: Duration,
     /// How long an attempt may take, for destinations without their own timeout.
     pub timeout: Duration,
-    /// The longest time between two searches of an idle worker.
+    /// How the worker learns of new events of other processes.
+    pub wake: WakeBy,
+    /// The longest time between two searches of an idle worker. Twice as long while the database reports new events.
     pub poll_interval: Duration,
     /// The most rows of one claim. Rows with keys are claimed in twice that number, and as many as there is room for if
     /// they have few keys.
@@ -47,6 +49,17 @@ pub struct Settings {
     pub heartbeat: Duration,
 }
 
+/// How a worker learns of new events of other processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WakeBy {
+    /// It waits in the database, on a connection of its own. It polls where the store cannot do that, such as behind a
+    /// pooler.
+    #[default]
+    Server,
+    /// It polls: every few milliseconds after events, less and less often up to the poll interval.
+    Poll,
+}
+
 /// What happens to events that no route matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unrouted {
@@ -64,6 +77,7 @@ impl Default for Settings {
         Self {
             lease: Duration::from_secs(60),
             timeout: Duration::from_secs(20),
+            wake: WakeBy::Server,
             poll_interval: Duration::from_millis(500),
             batch: 1000,
             max_in_flight: 4000,

@@ -94,6 +94,8 @@ pub struct Found {
     pub more: bool,
     /// The paused destinations.
     pub paused: Vec<String>,
+    /// When the first of the rows is due that wait, if the search saw one.
+    pub due_in: Option<Duration>,
 }
 
 /// What a claim may take from one backlog.
@@ -573,9 +575,42 @@ pub trait Store: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Begins to watch for new events. `None` if the store cannot: the worker then polls. Safe to cancel.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn watch(&self) -> Result<Option<Box<dyn Watch>>, StoreError> {
+        Ok(None)
+    }
+
     /// Checks that the outbox exists and has the version of this program.
     ///
     /// # Errors
     /// What is wrong, and what to do.
     async fn check(&self) -> Result<(), StoreError>;
+}
+
+/// What a [`Watch`] saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// About so many events are being enqueued. Their transactions may still be open.
+    Begun(u64),
+    /// Every event that was being enqueued can be claimed now, unless its transaction was rolled back.
+    Ended,
+    /// Nothing for about two seconds. The caller may go on watching.
+    Nothing,
+}
+
+/// Watches for new events on a connection of its own. It is a hint that saves polls, and correctness never depends on it.
+///
+/// [`next`](Self::next) is the one call to a database that may be dropped before its end. No other call uses the connection,
+/// and nothing is written on it. So it is closed, and the server ends the wait within two seconds.
+#[async_trait]
+pub trait Watch: Send {
+    /// Waits for the next change. A change since the last call counts. With `until_ended` it also waits until all
+    /// transactions that run now have ended. Safe to cancel; the watch is of no use after that.
+    ///
+    /// # Errors
+    /// When the connection is lost. The watch is of no use after that.
+    async fn next(&mut self, until_ended: bool) -> Result<Change, StoreError>;
 }

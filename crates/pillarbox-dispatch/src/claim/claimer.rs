@@ -165,7 +165,8 @@ impl Claimer {
             .iter()
             .map(|share| taken(kind, &share.backlog, &claimed.rows))
             .collect();
-        self.worker.backlogs.claimed(kind, &shares, &taken);
+        let now = self.worker.now();
+        self.worker.backlogs.claimed(kind, &shares, &taken, now);
         self.route(claimed).await
     }
 

@@ -2,12 +2,18 @@
 //!
 //! Everything here is a hint. The next search finds a missing backlog, and one without work costs an empty claim.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use pillarbox_store::store::{Backlog, Due, Share};
 use tokio::sync::Notify;
+
+/// How many backlogs a probe claims from. With more of them a search costs less than empty claims.
+const MOST_RECENT: usize = 16;
+/// For how long a backlog that had rows is probed.
+const RECENT: Duration = Duration::from_secs(60);
 
 /// Rows without or with a key: they are claimed by different statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +52,13 @@ struct Entry {
 }
 
 impl Entry {
+    fn get(&self, kind: Kind) -> &Work {
+        match kind {
+            Kind::Free => &self.free,
+            Kind::Keyed => &self.keyed,
+        }
+    }
+
     fn work(&mut self, kind: Kind) -> &mut Work {
         match kind {
             Kind::Free => &mut self.free,
@@ -67,8 +80,10 @@ struct Entries {
     by_backlog: BTreeMap<Backlog, Entry>,
     /// The backlog that was claimed from last: the one after it comes first.
     last: Option<Backlog>,
-    /// Did a claim find rows since the finder last asked?
-    found_rows: bool,
+    /// How many rows were claimed since the finder last asked.
+    found_rows: u64,
+    /// The backlogs that rows were claimed from last, and when. The latest is last.
+    recent: VecDeque<(Backlog, Kind, Duration)>,
     /// How many rows with a key were settled since keys were last made ready.
     settled: usize,
     /// Backlogs of which this worker owns lanes. A claim of keys from the others would find nothing.
@@ -111,6 +126,43 @@ impl Backlogs {
             };
             entry.keyed = if due.keyed { Work::Ready } else { Work::None };
             entries.by_backlog.insert(due.backlog, entry);
+        }
+        // A probe needs the floor of a backlog that has no due rows now.
+        for (backlog, entry) in before {
+            if entries.recent.iter().any(|(recent, ..)| *recent == backlog) {
+                let entry = Entry {
+                    floor: entry.floor,
+                    ..Entry::default()
+                };
+                entries.by_backlog.insert(backlog, entry);
+            }
+        }
+        drop(entries);
+        self.ready.notify_one();
+    }
+
+    /// Did backlogs have rows lately, so that a probe can claim from them?
+    pub(crate) fn can_probe(&self, now: Duration) -> bool {
+        let entries = self.entries();
+        let mut recent = entries.recent.iter();
+        recent.any(|(backlog, kind, at)| {
+            let work = entries.by_backlog.get(backlog).map(|entry| *entry.get(*kind));
+            now.saturating_sub(*at) < RECENT && matches!(work, Some(Work::None | Work::Claimed))
+        })
+    }
+
+    /// Makes the backlogs ready that had rows lately. There may be new ones.
+    pub(crate) fn probe(&self, now: Duration) {
+        let mut entries = self.entries();
+        entries.recent.retain(|(.., at)| now.saturating_sub(*at) < RECENT);
+        let Entries {
+            by_backlog, recent, ..
+        } = &mut *entries;
+        for (backlog, kind, _) in recent {
+            let work = by_backlog.get_mut(backlog).map(|entry| entry.work(*kind));
+            if let Some(work) = work.filter(|work| matches!(work, Work::None | Work::Claimed)) {
+                *work = Work::Ready;
+            }
         }
         drop(entries);
         self.ready.notify_one();
@@ -161,11 +213,13 @@ impl Backlogs {
     }
 
     /// A claim took this from these shares, one for each.
-    pub(crate) fn claimed(&self, kind: Kind, shares: &[Share], taken: &[Taken]) {
+    pub(crate) fn claimed(&self, kind: Kind, shares: &[Share], taken: &[Taken], now: Duration) {
         let mut entries = self.entries();
         for (share, taken) in shares.iter().zip(taken) {
             let rows = taken.rows;
-            entries.found_rows |= rows > 0;
+            if rows > 0 {
+                entries.note_rows(&share.backlog, kind, rows, now);
+            }
             let Some(entry) = entries.by_backlog.get_mut(&share.backlog) else {
                 continue;
             };
@@ -244,8 +298,8 @@ impl Backlogs {
         self.entries().has_work()
     }
 
-    /// Did a claim find rows since this was last called?
-    pub(crate) fn take_found_rows(&self) -> bool {
+    /// How many rows were claimed since this was last called.
+    pub(crate) fn take_found_rows(&self) -> u64 {
         std::mem::take(&mut self.entries().found_rows)
     }
 
@@ -273,6 +327,21 @@ impl Backlogs {
 }
 
 impl Entries {
+    fn note_rows(&mut self, backlog: &Backlog, kind: Kind, rows: usize, now: Duration) {
+        self.found_rows += u64::try_from(rows).unwrap_or(u64::MAX);
+        let same = |(recent, other, _): &(Backlog, Kind, Duration)| recent == backlog && *other == kind;
+        let noted = self
+            .recent
+            .iter()
+            .position(same)
+            .and_then(|at| self.recent.remove(at));
+        let backlog = noted.map_or_else(|| backlog.clone(), |(backlog, ..)| backlog);
+        self.recent.push_back((backlog, kind, now));
+        if self.recent.len() > MOST_RECENT {
+            self.recent.pop_front();
+        }
+    }
+
     fn has_work(&self) -> bool {
         self.by_backlog
             .values()
@@ -300,6 +369,7 @@ mod tests {
         }
     }
 
+    const NOW: Duration = Duration::from_secs(1000);
     const NOTHING: Taken = Taken { rows: 0, floor: None };
 
     fn names(shares: &[Share]) -> Vec<&str> {
@@ -342,10 +412,11 @@ mod tests {
         let ask = || backlogs.shares(Kind::Free, 10, 5, |_| Some((5, false)));
         let shares = ask();
         let took = |rows, floor| [Taken { rows, floor }];
-        backlogs.claimed(Kind::Free, &shares, &took(5, Some(40)));
+        backlogs.claimed(Kind::Free, &shares, &took(5, Some(40)), NOW);
         assert_eq!(ask()[0].floor, 40);
-        backlogs.claimed(Kind::Free, &shares, &took(4, None));
-        assert!(ask().is_empty() && backlogs.take_found_rows() && !backlogs.take_found_rows());
+        backlogs.claimed(Kind::Free, &shares, &took(4, None), NOW);
+        assert!(ask().is_empty());
+        assert_eq!([backlogs.take_found_rows(), backlogs.take_found_rows()], [9, 0]);
         backlogs.found(None, vec![due("a", 7)], false);
         assert_eq!(ask()[0].floor, 7, "a late commit is found below the floor");
     }
@@ -355,9 +426,9 @@ mod tests {
         let backlogs = backlogs(&["a"]);
         let ask = || backlogs.shares(Kind::Keyed, 10, 100, |_| Some((100, false)));
         let took = |rows| [Taken { rows, floor: None }];
-        backlogs.claimed(Kind::Keyed, &ask(), &took(25));
+        backlogs.claimed(Kind::Keyed, &ask(), &took(25), NOW);
         assert_eq!(ask().len(), 1);
-        backlogs.claimed(Kind::Keyed, &ask(), &took(24));
+        backlogs.claimed(Kind::Keyed, &ask(), &took(24), NOW);
         assert!(ask().is_empty());
     }
 
@@ -376,7 +447,7 @@ mod tests {
     fn keys_are_ready_again_when_their_rows_are_settled() {
         let backlogs = backlogs(&["a"]);
         let shares = backlogs.shares(Kind::Keyed, 10, 5, |_| Some((5, false)));
-        backlogs.claimed(Kind::Keyed, &shares, &[NOTHING]);
+        backlogs.claimed(Kind::Keyed, &shares, &[NOTHING], NOW);
         assert!(
             backlogs
                 .shares(Kind::Keyed, 10, 5, |_| Some((5, false)))
@@ -396,12 +467,12 @@ mod tests {
     fn keys_are_ready_again_when_half_of_their_rows_are_settled() {
         let backlogs = backlogs(&["a"]);
         let ask = || backlogs.shares(Kind::Keyed, 10, 5, |_| Some((5, false)));
-        backlogs.claimed(Kind::Keyed, &ask(), &[NOTHING]);
+        backlogs.claimed(Kind::Keyed, &ask(), &[NOTHING], NOW);
         backlogs.settled(30, 70);
         assert!(ask().is_empty());
         backlogs.settled(20, 50);
         assert_eq!(ask().len(), 1);
-        backlogs.claimed(Kind::Keyed, &ask(), &[NOTHING]);
+        backlogs.claimed(Kind::Keyed, &ask(), &[NOTHING], NOW);
         backlogs.settled(0, 0);
         assert!(ask().is_empty(), "rows without a key make no key ready");
     }

@@ -1,12 +1,12 @@
-//! Finds the backlogs that have due rows: twice a second when idle, at once after a wake.
+//! Finds the backlogs that have due rows: once in a while when idle, at once after a wake. The [rhythm](super::rhythm)
+//! decides when.
 //!
 //! What it finds are hints for the claimer. A search also finds rows that were committed late, with a lower `seq` than
-//! claimed ones, and the destinations that are paused. A search reads past settled rows, which may be slow where the
-//! database cannot vacuum. The finder then rests four times as long as the search took.
+//! claimed ones, and the destinations that are paused.
 //!
 //! It warns about destinations that rows name and that this dispatcher does not have: their rows wait.
 //!
-//! A wake is only a hint. Correctness comes from searching again after the poll interval.
+//! A wake and a watch are only hints. Correctness comes from searching again after the poll interval.
 //!
 //! **If we die here** nothing is lost: the next search finds the same.
 
@@ -17,8 +17,10 @@ use std::time::Duration;
 use pillarbox::{StoreError, Wake};
 use pillarbox_store::store::{Backlog, Due};
 
-use crate::find::poll_backoff::PollBackoff;
+use crate::find::rhythm::{Heard, Rhythm, Step};
+use crate::find::watcher::{self, Watcher};
 use crate::send::handle::DestinationHandle;
+use crate::settings::WakeBy;
 use crate::side::lane_leases::KeyedBacklogs;
 use crate::worker::Worker;
 use crate::worker::task::{Next, Task};
@@ -38,15 +40,16 @@ pub(crate) struct Finder {
     destinations: Arc<[DestinationHandle]>,
     keyed: Arc<KeyedBacklogs>,
     wake: Wake,
-    poll_backoff: PollBackoff,
+    rhythm: Rhythm,
+    watcher: Watcher,
     /// Where the next search begins.
     after: Option<Backlog>,
-    /// When the next search is due.
-    due_at: Duration,
     /// Was the finder woken since the last tick?
     was_woken: bool,
     /// Was all work claimed since the last tick?
     was_exhausted: bool,
+    /// What the watch reported since the last tick.
+    watched: Option<watcher::Ended>,
     known: HashSet<String>,
     /// Unknown destinations, and when they were last logged.
     unknown: HashMap<String, Duration>,
@@ -59,29 +62,33 @@ impl Finder {
         keyed: Arc<KeyedBacklogs>,
         wake: Wake,
     ) -> Self {
-        let poll_backoff = PollBackoff::new(worker.settings.poll_interval);
+        let rhythm = Rhythm::new(worker.settings.poll_interval);
+        let watcher = Watcher::new(Arc::clone(&worker.store), worker.settings.wake == WakeBy::Server);
         let known = destinations.iter().map(|to| to.name.clone()).collect();
         Self {
             worker,
             destinations,
             keyed,
             wake,
-            poll_backoff,
+            rhythm,
+            watcher,
             after: None,
-            due_at: Duration::ZERO,
             was_woken: false,
             was_exhausted: false,
+            watched: None,
             known,
             unknown: HashMap::new(),
         }
     }
 
-    /// One round, or as many pages of it as fit.
-    async fn find(&mut self) -> Result<(), StoreError> {
+    /// One round, or as many pages of it as fit. Returns when the next row is due that waits.
+    async fn find(&mut self) -> Result<Option<Duration>, StoreError> {
         self.disable_destinations().await?;
+        let mut due_in: Option<Duration> = None;
         for _ in 0..PAGES {
             let scope = &self.worker.settings.scope;
             let found = self.worker.store.find(scope, self.after.as_ref(), PAGE).await?;
+            due_in = due_in.into_iter().chain(found.due_in).min();
             self.set_paused(&found.paused);
             self.warn_unknown(&found.due);
             let now = self.worker.now();
@@ -100,7 +107,7 @@ impl Finder {
                 break;
             }
         }
-        Ok(())
+        Ok(due_in)
     }
 
     /// Logs destinations that rows name and that are not configured here: a misspelt name would otherwise wait silently.
@@ -143,7 +150,7 @@ impl Finder {
     }
 
     /// Disables destinations in the store that asked never to be called again, for all workers.
-    async fn disable_destinations(&self) -> Result<(), StoreError> {
+    async fn disable_destinations(&mut self) -> Result<(), StoreError> {
         loop {
             let Some((name, reason)) = self.worker.to_disable().last().cloned() else {
                 return Ok(());
@@ -156,30 +163,21 @@ impl Finder {
         }
     }
 
-    /// How long to rest after a search that took so long.
-    fn rest(&mut self, took: Duration) -> Duration {
-        let rest = if self.worker.backlogs.has_work() {
-            self.worker.settings.poll_interval
-        } else {
-            self.poll_backoff.found_nothing()
-        };
-        rest.max(took * 4)
-    }
-
-    /// Sets when the next search is due, from what was heard.
-    fn schedule(&mut self, now: Duration) {
+    /// Tells the rhythm what was heard.
+    fn hear(&mut self, now: Duration) {
         if std::mem::take(&mut self.was_exhausted) {
-            if self.worker.backlogs.take_found_rows() {
-                self.poll_backoff.found_rows();
-            }
-            // A search that is overdue failed: it is not put off.
-            if self.due_at > now {
-                self.due_at = now + self.poll_backoff.found_nothing();
-            }
+            let rows = self.worker.backlogs.take_found_rows();
+            self.rhythm.hear(Heard::Exhausted(rows), now);
         }
         if std::mem::take(&mut self.was_woken) {
-            self.poll_backoff.found_rows();
-            self.due_at = now;
+            self.rhythm.hear(Heard::Woken, now);
+        }
+        if let Some(heard) = self
+            .watched
+            .take()
+            .and_then(|ended| self.watcher.ended(ended, now))
+        {
+            self.rhythm.hear(heard, now);
         }
     }
 }
@@ -187,21 +185,32 @@ impl Finder {
 impl Task for Finder {
     async fn tick(&mut self) -> Result<Next, StoreError> {
         let now = self.worker.now();
-        self.schedule(now);
-        if let Some(wait) = self.due_at.checked_sub(now).filter(|wait| !wait.is_zero()) {
-            return Ok(Next::Wait(wait));
+        self.hear(now);
+        let backlogs = &self.worker.backlogs;
+        let step = self
+            .rhythm
+            .step(backlogs.can_probe(now), backlogs.has_work(), now);
+        match step {
+            Step::Probe => backlogs.probe(now),
+            Step::Search => {
+                let due_in = self.find().await?;
+                let has_work = self.worker.backlogs.has_work();
+                self.rhythm.searched(now, has_work, due_in, self.worker.now());
+            }
+            Step::Wait(wait) => {
+                self.watcher.call(self.rhythm.wants_watch(), now);
+                let reopened = self.watcher.open_at().map(|at| at.saturating_sub(now));
+                return Ok(Next::Wait(wait.min(reopened.unwrap_or(wait))));
+            }
         }
-        self.find().await?;
-        let ended = self.worker.now();
-        let rest = self.rest(ended.saturating_sub(now));
-        self.due_at = ended + rest;
-        Ok(Next::Wait(rest))
+        Ok(Next::Again)
     }
 
     async fn listen(&mut self) {
         tokio::select! {
             () = self.wake.notified() => self.was_woken = true,
             () = self.worker.backlogs.exhausted() => self.was_exhausted = true,
+            ended = self.watcher.called() => self.watched = Some(ended),
         }
     }
 }

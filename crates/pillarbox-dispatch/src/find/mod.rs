@@ -2,4 +2,5 @@
 
 pub(crate) mod backlogs;
 pub(crate) mod finder;
-mod poll_backoff;
+mod rhythm;
+mod watcher;

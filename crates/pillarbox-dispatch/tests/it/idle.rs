@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use pillarbox::{Event, Outcome};
+use pillarbox_dispatch::WakeBy;
 use pillarbox_store::Operate;
-use pillarbox_testkit::fakes::FakeSink;
+use pillarbox_testkit::fakes::{FakeSink, Fault};
 use tokio::time::Instant;
 
 use crate::fixture::{Fixture, destination, event, ms, retries, s, until};
@@ -98,7 +99,10 @@ async fn quiet_namespaces_cost_nothing() {
 
 /// How long an event takes on a worker that has been idle for a minute.
 async fn latency(notifies: bool) -> Duration {
-    let fixture = Fixture::new();
+    latency_in(&Fixture::new(), notifies).await
+}
+
+async fn latency_in(fixture: &Fixture, notifies: bool) -> Duration {
     let sink = FakeSink::willing();
     let worker = fixture.start(&sink);
     tokio::time::sleep(s(60) + ms(fastrand::u64(0..500))).await;
@@ -124,6 +128,60 @@ async fn a_plain_insert_on_an_idle_system_is_delivered_within_a_second() {
         let took = latency(false).await;
         assert!(took <= ms(520), "{took:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_insert_is_noticed_by_a_watch_at_once() {
+    let mut fixture = Fixture::new();
+    fixture.settings.poll_interval = s(20);
+    let took = latency_in(&fixture, false).await;
+    assert!(took <= ms(5), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_a_watch_polls_and_tries_to_watch_again() {
+    for method in ["watch", "watch_next"] {
+        let fixture = Fixture::failing(move |call| {
+            if call == method {
+                Fault::Before
+            } else {
+                Fault::None
+            }
+        });
+        let took = latency_in(&fixture, false).await;
+        assert!(took <= ms(520), "{method}: {took:?}");
+        let tried = fixture.store.calls()["watch"];
+        assert!((12..100).contains(&tried), "{method}: {tried} in a minute");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_told_to_poll_does_not_watch() {
+    let mut fixture = Fixture::new();
+    fixture.settings.wake = WakeBy::Poll;
+    let took = latency_in(&fixture, false).await;
+    assert!(took <= ms(520), "{took:?}");
+    assert!(!fixture.store.calls().contains_key("watch"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retried_event_is_sent_when_it_is_due() {
+    let fixture = Fixture::new();
+    let sink = FakeSink::answering(|delivery| match delivery.attempts {
+        1 => Outcome::Retry {
+            reason: "not yet".into(),
+            after: Some(ms(12_345)),
+        },
+        _ => Outcome::Delivered,
+    });
+    let worker = fixture.start(&sink);
+    fixture.enqueue(event());
+    until("it failed", || worker.counters.snapshot().retried == 1).await;
+    let began = Instant::now();
+    until("it is delivered", || worker.counters.snapshot().delivered == 1).await;
+    let late = began.elapsed().saturating_sub(ms(12_345));
+    assert!(late <= ms(200), "{late:?} late");
+    worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

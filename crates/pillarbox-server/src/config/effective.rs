@@ -1,6 +1,6 @@
 //! The effective configuration as JSON, without secrets.
 
-use pillarbox_dispatch::{OnDead, OneOf, Pattern, Unrouted};
+use pillarbox_dispatch::{OnDead, OneOf, Pattern, Unrouted, WakeBy};
 use serde_json::{Value, json};
 
 use super::{Adopt, Config, Database, Destination, Route};
@@ -15,6 +15,10 @@ impl Config {
             "dispatch": {
                 "lease": time(dispatch.lease),
                 "timeout": time(dispatch.timeout),
+                "wake": match dispatch.wake {
+                    WakeBy::Server => "server",
+                    WakeBy::Poll => "poll",
+                },
                 "poll_interval": time(dispatch.poll_interval),
                 "batch": dispatch.batch,
                 "max_in_flight": dispatch.max_in_flight,

@@ -28,6 +28,7 @@ const KEYS: &[(&str, &str, Kind)] = &[
     ("database", "max_connections", Kind::Number),
     ("dispatch", "lease", Kind::Text),
     ("dispatch", "timeout", Kind::Text),
+    ("dispatch", "wake", Kind::Text),
     ("dispatch", "poll_interval", Kind::Text),
     ("dispatch", "batch", Kind::Number),
     ("dispatch", "max_in_flight", Kind::Number),

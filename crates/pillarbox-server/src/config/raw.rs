@@ -25,6 +25,7 @@ pub(crate) struct Database {
 pub(crate) struct Dispatch {
     pub(crate) lease: Option<Span>,
     pub(crate) timeout: Option<Span>,
+    pub(crate) wake: Option<WakeBy>,
     pub(crate) poll_interval: Option<Span>,
     pub(crate) batch: Option<usize>,
     pub(crate) max_in_flight: Option<usize>,
@@ -36,6 +37,16 @@ pub(crate) struct Dispatch {
     pub(crate) unrouted: Option<Unrouted>,
     #[serde(default)]
     pub(crate) namespaces: Vec<String>,
+}
+
+/// `wake = …`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WakeBy {
+    /// A wait in the database.
+    Server,
+    /// Polls.
+    Poll,
 }
 
 /// `unrouted = …`

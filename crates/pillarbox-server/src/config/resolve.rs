@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use pillarbox::Limits;
-use pillarbox_dispatch::{Settings, Unrouted};
+use pillarbox_dispatch::{Settings, Unrouted, WakeBy};
 use pillarbox_store::Scope;
 
 use super::destinations::ParsedDestination;
@@ -256,6 +256,11 @@ fn settings(raw: raw::Dispatch, general: Option<&raw::Retry>) -> Settings {
     Settings {
         lease: raw.lease.map_or(default.lease, |span| span.0),
         timeout: raw.timeout.map_or(default.timeout, |span| span.0),
+        wake: match raw.wake {
+            None => default.wake,
+            Some(raw::WakeBy::Server) => WakeBy::Server,
+            Some(raw::WakeBy::Poll) => WakeBy::Poll,
+        },
         poll_interval: raw.poll_interval.map_or(default.poll_interval, |span| span.0),
         batch: raw.batch.unwrap_or(default.batch),
         max_in_flight: raw.max_in_flight.unwrap_or(default.max_in_flight),

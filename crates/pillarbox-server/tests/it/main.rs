@@ -19,6 +19,7 @@ mod fixture;
 mod grant;
 mod http;
 mod keys;
+mod latency;
 mod logs;
 mod messages;
 mod pages;

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use pillarbox::{Delivery, StoreError};
 use pillarbox_store::adopt::{AdoptedTable, Import, ImportRequest, Imported};
 use pillarbox_store::store::{
-    Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement,
-    Stub, SweepRequest, Swept,
+    Backlog, Change, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing,
+    Settlement, Stub, SweepRequest, Swept, Watch,
 };
 use pillarbox_store::{Scope, Store};
 use uuid::Uuid;
@@ -179,8 +179,29 @@ impl Store for FlakyStore {
         self.under.importers().into_iter().map(flaky).collect()
     }
 
+    async fn watch(&self) -> Result<Option<Box<dyn Watch>>, StoreError> {
+        let under = self.call("watch", self.under.watch()).await?;
+        let flaky = |under| -> Box<dyn Watch> {
+            let store = self.clone();
+            Box::new(FlakyWatch { store, under })
+        };
+        Ok(under.map(flaky))
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         self.call("check", self.under.check()).await
+    }
+}
+
+struct FlakyWatch {
+    store: FlakyStore,
+    under: Box<dyn Watch>,
+}
+
+#[async_trait]
+impl Watch for FlakyWatch {
+    async fn next(&mut self, until_ended: bool) -> Result<Change, StoreError> {
+        self.store.call("watch_next", self.under.next(until_ended)).await
     }
 }
 

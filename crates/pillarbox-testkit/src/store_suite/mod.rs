@@ -33,6 +33,7 @@ pub mod scope;
 pub mod settling;
 pub mod sweeping;
 pub mod time_passing;
+pub mod watching;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -139,6 +140,8 @@ macro_rules! store_suite {
             finding::scheduled_rows_of_many_tenants_delay_no_other
             finding::every_search_sees_a_pause
             finding::an_event_is_delivered_at_its_time
+            watching::a_watch_reports_new_events_and_the_end_of_their_transactions
+            watching::a_watch_reports_events_that_came_between_two_calls
             ordering::a_keyed_claim_takes_the_beginning_of_every_key
             ordering::a_blocked_head_holds_its_key_and_no_other
             ordering::a_key_in_flight_is_not_claimed
@@ -335,6 +338,7 @@ pub fn assert_complete(listed: &[&str]) {
         ("ordering", include_str!("ordering.rs")),
         ("lanes", include_str!("lanes.rs")),
         ("routing", include_str!("routing.rs")),
+        ("watching", include_str!("watching.rs")),
     ];
     for (topic, file) in files {
         if !listed.iter().any(|case| case.split("::").next() == Some(topic)) {

@@ -100,6 +100,9 @@ impl Transaction {
         let mut table = self.outbox.table();
         let mut already = Vec::new();
         table.marks.commit(std::mem::take(&mut self.marking), now);
+        if !self.written.is_empty() {
+            table.commits.send_replace(());
+        }
         for (seq, event) in std::mem::take(&mut self.written) {
             let duplicate = |row: &Row| row.is_first() && is_duplicate(&row.event, &event);
             if event.dedupe_key.is_some() && table.rows.values().any(duplicate) {

@@ -1,6 +1,7 @@
 //! Finds backlogs that may have due rows, and parked rows.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -44,7 +45,20 @@ impl Table {
             more: found.len() > limit,
             due: found.into_values().take(limit).collect(),
             paused: self.paused.keys().cloned().collect(),
+            due_in: self.due_in(scope, now),
         }
+    }
+
+    /// When the first of the rows is due that wait.
+    fn due_in(&self, scope: &Scope, now: OffsetDateTime) -> Option<Duration> {
+        let waits = |row: &&Row| {
+            row.state.status == Status::Pending
+                && row.state.due > now
+                && row.event.destination.as_deref() != Some(UNROUTED)
+                && scope.contains(&row.event.namespace)
+        };
+        let first = self.rows.values().filter(waits).map(|row| row.state.due).min()?;
+        (first - now).try_into().ok()
     }
 
     pub(super) fn parked(&self, what: Parked, scope: &Scope, after: Option<i64>, limit: usize) -> Vec<Stub> {

@@ -11,6 +11,7 @@ mod operate;
 mod route;
 mod settle;
 mod sweep;
+mod watch;
 mod workers;
 
 use std::collections::{BTreeMap, HashMap};
@@ -28,7 +29,7 @@ use crate::operate::Paused;
 use crate::state::{State, Status};
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LANES, LaneRequest, Parked, Range, Routed, Routing,
-    Scope, Settlement, Store, StoreError, Stub, SweepRequest, Swept,
+    Scope, Settlement, Store, StoreError, Stub, SweepRequest, Swept, Watch,
 };
 use pillarbox::Limits;
 use pillarbox::clock::{Clock, SystemClock};
@@ -54,6 +55,8 @@ struct Table {
     workers: BTreeMap<Uuid, Worker>,
     paused: BTreeMap<String, Paused>,
     marks: inbox::Marks,
+    /// Changes with every commit of events.
+    commits: tokio::sync::watch::Sender<()>,
 }
 
 #[derive(Debug, Clone)]
@@ -257,6 +260,10 @@ impl Store for Memory {
 
     async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {
         Ok(Some(crate::operate::Operate::stats(self, scope).await?.pending))
+    }
+
+    async fn watch(&self) -> Result<Option<Box<dyn Watch>>, StoreError> {
+        Ok(Some(Box::new(watch::Commits(self.table().commits.subscribe()))))
     }
 
     async fn check(&self) -> Result<(), StoreError> {

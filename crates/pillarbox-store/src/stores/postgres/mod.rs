@@ -29,6 +29,7 @@ mod settle;
 mod sql;
 mod sweep;
 mod unreadable;
+mod watch;
 mod workers;
 
 use std::str::FromStr;
@@ -49,7 +50,7 @@ use self::sql::Sql;
 use crate::adopt::Import;
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope,
-    Settlement, Store, StoreError, Stub, SweepRequest, Swept,
+    Settlement, Store, StoreError, Stub, SweepRequest, Swept, Watch,
 };
 use pillarbox::Delivery;
 use pillarbox::Outbox;
@@ -61,7 +62,8 @@ use pillarbox::internal::schema::error_of;
 pub struct Options {
     /// The schema that holds the outbox: lower-case letters, digits and underscores.
     pub schema: String,
-    /// How many connections at most. A dispatcher uses about four, and one more for its heartbeat and its leases.
+    /// How many connections at most. A dispatcher uses about four. One more is for its heartbeat and its leases, and one
+    /// for its [watch](Store::watch).
     pub max_connections: u32,
     /// The timeout of an operation. A third of it is the timeout for a connection and for a lock. The server's timeouts, also
     /// for a silent client inside a transaction, are a little shorter.
@@ -361,6 +363,10 @@ impl Store for Postgres {
 
     async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {
         Ok(Some(crate::operate::Operate::stats(self, scope).await?.pending))
+    }
+
+    async fn watch(&self) -> Result<Option<Box<dyn Watch>>, StoreError> {
+        watch::watch(self.inner.clone()).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -136,7 +136,7 @@ impl Inner {
 }
 
 /// Does a pooler reject the options of a connection? PgBouncer and RDS Proxy have their own words for it.
-fn is_about_options(why: &str) -> bool {
+pub(super) fn is_about_options(why: &str) -> bool {
     why.contains("unsupported startup parameter") || why.contains("command-line options")
 }
 
@@ -230,7 +230,7 @@ pub(super) fn begin(timeout: Duration) -> String {
 
 /// The server's timeouts for a statement, in milliseconds. They are shorter than the client's, so that no query runs on after
 /// its client gave up.
-fn timeouts(timeout: Duration) -> [(&'static str, u128); 2] {
+pub(super) fn timeouts(timeout: Duration) -> [(&'static str, u128); 2] {
     [
         ("statement_timeout", silence(timeout)),
         ("lock_timeout", (timeout / 3).as_millis().max(1)),

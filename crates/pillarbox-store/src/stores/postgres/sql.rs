@@ -109,7 +109,7 @@ statements! {
     lease_importer lease_lanes lock_mapping note_tried parked pause pending pending_write_backs postpone_failures
     read record record_end renew resume retry retry_imports route saga_log saga_record settle_delete
     settle_delivered settle_other skip stats stats_large sweep unchanged_events unleased_lanes unpark_blocking
-    unpark_unrouted unserved workers
+    unpark_unrouted unserved wait workers
 }
 
 /// The statement with its fragments.
@@ -196,6 +196,15 @@ impl Sql {
 
     pub(super) fn deregister(&self, worker: Uuid) -> Statement {
         self.deregister.with(&[("/*worker*/", &id(worker))])
+    }
+
+    /// Waits for the sequence to move.
+    pub(super) fn wait(&self, seen: i64, until_ended: bool, patience: f64) -> Statement {
+        self.wait.with(&[
+            ("/*seen*/0", &seen.to_string()),
+            ("/*until_ended*/false", &until_ended.to_string()),
+            ("/*patience*/2", &patience.to_string()),
+        ])
     }
 
     /// Locks mapping rows without waiting for other transactions.

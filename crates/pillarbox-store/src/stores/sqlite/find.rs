@@ -54,6 +54,7 @@ pub(super) async fn find(
         more: found.len() > limit,
         due: found.into_values().take(limit).collect(),
         paused,
+        due_in: None,
     })
 }
 

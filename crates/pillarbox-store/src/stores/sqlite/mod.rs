@@ -27,6 +27,7 @@ mod route;
 mod sagas;
 mod settle;
 mod sweep;
+mod watch;
 mod workers;
 
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub use self::migrate::{migrations, script};
 pub use self::open::{Options, connect_options};
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope,
-    Settlement, Store, StoreError, Stub, SweepRequest, Swept,
+    Settlement, Store, StoreError, Stub, SweepRequest, Swept, Watch,
 };
 use pillarbox::Delivery;
 use pillarbox::internal::sqlite::{ids_json, store_error};
@@ -196,6 +197,11 @@ impl Store for Sqlite {
 
     async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {
         Ok(Some(crate::operate::Operate::stats(self, scope).await?.pending))
+    }
+
+    async fn watch(&self) -> Result<Option<Box<dyn Watch>>, StoreError> {
+        let begun = watch::watch(&self.readers, &self.path).await;
+        Ok(Some(begun.map_err(|error| self.error(error))?))
     }
 
     async fn check(&self) -> Result<(), StoreError> {

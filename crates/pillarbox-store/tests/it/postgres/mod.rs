@@ -15,6 +15,7 @@ mod producer;
 mod timeouts;
 mod trouble;
 mod unreadable;
+mod watch;
 
 pub(crate) use harness::PostgresHarness;
 pub(crate) use producer::request;

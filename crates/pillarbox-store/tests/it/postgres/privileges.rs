@@ -108,6 +108,8 @@ async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
         excluded: Vec::new(),
     };
     store.sweep(&sweep).await.expect("may sweep");
+    let watch = store.watch().await.expect("may watch");
+    assert!(watch.is_some());
     keep_lanes(&store, request.worker).await;
     assert_eq!(store.stats(&Scope::All).await.expect("may count").delivered, 1);
     let refused = store.delete(&[claimed[0].id]).await.expect_err("may not delete");

@@ -2,7 +2,7 @@
 --
 --   1. ids, lanes and sizes          functions that the tables need
 --   2. outbox_events                 one row is one event on its way to one destination
---   3. workers, lane ranges, pauses  what dispatchers share
+--   3. workers, lane ranges, pauses  what dispatchers share; their wait for events
 --   4. enqueue                       the functions that producers call
 --   5. adopted, importers, failures  adopted tables
 --   6. inbox                         what consumers have handled
@@ -215,6 +215,45 @@ create table pillarbox.destinations (
   -- The destination asked for no more events. Otherwise an operator paused it.
   disabled  boolean not null default false
 );
+
+-- Waits until the sequence of events has moved from `last`, and returns its value. Called with `ended`, it also returns when
+-- every transaction has ended that had written something at the call: what they enqueued is visible then.
+--
+-- The sequence is looked at after each nap, several times per statement: one statement per nap costs nearly twice as much. A
+-- commit between the statements releases the snapshot, so that vacuum is not held up, and lets the next one see what other
+-- sessions do now.
+create procedure pillarbox.wait(
+  inout last bigint, inout ended boolean, patience double precision, nap double precision default 0.003
+)
+language plpgsql
+as $$
+declare
+  seen constant bigint := last;
+  ends constant timestamptz := clock_timestamp() + make_interval(secs => patience);
+  naps constant int := case when ended then 8 else 32 end;
+  writers xid[];
+begin
+  if ended then
+    writers := array(
+      select backend_xid from pg_stat_activity where datname = current_database() and backend_xid is not null
+    );
+    commit;
+  end if;
+  loop
+    select case when is_called then last_value else 0 end into last from pillarbox.outbox_seq;
+    ended := last = seen and writers is not null and not exists (
+      select from pg_stat_activity where datname = current_database() and backend_xid = any(writers)
+    );
+    exit when last <> seen or ended or clock_timestamp() >= ends;
+    commit;
+    perform from generate_series(1, naps)
+    where pg_sleep(nap) is not null and coalesce(pg_sequence_last_value('pillarbox.outbox_seq'), 0) <> seen
+    limit 1;
+  end loop;
+end
+$$;
+
+revoke all on procedure pillarbox.wait from public;
 
 -- 4. Enqueue
 -- ----------
