@@ -124,7 +124,7 @@ async fn read(client: u32, postmaster: Option<u32>, database: &Database) -> Resu
 }
 
 /// The processor time of all processes of a server, those that have ended included.
-fn server(postmaster: u32) -> Option<f64> {
+pub(crate) fn server(postmaster: u32) -> Option<f64> {
     let main = stat(postmaster)?;
     let children: f64 = std::fs::read_dir("/proc")
         .ok()?

@@ -14,6 +14,7 @@ mod failure;
 mod ours;
 mod plain;
 mod plot;
+mod processor;
 mod report;
 mod scale;
 mod scenario;

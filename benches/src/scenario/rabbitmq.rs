@@ -1,64 +1,106 @@
-//! A backlog into RabbitMQ, with publisher confirms, compared with a bare relay.
+//! A backlog into RabbitMQ, with publisher confirms, compared with a bare relay. A classic and a quorum queue.
 
 use std::time::Instant;
 
 use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::options::{QueueDeleteOptions, QueuePurgeOptions};
-use lapin::types::FieldTable;
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::uri::AMQPUri;
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use pillarbox_sinks::rabbitmq::Config;
 use pillarbox_sinks::{SinkConfig, message};
 use uuid::Uuid;
 
 use super::{Context, progress, rate};
+use crate::cost::{Cost, Meter};
 use crate::failure::Failure;
 use crate::ours::Ours;
 use crate::plain::Plain;
 use crate::plain::rabbitmq::Relay;
-use crate::report::{Measurement, Pairs};
+use crate::processor;
+use crate::report::{Measurement, Pairs, median};
+
+/// The types of queues, each with the name of its measurement.
+const QUEUES: [(&str, &str); 2] = [("rabbitmq", "classic"), ("rabbitmq-quorum", "quorum")];
 
 pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
     let url = context.amqp.ok_or_else(|| {
         Failure::new("no RabbitMQ broker (set PILLARBOX_TEST_AMQP_URL, or run scripts/bench)")
     })?;
-    let queue = Queue::declare(url).await?;
-    let pairs = alternate(context, url, &queue).await;
-    queue.delete().await?;
-    let found = Measurement::speeds(
-        "rabbitmq",
-        "a bare relay with lapin: claim 1,000, publish with pipelined confirms, ack",
-        &pairs?,
-        0.70,
-    );
-    Ok(vec![found.detail("rows", context.scale.relayed())])
+    let mut found = Vec::new();
+    for (name, kind) in QUEUES {
+        let queue = Queue::declare(url, kind).await?;
+        let runs = alternate(context, url, &queue).await;
+        queue.delete().await?;
+        found.push(runs?.measurement(name).detail("rows", context.scale.relayed()));
+    }
+    Ok(found)
 }
 
-async fn alternate(context: &Context<'_>, url: &str, queue: &Queue) -> Result<Pairs, Failure> {
+/// The speeds of alternating runs, and the costs of ours.
+#[derive(Default)]
+struct Runs {
+    pairs: Pairs,
+    publish_only: Vec<f64>,
+    costs: Vec<Cost>,
+    /// Processor time of the broker in microseconds per event. Empty if it runs on another machine.
+    broker: Vec<f64>,
+}
+
+impl Runs {
+    fn measurement(&self, name: &'static str) -> Measurement {
+        let against = "a bare relay with lapin: claim 1,000, publish with pipelined confirms, ack";
+        let mut found = Measurement::speeds(name, against, &self.pairs, 0.70)
+            .detail("publish_only", median(&self.publish_only).round());
+        found.details.extend(Cost::details(&self.costs));
+        match self.broker.is_empty() {
+            true => found,
+            false => found.detail("broker_cpu_us", (median(&self.broker) * 10.0).round() / 10.0),
+        }
+    }
+}
+
+async fn alternate(context: &Context<'_>, url: &str, queue: &Queue) -> Result<Runs, Failure> {
     let rows = context.scale.relayed();
+    let port = url.parse::<AMQPUri>().map_err(Failure::Message)?.authority.port;
     let ours = Ours::new(context.database).await?;
     let mut plain = Plain::new(context.database).await?;
     let config = SinkConfig::RabbitMq(Config::new(url, queue.name.as_str()));
-    let mut pairs = Pairs::default();
+    let mut runs = Runs::default();
     for _ in 0..context.scale.pairs() {
-        plain.backlog().refill(rows, "orders").await?;
         let relay = Relay::connect(url, &queue.name).await?;
         let began = Instant::now();
+        relay.publish_only(rows).await?;
+        let speed = rate(rows, began.elapsed());
+        runs.publish_only.push(speed);
+        queue.purge(rows).await?;
+        progress("publish only", speed);
+
+        plain.backlog().refill(rows, "orders").await?;
+        let began = Instant::now();
         relay.drain(&mut plain).await?;
-        pairs.peer.push(rate(rows, began.elapsed()));
+        let speed = rate(rows, began.elapsed());
+        runs.pairs.peer.push(speed);
         relay.close().await?;
         plain.backlog().verify(rows).await?;
         queue.purge(rows).await?;
-        progress("bare relay", pairs.peer[pairs.peer.len() - 1]);
+        progress("bare relay", speed);
 
         ours.backlog().refill(rows, "orders").await?;
         let sink = config.build("rabbitmq", &message::Config::default()).await?;
+        let (meter, broker) = (Meter::start(context.database).await?, processor::of_port(port));
         let took = ours.drain(rows, sink, config.default_concurrency()).await?;
-        pairs.ours.push(rate(rows, took));
+        runs.costs.push(meter.stop(rows, context.database).await?);
+        let used = processor::of_port(port)
+            .zip(broker)
+            .map(|(after, before)| after - before);
+        runs.broker.extend(used.map(|used| used / f64::from(rows)));
+        runs.pairs.ours.push(rate(rows, took));
         ours.backlog().verify(rows).await?;
         queue.purge(rows).await?;
-        progress("pillarbox", pairs.ours[pairs.ours.len() - 1]);
+        progress("pillarbox", rate(rows, took));
     }
-    Ok(pairs)
+    Ok(runs)
 }
 
 /// A durable queue, bound to everything from an exchange of the same name.
@@ -69,7 +111,7 @@ struct Queue {
 }
 
 impl Queue {
-    async fn declare(url: &str) -> Result<Self, Failure> {
+    async fn declare(url: &str, kind: &str) -> Result<Self, Failure> {
         let connection = Connection::connect(url, ConnectionProperties::default()).await?;
         let channel = connection.create_channel().await?;
         let name = format!("pillarbox-bench-{}", Uuid::new_v4().simple());
@@ -85,8 +127,10 @@ impl Queue {
             durable: true,
             ..QueueDeclareOptions::default()
         };
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString(kind.into()));
         channel
-            .queue_declare(name.as_str().into(), durable, no_arguments())
+            .queue_declare(name.as_str().into(), durable, arguments)
             .await?;
         let bind = QueueBindOptions::default();
         channel
@@ -105,7 +149,7 @@ impl Queue {
         })
     }
 
-    /// Empties it. Fails unless every event was in it once.
+    /// Empties it, so that the broker's memory stays low: its alarm would block publishers. Fails unless every event was in it once.
     async fn purge(&self, rows: u32) -> Result<(), Failure> {
         let purged = self
             .channel
