@@ -1,4 +1,4 @@
-//! The real daemon in its own process, with a `log` destination whose output is discarded.
+//! The real daemon in its own process, by default with a `log` destination whose output is discarded.
 //!
 //! **If we die here** the child process is killed when its handle is dropped. After `kill -9` it keeps running.
 
@@ -25,12 +25,24 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts it on a migrated database.
     pub(crate) fn start(program: Option<&Path>, database: &Database) -> Result<Self, Failure> {
+        Self::start_to(
+            program,
+            database,
+            "[[destination]]\nname = \"null\"\ntype = \"log\"\n",
+        )
+    }
+
+    /// Starts it with this destination.
+    pub(crate) fn start_to(
+        program: Option<&Path>,
+        database: &Database,
+        destination: &str,
+    ) -> Result<Self, Failure> {
         let program = locate(program)?;
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("pillarbox.toml");
         let config = format!(
-            "[database]\nurl = \"{}\"\n\n[http]\nlisten = \"127.0.0.1:0\"\n\n\
-             [[destination]]\nname = \"null\"\ntype = \"log\"\n",
+            "[database]\nurl = \"{}\"\n\n[http]\nlisten = \"127.0.0.1:0\"\n\n{destination}",
             database.url()
         );
         std::fs::write(&file, config)?;
@@ -77,12 +89,16 @@ impl Daemon {
         }
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> Result<u32, Failure> {
+        self.child
+            .id()
+            .ok_or_else(|| Failure::new("the daemon has exited"))
+    }
+
     /// Its peak memory in MB (10⁶ bytes), as counted by the kernel.
     pub(crate) fn peak_memory(&self) -> Result<f64, Failure> {
-        let pid = self
-            .child
-            .id()
-            .ok_or_else(|| Failure::new("the daemon has exited"))?;
+        let pid = self.id()?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let kibibytes: f64 = status
             .lines()

@@ -15,6 +15,7 @@ mod ours;
 mod plain;
 mod plot;
 mod processor;
+mod receiver;
 mod report;
 mod scale;
 mod scenario;
@@ -64,7 +65,7 @@ struct Arguments {
     #[arg(long, env = "PILLARBOX_TEST_KAFKA_BROKERS", value_name = "HOST:PORT")]
     kafka: Option<String>,
 
-    /// Daemon, for `memory` and `idle` [default: the `pillarbox` beside this program]
+    /// Daemon, for `memory`, `idle` and `latency` [default: the `pillarbox` beside this program]
     #[arg(long, value_name = "FILE")]
     daemon: Option<std::path::PathBuf>,
 

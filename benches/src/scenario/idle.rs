@@ -2,11 +2,14 @@
 //!
 //! The daemon has its own database and is observed from another one, so that the observer's queries do not count. If the server has
 //! `pg_stat_statements` (scripts/bench loads it), statements are counted, including `begin`, `set` and `commit`. Otherwise
-//! transactions are counted.
+//! transactions are counted, among them those of the wait for new events, about ten per second.
+//!
+//! The processor time of the server is that of all its databases. Run nothing else on it.
 
 use std::time::{Duration, Instant};
 
 use super::Context;
+use crate::cost::Meter;
 use crate::daemon::Daemon;
 use crate::database::Database;
 use crate::failure::Failure;
@@ -31,10 +34,14 @@ async fn count_queries(context: &Context<'_>, own: &Database) -> Result<Measurem
     daemon.is_alive()?;
     let seconds = context.scale.idle_seconds();
     let began = Instant::now();
+    let meter = Meter::of(daemon.id()?, own).await?;
     let before = counter.read(own).await?;
     tokio::time::sleep(Duration::from_secs(seconds.into())).await;
     let after = counter.read(own).await?;
-    let rate = (after - before) / began.elapsed().as_secs_f64();
+    let took = began.elapsed().as_secs_f64();
+    let rate = (after - before) / took;
+    let cost = meter.stop(1, own).await?;
+    let percent = |microseconds: f64| (microseconds / took / 1e4 * 100.0).round() / 100.0;
     daemon.is_alive()?;
     daemon.kill().await?;
     if after <= before {
@@ -43,10 +50,12 @@ async fn count_queries(context: &Context<'_>, own: &Database) -> Result<Measurem
     let found = Measurement::new(
         "idle",
         (rate, "queries/s"),
-        ("the limit", 3.0),
+        ("the limit", 2.0),
         Target::AtMost(1.0),
     );
     Ok(found
+        .detail("daemon_cpu_percent", percent(cost.client))
+        .detail("server_cpu_percent", cost.database.map(percent))
         .detail("counted_by", counter.name())
         .detail("seconds", seconds))
 }

@@ -168,8 +168,18 @@ fn memory_and_idle_queries_of_the_daemon_are_measured() {
 #[test]
 fn latency_is_measured() {
     service("PILLARBOX_TEST_POSTGRES_URL");
-    let output = bench(&["latency"], |_| {});
-    assert_complete(&["latency"], &output);
+    let daemon = daemon();
+    let output = bench(&["latency"], |command| {
+        command.arg("--daemon").arg(&daemon);
+    });
+    let rates = [
+        "latency-1",
+        "latency-20",
+        "latency-200",
+        "latency-1000",
+        "latency-5000",
+    ];
+    assert_complete(&rates, &output);
 }
 
 #[test]
