@@ -96,7 +96,7 @@ fn polls_are_a_quarter_of_the_time_since_the_activity_apart() {
     let steps = steps(&mut rhythm, now, ms(10_000));
     let mut before = 0;
     for (what, at) in &steps {
-        let most = (at / 4 + 1).max(5).min(501);
+        let most = (at / 4 + 1).clamp(5, 501);
         assert!(at - before <= most, "{what} at {at}: {steps:?}");
         before = *at;
     }
