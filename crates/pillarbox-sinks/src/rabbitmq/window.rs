@@ -30,7 +30,7 @@ use super::channel::{Job, Message};
 use super::classify::{self, Published};
 
 /// The most messages that wait on one channel. RabbitMQ stops reading from a connection after about 400 messages on one
-/// channel that their queue has not processed. A larger window was not faster (classic and quorum queues, 2026-11-18).
+/// channel that their queue has not processed.
 const MOST: usize = 256;
 /// How many late messages a window may hold. They take the place of others.
 const MOST_LATE: usize = MOST / 4;
