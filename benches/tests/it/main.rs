@@ -131,7 +131,7 @@ fn rabbitmq_is_measured() {
     service("PILLARBOX_TEST_POSTGRES_URL");
     service("PILLARBOX_TEST_AMQP_URL");
     let output = bench(&["rabbitmq"], |_| {});
-    assert_complete(&["rabbitmq"], &output);
+    assert_complete(&["rabbitmq", "rabbitmq-quorum"], &output);
 }
 
 #[cfg(feature = "kafka")]
