@@ -1,7 +1,7 @@
 //! Watches for new events: reads the counter of inserted rows every 5 ms, on a connection of its own.
 //!
-//! SQLite cannot notify another process. The read is one page that is in memory, and costs about 1 % of a core. A write by
-//! another process is visible with its commit, so each change is a [`Change::Ended`].
+//! SQLite cannot notify another process. The read is one page that is in memory. A write by another
+//! process is visible with its commit, so each change is a [`Change::Ended`].
 
 use std::sync::Arc;
 use std::time::Duration;
