@@ -28,7 +28,7 @@ pub enum StoreError {
         known: i32,
     },
     /// The database role lacks a permission.
-    #[error("the database refused: {0}; see docs/postgres.md for the privileges that a dispatcher needs")]
+    #[error("the database refused: {0}; see docs/postgres.md for the permissions that the role needs")]
     Denied(String),
     /// Anything else: a bug in Pillarbox, or a table that another program changed.
     #[error("the database answered: {0}")]

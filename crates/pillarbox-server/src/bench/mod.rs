@@ -84,7 +84,7 @@ async fn until<T>(
 ) -> Result<T, Failure> {
     tokio::select! {
         done = measured => done,
-        () = shutdown.cancelled() => Err(Failure::failed("interrupted; nothing was measured")),
+        () = shutdown.cancelled() => Err(Failure::failed("interrupted; no result")),
     }
 }
 

@@ -10,8 +10,11 @@ use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
-It measures in a schema of its own (PostgreSQL) or a temporary file (SQLite), and removes it at the end. Your outbox is not
-touched, but the load is real: use a test database. Without a database it measures SQLite.
+It measures in a schema of its own (PostgreSQL) or a file in the temporary folder (SQLite), and
+removes it at the end. --schema has no effect. The role must be allowed to create a schema.
+
+Your outbox is not touched, but the load is real: use a test database. Without --database it uses
+the database of PILLARBOX_DATABASE_URL or the configuration. Without those it measures SQLite.
 
 Examples:
   pillarbox bench
