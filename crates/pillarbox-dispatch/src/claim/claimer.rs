@@ -294,6 +294,7 @@ fn taken(kind: Kind, backlog: &Backlog, rows: &[Delivery]) -> Taken {
     let skip = if has_retried { rows.len() / 2 } else { 0 };
     Taken {
         rows: rows.iter().filter(from).count(),
+        fresh: rows.iter().filter(from).filter(|row| row.attempts <= 1).count(),
         floor: match kind {
             Kind::Free => rows.iter().filter(from).nth(skip).map(|row| row.seq),
             Kind::Keyed => None,

@@ -80,7 +80,7 @@ struct Entries {
     by_backlog: BTreeMap<Backlog, Entry>,
     /// The backlog that was claimed from last: the one after it comes first.
     last: Option<Backlog>,
-    /// How many rows were claimed since the finder last asked.
+    /// How many rows were claimed for the first time since the finder last asked.
     found_rows: u64,
     /// The backlogs that rows were claimed from last, and when. The latest is last.
     recent: VecDeque<(Backlog, Kind, Duration)>,
@@ -94,6 +94,8 @@ struct Entries {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) rows: usize,
+    /// How many of them were claimed for the first time. The others are no sign of new events.
+    pub(crate) fresh: usize,
     /// From which `seq` to search fresh rows the next time.
     pub(crate) floor: Option<i64>,
 }
@@ -218,7 +220,7 @@ impl Backlogs {
         for (share, taken) in shares.iter().zip(taken) {
             let rows = taken.rows;
             if rows > 0 {
-                entries.note_rows(&share.backlog, kind, rows, now);
+                entries.note_rows(&share.backlog, kind, taken.fresh, now);
             }
             let Some(entry) = entries.by_backlog.get_mut(&share.backlog) else {
                 continue;
@@ -298,7 +300,7 @@ impl Backlogs {
         self.entries().has_work()
     }
 
-    /// How many rows were claimed since this was last called.
+    /// How many rows were claimed for the first time since this was last called.
     pub(crate) fn take_found_rows(&self) -> u64 {
         std::mem::take(&mut self.entries().found_rows)
     }
@@ -327,8 +329,8 @@ impl Backlogs {
 }
 
 impl Entries {
-    fn note_rows(&mut self, backlog: &Backlog, kind: Kind, rows: usize, now: Duration) {
-        self.found_rows += u64::try_from(rows).unwrap_or(u64::MAX);
+    fn note_rows(&mut self, backlog: &Backlog, kind: Kind, fresh: usize, now: Duration) {
+        self.found_rows += u64::try_from(fresh).unwrap_or(u64::MAX);
         let same = |(recent, other, _): &(Backlog, Kind, Duration)| recent == backlog && *other == kind;
         let noted = self
             .recent
@@ -370,7 +372,11 @@ mod tests {
     }
 
     const NOW: Duration = Duration::from_secs(1000);
-    const NOTHING: Taken = Taken { rows: 0, floor: None };
+    const NOTHING: Taken = Taken {
+        rows: 0,
+        fresh: 0,
+        floor: None,
+    };
 
     fn names(shares: &[Share]) -> Vec<&str> {
         shares
@@ -411,7 +417,13 @@ mod tests {
         let backlogs = backlogs(&["a"]);
         let ask = || backlogs.shares(Kind::Free, 10, 5, |_| Some((5, false)));
         let shares = ask();
-        let took = |rows, floor| [Taken { rows, floor }];
+        let took = |rows, floor| {
+            [Taken {
+                rows,
+                fresh: rows,
+                floor,
+            }]
+        };
         backlogs.claimed(Kind::Free, &shares, &took(5, Some(40)), NOW);
         assert_eq!(ask()[0].floor, 40);
         backlogs.claimed(Kind::Free, &shares, &took(4, None), NOW);
@@ -422,10 +434,23 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_was_tried_before_is_no_new_event() {
+        let backlogs = backlogs(&["a"]);
+        let shares = backlogs.shares(Kind::Free, 10, 5, |_| Some((5, false)));
+        let taken = Taken {
+            rows: 3,
+            fresh: 1,
+            floor: None,
+        };
+        backlogs.claimed(Kind::Free, &shares, &[taken], NOW);
+        assert_eq!(backlogs.take_found_rows(), 1);
+    }
+
+    #[test]
     fn a_claim_of_some_keys_leaves_the_others_ready() {
         let backlogs = backlogs(&["a"]);
         let ask = || backlogs.shares(Kind::Keyed, 10, 100, |_| Some((100, false)));
-        let took = |rows| [Taken { rows, floor: None }];
+        let took = |rows| [Taken { rows, ..NOTHING }];
         backlogs.claimed(Kind::Keyed, &ask(), &took(25), NOW);
         assert_eq!(ask().len(), 1);
         backlogs.claimed(Kind::Keyed, &ask(), &took(24), NOW);

@@ -22,11 +22,18 @@
 //!
 //! Under load, when events are begun within 10 ms of the last claim, polls follow each other after 2 ms and the watch rests.
 //! Searches among them are 25 ms apart. The load is over when no poll has claimed a row for 20 ms.
+//!
+//! Events may be none of this worker's: of a namespace outside its scope, of a lane of another worker, for a paused
+//! destination. The longer such events are all that it hears of, the further apart are its polls, up to 64 ms. A search rests
+//! four times as long as it took, whatever is heard.
 
 use std::time::Duration;
 
 /// The shortest time between two polls: a small claim costs about as much as one of fifty rows.
 const SHORTEST: Duration = Duration::from_millis(2);
+/// After so many polls for new events without a row the shortest time doubles, at most five times.
+const FRUITLESS: u32 = 8;
+const MOST_DOUBLINGS: u32 = 5;
 /// The shortest time between two searches of polls that claim nothing.
 const SEARCH_AGAIN: Duration = Duration::from_millis(5);
 /// How long searches are put off by polls that claim rows.
@@ -77,11 +84,17 @@ pub(crate) struct Rhythm {
     is_loaded: bool,
     /// How many events were begun and not claimed.
     missing: u64,
+    /// Were events begun since the last poll?
+    is_woken: bool,
+    /// How many polls for new events were made since rows were last claimed.
+    fruitless: u32,
     /// When the poll under way began.
     polling: Option<Duration>,
     is_probing: bool,
     polled_at: Option<Duration>,
     searched_at: Option<Duration>,
+    /// Until when the last search rests.
+    rested_at: Duration,
     poll_at: Duration,
     search_at: Duration,
 }
@@ -96,10 +109,13 @@ impl Rhythm {
             is_active: true,
             is_loaded: false,
             missing: 0,
+            is_woken: false,
+            fruitless: 0,
             polling: None,
             is_probing: false,
             polled_at: None,
             searched_at: None,
+            rested_at: Duration::ZERO,
             poll_at: Duration::MAX,
             search_at: Duration::ZERO,
         }
@@ -133,13 +149,20 @@ impl Rhythm {
     pub(crate) fn step(&mut self, can_probe: bool, has_work: bool, now: Duration) -> Step {
         self.is_loaded &= since(self.claimed_at, now) < NO_LOAD;
         let can_poll = !self.is_probing && !has_work;
-        let poll_at = if can_poll { self.poll_at } else { Duration::MAX };
-        let next = self.search_at.min(poll_at);
+        let search_at = self.search_at.max(self.rested_at);
+        let poll_at = match (can_poll, can_probe) {
+            (false, _) => Duration::MAX,
+            (true, true) => self.poll_at,
+            (true, false) => self.poll_at.max(self.rested_at),
+        };
+        let next = search_at.min(poll_at);
         if now < next {
             return Step::Wait(next - now);
         }
         self.polling = Some(now);
-        self.is_probing = can_probe && now < self.search_at;
+        let is_woken = std::mem::take(&mut self.is_woken);
+        self.fruitless = self.fruitless.saturating_add(u32::from(is_woken));
+        self.is_probing = can_probe && now < search_at;
         if self.is_probing {
             Step::Probe
         } else {
@@ -159,6 +182,7 @@ impl Rhythm {
         self.searched_at = Some(now);
         // It reads past settled rows, which may be slow where the database cannot vacuum.
         let rest = (now.saturating_sub(began) * 4).max(SHORTEST);
+        self.rested_at = now + rest;
         let longest = if self.is_watched && !has_work {
             self.longest * 2
         } else {
@@ -176,6 +200,7 @@ impl Rhythm {
     fn active(&mut self, now: Duration) {
         self.active_at = Some(now);
         self.is_active = true;
+        self.is_woken = true;
         self.poll_at = self.soon(now);
     }
 
@@ -190,6 +215,7 @@ impl Rhythm {
             self.is_active = !self.is_watched || self.is_loaded || self.missing > 0;
             self.active_at = Some(now);
             self.claimed_at = Some(now);
+            self.fruitless = 0;
         }
         self.polled_at = Some(now);
         self.poll_at = now.saturating_add(self.pause(now).max(now.saturating_sub(began)));
@@ -211,7 +237,9 @@ impl Rhythm {
 
     /// Now, unless the last poll was a moment ago.
     fn soon(&self, now: Duration) -> Duration {
-        self.polled_at.map_or(now, |at| now.max(at + SHORTEST))
+        let doublings = (self.fruitless / FRUITLESS).min(MOST_DOUBLINGS);
+        self.polled_at
+            .map_or(now, |at| now.max(at + SHORTEST * (1 << doublings)))
     }
 }
 

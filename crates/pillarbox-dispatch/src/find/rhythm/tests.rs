@@ -233,3 +233,62 @@ fn a_lost_watch_makes_the_worker_poll_and_a_new_one_ends_that() {
     steps(&mut rhythm, now + ms(2_001), ms(10));
     assert_eq!(steps(&mut rhythm, now + ms(2_011), ms(900)), []);
 }
+
+/// A worker hears of events for a second and can claim none of them. Returns its rhythm, when that ended, and how many searches
+/// of this length it made.
+fn fruitless(can_probe: bool, took: Duration) -> (Rhythm, Duration, usize) {
+    let (mut rhythm, began) = idle(true);
+    let (mut now, mut searches, mut is_begun) = (began, 0, false);
+    while now < began + ms(1000) {
+        match rhythm.step(can_probe, false, now) {
+            Step::Wait(wait) => {
+                // The watch reports the next event, and then that it was committed.
+                now += wait.min(Duration::from_micros(500));
+                is_begun = !is_begun;
+                rhythm.hear(if is_begun { Heard::Begun(1) } else { Heard::Ended }, now);
+                continue;
+            }
+            Step::Probe => now += ms(1),
+            Step::Search => {
+                searches += 1;
+                rhythm.searched(now, false, None, now + took);
+                now += took;
+            }
+        }
+        rhythm.hear(Heard::Exhausted(0), now);
+    }
+    (rhythm, now, searches)
+}
+
+#[test]
+fn events_that_a_worker_cannot_claim_make_it_poll_less_and_less_often() {
+    for can_probe in [true, false] {
+        let (_, _, searches) = fruitless(can_probe, ms(1));
+        assert!((10..=70).contains(&searches), "{searches}, probes: {can_probe}");
+    }
+}
+
+#[test]
+fn slow_searches_take_a_fifth_of_the_time_whatever_is_heard() {
+    for can_probe in [true, false] {
+        let (_, _, searches) = fruitless(can_probe, ms(40));
+        assert!((3..=6).contains(&searches), "{searches}, probes: {can_probe}");
+    }
+}
+
+#[test]
+fn a_claimed_row_makes_polls_quick_again() {
+    let (mut rhythm, began, _) = fruitless(true, ms(1));
+    let now = began + ms(100);
+    rhythm.hear(Heard::Begun(1), now);
+    assert_eq!(steps(&mut rhythm, now, ms(1)).len(), 1);
+    rhythm.hear(Heard::Begun(1), now + ms(1));
+    let Step::Wait(wait) = rhythm.step(true, false, now + ms(1)) else {
+        panic!("the last poll was a moment ago");
+    };
+    assert!(wait > ms(30), "{wait:?}");
+    let now = now + ms(100);
+    assert!(!matches!(rhythm.step(true, false, now), Step::Wait(_)));
+    rhythm.hear(Heard::Exhausted(1), now);
+    assert_eq!(rhythm.soon(now), now + SHORTEST);
+}
