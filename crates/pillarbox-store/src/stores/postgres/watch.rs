@@ -21,7 +21,8 @@ use super::pool::{is_about_options, timeouts};
 use super::{Inner, store_error};
 use crate::store::{Change, StoreError, Watch};
 
-/// How long one call waits. It bounds how long the server goes on after its client has gone.
+/// How long one call waits, if the timeout of a statement is longer. It bounds how long the server goes on after its client
+/// has gone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// See the module.
@@ -108,9 +109,11 @@ impl Sequence {
 #[async_trait]
 impl Watch for Sequence {
     async fn next(&mut self, until_ended: bool) -> Result<Change, StoreError> {
+        let third = self.inner.options.timeout / 3;
+        let patience = PATIENCE.min(third);
         // TCP may not report for minutes that the server has gone.
-        let limit = PATIENCE + self.inner.options.timeout / 3;
-        let waited = tokio::time::timeout(limit, self.wait(until_ended, PATIENCE)).await;
+        let limit = patience + third;
+        let waited = tokio::time::timeout(limit, self.wait(until_ended, patience)).await;
         match waited {
             Ok(waited) => Ok(match waited? {
                 (0, true) => Change::Ended,

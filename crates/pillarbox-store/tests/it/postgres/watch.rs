@@ -1,5 +1,7 @@
 //! A watch on PostgreSQL: open transactions, lost connections, poolers.
 
+use std::time::Duration;
+
 use pillarbox::{Event, StoreError};
 use pillarbox_store::Store;
 use pillarbox_store::store::{Change, Watch};
@@ -60,6 +62,20 @@ async fn a_watch_that_sees_nothing_returns_after_two_seconds_and_holds_no_snapsh
     .await;
     assert!(seen.len() > 2, "{seen:?}");
     assert_eq!(waiting.await.expect("no panic"), Change::Nothing);
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_watch_ends_before_a_short_timeout_of_statements() {
+    let harness = PostgresHarness::direct().await;
+    let options = Options {
+        schema: harness.store.schema().to_owned(),
+        timeout: Duration::from_millis(1500),
+        ..Options::default()
+    };
+    let server = variable("PILLARBOX_TEST_POSTGRES_URL");
+    let store = Postgres::new(&server, options).expect("a sound URL");
+    assert_eq!(next(&mut *watch(&store).await, false).await, Change::Nothing);
     harness.clean_up().await;
 }
 
