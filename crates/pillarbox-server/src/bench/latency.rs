@@ -46,22 +46,22 @@ pub(super) async fn measure(scratch: &Scratch, plan: Plan) -> Result<Latency, Fa
     ));
     let arrivals = Arc::new(Stopwatch::default());
     scratch.start(Arc::clone(&arrivals) as Arc<dyn Sink>).await?;
+    warm_up(scratch, plan, &arrivals).await?;
     let began = Instant::now();
     let mut committed = HashMap::new();
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / plan.rate);
-    while began.elapsed() < plan.duration {
+    let seconds = u32::try_from(plan.duration.as_secs()).unwrap_or(u32::MAX);
+    for number in 0..plan.rate.saturating_mul(seconds) {
         ticks.tick().await;
-        let number = u32::try_from(committed.len()).unwrap_or(u32::MAX);
-        let id = Uuid::now_v7();
-        let event = event(number, plan).id(id);
-        scratch.database.enqueue_all(&[event], Limits::default()).await?;
+        let id = enqueue(scratch, plan, number).await?;
         committed.insert(id, Instant::now());
     }
-    let took = began.elapsed();
+    let took = began.elapsed().max(plan.duration);
     let ended = Instant::now();
-    while arrivals.len() < committed.len() {
+    // The first arrival is the one that warmed up.
+    while arrivals.len() <= committed.len() {
         if ended.elapsed() > LAST {
-            let missing = committed.len() - arrivals.len();
+            let missing = committed.len() + 1 - arrivals.len();
             return Err(Failure::failed(format!(
                 "{missing} events did not arrive within {LAST:?} (run with --log info)"
             )));
@@ -70,6 +70,29 @@ pub(super) async fn measure(scratch: &Scratch, plan: Plan) -> Result<Latency, Fa
     }
     scratch.stop().await?;
     Ok(summary(arrivals.since(&committed), took))
+}
+
+/// Sends one event that does not count: the dispatcher connects and takes up its work.
+#[expect(clippy::disallowed_methods, reason = "the wait for an arrival")]
+async fn warm_up(scratch: &Scratch, plan: Plan, arrivals: &Stopwatch) -> Result<(), Failure> {
+    enqueue(scratch, plan, 0).await?;
+    let began = Instant::now();
+    while arrivals.len() == 0 {
+        if began.elapsed() > LAST {
+            return Err(Failure::failed(format!(
+                "the first event did not arrive within {LAST:?} (run with --log info)"
+            )));
+        }
+        tokio::time::sleep(CHECK).await;
+    }
+    Ok(())
+}
+
+async fn enqueue(scratch: &Scratch, plan: Plan, number: u32) -> Result<Uuid, Failure> {
+    let id = Uuid::now_v7();
+    let event = event(number, plan).id(id);
+    scratch.database.enqueue_all(&[event], Limits::default()).await?;
+    Ok(id)
 }
 
 fn summary(mut times: Vec<f64>, took: Duration) -> Latency {

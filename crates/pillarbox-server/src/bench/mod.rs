@@ -20,6 +20,7 @@ pub(crate) use self::latency::Latency;
 use self::scratch::Scratch;
 use crate::config;
 use crate::failure::Failure;
+use crate::logs;
 use crate::signals;
 
 /// What to measure.
@@ -60,9 +61,15 @@ pub(crate) async fn run(database: Option<config::Database>, plan: Plan) -> Resul
     let scratch = Scratch::create(database).await?;
     let measured = until(&shutdown, measure(&scratch, plan)).await;
     let removed = scratch.remove().await;
-    let figures = measured?;
-    removed?;
-    Ok(figures)
+    match (measured, removed) {
+        (Ok(figures), removed) => removed.map(|()| figures),
+        (Err(failure), removed) => {
+            if let Err(Failure::Failed(left) | Failure::Usage(left)) = removed {
+                logs::progress(&left);
+            }
+            Err(failure)
+        }
+    }
 }
 
 async fn measure(scratch: &Scratch, plan: Plan) -> Result<Figures, Failure> {
