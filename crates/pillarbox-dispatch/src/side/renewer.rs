@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::{StoreError, failpoint};
+use uuid::Uuid;
 
 use crate::worker::Worker;
 use crate::worker::task::{Next, Task};
 
-/// The most rows in one statement.
+/// How many rows are in one statement, and the rest of the last claim: a claim that is renewed as a whole costs one row.
 const MOST: usize = 2000;
 
 /// See the module.
@@ -30,6 +31,25 @@ impl Renewer {
     }
 }
 
+/// Divides rows, given as (row, claim) claim by claim, into parts that divide no claim.
+fn whole_claims(rows: &[(Uuid, Uuid)]) -> Vec<&[(Uuid, Uuid)]> {
+    let mut parts = Vec::new();
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let mut end = 0;
+        for claim in rest.chunk_by(|(_, one), (_, next)| one == next) {
+            end += claim.len();
+            if end >= MOST {
+                break;
+            }
+        }
+        let (part, left) = rest.split_at(end);
+        parts.push(part);
+        rest = left;
+    }
+    parts
+}
+
 impl Task for Renewer {
     async fn tick(&mut self) -> Result<Next, StoreError> {
         let worker = &self.worker;
@@ -39,7 +59,7 @@ impl Task for Renewer {
             return Ok(Next::Wait(interval));
         };
         let old = worker.in_flight.older_than(before);
-        for rows in old.chunks(MOST) {
+        for rows in whole_claims(&old) {
             let asked = worker.now();
             let lost = worker.store.renew(worker.id, rows, self.lease()).await?;
             failpoint::hit("after_renew");
@@ -49,5 +69,22 @@ impl Task for Renewer {
             }
         }
         Ok(Next::Wait(interval))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_never_divided() {
+        let rows: Vec<(Uuid, Uuid)> = [1500, 1500, 1, 2500]
+            .into_iter()
+            .zip(1u128..)
+            .flat_map(|(count, claim)| vec![(Uuid::nil(), Uuid::from_u128(claim)); count])
+            .collect();
+        let lengths: Vec<usize> = whole_claims(&rows).iter().map(|part| part.len()).collect();
+        assert_eq!(lengths, [3000, 2501]);
+        assert!(whole_claims(&[]).is_empty());
     }
 }

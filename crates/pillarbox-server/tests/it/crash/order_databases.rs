@@ -106,7 +106,8 @@ impl OrderDatabase for Postgres {
             "select not exists (
                select from pillarbox.outbox_events
                where status = 'processing' and locked_by = $1 and locked_until >= now()
-             ) and not exists (select from pillarbox.lane_ranges where owner = $1 and leased_until >= now())",
+             ) and not exists (select from pillarbox.leases where worker = $1 and until >= now())
+             and not exists (select from pillarbox.lane_ranges where owner = $1 and leased_until >= now())",
         )
         .bind(worker)
         .fetch_one(&self.pool)

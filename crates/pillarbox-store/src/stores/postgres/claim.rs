@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::decode::delivery;
 use super::sql::Statement;
 use super::unreadable::{self, ReadError};
-use super::{Inner, Transaction, attempts, interval, store_error};
+use super::{Inner, Transaction, attempts, interval, leases, store_error};
 use crate::store::{Backlog, ClaimRequest, Share, StoreError, Take};
 use pillarbox::Delivery;
 use pillarbox::failpoint;
@@ -105,6 +105,7 @@ async fn try_claim(inner: &Inner, request: &ClaimRequest) -> Result<Vec<Delivery
         Ok(mut claimed) => {
             failpoint::hit("in_claim");
             transaction.commit().await?;
+            inner.leases.claimed(request.claim, claimed.len(), request.lease);
             // RETURNING returns rows in any order.
             claimed.sort_by_key(|delivery| delivery.seq);
             Ok(claimed)
@@ -143,6 +144,7 @@ async fn take(
             }
         }
         Take::Suspects(_) | Take::LoneSuspect => {
+            leases::end_expired(inner, transaction).await?;
             let query = expired(&inner.sql.claim_expired, request);
             claimed = fetch(transaction, query, request, true).await?;
         }
@@ -172,6 +174,9 @@ pub(super) async fn candidates(inner: &Inner, request: &ClaimRequest) -> Result<
         }
     }
     let mut transaction = inner.begin().await?;
+    if matches!(request.take, Take::Suspects(_) | Take::LoneSuspect) {
+        leases::end_expired(inner, &mut transaction).await?;
+    }
     let mut ids = Vec::new();
     for query in queries {
         let rows = query.persistent(false).fetch_all(&mut *transaction).await;

@@ -64,11 +64,8 @@ pub(super) async fn parked(
 ) -> Result<Vec<Stub>, StoreError> {
     // Exactly the predicate of the partial index that serves.
     let statement = inner.sql.parked(match what {
-        Parked::Unrouted => "e.status = 'pending' and e.destination = 'unrouted'",
-        Parked::Blocking => {
-            "e.lane is not null and (e.status = 'dead' or (e.status = 'pending' and e.attempts > 0)) \
-             and e.status = 'dead'"
-        }
+        Parked::Unrouted => "e.open < 2 and e.destination = 'unrouted' and e.status = 'pending'",
+        Parked::Blocking => "e.open in (1, 2) and e.lane is not null and e.open = 2",
     });
     let read = async |statement: &Statement| -> Result<Vec<Stub>, ReadError> {
         let mut transaction = inner.begin().await?;

@@ -19,6 +19,8 @@ use crate::store::StoreError;
 /// Up to this many pending rows are looked up by their partial indexes. With more of them, the newest rows are likely to be
 /// pending, and are read one after another.
 const FEW: i64 = 10_000;
+/// Up to this many rows in processing are looked up by their leases. Workers hold fewer.
+const MOST_HELD: i64 = 1_000_000;
 
 pub(super) async fn list(inner: Arc<Inner>, filter: Filter) -> Result<Vec<Record>, StoreError> {
     let mut transaction = inner.begin().await?;
@@ -76,18 +78,18 @@ pub(super) async fn list(inner: Arc<Inner>, filter: Filter) -> Result<Vec<Record
     Ok(records)
 }
 
-/// The status is a literal. A partial index does not serve a bound value.
+/// As a literal. A partial index does not serve a bound value.
 fn is_status(status: &Status) -> &'static str {
     match status {
         Status::Pending => "status = 'pending'",
         Status::Processing => "status = 'processing'",
         Status::Delivered => "status = 'delivered'",
-        Status::Dead => "status = 'dead'",
-        Status::Unknown(_) => "status not in ('pending', 'processing', 'delivered', 'dead')",
+        Status::Dead => "open = 2",
+        Status::Unknown(_) => "open = 3",
     }
 }
 
-/// The ids to search, if there are few: a family, or the pending rows.
+/// The ids to search, if there are few: a family, the rows in processing, or the pending rows.
 async fn named(
     inner: &Inner,
     transaction: &mut Transaction,
@@ -97,6 +99,13 @@ async fn named(
         let query = sqlx::query_scalar(inner.sql.family.safe()).bind(event);
         let family = query.persistent(false).fetch_all(&mut **transaction).await;
         return family.map(Some).map_err(store_error);
+    }
+    if filter.status == Some(Status::Processing) {
+        let query = sqlx::query_scalar(inner.sql.processing.safe())
+            .bind(filter.scope.names())
+            .bind(MOST_HELD);
+        let held = query.persistent(false).fetch_all(&mut **transaction).await;
+        return held.map(Some).map_err(store_error);
     }
     if filter.status != Some(Status::Pending) {
         return Ok(None);

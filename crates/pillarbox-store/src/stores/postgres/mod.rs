@@ -17,6 +17,7 @@ mod families;
 mod find;
 mod grants;
 mod lanes;
+mod leases;
 mod list;
 mod migrate;
 mod nodelay;
@@ -102,6 +103,8 @@ struct Inner {
     sql: Sql,
     /// The adopted tables.
     adoptions: OnceLock<Vec<Arc<adopt::Adoption>>>,
+    /// Which claims of this worker have open rows.
+    leases: leases::Leases,
     /// Whose turn it is in fair claims.
     turns: fair::Turns,
     /// How often the limits of the next claim are halved, because an earlier one was too large.
@@ -140,6 +143,7 @@ impl Postgres {
                 is_fair: AtomicBool::new(true),
                 sql,
                 adoptions: OnceLock::new(),
+                leases: leases::Leases::default(),
                 turns: fair::Turns::default(),
                 halvings: AtomicU32::new(0),
                 has_unreadable: AtomicBool::new(false),
@@ -286,7 +290,7 @@ impl Store for Postgres {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        self.run(settle::renew(self.inner.clone(), worker, rows.to_vec(), lease))
+        self.run(leases::renew(self.inner.clone(), worker, rows.to_vec(), lease))
             .await
     }
 

@@ -2,6 +2,7 @@
 //!
 //! **If we die here** the whole family is written, or only the row itself.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use sqlx::Row;
@@ -53,9 +54,43 @@ impl Columns {
         }
         columns
     }
+
+    fn members(&self) -> Vec<InClaim> {
+        let claims: HashMap<Uuid, Uuid> = self
+            .rows
+            .rows
+            .iter()
+            .copied()
+            .zip(self.claims.iter().copied())
+            .collect();
+        let first = self.rows.rows.iter().map(|row| (*row, *row));
+        let siblings = self
+            .sibling_ids
+            .iter()
+            .copied()
+            .zip(self.siblings.rows.iter().copied());
+        let members = first.chain(siblings);
+        members
+            .filter_map(|(id, row)| Some((id, row, *claims.get(&row)?)))
+            .collect()
+    }
+}
+
+/// A member: its own id, the row that was claimed, and the claim.
+type InClaim = (Uuid, Uuid, Uuid);
+
+/// Counts the members that the claims have now.
+fn count(inner: &Inner, members: &[InClaim], routed: &Routed) {
+    let held = || members.iter().filter(|(_, row, _)| !routed.lost.contains(row));
+    let waits = |id: &Uuid| routed.waiting.contains(id);
+    let born = held().filter(|(id, row, _)| id != row && !waits(id));
+    inner.leases.added(born.map(|(_, _, claim)| *claim));
+    let released = held().filter(|(id, row, _)| id == row && waits(id));
+    inner.leases.settled(released.map(|(_, _, claim)| *claim));
 }
 
 pub(super) async fn route(inner: Arc<Inner>, worker: Uuid, columns: Columns) -> Result<Routed, StoreError> {
+    let members = columns.members();
     let mut transaction = inner.begin().await?;
     let query = sqlx::query(inner.sql.route.safe())
         .bind(worker)
@@ -81,5 +116,6 @@ pub(super) async fn route(inner: Arc<Inner>, worker: Uuid, columns: Columns) -> 
             routed.waiting.push(id);
         }
     }
+    count(&inner, &members, &routed);
     Ok(routed)
 }

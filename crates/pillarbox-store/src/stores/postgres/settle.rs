@@ -1,8 +1,9 @@
-//! Writes verdicts in batches, and renews leases. Both only for rows that are still held.
+//! Writes verdicts in batches, only to rows that are still held.
 //!
 //! **If we die here** before the commit, the rows stay in processing until their leases expire, and the events may be sent
 //! again.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,19 +124,29 @@ pub(super) async fn settle(
     } = columns;
     let mut transaction = inner.begin().await?;
     let ids = [&delivered.ids[..], &other.ids, &deleted.ids].concat();
+    let claims = [&delivered.claims[..], &other.claims, &deleted.claims].concat();
+    // One of the statements deletes the leases.
+    let mut finished = inner.leases.take_finished();
     let observer = inner.observer();
     let locked = observer.lock(&mut transaction, &ids).await?;
     let mut lost: Vec<Uuid> = Vec::new();
     let mut unrouted: Vec<Uuid> = Vec::new();
     if !delivered.ids.is_empty() {
-        lost.extend(delivered.write(&inner, &mut transaction, worker).await?);
+        let finished = std::mem::take(&mut finished);
+        lost.extend(
+            delivered
+                .write(&inner, &mut transaction, worker, finished)
+                .await?,
+        );
     }
     if !other.ids.is_empty() {
-        lost.extend(other.write(&inner, &mut transaction, worker).await?);
+        let finished = std::mem::take(&mut finished);
+        lost.extend(other.write(&inner, &mut transaction, worker, finished).await?);
     }
     if !deleted.ids.is_empty() {
         unrouted.clone_from(&deleted.ids);
-        let kept = deleted.write(&inner, &mut transaction, worker).await?;
+        let finished = std::mem::take(&mut finished);
+        let kept = deleted.write(&inner, &mut transaction, worker, finished).await?;
         unrouted.retain(|id| !kept.contains(id));
         lost.extend(kept);
     }
@@ -148,6 +159,10 @@ pub(super) async fn settle(
     observer.changed(&mut transaction, locked, change).await?;
     failpoint::hit("in_settle");
     transaction.commit().await.map_err(store_error)?;
+    // Without lost rows: a claim is finished when none of its rows is held, whoever tried to settle them.
+    let lost_ids: HashSet<&Uuid> = lost.iter().collect();
+    let settled = ids.iter().zip(claims).filter(|(id, _)| !lost_ids.contains(id));
+    inner.leases.settled(settled.map(|(_, claim)| claim));
     Ok(lost)
 }
 
@@ -157,11 +172,13 @@ impl Delivered {
         inner: &Inner,
         transaction: &mut Transaction,
         worker: Uuid,
+        finished: Vec<Uuid>,
     ) -> Result<Vec<Uuid>, StoreError> {
         let query = sqlx::query_scalar(inner.sql.settle_delivered.safe())
             .bind(worker)
             .bind(self.ids)
             .bind(self.claims)
+            .bind(finished)
             .bind(self.destinations)
             .bind(self.max_attempts)
             .persistent(false);
@@ -175,11 +192,13 @@ impl Other {
         inner: &Inner,
         transaction: &mut Transaction,
         worker: Uuid,
+        finished: Vec<Uuid>,
     ) -> Result<Vec<Uuid>, StoreError> {
         let query = sqlx::query_scalar(inner.sql.settle_other.safe())
             .bind(worker)
             .bind(self.ids)
             .bind(self.claims)
+            .bind(finished)
             .bind(self.verdicts)
             .bind(self.waits)
             .bind(self.reasons)
@@ -197,31 +216,14 @@ impl Deleted {
         inner: &Inner,
         transaction: &mut Transaction,
         worker: Uuid,
+        finished: Vec<Uuid>,
     ) -> Result<Vec<Uuid>, StoreError> {
         let query = sqlx::query_scalar(inner.sql.settle_delete.safe())
             .bind(worker)
             .bind(self.ids)
             .bind(self.claims)
+            .bind(finished)
             .persistent(false);
         query.fetch_all(&mut **transaction).await.map_err(store_error)
     }
-}
-
-pub(super) async fn renew(
-    inner: Arc<Inner>,
-    worker: Uuid,
-    rows: Vec<(Uuid, Uuid)>,
-    lease: Duration,
-) -> Result<Vec<Uuid>, StoreError> {
-    let (ids, claims): (Vec<Uuid>, Vec<Uuid>) = rows.into_iter().unzip();
-    let mut transaction = inner.begin_apart().await?;
-    let query = sqlx::query_scalar(inner.sql.renew.safe())
-        .bind(worker)
-        .bind(ids)
-        .bind(claims)
-        .bind(interval(lease))
-        .persistent(false);
-    let lost = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
-    transaction.commit().await.map_err(store_error)?;
-    Ok(lost)
 }

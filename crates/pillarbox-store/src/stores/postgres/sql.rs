@@ -104,10 +104,10 @@ macro_rules! statements {
 
 statements! {
     adopted_table adopted_tables blocked claim_expired claim_fair claim_free claim_keyed count_mapping create_lanes
-    defer_write_back delete delete_lanes deregister destinations detect_ended due_failures end_unreadable fair_index
-    families family find heartbeat import_failure in_progress is_abandoned is_expired is_fair keyed_backlogs lanes
-    lease_importer lease_lanes lock_mapping note_tried parked pause pending pending_write_backs postpone_failures
-    read record record_end renew resume retry retry_imports route saga_log saga_record settle_delete
+    defer_write_back delete delete_lanes deregister destinations detect_ended due_failures end_leases end_unreadable
+    fair_index     families family find heartbeat import_failure in_progress is_abandoned is_expired is_fair keyed_backlogs lanes
+    lease_importer lease_lanes lock_mapping lost_leases note_tried parked pause pending pending_write_backs postpone_failures
+    processing read record record_end renew renew_rows resume retry retry_imports route saga_log saga_record settle_delete
     settle_delivered settle_other skip stats stats_large sweep unchanged_events unleased_lanes unpark_blocking
     unpark_unrouted unserved wait workers
 }
@@ -127,6 +127,14 @@ fn with_fragments(text: &str) -> String {
         .replace(
             "\n/*expired*/\n",
             &format!("\n{}", body(include_str!("sql/expired.sql"))),
+        )
+        .replace(
+            "\n/*finished*/\n",
+            &format!("\n{}", body(include_str!("sql/finished.sql"))),
+        )
+        .replace(
+            "\n    /*processing*/\n",
+            &body(include_str!("sql/processing.sql")),
         )
         .replace("returning /*delivery*/ ", &format!("returning {delivery}"))
         .replace("select /*delivery*/ ", &format!("select {delivery}"));
@@ -266,6 +274,14 @@ mod tests {
         ] {
             assert!(claim.0.contains(") as contested, e.id"), "{}", claim.0);
         }
+        for settle in [&sql.settle_delivered, &sql.settle_other, &sql.settle_delete] {
+            assert!(settle.0.contains("finished as materialized"), "{}", settle.0);
+        }
+        assert!(
+            sql.stats_large.0.contains("lateral unnest(l.rows)"),
+            "{}",
+            sql.stats_large.0
+        );
         for statement in [&sql.claim_expired, &sql.is_expired] {
             assert!(
                 statement.0.contains("with mine as materialized"),

@@ -1,7 +1,7 @@
 //! Makes rows dead whose lease expired on the last attempt, a bounded number at a time. Also finds out whether there are
 //! suspects to claim.
 //!
-//! Mostly there are neither. One query by the simple protocol finds that out.
+//! Mostly there are neither. One query by the simple protocol finds that out. Otherwise expired leases are ended first.
 //!
 //! **If we die here** the next sweep finds them again.
 
@@ -11,11 +11,12 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::observer::Change;
-use super::{Inner, Transaction, attempts, interval, store_error};
+use super::{Inner, Transaction, attempts, interval, leases, store_error};
 use crate::state::SWEPT;
 use crate::store::{DeadRow, StoreError, SweepRequest, Swept};
 
 pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Swept, StoreError> {
+    leases::find_lost(&inner, &request.scope).await?;
     let probe = inner.sql.is_abandoned(attempts(request.max_attempts));
     let mut connection = inner.connection().await?;
     let row = sqlx::raw_sql(inner.bounded(&probe))
@@ -30,6 +31,9 @@ pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Sw
         return Ok(swept);
     }
     let mut transaction = inner.begin().await?;
+    if expired {
+        leases::end_expired(&inner, &mut transaction).await?;
+    }
     end_exhausted(&inner, &mut transaction, &request, &mut swept).await?;
     let observer = inner.observer();
     // The rows are locked already, so waiting for more locks could deadlock.
@@ -43,6 +47,7 @@ pub(super) async fn sweep(inner: Arc<Inner>, request: SweepRequest) -> Result<Sw
         swept.dead.clear();
         swept.rows.clear();
         transaction = inner.begin().await?;
+        leases::end_expired(&inner, &mut transaction).await?;
     }
     if expired {
         swept.suspects = could_take(&inner, &mut transaction, &request, (i32::MIN, 2)).await?;

@@ -49,6 +49,14 @@ impl PostgresHarness {
         Postgres::new(&variable("PILLARBOX_TEST_POSTGRES_URL"), options).expect("a sound URL")
     }
 
+    /// The same with a store of its own, as in another program.
+    pub(super) fn beside_harness(&self) -> Self {
+        Self {
+            store: self.beside(),
+            pool: self.pool.clone(),
+        }
+    }
+
     pub(super) fn outbox(&self) -> Outbox {
         self.store.outbox()
     }
@@ -115,6 +123,9 @@ impl Harness for PostgresHarness {
                next_attempt_at = next_attempt_at - make_interval(secs => {seconds}),
                locked_until = locked_until - make_interval(secs => {seconds}),
                delivered_at = delivered_at - make_interval(secs => {seconds});
+             update pillarbox.leases set
+               until = until - make_interval(secs => {seconds}),
+               updated_at = updated_at - make_interval(secs => {seconds});
              update pillarbox.lane_ranges set leased_until = leased_until - make_interval(secs => {seconds});
              update pillarbox.workers set
                started_at = started_at - make_interval(secs => {seconds}),

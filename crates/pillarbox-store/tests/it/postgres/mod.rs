@@ -5,6 +5,7 @@ mod fair_index;
 mod functions;
 mod harness;
 mod inbox;
+mod leases;
 mod libraries;
 mod migration;
 mod modkit;

@@ -9,6 +9,7 @@ use sqlx::AssertSqlSafe;
 use super::harness::PostgresHarness;
 
 const ME: &str = "'00000000-0000-0000-0000-000000000001'::uuid";
+const CLAIM_ID: &str = "00000000-0000-0000-0000-000000000002";
 const CLAIM: &str = "'00000000-0000-0000-0000-000000000002'::uuid";
 
 macro_rules! statement {
@@ -26,7 +27,7 @@ fn with(statement: &str, values: &[&str]) -> String {
     text
 }
 
-fn claim_free(destination: &str) -> String {
+pub(super) fn claim_free(destination: &str) -> String {
     let destinations = format!("array['{destination}']");
     let values = [
         ME,
@@ -43,7 +44,7 @@ fn claim_free(destination: &str) -> String {
     with(statement!("claim_free"), &values)
 }
 
-fn claim_keyed(destination: &str) -> String {
+pub(super) fn claim_keyed(destination: &str) -> String {
     let destinations = format!("array['{destination}']");
     let values = [
         ME,
@@ -110,7 +111,7 @@ fn array<T: std::fmt::Display>(items: impl IntoIterator<Item = T>, kind: &str) -
 }
 
 /// A statement that names rows: all that the worker holds, with the same values for each.
-fn naming(statement: &str, held: &[String], columns: &[(&str, &str)], rest: &[&str]) -> String {
+pub(super) fn naming(statement: &str, held: &[String], columns: &[(&str, &str)], rest: &[&str]) -> String {
     let claim = CLAIM.trim_end_matches("::uuid").trim_matches('\'');
     let mut values = vec![
         ME.to_owned(),
@@ -178,7 +179,10 @@ async fn outbox(delivered: u32, statistics: bool) -> PostgresHarness {
              insert into pillarbox.outbox_events (namespace, topic, payload, ordering_key, status, attempts, locked_by, locked_until, claim_id)
              select 'shop', 'orders', '{{}}', 'held-' || n, 'processing', 1, {ME}, now() + interval '1 hour', {CLAIM} from generate_series(1, 100) as n;
              insert into pillarbox.outbox_events (namespace, topic, payload, status, attempts, locked_by, locked_until, claim_id)
-             select 'shop', 'orders', '{{}}', 'processing', 1, {ME}, now() - interval '1 hour', {ME} from generate_series(1, 30)"
+             select 'shop', 'orders', '{{}}', 'processing', 1, {ME}, now() - interval '1 hour', {ME} from generate_series(1, 30);
+             insert into pillarbox.leases (claim_id, first_row, worker, until, rows)
+             select claim_id, (array_agg(id))[1], locked_by, min(locked_until), array_agg(id) from pillarbox.outbox_events
+             where status = 'processing' group by claim_id, locked_by"
         ))
         .await;
     if statistics {
@@ -279,19 +283,24 @@ async fn check_everything(delivered: u32) {
         // And a row with a key twice more: once for its key, and once for its place among the others.
         run(&claim_keyed("")).await.reads_at_most(4_000.0, &["keyed"]);
         run(&claim_keyed("broker")).await.reads_at_most(0.0, &["keyed"]);
+        let end = with(statement!("end_leases"), &["5000"]);
+        // Of thirty rows: to find what is held, to lock it, and to change it.
+        run(&end).await.reads_at_most(90.0, &["pkey"]);
+        harness.execute(&end).await;
         run(&claim_expired())
             .await
-            .reads_at_most(100.0, &["leased", "pkey"]);
+            .reads_at_most(100.0, &["own_leases", "pkey"]);
         let held = held(&harness).await;
         let named = naming(
             statement!("settle_delivered"),
             &held,
-            &[("a", "text"), ("1", "int")],
+            &[(CLAIM_ID, "uuid"), ("a", "text"), ("1", "int")],
             &[],
         );
         // Two hundred are named: a fetch each, and one more to say which are lost.
         run(&named).await.reads_at_most(400.0, &["pkey"]);
         let columns = [
+            (CLAIM_ID, "uuid"),
             ("retry", "text"),
             ("1 s", "interval"),
             ("no", "text"),
@@ -301,10 +310,17 @@ async fn check_everything(delivered: u32) {
         ];
         let named = naming(statement!("settle_other"), &held, &columns, &[]);
         run(&named).await.reads_at_most(400.0, &["pkey"]);
-        let named = naming(statement!("settle_delete"), &held, &[], &[]);
+        let named = naming(statement!("settle_delete"), &held, &[(CLAIM_ID, "uuid")], &[]);
         run(&named).await.reads_at_most(400.0, &["pkey"]);
+        // The claim's lease is renewed, and no row is read. Then each is read twice, to find those that are lost.
         let named = naming(statement!("renew"), &held, &[], &["interval '1 minute'"]);
-        run(&named).await.reads_at_most(600.0, &["pkey"]);
+        run(&named).await.reads_at_most(0.0, &["leases_pkey"]);
+        let named = naming(statement!("renew_rows"), &held, &[], &["interval '1 minute'"]);
+        run(&named).await.reads_at_most(400.0, &["pkey"]);
+        let lost = with(statement!("lost_leases"), &["''", "''", "null"]);
+        run(&lost)
+            .await
+            .reads_at_most(400.0, &["fresh", "waiting", "keyed"]);
         // A row is fetched to lock it, for each of its two members, to change it, and to copy it.
         run(&route(&held))
             .await
@@ -313,7 +329,7 @@ async fn check_everything(delivered: u32) {
         let look = explain(&harness, statement!("find"), false).await;
         look.reads_at_most(50.0, &["fresh", "waiting", "keyed"]);
         let sweep = explain(&harness, statement!("is_abandoned"), false).await;
-        sweep.reads_at_most(10.0, &["leased", "exhausted", "tried"]);
+        sweep.reads_at_most(10.0, &["leases_until", "own_leases", "spent"]);
         harness.clean_up().await;
     }
 }

@@ -237,10 +237,10 @@ async fn every_kind_of_claim_ends_unreadable_rows() {
     corrupt(
         &harness,
         ids[2],
-        "created_at = '-infinity', locked_until = now() - interval '1 hour'",
+        "created_at = '-infinity', own_lease = true, locked_until = now() - interval '1 hour'",
     )
     .await;
-    corrupt(&harness, ids[0], "locked_until = '-infinity'").await;
+    corrupt(&harness, ids[0], "own_lease = true, locked_until = '-infinity'").await;
     let sweep = SweepRequest {
         worker: fair.worker,
         scope: Scope::All,
@@ -259,7 +259,7 @@ async fn every_kind_of_claim_ends_unreadable_rows() {
     corrupt(
         &harness,
         ids[0],
-        "created_at = 'infinity', locked_until = '-infinity', attempts = 2",
+        "created_at = 'infinity', own_lease = true, locked_until = '-infinity', attempts = 2",
     )
     .await;
     let alone = ClaimRequest {

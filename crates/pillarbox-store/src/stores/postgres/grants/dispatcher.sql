@@ -1,6 +1,6 @@
 grant usage on schema pillarbox to dispatcher;
 grant select, insert, update on pillarbox.outbox_events to dispatcher;
-grant select, insert, update, delete on pillarbox.lane_ranges, pillarbox.workers to dispatcher;
+grant select, insert, update, delete on pillarbox.leases, pillarbox.lane_ranges, pillarbox.workers to dispatcher;
 grant select, insert, update, delete on pillarbox.adopted, pillarbox.importers, pillarbox.import_failures to dispatcher;
 grant select, insert on pillarbox.destinations to dispatcher;
 grant select on sequence pillarbox.outbox_seq to dispatcher;

@@ -1,7 +1,7 @@
 -- The whole outbox. Nothing is released, so this migration may still change; a later one never does.
 --
 --   1. ids, lanes and sizes          functions that the tables need
---   2. outbox_events                 one row is one event on its way to one destination
+--   2. outbox_events, leases         one row is one event on its way to one destination; who holds it
 --   3. workers, lane ranges, pauses  what dispatchers share; their wait for events
 --   4. enqueue                       the functions that producers call
 --   5. adopted, importers, failures  adopted tables
@@ -57,7 +57,8 @@ $$;
 -- 2. Events
 -- ---------
 
--- A row is one event on its way to one destination, with its state. docs/adr/0003-partial-indexes.md explains the indexes.
+-- A row is one event on its way to one destination, with its state. docs/adr/0003-partial-indexes.md explains the indexes,
+-- docs/adr/0017-claims-in-place.md why no index has a column that a claim changes.
 
 create sequence pillarbox.outbox_seq;
 
@@ -97,6 +98,31 @@ create table pillarbox.outbox_events (
   delivered_at     timestamptz,
   -- The adopted table that the event was imported from, by its name in the configuration. Only its importer may rewrite it.
   adopted_table    text collate "C",
+  -- Does the row in processing have a lease of its own, until `locked_until`? Otherwise it has that of its claim in
+  -- pillarbox.leases, and `locked_until` is the end of the first lease.
+  own_lease        boolean not null default false,
+
+  -- What the indexes know of the state. A claim of a row that was not tried before changes none of these columns.
+  --
+  -- 0: pending or in processing, due since it was inserted. 1: the same, due at a later time. 2: dead. 3: unknown status.
+  open             smallint generated always as (
+                     case
+                       when status in ('pending', 'processing') then (next_attempt_at > created_at)::int
+                       when status = 'dead' then 2
+                       when status <> 'delivered' then 3
+                     end) stored,
+  -- The end of the row's own lease. A row in processing without a claim was not written by Pillarbox, so it counts as
+  -- expired.
+  own_until        timestamptz generated always as (
+                     case when status = 'processing' and (own_lease or claim_id is null)
+                       then coalesce(locked_until, '-infinity') end) stored,
+  -- The attempts of a pending row that may have none left: it has reached its own limit (the largest number), or has none.
+  spent            int generated always as (
+                     case
+                       when status <> 'pending' then null
+                       when attempts >= max_attempts then 2147483647
+                       when attempts > 0 and max_attempts is null then attempts
+                     end) stored,
 
   -- A claim cannot read a row with another value, so the insert is rejected. Without these constraints the row would become
   -- dead, with the reason `unreadable`. An infinite time is out of the range too.
@@ -109,6 +135,9 @@ create table pillarbox.outbox_events (
     and delivered_at >= '0001-01-01 00:00:00+00' and delivered_at < '10000-01-01 00:00:00+00'
   )
 ) with (
+  -- A claim writes the new version of a row beside the old one, so that no index changes. That needs room on the page.
+  -- Measured on 2026-11-18: docs/adr/0017-claims-in-place.md.
+  fillfactor = 45,
   -- Every event is updated twice. The default, 20 % dead rows, would slow every statement down.
   autovacuum_vacuum_scale_factor = 0.02,
   autovacuum_vacuum_threshold = 5000,
@@ -119,53 +148,78 @@ alter sequence pillarbox.outbox_seq owned by pillarbox.outbox_events.seq;
 
 -- Names are compared byte by byte (collate "C"), because statements step from name to name through these indexes and the
 -- dispatcher compares names too. A row without a destination has '' in them.
+--
+-- No index may have a column that a claim changes, neither as a key nor in its predicate: status, attempts, updated_at,
+-- locked_by, locked_until, claim_id. A row in processing stays in the index in which it was pending.
 
 -- Rows without a lane that are due since they were inserted: backlog by backlog, in the order of insertion.
 create index outbox_events_fresh on pillarbox.outbox_events (coalesce(destination, ''), namespace, seq)
-  where status = 'pending' and next_attempt_at <= created_at and lane is null;
+  where open = 0 and lane is null;
 
 -- Rows without a lane that wait for a later time: tried before, released, scheduled or retried by an operator.
 create index outbox_events_waiting on pillarbox.outbox_events (coalesce(destination, ''), namespace, next_attempt_at, seq)
-  where status = 'pending' and next_attempt_at > created_at and lane is null;
+  where open = 1 and lane is null;
 
 -- Unfinished rows with a lane, key by key. The first row of a key decides whether the key is blocked.
 create index outbox_events_keyed on pillarbox.outbox_events (coalesce(destination, ''), namespace, lane, ordering_key, seq)
-  where lane is not null and status in ('pending', 'processing', 'dead');
+  where open < 3 and lane is not null;
 
--- Rows that may block their key. It holds only failures.
+-- Rows that may block their key: dead, tried or released.
 create index outbox_events_blocking on pillarbox.outbox_events (seq)
-  where lane is not null and (status = 'dead' or (status = 'pending' and attempts > 0));
+  where open in (1, 2) and lane is not null;
 
--- Pending rows without attempts left, by the row's own limit or by the dispatcher's. Both indexes are almost empty.
-create index outbox_events_exhausted on pillarbox.outbox_events (seq)
-  where status = 'pending' and attempts >= max_attempts;
-create index outbox_events_tried on pillarbox.outbox_events (attempts)
-  where status = 'pending' and attempts > 0 and max_attempts is null;
+-- Pending rows that may have no attempts left. It is almost empty.
+create index outbox_events_spent on pillarbox.outbox_events (spent)
+  where spent is not null;
+
+-- Rows in processing with a lease of their own, by its end. It holds what crashed workers left, and is almost empty.
+create index outbox_events_own_leases on pillarbox.outbox_events (own_until)
+  where own_until is not null;
 
 -- Unrouted rows.
 create index outbox_events_unrouted on pillarbox.outbox_events (seq)
-  where status = 'pending' and destination = 'unrouted';
+  where open < 2 and destination = 'unrouted';
 
 -- The siblings of an event.
 create index outbox_events_siblings on pillarbox.outbox_events (parent_id)
   where parent_id is not null;
 
--- Rows in flight, by the end of the lease. A processing row without a lease was not written by Pillarbox, so it counts as
--- expired.
-create index outbox_events_leased on pillarbox.outbox_events (coalesce(locked_until, '-infinity'))
-  where status = 'processing';
-
--- Rows that operators look for: dead ones, in all and by destination, and rows with an unknown status.
-create index outbox_events_dead on pillarbox.outbox_events (seq)
-  where status = 'dead';
+-- Rows that operators look for: dead ones and those with an unknown status, and dead ones by destination.
+create index outbox_events_ended on pillarbox.outbox_events (open, seq)
+  where open >= 2;
 create index outbox_events_dead_at on pillarbox.outbox_events (coalesce(destination, ''), namespace, seq)
-  where status = 'dead';
-create index outbox_events_unknown on pillarbox.outbox_events (seq)
-  where status not in ('pending', 'processing', 'delivered', 'dead');
+  where open = 2;
 
 -- A second event with the same dedupe key is a duplicate.
 create unique index outbox_events_dedupe on pillarbox.outbox_events (namespace, topic, dedupe_key)
   where dedupe_key is not null;
+
+-- The leases of claims. A claim inserts one, and so does routing for the siblings that it inserts. A renewal writes here and
+-- to no event.
+--
+-- When a lease expires, the rows that are still held under it get leases of their own, which have expired, and it is
+-- deleted. After the last row of a claim is settled, the worker deletes it with the next settlement.
+create table pillarbox.leases (
+  claim_id   uuid not null,
+  -- The first of its rows.
+  first_row  uuid not null,
+  worker     uuid not null,
+  until      timestamptz not null,
+  updated_at timestamptz not null default now(),
+  -- All rows that were claimed with it, settled or not.
+  rows       uuid[] not null,
+  primary key (claim_id, first_row)
+) with (
+  autovacuum_vacuum_scale_factor = 0,
+  autovacuum_vacuum_threshold = 1000,
+  toast.autovacuum_vacuum_scale_factor = 0,
+  toast.autovacuum_vacuum_threshold = 5000
+);
+
+-- Random ids do not get smaller, so there is no use in trying to compress them.
+alter table pillarbox.leases alter column rows set storage external;
+
+create index leases_until on pillarbox.leases (until);
 
 -- 3. Workers, lane ranges and pauses
 -- ----------------------------------

@@ -9,7 +9,7 @@ with recursive name as (
   union all
   select next.name, s.step + 1 from name s cross join lateral (
     select coalesce(destination, '') as name from pillarbox.outbox_events
-    where lane is not null and status in ('pending', 'processing', 'dead') and coalesce(destination, '') > s.name
+    where open < 3 and lane is not null and coalesce(destination, '') > s.name
     order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 1
   ) as next
   where s.step < 1000
@@ -17,7 +17,7 @@ with recursive name as (
   select id, seq, namespace, destination, lane, ordering_key, status, attempts, last_error, created_at,
     next_attempt_at
   from pillarbox.outbox_events
-  where lane is not null and (status = 'dead' or (status = 'pending' and attempts > 0))
+  where open in (1, 2) and lane is not null and (status = 'dead' or (status = 'pending' and attempts > 0))
     and ($1::text[] is null or namespace = any($1))
   order by seq
   limit 10000
@@ -25,12 +25,12 @@ with recursive name as (
   select f.* from failed f
   where not exists (
     select from pillarbox.outbox_events o
-    where o.lane is not null and o.status in ('pending', 'processing', 'dead')
+    where o.open < 3 and o.lane is not null
       and coalesce(o.destination, '') = coalesce(f.destination, '') and o.namespace = f.namespace
       and o.lane = f.lane and o.ordering_key = f.ordering_key and o.seq < f.seq)
   and not exists (
     select from pillarbox.outbox_events o
-    where o.lane is not null and o.status in ('pending', 'processing', 'dead')
+    where o.open < 3 and o.lane is not null
       and coalesce(o.destination, '') = '' and o.namespace = f.namespace
       and o.lane = f.lane and o.ordering_key = f.ordering_key and o.seq < f.seq)
   order by f.seq
@@ -42,7 +42,7 @@ select h.id as head, h.seq, h.namespace, nullif(h.destination, '') as destinatio
     select count(*) from (
       select from name n cross join lateral (
         select from pillarbox.outbox_events o
-        where o.lane is not null and o.status in ('pending', 'processing', 'dead')
+        where o.open < 3 and o.lane is not null
           and coalesce(o.destination, '') = n.name and o.namespace = h.namespace
           and o.lane = h.lane and o.ordering_key = h.ordering_key and o.seq > h.seq
         limit $3

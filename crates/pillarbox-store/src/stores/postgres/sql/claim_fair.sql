@@ -1,7 +1,7 @@
 -- Claims due rows without a lane for one worker, with a fair share for every tenant.
 -- $1 worker   $2 claim id   $3 lease   $4 destinations ('' for none yet)   $5 namespaces   $6 how many of each
 -- $7 the default limit of attempts   $8 bytes at most, or one row   $9 the tenant to begin after, of each   $10 a random number
--- Locks: the chosen rows only; rows locked by others are skipped.
+-- Locks: the chosen rows only; rows locked by others are skipped. Inserts the claim's lease.
 -- Index: outbox_events_fair, which exists only where `fair_by` is set; outbox_events_waiting; then the primary key.
 --
 -- Rows that are not due are never read, however many tenants have scheduled rows. Fresh rows are due: the claim steps from
@@ -21,7 +21,7 @@ with recursive share as materialized (
   cross join lateral (
     (select coalesce(tenant_id, '00000000-0000-0000-0000-000000000000') as tenant, t.around as around
      from pillarbox.outbox_events
-     where status = 'pending' and next_attempt_at <= created_at and lane is null
+     where open = 0 and lane is null and status = 'pending'
        and coalesce(destination, '') = t.destination and namespace = t.namespace
        and coalesce(tenant_id, '00000000-0000-0000-0000-000000000000') > t.tenant
        and next_attempt_at <= now()
@@ -31,7 +31,7 @@ with recursive share as materialized (
     -- After the last tenant, continue with the first, which may have the nil id.
     (select coalesce(tenant_id, '00000000-0000-0000-0000-000000000000'), true
      from pillarbox.outbox_events
-     where not t.around and status = 'pending' and next_attempt_at <= created_at and lane is null
+     where not t.around and open = 0 and lane is null and status = 'pending'
        and coalesce(destination, '') = t.destination and namespace = t.namespace
        and next_attempt_at <= now()
      order by coalesce(destination, ''), namespace, coalesce(tenant_id, '00000000-0000-0000-0000-000000000000'), seq
@@ -48,7 +48,7 @@ with recursive share as materialized (
     from turns t cross join lateral (
       select id, seq, pillarbox.size(payload, body) as size
       from pillarbox.outbox_events
-      where status = 'pending' and next_attempt_at <= created_at and lane is null
+      where open = 0 and lane is null and status = 'pending'
         and coalesce(destination, '') = t.destination and namespace = t.namespace
         -- As a range, so that no index without the tenant has the same order.
         and coalesce(tenant_id, '00000000-0000-0000-0000-000000000000') >= t.tenant
@@ -66,7 +66,7 @@ with recursive share as materialized (
       select id, seq, coalesce(tenant_id, '00000000-0000-0000-0000-000000000000') as tenant, next_attempt_at as at,
         pillarbox.size(payload, body) as size
       from pillarbox.outbox_events
-      where status = 'pending' and next_attempt_at > created_at and lane is null
+      where open = 1 and lane is null and status = 'pending'
         and coalesce(destination, '') = s.destination and namespace = s.namespace
         and next_attempt_at <= now() and attempts < coalesce(max_attempts, $7)
       order by coalesce(destination, ''), namespace, next_attempt_at, seq
@@ -90,14 +90,19 @@ with recursive share as materialized (
   select e.id from pillarbox.outbox_events e
   where e.id = any(array(select id from wanted)) and e.status || '' = 'pending' and e.next_attempt_at <= now()
   for update skip locked
-), chosen as (
+), measured as (
   select w.id, w.size, w.is_fresh, sum(w.size) over (order by w.turn, w.rank rows unbounded preceding) as total
   from (select *, id in (select id from locked) as is_locked from wanted) as w
   where w.is_locked
+), chosen as materialized (
+  select id, is_fresh from measured where total <= $8 or total = size
+), lease as (
+  insert into pillarbox.leases (claim_id, first_row, worker, until, rows)
+  select $2, (array_agg(id))[1], $1, now() + $3, array_agg(id) from chosen having count(*) > 0
 )
 update pillarbox.outbox_events e
 set status = 'processing', attempts = greatest(e.attempts, 0) + 1, updated_at = now(),
-    locked_by = $1, locked_until = now() + $3, claim_id = $2
+    locked_by = $1, locked_until = now() + $3, claim_id = $2, own_lease = false
 from chosen c
-where e.id = c.id and (c.total <= $8 or c.total = c.size)
+where e.id = c.id
 returning /*delivery*/ e.id, c.is_fresh

@@ -4,7 +4,7 @@
 -- $7 the first lane   $8 the default limit of attempts   $9 bytes at most, or one row
 -- Locks: the lane ranges for share, so that no other worker leases them meanwhile. A range that is being leased is
 -- skipped, and none is locked if there is nothing to claim. Also the chosen rows for update. A row locked by others is
--- skipped and ends the run of its key.
+-- skipped and ends the run of its key. Inserts the claim's lease.
 -- Index: outbox_events_keyed; then the ctid of each row, which only the owner changes. /*delivery*/ is delivery.sql.
 --
 -- Steps from key to key. A key whose first row cannot be claimed (processing, in backoff, dead, exhausted) costs one
@@ -47,7 +47,7 @@ with recursive share as materialized (
        select lane, ordering_key, seq,
          status = 'pending' and next_attempt_at <= now() and attempts < coalesce(max_attempts, $8) as ready
        from pillarbox.outbox_events
-       where lane is not null and status in ('pending', 'processing', 'dead')
+       where open < 3 and lane is not null
          and coalesce(destination, '') = s.destination and namespace = s.namespace
          and (lane, ordering_key, seq) > (s.lane, s.key, s.seq) and lane <= s.high
        order by coalesce(destination, ''), namespace, lane, ordering_key, seq
@@ -55,7 +55,7 @@ with recursive share as materialized (
      ) as head
      left join lateral (
        select seq from pillarbox.outbox_events
-       where s.destination <> '' and head.ready and lane is not null and status in ('pending', 'processing', 'dead')
+       where s.destination <> '' and head.ready and open < 3 and lane is not null
          and coalesce(destination, '') = '' and namespace = s.namespace
          and lane = head.lane and ordering_key = head.ordering_key
        order by coalesce(destination, ''), namespace, lane, ordering_key, seq
@@ -86,14 +86,14 @@ with recursive share as materialized (
     select from ours o
     where o.namespace = f.namespace and o.destination = f.destination and o.lanes @> f.lane::int)
 ), run as materialized (
-  select k.turn, k.step, k.most, r.version, r.seq, r.size,
+  select k.turn, k.step, k.most, r.version, r.id, r.seq, r.size,
     bool_and(r.ready) over (partition by k.turn, k.step order by r.seq rows unbounded preceding) as is_ready
   from keys k cross join lateral (
-    select ctid as version, seq, pillarbox.size(payload, body) as size,
+    select ctid as version, id, seq, pillarbox.size(payload, body) as size,
       status = 'pending' and next_attempt_at <= now() and attempts < coalesce(max_attempts, $8)
         and (k.barrier is null or seq < k.barrier) as ready
     from pillarbox.outbox_events
-    where lane is not null and status in ('pending', 'processing', 'dead')
+    where open < 3 and lane is not null
       and coalesce(destination, '') = k.destination and namespace = k.namespace
       and lane = k.lane and ordering_key = k.key
     order by coalesce(destination, ''), namespace, lane, ordering_key, seq
@@ -107,21 +107,26 @@ with recursive share as materialized (
 ), unbroken as (
   -- By `in`, which is hashed. The planner expects one row on each side, and a join would compare 1,000 rows with 1,000.
   select *, row_number() over (partition by turn order by step, seq) as rank from (
-    select turn, step, most, version, seq, size,
+    select turn, step, most, version, id, seq, size,
       bool_and(version in (select version from locked))
         over (partition by turn, step order by seq rows unbounded preceding) as is_locked
     from run
     where is_ready
   ) as r
   where is_locked
-), chosen as (
-  select version, size, sum(size) over (order by turn, step, seq rows unbounded preceding) as total
+), measured as (
+  select version, id, size, sum(size) over (order by turn, step, seq rows unbounded preceding) as total
   from unbroken
   where rank <= most
+), chosen as materialized (
+  select version, id from measured where total <= $9 or total = size
+), lease as (
+  insert into pillarbox.leases (claim_id, first_row, worker, until, rows)
+  select $2, (array_agg(id))[1], $1, now() + $3, array_agg(id) from chosen having count(*) > 0
 )
 update pillarbox.outbox_events e
 set status = 'processing', attempts = greatest(e.attempts, 0) + 1, updated_at = now(),
-    locked_by = $1, locked_until = now() + $3, claim_id = $2
+    locked_by = $1, locked_until = now() + $3, claim_id = $2, own_lease = false
 from chosen c
-where e.ctid = c.version and (c.total <= $9 or c.total = c.size)
+where e.ctid = c.version
 returning /*delivery*/ e.id

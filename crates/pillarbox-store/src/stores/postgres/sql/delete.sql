@@ -2,12 +2,15 @@
 -- $1 ids
 -- Locks: the rows, in the order of their ids; waits for a running claim.
 with chosen as materialized (
-  select id from pillarbox.outbox_events
-  where id = any($1) and (status <> 'processing' or coalesce(locked_until, '-infinity') < now())
+  select id from pillarbox.outbox_events e
+  where id = any($1) and (status <> 'processing' or case
+    when own_until is not null then own_until < now()
+    else not exists (select from pillarbox.leases l where l.claim_id = e.claim_id and l.until >= now())
+  end)
   order by id
   for update
 )
 delete from pillarbox.outbox_events e
 using chosen c
-where e.id = c.id and (e.status <> 'processing' or coalesce(e.locked_until, '-infinity') < now())
+where e.id = c.id
 returning e.id, coalesce(e.parent_id, e.id), e.status = 'delivered'

@@ -8,5 +8,5 @@ e.payload, e.body, nullif(e.destination, '') as destination, e.attempts, e.max_a
 e.lane is not null and coalesce(e.destination, '') = '' and (
   select exists (
     select from pillarbox.outbox_events o
-    where o.lane is not null and o.status in ('pending', 'processing', 'dead') and coalesce(o.destination, '') > '')
+    where o.open < 3 and o.lane is not null and coalesce(o.destination, '') > '')
 ) as contested

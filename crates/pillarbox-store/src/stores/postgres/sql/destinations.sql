@@ -7,21 +7,21 @@ with recursive name as (
   select next.name from name s cross join lateral (
     select one.name from (
       (select coalesce(destination, '') as name from pillarbox.outbox_events
-       where status = 'pending' and next_attempt_at <= created_at and lane is null
+       where open = 0 and lane is null
          and coalesce(destination, '') > s.name
        order by coalesce(destination, ''), namespace, seq limit 1)
       union all
       (select coalesce(destination, '') from pillarbox.outbox_events
-       where status = 'pending' and next_attempt_at > created_at and lane is null
+       where open = 1 and lane is null
          and coalesce(destination, '') > s.name
        order by coalesce(destination, ''), namespace, next_attempt_at, seq limit 1)
       union all
       (select coalesce(destination, '') from pillarbox.outbox_events
-       where lane is not null and status in ('pending', 'processing', 'dead') and coalesce(destination, '') > s.name
+       where open < 3 and lane is not null and coalesce(destination, '') > s.name
        order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 1)
       union all
       (select coalesce(destination, '') from pillarbox.outbox_events
-       where status = 'dead' and coalesce(destination, '') > s.name
+       where open = 2 and coalesce(destination, '') > s.name
        order by coalesce(destination, ''), namespace, seq limit 1)
       union all
       (select d.name from pillarbox.destinations d where d.name > s.name order by d.name limit 1)
@@ -31,17 +31,17 @@ with recursive name as (
 ), counted as (
   select n.name,
     (select count(*) from (select from pillarbox.outbox_events
-      where status = 'pending' and next_attempt_at <= created_at and lane is null
+      where open = 0 and lane is null and status = 'pending'
         and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as fresh)
     + (select count(*) from (select from pillarbox.outbox_events
-      where status = 'pending' and next_attempt_at > created_at and lane is null
+      where open = 1 and lane is null and status = 'pending'
         and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as waiting)
     + (select count(*) from (select from pillarbox.outbox_events
-      where lane is not null and status in ('pending', 'processing', 'dead') and status = 'pending'
+      where open < 3 and lane is not null and status = 'pending'
         and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as keyed)
     as pending,
     (select count(*) from (select from pillarbox.outbox_events
-      where status = 'dead'
+      where open = 2
         and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as dead) as dead
   from name n where n.name <> ''
 )

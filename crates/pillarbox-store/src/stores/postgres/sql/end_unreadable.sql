@@ -2,9 +2,12 @@
 -- $1 ids   $2 reasons
 -- Locks: the rows. A row locked by others is skipped, and so is one that is in flight.
 with chosen as materialized (
-  select id from pillarbox.outbox_events
+  select id from pillarbox.outbox_events e
   where id = any($1)
-    and (status || '' = 'pending' or status || '' = 'processing' and coalesce(locked_until, '-infinity') < now())
+    and (status || '' = 'pending' or status || '' = 'processing' and case
+      when own_until is not null then own_until < now()
+      else not exists (select from pillarbox.leases l where l.claim_id = e.claim_id and l.until >= now())
+    end)
   for update skip locked
 )
 update pillarbox.outbox_events e

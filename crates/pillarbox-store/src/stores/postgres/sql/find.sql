@@ -19,17 +19,17 @@ with recursive stepped as (
   cross join lateral (
     select destination, namespace from (
       (select coalesce(destination, '') as destination, namespace from pillarbox.outbox_events
-       where status = 'pending' and next_attempt_at <= created_at and lane is null
+       where open = 0 and lane is null
          and (coalesce(destination, ''), namespace) > (s.destination, s.namespace)
        order by coalesce(destination, ''), namespace, seq limit 1)
       union all
       (select coalesce(destination, ''), namespace from pillarbox.outbox_events
-       where status = 'pending' and next_attempt_at > created_at and lane is null
+       where open = 1 and lane is null
          and (coalesce(destination, ''), namespace) > (s.destination, s.namespace)
        order by coalesce(destination, ''), namespace, next_attempt_at, seq limit 1)
       union all
       (select coalesce(destination, ''), namespace from pillarbox.outbox_events
-       where lane is not null and status in ('pending', 'processing', 'dead')
+       where open < 3 and lane is not null
          and (coalesce(destination, ''), namespace) > (s.destination, s.namespace)
        order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 1)
     ) as one
@@ -42,21 +42,23 @@ with recursive stepped as (
     select
       case when scope.ours then
         (select seq from pillarbox.outbox_events
-         where status = 'pending' and next_attempt_at <= created_at and lane is null
+         where open = 0 and lane is null and status = 'pending'
            and coalesce(destination, '') = next.destination and namespace = next.namespace
          order by coalesce(destination, ''), namespace, seq limit 1)
       end as lowest,
       scope.ours and coalesce(
         (select next_attempt_at <= now() from pillarbox.outbox_events
-         where status = 'pending' and next_attempt_at > created_at and lane is null
+         where open = 1 and lane is null and status = 'pending'
            and coalesce(destination, '') = next.destination and namespace = next.namespace
          order by coalesce(destination, ''), namespace, next_attempt_at, seq limit 1), false) as waited,
       scope.ours and coalesce(
         (select bool_or(due) or count(*) = 16 from (
            select status = 'pending' and next_attempt_at <= now()
-             or status = 'processing' and coalesce(locked_until, '-infinity') < now() as due
+             or own_until < now()
+             or status = 'processing' and own_until is null
+               and claim_id = any(array(select claim_id from pillarbox.leases where until < now())) as due
            from pillarbox.outbox_events
-           where lane is not null and status in ('pending', 'processing', 'dead')
+           where open < 3 and lane is not null
              and coalesce(destination, '') = next.destination and namespace = next.namespace
            order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 16
          ) as first), false) as keyed

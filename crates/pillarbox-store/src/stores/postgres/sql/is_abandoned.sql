@@ -1,11 +1,11 @@
 -- Is there a row for a sweep? An idle worker runs it: one query by the simple protocol.
 -- /*limit*/ is the default limit of attempts.
--- Index: outbox_events_leased, outbox_events_exhausted, outbox_events_tried; each ordered by its own key.
+-- Index: leases_until, outbox_events_own_leases, outbox_events_spent; each ordered by its own key.
 select
-  coalesce((select coalesce(locked_until, '-infinity') < now() from pillarbox.outbox_events
-    where status = 'processing' order by coalesce(locked_until, '-infinity') limit 1), false) as expired,
-  coalesce((select true from pillarbox.outbox_events
-    where status = 'pending' and attempts >= max_attempts order by seq limit 1), false)
-  or coalesce((select attempts >= /*limit*/25 from pillarbox.outbox_events
-    where status = 'pending' and attempts > 0 and max_attempts is null order by attempts desc limit 1), false)
+  coalesce((select until < now() from pillarbox.leases order by until limit 1), false)
+  or coalesce((select own_until < now() from pillarbox.outbox_events
+    where own_until is not null order by own_until limit 1), false)
+  as expired,
+  coalesce((select spent >= /*limit*/25 from pillarbox.outbox_events
+    where spent is not null order by spent desc limit 1), false)
   as exhausted

@@ -6,7 +6,7 @@ with recursive stepped as (
   union all
   select next.destination, next.namespace, s.step + 1 from stepped s cross join lateral (
     select coalesce(destination, '') as destination, namespace from pillarbox.outbox_events
-    where lane is not null and status in ('pending', 'processing', 'dead')
+    where open < 3 and lane is not null
       and (coalesce(destination, ''), namespace) > (s.destination, s.namespace)
     order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 1
   ) as next

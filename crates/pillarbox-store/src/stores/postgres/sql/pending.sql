@@ -2,14 +2,14 @@
 -- $1 namespaces, or null for all   $2 how many
 -- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_keyed.
 (select id from pillarbox.outbox_events
- where status = 'pending' and next_attempt_at <= created_at and lane is null
+ where open = 0 and lane is null and status = 'pending'
    and ($1::text[] is null or namespace = any($1)) limit $2)
 union all
 (select id from pillarbox.outbox_events
- where status = 'pending' and next_attempt_at > created_at and lane is null
+ where open = 1 and lane is null and status = 'pending'
    and ($1::text[] is null or namespace = any($1)) limit $2)
 union all
 (select id from pillarbox.outbox_events
- where lane is not null and status in ('pending', 'processing', 'dead') and status = 'pending'
+ where open < 3 and lane is not null and status = 'pending'
    and ($1::text[] is null or namespace = any($1)) limit $2)
 limit $2

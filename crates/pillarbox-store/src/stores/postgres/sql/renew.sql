@@ -1,25 +1,36 @@
--- Renews the leases of rows that are still held under their claim. Returns the others.
--- $1 worker   $2 ids   $3 claim ids   $4 lease
--- Locks: the rows. A row that a settle is writing is skipped, because its lease ends anyway.
--- Index: the primary key, written as in settle_delivered.sql for the same reason.
+-- Renews the leases of claims.
+-- $1 worker   $2 rows   $3 their claims   $4 lease
+-- Locks: the leases, and rows that are not renewed with their claim. Rows that a settlement is writing are skipped.
+-- Index: the primary keys; rows as in settle_delivered.sql for the same reason.
+--
+-- A row that is not given leaves the lease of its claim. It gets a lease of its own, with the old end.
 with given as materialized (
   select * from unnest($2::uuid[], $3::uuid[]) as g (id, claim_id)
-), held as materialized (
-  select e.id
-  from pillarbox.outbox_events e join given g on e.id = g.id and e.claim_id = g.claim_id
-  where e.id = any(array(select id from given)) and e.locked_by = $1 and e.status || '' = 'processing'
+), lease as materialized (
+  select claim_id, first_row, until, rows from pillarbox.leases
+  where claim_id = any(array(select distinct claim_id from given)) and worker = $1
+  order by claim_id, first_row
+  for update
+), member as materialized (
+  select *, (id, claim_id) in (select id, claim_id from given) as is_given
+  from (select claim_id, first_row, until, unnest(rows) as id from lease) as m
+), wanted as materialized (
+  select distinct claim_id, first_row from member where is_given
+), left_out as materialized (
+  select id, claim_id, until from member
+  where not is_given and (claim_id, first_row) in (select claim_id, first_row from wanted)
+), locked as materialized (
+  select e.id, o.until
+  from pillarbox.outbox_events e join left_out o on e.id = o.id and e.claim_id = o.claim_id
+  where e.id = any(array(select id from left_out)) and e.status || '' = 'processing' and not e.own_lease
   for update of e skip locked
-), renewed as (
+), freed as (
   update pillarbox.outbox_events e
-  set locked_until = now() + $4, updated_at = now()
-  from held h
-  where e.id = h.id
+  set own_lease = true, locked_until = l.until
+  from locked l
+  where e.id = l.id
 )
--- By `not in`, which is hashed. The planner expects a few rows, and an anti-join would compare each with every other.
-select g.id
-from given g
-where (g.id, g.claim_id) not in (
-  select e.id, e.claim_id from pillarbox.outbox_events e
-  where e.id = any(array(select id from given)) and e.claim_id is not null
-    and e.locked_by = $1 and e.status || '' = 'processing'
-)
+update pillarbox.leases l
+set until = now() + $4, updated_at = now()
+from wanted w
+where l.claim_id = w.claim_id and l.first_row = w.first_row

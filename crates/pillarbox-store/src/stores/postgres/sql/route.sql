@@ -2,7 +2,7 @@
 -- $1 worker   $2 rows   $3 claim ids   $4 first destinations   $5 attempts in all   $6 has siblings
 -- and of each sibling: $7 its row   $8 its own id   $9 destination   $10 attempts in all
 -- Returns rows that are no longer held under their claim (lost), and members that must wait.
--- Locks: the rows. Index: the primary key; outbox_events_keyed for rows before a member.
+-- Locks: the rows. Inserts the lease of the siblings. Index: the primary key; outbox_events_keyed for rows before a member.
 --
 -- A member waits if an earlier row of its key is unfinished at its destination and not in the same claim. A row with one
 -- destination that need not wait stays as it is. Its settlement writes the destination.
@@ -14,19 +14,23 @@ with given as materialized (
     as g (id, claim_id, destination, max_attempts, has_siblings)
 ), held as materialized (
   select g.destination, h.* from given g cross join lateral (
-    select e.id, e.claim_id, e.namespace, e.lane, e.ordering_key, e.seq
+    select e.id, e.claim_id, e.own_lease, e.namespace, e.lane, e.ordering_key, e.seq
     from pillarbox.outbox_events e
     where e.id = g.id and e.claim_id = g.claim_id and e.locked_by = $1 and e.status || '' = 'processing'
       and coalesce(e.destination, '') = ''
     limit 1
     for update
   ) as h
+), lease as materialized (
+  select claim_id, max(until) as until from pillarbox.leases
+  where claim_id = any(array(select distinct claim_id from held where not own_lease))
+  group by claim_id
 ), waiting as materialized (
   select id from (
     -- Row by row. As a plain condition it would be joined with all rows that have a key.
     select h.id, h.lane is not null and exists (
       select from pillarbox.outbox_events o
-      where o.lane is not null and o.status in ('pending', 'processing', 'dead')
+      where o.open < 3 and o.lane is not null
         and coalesce(o.destination, '') = h.destination and o.namespace = h.namespace
         and o.lane = h.lane and o.ordering_key = h.ordering_key and o.seq < h.seq
         and o.claim_id is distinct from h.claim_id
@@ -37,16 +41,17 @@ with given as materialized (
 ), first as materialized (
   select g.*, g.id in (select id from held) as is_held, g.id in (select id from waiting) as waits from given g
 ), sibling as materialized (
-  select s.*, h.lane is not null and exists (
+  select s.*, h.claim_id, h.own_lease or h.claim_id not in (select claim_id from lease) as own_lease,
+    h.lane is not null and exists (
     select from pillarbox.outbox_events o
-    where o.lane is not null and o.status in ('pending', 'processing', 'dead')
+    where o.open < 3 and o.lane is not null
       and coalesce(o.destination, '') = s.destination and o.namespace = h.namespace
       and o.lane = h.lane and o.ordering_key = h.ordering_key and o.seq < h.seq
       and o.claim_id is distinct from h.claim_id
   ) as waits
   from unnest($7::uuid[], $8::uuid[], $9::text[], $10::int[]) as s (id, member, destination, max_attempts)
   cross join lateral (
-    select claim_id, namespace, lane, ordering_key, seq from pillarbox.outbox_events where id = s.id limit 1
+    select claim_id, own_lease, namespace, lane, ordering_key, seq from pillarbox.outbox_events where id = s.id limit 1
   ) as h
   where s.id in (select id from held)
 ), written as (
@@ -62,7 +67,7 @@ with given as materialized (
 ), born as (
   insert into pillarbox.outbox_events (
     id, seq, parent_id, /*event_columns*/ unordered, payload, body, destination, status, attempts, max_attempts,
-    next_attempt_at, locked_by, locked_until, claim_id, last_error, created_at, adopted_table
+    next_attempt_at, locked_by, locked_until, claim_id, own_lease, last_error, created_at, adopted_table
   )
   select s.member, e.seq, coalesce(e.parent_id, e.id), /*e.event_columns*/ e.unordered, e.payload, e.body, s.destination,
     case when s.waits then 'pending' else e.status end,
@@ -71,8 +76,14 @@ with given as materialized (
     case when s.waits then null else e.locked_by end,
     case when s.waits then null else e.locked_until end,
     case when s.waits then null else e.claim_id end,
-    e.last_error, e.created_at, e.adopted_table
+    s.own_lease and not s.waits, e.last_error, e.created_at, e.adopted_table
   from sibling s cross join lateral (select * from pillarbox.outbox_events where id = s.id limit 1) as e
+), leased as (
+  insert into pillarbox.leases (claim_id, first_row, worker, until, rows)
+  select l.claim_id, (array_agg(s.member))[1], $1, l.until, array_agg(s.member)
+  from sibling s join lease l on l.claim_id = s.claim_id
+  where not s.waits and not s.own_lease
+  group by l.claim_id, l.until
 )
 select id, true as lost from first where not is_held
 union all

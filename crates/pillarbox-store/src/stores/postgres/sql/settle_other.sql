@@ -1,13 +1,15 @@
 -- Writes all other verdicts to rows that are still held under their claim. Returns the others.
--- $1 worker   $2 ids   $3 claim ids   $4 verdicts: retry, release, suspect, dead, or delivered and unordered
--- $5 waits    $6 reasons   $7 destinations   $8 attempts in all   $9 does the row leave its lane?
+-- $1 worker   $2 ids   $3 claim ids   $4 finished claims
+-- $5 verdicts: retry, release, suspect, dead, or delivered and unordered
+-- $6 waits    $7 reasons   $8 destinations   $9 attempts in all   $10 does the row leave its lane?
+-- /*finished*/ is finished.sql.
 -- Locks and index as in settle_delivered.sql, and written the same way for the same reason.
 --
--- A suspect stays in processing with a lease that no worker holds. So it cannot be settled, and is claimed like a row of a
+-- A suspect stays in processing with a lease of its own that no worker holds. So it cannot be settled, and is claimed like a row of a
 -- dead worker when the lease expires.
 with given as materialized (
   select * from unnest(
-    $2::uuid[], $3::uuid[], $4::text[], $5::interval[], $6::text[], $7::text[], $8::int[], $9::boolean[]
+    $2::uuid[], $3::uuid[], $5::text[], $6::interval[], $7::text[], $8::text[], $9::int[], $10::boolean[]
   ) as g (id, claim_id, verdict, wait, reason, destination, max_attempts, unordered)
 ), settled as (
   update pillarbox.outbox_events e
@@ -18,6 +20,7 @@ with given as materialized (
       locked_by = case g.verdict when 'suspect' then '00000000-0000-0000-0000-000000000000'::uuid end,
       claim_id = case g.verdict when 'suspect' then '00000000-0000-0000-0000-000000000000'::uuid end,
       locked_until = case g.verdict when 'suspect' then now() + g.wait end,
+      own_lease = g.verdict = 'suspect',
       last_error = coalesce(g.reason, e.last_error),
       destination = coalesce(g.destination, e.destination),
       max_attempts = coalesce(g.max_attempts, e.max_attempts),
@@ -28,5 +31,6 @@ with given as materialized (
   where e.id = any(array(select id from given)) and e.id = g.id and e.claim_id = g.claim_id
     and e.locked_by = $1 and e.status || '' = 'processing'
   returning e.id
+/*finished*/
 )
 select g.id from given g where not exists (select from settled s where s.id = g.id)

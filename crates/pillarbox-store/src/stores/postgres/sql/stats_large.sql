@@ -1,19 +1,19 @@
--- Counts a large table by its partial indexes, up to a cap. Delivered rows are the planner's estimate of the table minus
+-- Counts a large table by its partial indexes, up to a cap. /*processing*/ is processing.sql. Delivered rows are the planner's estimate of the table minus
 -- the others. The oldest row is the oldest that was read.
 -- $1 namespaces, or null for all   $2 the cap
 with fresh as materialized (
   select next_attempt_at from pillarbox.outbox_events
-  where status = 'pending' and next_attempt_at <= created_at and lane is null
+  where open = 0 and lane is null and status = 'pending'
     and ($1::text[] is null or namespace = any($1))
   limit $2
 ), waiting as materialized (
   select next_attempt_at from pillarbox.outbox_events
-  where status = 'pending' and next_attempt_at > created_at and lane is null
+  where open = 1 and lane is null and status = 'pending'
     and ($1::text[] is null or namespace = any($1))
   limit $2
 ), keyed as materialized (
   select next_attempt_at from pillarbox.outbox_events
-  where lane is not null and status in ('pending', 'processing', 'dead') and status = 'pending'
+  where open < 3 and lane is not null and status = 'pending'
     and ($1::text[] is null or namespace = any($1))
   limit $2
 ), pending as (
@@ -21,15 +21,15 @@ with fresh as materialized (
 )
 select
   (select count(*) from pending) as pending,
+  (select count(*) from (
+    /*processing*/
+  ) as held) as processing,
   (select count(*) from (select from pillarbox.outbox_events
-    where status = 'processing' and ($1::text[] is null or namespace = any($1)) limit $2) as leased) as processing,
+    where open = 2 and ($1::text[] is null or namespace = any($1)) limit $2) as dead) as dead,
   (select count(*) from (select from pillarbox.outbox_events
-    where status = 'dead' and ($1::text[] is null or namespace = any($1)) limit $2) as dead) as dead,
+    where open = 3 and ($1::text[] is null or namespace = any($1)) limit $2) as unknown) as unknown,
   (select count(*) from (select from pillarbox.outbox_events
-    where status not in ('pending', 'processing', 'delivered', 'dead')
-      and ($1::text[] is null or namespace = any($1)) limit $2) as unknown) as unknown,
-  (select count(*) from (select from pillarbox.outbox_events
-    where status = 'pending' and destination = 'unrouted'
+    where open < 2 and destination = 'unrouted' and status = 'pending'
       and ($1::text[] is null or namespace = any($1)) limit $2) as unrouted) as unrouted,
   (select extract(epoch from now() - min(next_attempt_at))::float8 from pending
     where next_attempt_at <= now() and isfinite(next_attempt_at)) as oldest,

@@ -14,7 +14,7 @@ with recursive given as materialized (
     (select s.place, s.destination, s.namespace, lane, ordering_key as key, id as head,
        status = 'pending' and attempts = 0 as waits
      from pillarbox.outbox_events
-     where lane is not null and status in ('pending', 'processing', 'dead')
+     where open < 3 and lane is not null
        and coalesce(destination, '') = s.destination and namespace = s.namespace
        and (lane, ordering_key, seq) > (s.lane, s.key, 9223372036854775807)
      order by coalesce(destination, ''), namespace, lane, ordering_key, seq
@@ -30,7 +30,7 @@ select h.id as head, h.seq, h.namespace, nullif(h.destination, '') as destinatio
   h.last_error as reason, extract(epoch from now() - h.created_at)::float8 as age, h.next_attempt_at, (
     select count(*) from (
       select from pillarbox.outbox_events o
-      where o.lane is not null and o.status in ('pending', 'processing', 'dead')
+      where o.open < 3 and o.lane is not null
         and coalesce(o.destination, '') = s.destination and o.namespace = s.namespace
         and o.lane = s.lane and o.ordering_key = s.key and o.seq > h.seq
       limit $4
