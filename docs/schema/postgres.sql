@@ -459,6 +459,17 @@ CREATE TABLE pillarbox.lane_ranges (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE pillarbox.leases (
+    claim_id uuid NOT NULL,
+    first_row uuid NOT NULL,
+    worker uuid NOT NULL,
+    until timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    rows uuid[] NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', toast.autovacuum_vacuum_scale_factor='0', toast.autovacuum_vacuum_threshold='5000');
+ALTER TABLE ONLY pillarbox.leases ALTER COLUMN rows SET STORAGE EXTERNAL;
+
 CREATE TABLE pillarbox.migrations (
     version integer NOT NULL,
     name text NOT NULL,
@@ -503,6 +514,26 @@ END) STORED,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     delivered_at timestamp with time zone,
     adopted_table text COLLATE pg_catalog."C",
+    own_lease boolean DEFAULT false NOT NULL,
+    open smallint GENERATED ALWAYS AS (
+CASE
+    WHEN (status = ANY (ARRAY['pending'::text, 'processing'::text])) THEN ((next_attempt_at > created_at))::integer
+    WHEN (status = 'dead'::text) THEN 2
+    WHEN (status <> 'delivered'::text) THEN 3
+    ELSE NULL::integer
+END) STORED,
+    own_until timestamp with time zone GENERATED ALWAYS AS (
+CASE
+    WHEN ((status = 'processing'::text) AND (own_lease OR (claim_id IS NULL))) THEN COALESCE(locked_until, '-infinity'::timestamp with time zone)
+    ELSE NULL::timestamp with time zone
+END) STORED,
+    spent integer GENERATED ALWAYS AS (
+CASE
+    WHEN (status <> 'pending'::text) THEN NULL::integer
+    WHEN (attempts >= max_attempts) THEN 2147483647
+    WHEN ((attempts > 0) AND (max_attempts IS NULL)) THEN attempts
+    ELSE NULL::integer
+END) STORED,
     CONSTRAINT attempts_are_counted CHECK ((attempts >= 0)),
     CONSTRAINT outbox_events_destination_check CHECK ((destination <> ''::text)),
     CONSTRAINT outbox_events_headers_check CHECK ((jsonb_typeof(headers) = 'object'::text)),
@@ -511,7 +542,7 @@ END) STORED,
     CONSTRAINT outbox_events_topic_check CHECK ((topic <> ''::text)),
     CONSTRAINT times_are_in_the_years_1_to_9999 CHECK (((next_attempt_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (next_attempt_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (locked_until >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (locked_until < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (created_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (created_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (delivered_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (delivered_at < '10000-01-01 00:00:00+00'::timestamp with time zone)))
 )
-WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1');
+WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1');
 
 CREATE SEQUENCE pillarbox.outbox_seq
     START WITH 1
@@ -606,6 +637,9 @@ ALTER TABLE ONLY pillarbox.inbox
 ALTER TABLE ONLY pillarbox.lane_ranges
     ADD CONSTRAINT lane_ranges_pkey PRIMARY KEY (namespace, destination, number);
 
+ALTER TABLE ONLY pillarbox.leases
+    ADD CONSTRAINT leases_pkey PRIMARY KEY (claim_id, first_row);
+
 ALTER TABLE ONLY pillarbox.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (version);
 
@@ -632,31 +666,29 @@ CREATE INDEX import_failures_due ON pillarbox.import_failures USING btree (adopt
 
 CREATE INDEX inbox_old ON pillarbox.inbox USING btree (consumer, handled_at);
 
-CREATE INDEX outbox_events_blocking ON pillarbox.outbox_events USING btree (seq) WHERE ((lane IS NOT NULL) AND ((status = 'dead'::text) OR ((status = 'pending'::text) AND (attempts > 0))));
+CREATE INDEX leases_until ON pillarbox.leases USING btree (until);
 
-CREATE INDEX outbox_events_dead ON pillarbox.outbox_events USING btree (seq) WHERE (status = 'dead'::text);
+CREATE INDEX outbox_events_blocking ON pillarbox.outbox_events USING btree (seq) WHERE ((open = ANY (ARRAY[1, 2])) AND (lane IS NOT NULL));
 
-CREATE INDEX outbox_events_dead_at ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, seq) WHERE (status = 'dead'::text);
+CREATE INDEX outbox_events_dead_at ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, seq) WHERE (open = 2);
 
 CREATE UNIQUE INDEX outbox_events_dedupe ON pillarbox.outbox_events USING btree (namespace, topic, dedupe_key) WHERE (dedupe_key IS NOT NULL);
 
-CREATE INDEX outbox_events_exhausted ON pillarbox.outbox_events USING btree (seq) WHERE ((status = 'pending'::text) AND (attempts >= max_attempts));
+CREATE INDEX outbox_events_ended ON pillarbox.outbox_events USING btree (open, seq) WHERE (open >= 2);
 
-CREATE INDEX outbox_events_fresh ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, seq) WHERE ((status = 'pending'::text) AND (next_attempt_at <= created_at) AND (lane IS NULL));
+CREATE INDEX outbox_events_fresh ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, seq) WHERE ((open = 0) AND (lane IS NULL));
 
-CREATE INDEX outbox_events_keyed ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, lane, ordering_key, seq) WHERE ((lane IS NOT NULL) AND (status = ANY (ARRAY['pending'::text, 'processing'::text, 'dead'::text])));
+CREATE INDEX outbox_events_keyed ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, lane, ordering_key, seq) WHERE ((open < 3) AND (lane IS NOT NULL));
 
-CREATE INDEX outbox_events_leased ON pillarbox.outbox_events USING btree (COALESCE(locked_until, '-infinity'::timestamp with time zone)) WHERE (status = 'processing'::text);
+CREATE INDEX outbox_events_own_leases ON pillarbox.outbox_events USING btree (own_until) WHERE (own_until IS NOT NULL);
 
 CREATE INDEX outbox_events_siblings ON pillarbox.outbox_events USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 
-CREATE INDEX outbox_events_tried ON pillarbox.outbox_events USING btree (attempts) WHERE ((status = 'pending'::text) AND (attempts > 0) AND (max_attempts IS NULL));
+CREATE INDEX outbox_events_spent ON pillarbox.outbox_events USING btree (spent) WHERE (spent IS NOT NULL);
 
-CREATE INDEX outbox_events_unknown ON pillarbox.outbox_events USING btree (seq) WHERE (status <> ALL (ARRAY['pending'::text, 'processing'::text, 'delivered'::text, 'dead'::text]));
+CREATE INDEX outbox_events_unrouted ON pillarbox.outbox_events USING btree (seq) WHERE ((open < 2) AND (destination = 'unrouted'::text));
 
-CREATE INDEX outbox_events_unrouted ON pillarbox.outbox_events USING btree (seq) WHERE ((status = 'pending'::text) AND (destination = 'unrouted'::text));
-
-CREATE INDEX outbox_events_waiting ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, next_attempt_at, seq) WHERE ((status = 'pending'::text) AND (next_attempt_at > created_at) AND (lane IS NULL));
+CREATE INDEX outbox_events_waiting ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, next_attempt_at, seq) WHERE ((open = 1) AND (lane IS NULL));
 
 CREATE INDEX sagas_open ON pillarbox.sagas USING btree (status, seq) WHERE (status = ANY (ARRAY['running'::text, 'compensating'::text]));
 
