@@ -159,9 +159,12 @@ pub(super) async fn settle(
     observer.changed(&mut transaction, locked, change).await?;
     failpoint::hit("in_settle");
     transaction.commit().await.map_err(store_error)?;
-    // Without lost rows: a claim is finished when none of its rows is held, whoever tried to settle them.
-    let lost_ids: HashSet<&Uuid> = lost.iter().collect();
-    let settled = ids.iter().zip(claims).filter(|(id, _)| !lost_ids.contains(id));
+    // Without lost rows, and each row once: a claim is finished only when none of its rows is held.
+    let mut uncounted: HashSet<Uuid> = ids.iter().copied().collect();
+    for id in &lost {
+        uncounted.remove(id);
+    }
+    let settled = ids.iter().zip(claims).filter(|(id, _)| uncounted.remove(*id));
     inner.leases.settled(settled.map(|(_, claim)| claim));
     Ok(lost)
 }
