@@ -77,6 +77,14 @@ impl<C: Connect> Connector<C> {
         self.shared.get(|| C::open(self.settings.clone()), RECENT).await
     }
 
+    /// The connection if it is open.
+    #[cfg(feature = "rabbitmq")]
+    pub(crate) fn get_open(&self) -> Option<Arc<C>> {
+        let current = self.shared.current();
+        let opened = current.as_ref()?.peek()?.as_ref().ok()?;
+        (!opened.is_lost()).then(|| opened.clone())
+    }
+
     /// Makes the next caller open another connection. This one ends when the last delivery on it has its result.
     pub(crate) fn reset(&self) {
         if self.shared.take().is_some() {

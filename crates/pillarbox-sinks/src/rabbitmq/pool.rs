@@ -1,7 +1,8 @@
 //! The connections of a destination.
 //!
 //! An event with a key always takes the same connection and the same channel, which keeps the order of its key. Any other takes
-//! the connection with the fewest events in flight, and the next one if that cannot be opened.
+//! the connection with the fewest events in flight, and if that cannot be opened, one that is open. It opens no second one:
+//! each may take the whole timeout of a broker that does not answer, and together they would take that of the attempt.
 //!
 //! **If we die here** the outcome of what was in flight is unknown, and it is sent again.
 
@@ -95,14 +96,13 @@ impl Pool {
         }
         let mut members: Vec<&Member> = self.members.iter().collect();
         members.sort_by_cached_key(|member| member.in_flight.load(Ordering::Relaxed));
-        let mut failed = Err("the destination has no connections".to_owned());
-        for member in members {
-            match member.take(None).await {
-                Ok(taken) => return Ok(taken),
-                Err(reason) => failed = Err(reason),
-            }
+        let Some((first, others)) = members.split_first() else {
+            return Err("the destination has no connections".to_owned());
+        };
+        match first.take(None).await {
+            Err(reason) => others.iter().find_map(|member| member.take_open()).ok_or(reason),
+            taken => taken,
         }
-        failed
     }
 
     /// Probes every connection.
@@ -129,6 +129,15 @@ impl Member {
         })
     }
 
+    /// Takes the connection if it is open.
+    fn take_open(&self) -> Option<Use<'_>> {
+        Some(Use {
+            connection: self.connector.get_open()?,
+            _in_flight: InFlight::count(&self.in_flight),
+            turn: None,
+        })
+    }
+
     async fn probe(&self, settings: &Settings) -> Result<(), String> {
         let limit = settings.connect_timeout;
         let probe = timeout(limit, self.try_probe(settings));
@@ -148,5 +157,33 @@ impl Member {
             return Ok(()); // the default exchange always exists
         }
         connection.declare(settings, true).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::rabbitmq::Config;
+
+    #[tokio::test]
+    async fn a_broker_that_does_not_answer_costs_one_timeout_for_any_number_of_connections() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("amqp://{}", silent.local_addr().unwrap());
+        let mut config: Config =
+            toml::from_str(&format!("exchange = \"events\"\nurl = {url:?}\nconnections = 8")).unwrap();
+        config.connect_timeout = Duration::from_millis(300);
+        let pool = Pool::new("queue", Settings::new("queue", &config).unwrap());
+        let began = Instant::now();
+        assert!(pool.take(None).await.is_err());
+        assert!(
+            began.elapsed() < Duration::from_millis(900),
+            "{:?}",
+            began.elapsed()
+        );
     }
 }
