@@ -6,6 +6,7 @@ use pillarbox::{Delivery, Event};
 use pillarbox_store::store::{ClaimRequest, Member, Routing, Settlement, SweepRequest, Take};
 use pillarbox_store::{Operate, Scope, Store, Verdict};
 use pillarbox_testkit::store_suite::Harness;
+use pillarbox_testkit::wait::until;
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
@@ -248,5 +249,51 @@ async fn siblings_share_the_lease_of_their_claim() {
     let mut both = [row, sibling];
     both.sort();
     assert_eq!(suspects, both);
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_delete_that_waits_for_a_claim_leaves_its_rows() {
+    let harness = PostgresHarness::direct().await;
+    put(&harness, 1).await;
+    let mut claiming = harness.pool.begin().await.expect("begins");
+    let claim = harness.sql(
+        "with claimed as (
+           update pillarbox.outbox_events set status = 'processing', attempts = 1, locked_by = id, claim_id = id,
+             locked_until = now() + interval '60 s'
+           returning id
+         )
+         insert into pillarbox.leases (claim_id, first_row, worker, until, rows)
+         select id, id, id, now() + interval '60 s', array[id] from claimed
+         returning claim_id",
+    );
+    let id: Uuid = sqlx::query_scalar(AssertSqlSafe(claim))
+        .fetch_one(&mut *claiming)
+        .await
+        .expect("claims");
+    let waits = async || {
+        let blocked =
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like $1";
+        let count: i64 = sqlx::query_scalar(blocked)
+            .bind(format!(
+                "%delete from \"{}\".outbox_events%",
+                harness.store.schema()
+            ))
+            .fetch_one(&harness.pool)
+            .await
+            .expect("the database answers");
+        count > 0
+    };
+    let deleting = async { harness.store.delete(&[id]).await.expect("the database answers") };
+    let committing = async {
+        until("the delete waits", waits).await;
+        claiming.commit().await.expect("commits");
+    };
+    let (deleted, ()) = tokio::join!(deleting, committing);
+    assert_eq!(deleted, []);
+    assert_eq!(
+        count(&harness, "select count(*) from pillarbox.outbox_events").await,
+        1
+    );
     harness.clean_up().await;
 }
