@@ -236,7 +236,10 @@ async fn a_settle_after_a_delete_changes_nothing() {
     let delivery = adopted.take().await;
     adopted
         .outbox
-        .execute("update pillarbox.leases set until = now() - interval '1 second'")
+        .execute(
+            "update pillarbox.outbox_events set locked_until = now() - interval '1 second';
+             update pillarbox.leases set until = now() - interval '1 second'",
+        )
         .await;
     adopted.delete_here(id).await;
     for verdict in [Verdict::Delete, Verdict::Delivered, retry(0)] {
