@@ -138,8 +138,12 @@ impl Batch {
         wait
     }
 
+    /// The call that panicked may have sent the row. So a lease that has expired since gives no attempt back.
     async fn send_alone(&self, (number, row): &(u64, Row)) {
-        let end = attempt(row, &self.context).await;
+        let end = match attempt(row, &self.context).await {
+            End::Unsent => End::Lost,
+            end @ (End::Answered(_) | End::Lost) => end,
+        };
         self.end(*number, row, end);
     }
 

@@ -99,6 +99,27 @@ async fn a_worker_that_was_suspended_keeps_rows_that_no_other_claimed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_expires_while_a_batch_panics_gives_no_attempt_back() {
+    let (fixture, clock) = suspendable();
+    let ids = fixture.enqueue_many(3);
+    let panics = std::sync::atomic::AtomicBool::new(true);
+    let sink = FakeSink::answering(move |_| {
+        if panics.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            clock.jump(s(120));
+            panic!("the machine was suspended");
+        }
+        Outcome::Delivered
+    });
+    let worker = fixture.start(&sink.batching());
+    fixture.until(3, "delivered").await;
+    let done = worker.stop().await;
+    assert_eq!(done.released, 0);
+    for id in ids {
+        assert_eq!(fixture.row(id).await.attempts, 2, "the sink may have sent it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_settlement_that_lost_its_row_is_counted_and_changes_nothing() {
     let (fixture, clock) = suspendable();
     let id = fixture.enqueue(event());
