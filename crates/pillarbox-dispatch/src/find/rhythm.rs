@@ -25,7 +25,7 @@
 //!
 //! Events may be none of this worker's: of a namespace outside its scope, of a lane of another worker, for a paused
 //! destination. The longer such events are all that it hears of, the further apart are its polls, up to 64 ms. A search rests
-//! four times as long as it took, whatever is heard.
+//! four times as long as it took, and at most the poll interval, whatever is heard.
 
 use std::time::Duration;
 
@@ -181,7 +181,7 @@ impl Rhythm {
         self.polled_at = Some(now);
         self.searched_at = Some(now);
         // It reads past settled rows, which may be slow where the database cannot vacuum.
-        let rest = (now.saturating_sub(began) * 4).max(SHORTEST);
+        let rest = (now.saturating_sub(began) * 4).max(SHORTEST).min(self.longest);
         self.rested_at = now + rest;
         let longest = if self.is_watched && !has_work {
             self.longest * 2

@@ -201,8 +201,8 @@ fn a_search_rests_four_times_as_long_as_it_took() {
     let (mut rhythm, now) = idle(false);
     rhythm.hear(Heard::Woken, now);
     assert_eq!(rhythm.step(false, false, now + ms(2)), Step::Search);
-    rhythm.searched(now + ms(2), false, None, now + ms(302));
-    assert_eq!(rhythm.step(true, false, now + ms(302)), Step::Wait(ms(1200)));
+    rhythm.searched(now + ms(2), false, None, now + ms(102));
+    assert_eq!(rhythm.step(true, false, now + ms(102)), Step::Wait(ms(400)));
 }
 
 #[test]
@@ -274,6 +274,15 @@ fn slow_searches_take_a_fifth_of_the_time_whatever_is_heard() {
         let (_, _, searches) = fruitless(can_probe, ms(40));
         assert!((3..=6).contains(&searches), "{searches}, probes: {can_probe}");
     }
+}
+
+#[test]
+fn a_search_rests_no_longer_than_the_poll_interval() {
+    let mut rhythm = rhythm(false);
+    let (began, now) = (ms(60_000), ms(90_000));
+    assert_eq!(rhythm.step(true, false, began), Step::Search);
+    rhythm.searched(began, false, None, now);
+    assert_eq!(rhythm.step(false, false, now + LONGEST), Step::Search);
 }
 
 #[test]
