@@ -23,8 +23,25 @@ pub(crate) fn explain(message: &str, also: &[&str]) -> String {
         .and_then(|rest| rest.rsplit_once(", expected "))
         .map_or_else(
             || message.lines().collect::<Vec<_>>().join(" "),
-            |(found, expected)| format!("expected {expected}, found {found}"),
+            |(found, expected)| format!("expected {}, found {found}", in_words(expected)),
         )
+}
+
+/// What was expected. serde names the types of Rust, which mean nothing to an operator.
+fn in_words(expected: &str) -> &str {
+    match expected {
+        "usize" | "u64" => "a whole number of at least 0",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u16" => "a whole number from 0 to 65535",
+        "i32" | "i64" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a boolean" => "`true` or `false`",
+        "a string" | "string" | "str" => "a text",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    }
 }
 
 /// The name of the unknown key in such a message.
@@ -98,6 +115,27 @@ mod tests {
             explain("unknown field `colour`, expected `url` or `schema`", &["name"]),
             "unknown key `colour` (known: `url`, `schema` and `name`)"
         );
+    }
+
+    #[test]
+    fn the_types_of_rust_are_not_mentioned() {
+        for (expected, words) in [
+            ("usize", "a whole number of at least 0"),
+            ("u16", "a whole number from 0 to 65535"),
+            ("i32", "a whole number"),
+            ("a boolean", "`true` or `false`"),
+            ("a string", "a text"),
+            ("a sequence", "a list"),
+            ("struct Retry", "a table"),
+        ] {
+            assert_eq!(
+                explain(
+                    &format!("invalid type: floating point `1.5`, expected {expected}"),
+                    &[]
+                ),
+                format!("expected {words}, found floating point `1.5`")
+            );
+        }
     }
 
     #[test]

@@ -373,12 +373,12 @@ fn an_invalid_variable_is_named() {
         (
             "PILLARBOX_HTTP_ALLOW_REMOTE",
             "yes",
-            "environment variable PILLARBOX_HTTP_ALLOW_REMOTE: `http.allow_remote`: expected a boolean",
+            "environment variable PILLARBOX_HTTP_ALLOW_REMOTE: `http.allow_remote`: expected `true` or `false`",
         ),
         (
             "PILLARBOX_DISPATCH_BATCH",
             "many",
-            "environment variable PILLARBOX_DISPATCH_BATCH: `dispatch.batch`: expected usize",
+            "environment variable PILLARBOX_DISPATCH_BATCH: `dispatch.batch`: expected a whole number of at least 0",
         ),
     ] {
         let error = wrong_with(&with(""), &[(name, value)]);
@@ -506,7 +506,7 @@ fn every_error_in_a_destination_has_its_line() {
         ),
         (
             "pipelined = \"yes\"",
-            "p.toml:5: `destination.pipelined`: expected a boolean, found string \"yes\"",
+            "p.toml:5: `destination.pipelined`: expected `true` or `false`, found string \"yes\"",
         ),
         (
             "format = \"cloudevent\"",

@@ -170,7 +170,7 @@ fn every_mistake_in_an_adopted_table_has_its_line() {
         ),
         (
             adopt("layout = \"arap\"\nid = 5"),
-            "p.toml:4: `adopt.id`: expected a string, found integer `5`",
+            "p.toml:4: `adopt.id`: expected a text, found integer `5`",
         ),
         (
             adopt("layout = \"arap\"\nbatch = 0"),
