@@ -143,7 +143,7 @@ pub struct ClaimRequest {
     pub take: Take,
     /// Destinations whose rows are not claimed. Only for rows whose lease expired; shares name their destinations.
     pub excluded: Vec<String>,
-    /// The first lane. Random, so that all keys get their turn.
+    /// The first lane; the claim goes around from there. The caller changes it with each claim, so that all keys get their turn.
     pub first_lane: u16,
     /// How many bytes of payload at most. One row is claimed even if it is larger. A store may measure JSON as it stores it.
     pub max_bytes: usize,

@@ -10,6 +10,9 @@
 -- Steps from key to key. A key whose first row cannot be claimed (processing, in backoff, dead, exhausted) costs one
 -- probe, however many rows follow. For a backlog with a destination, a second probe finds the key's first row without
 -- one. No later row may overtake it.
+--
+-- Under a snapshot that another transaction holds, the index keeps the entries of finished rows, and a step walks those of
+-- its key. The run begins at the head, so that it does not walk them again.
 with recursive share as materialized (
   select * from unnest($4::text[], $5::text[], $6::bigint[]) with ordinality
     as s (destination, namespace, most, turn)
@@ -33,15 +36,16 @@ with recursive share as materialized (
   where part.low <= part.high
 ), stepped as (
   select s.turn, s.destination, s.namespace, s.most, g.place, g.high, g.low::smallint as lane,
-    ''::text collate "C" as key, (-9223372036854775808)::bigint as seq, null::bigint as barrier, false as ready,
-    0::bigint as found, 0 as step
+    ''::text collate "C" as key, (-9223372036854775808)::bigint as seq, null::bigint as head, null::bigint as barrier,
+    false as ready, 0::bigint as found, 0 as step
   from share s join segment g on g.turn = s.turn and g.place = 1
   union all
   select s.turn, s.destination, s.namespace, s.most, next.place, next.high, next.lane, next.key, next.seq,
-    next.barrier, next.ready, s.found + next.ready::int, s.step + 1
+    next.head, next.barrier, next.ready, s.found + next.ready::int, s.step + 1
   from stepped s
   cross join lateral (
-    (select s.place, s.high, head.lane, head.ordering_key as key, 9223372036854775807 as seq, unrouted.seq as barrier,
+    (select s.place, s.high, head.lane, head.ordering_key as key, 9223372036854775807 as seq, head.seq as head,
+       unrouted.seq as barrier,
        head.ready and (unrouted.seq is null or head.seq < unrouted.seq) as ready
      from (
        select lane, ordering_key, seq,
@@ -62,7 +66,7 @@ with recursive share as materialized (
        limit 1
      ) as unrouted on true)
     union all
-    (select g.place, g.high, g.low::smallint, '', -9223372036854775808, null, false
+    (select g.place, g.high, g.low::smallint, '', -9223372036854775808, null, null, false
      from segment g where g.turn = s.turn and g.place = s.place + 1)
     limit 1
   ) as next
@@ -95,7 +99,7 @@ with recursive share as materialized (
     from pillarbox.outbox_events
     where open < 3 and lane is not null
       and coalesce(destination, '') = k.destination and namespace = k.namespace
-      and lane = k.lane and ordering_key = k.key
+      and lane = k.lane and ordering_key = k.key and seq >= k.head
     order by coalesce(destination, ''), namespace, lane, ordering_key, seq
     limit k.each
   ) as r
