@@ -130,4 +130,16 @@ impl Backlog<'_> {
             "{delivered} of {rows} rows of {table} are delivered"
         )))
     }
+    /// Fails unless the table is empty.
+    pub(crate) async fn verify_empty(self) -> Result<(), Failure> {
+        let table = self.table;
+        let left = self
+            .database
+            .count(&format!("select count(*) from {table}"))
+            .await?;
+        if left == 0 {
+            return Ok(());
+        }
+        Err(Failure::new(format!("{left} rows are left in {table}")))
+    }
 }

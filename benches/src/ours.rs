@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use pillarbox::{Delivery, Outcome, Sink};
-use pillarbox_dispatch::{Destination, Dispatcher, Policy, Route, Settings, Snapshot};
+use pillarbox_dispatch::{Delivered, Destination, Dispatcher, Policy, Route, Settings, Snapshot};
 use pillarbox_store::Store;
 use pillarbox_store::stores::postgres::adopt::Table;
 use pillarbox_store::stores::postgres::{Options, Postgres};
@@ -33,6 +33,7 @@ pub(crate) struct Ours<'a> {
     database: &'a Database,
     /// The adopted tables that it serves.
     tables: &'a [Table],
+    delivered: Delivered,
 }
 
 impl<'a> Ours<'a> {
@@ -41,6 +42,7 @@ impl<'a> Ours<'a> {
         let ours = Self {
             database,
             tables: &[],
+            delivered: Delivered::Keep,
         };
         let store = ours.store()?;
         store.migrate().await?;
@@ -51,6 +53,22 @@ impl<'a> Ours<'a> {
     /// The same, serving these adopted tables.
     pub(crate) fn adopting(self, tables: &'a [Table]) -> Self {
         Self { tables, ..self }
+    }
+
+    /// The same, deleting rows when they are delivered.
+    pub(crate) fn deleting(self) -> Self {
+        Self {
+            delivered: Delivered::Delete,
+            ..self
+        }
+    }
+
+    /// Fails unless every row is delivered, or deleted.
+    pub(crate) async fn verify(&self, rows: u32) -> Result<(), Failure> {
+        match self.delivered {
+            Delivered::Delete => self.backlog().verify_empty().await,
+            _ => self.backlog().verify(rows).await,
+        }
     }
 
     pub(crate) fn backlog(&self) -> Backlog<'a> {
@@ -82,7 +100,10 @@ impl<'a> Ours<'a> {
             .adopt(self.tables)
             .await
             .map_err(|error| Failure::new(error.to_string()))?;
-        let settings = Settings::default();
+        let settings = Settings {
+            delivered: self.delivered,
+            ..Settings::default()
+        };
         let timeout = settings.timeout;
         let mut builder = Dispatcher::builder(Arc::new(store.clone())).settings(settings);
         for (name, sink) in destinations {

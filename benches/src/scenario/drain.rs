@@ -1,4 +1,4 @@
-//! A backlog into a sink that does nothing, compared with a bare SQL loop.
+//! A backlog into a sink that does nothing, compared with a bare SQL loop. Delivered rows are kept, or deleted by the settle.
 
 use std::time::Instant;
 
@@ -9,9 +9,24 @@ use crate::ours::Ours;
 use crate::plain::Plain;
 use crate::report::{Measurement, Pairs};
 
-pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
-    let rows = context.scale.drained();
+pub(super) async fn kept(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
     let ours = Ours::new(context.database).await?;
+    measure(context, ours, "drain", 0.60).await
+}
+
+/// With `[retention] delivered = "0s"`.
+pub(super) async fn unkept(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
+    let ours = Ours::new(context.database).await?.deleting();
+    measure(context, ours, "drain-unkept", 1.20).await
+}
+
+async fn measure(
+    context: &Context<'_>,
+    ours: Ours<'_>,
+    scenario: &'static str,
+    target: f64,
+) -> Result<Vec<Measurement>, Failure> {
+    let rows = context.scale.drained();
     let mut plain = Plain::new(context.database).await?;
     let (mut pairs, mut costs, mut peer_costs) = (Pairs::default(), Vec::new(), Vec::new());
     for _ in 0..context.scale.pairs() {
@@ -29,14 +44,14 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
         let took = ours.drain_to_null(rows).await?;
         pairs.ours.push(rate(rows, took));
         costs.push(meter.stop(rows, context.database).await?);
-        ours.backlog().verify(rows).await?;
+        ours.verify(rows).await?;
         progress("pillarbox", pairs.ours[pairs.ours.len() - 1]);
     }
     let mut found = Measurement::speeds(
-        "drain",
+        scenario,
         "a bare SQL loop on a plain table, 1,000 rows per round trip",
         &pairs,
-        0.60,
+        target,
     );
     found.details.extend(Cost::details(&costs));
     let peer_cost = serde_json::Value::Object(Cost::details(&peer_costs));

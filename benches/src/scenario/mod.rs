@@ -34,6 +34,8 @@ use crate::scale::Scale;
 pub(crate) enum Scenario {
     /// A backlog into a null sink, compared with a bare SQL loop
     Drain,
+    /// The same if rows are deleted when they are delivered
+    DrainUnkept,
     /// A backlog with 10,000 keys, compared with one without keys
     DrainKeyed,
     /// A backlog with one key, compared with one without keys
@@ -98,7 +100,8 @@ impl Scenario {
 
     pub(crate) async fn measure(self, context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
         match self {
-            Self::Drain => drain::measure(context).await,
+            Self::Drain => drain::kept(context).await,
+            Self::DrainUnkept => drain::unkept(context).await,
             Self::DrainKeyed => order::keyed(context).await,
             Self::DrainHotKey => order::hot(context).await,
             Self::DrainBlockedKey => order::blocked(context).await,
@@ -126,6 +129,7 @@ impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Drain => "drain",
+            Self::DrainUnkept => "drain-unkept",
             Self::DrainKeyed => "drain-keyed",
             Self::DrainHotKey => "drain-hot-key",
             Self::DrainBlockedKey => "drain-blocked-key",

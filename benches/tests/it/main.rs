@@ -72,8 +72,9 @@ fn assert_complete(scenarios: &[&str], output: &Output) {
 #[test]
 fn drain_is_measured() {
     service("PILLARBOX_TEST_POSTGRES_URL");
-    let output = bench(&["drain"], |_| {});
-    assert_complete(&["drain"], &output);
+    let scenarios = ["drain", "drain-unkept"];
+    let output = bench(&scenarios, |_| {});
+    assert_complete(&scenarios, &output);
 }
 
 #[test]

@@ -54,4 +54,4 @@ pub use destination::Destination;
 pub use dispatcher::Dispatcher;
 pub use policy::{OnDead, Overrides, Policy, Rate};
 pub use route::route_table::{OneOf, Pattern, Route};
-pub use settings::{Settings, SettingsError, Unrouted, WakeBy};
+pub use settings::{Delivered, Settings, SettingsError, Unrouted, WakeBy};

@@ -45,6 +45,8 @@ pub struct Settings {
     pub lane_ranges: u16,
     /// What happens to events that no route matches.
     pub unrouted: Unrouted,
+    /// What happens to rows that are delivered.
+    pub delivered: Delivered,
     /// The longest time between two heartbeats. There are at least three per lease.
     pub heartbeat: Duration,
 }
@@ -72,6 +74,18 @@ pub enum Unrouted {
     Dead,
 }
 
+/// What happens to rows that are delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Delivered {
+    /// They stay as history.
+    #[default]
+    Keep,
+    /// They are deleted with their settlement. A row stays that has a dedupe key, belongs to a family of several
+    /// destinations, or came from an adopted table.
+    Delete,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -88,6 +102,7 @@ impl Default for Settings {
             max_attempts: 25,
             lane_ranges: 32,
             unrouted: Unrouted::Hold,
+            delivered: Delivered::Keep,
             heartbeat: Duration::from_secs(5),
         }
     }

@@ -209,6 +209,16 @@ pub struct Settlement {
     pub max_attempts: Option<u32>,
     /// Does the row leave its lane? It then neither waits for other rows of its key nor blocks them.
     pub unordered: bool,
+    /// Is the row kept after its delivery? Otherwise a delivered row is deleted, unless something needs it: its dedupe key,
+    /// the other rows of its family, or the adopted table that it came from.
+    pub keep: bool,
+}
+
+impl Settlement {
+    /// Is the row delivered, and deleted if nothing needs it?
+    pub(crate) fn is_unkept(&self) -> bool {
+        self.verdict == Verdict::Delivered && !self.keep
+    }
 }
 
 /// A sweep.
@@ -472,6 +482,8 @@ pub trait Store: Send + Sync + 'static {
     async fn route(&self, worker: Uuid, routings: &[Routing]) -> Result<Routed, StoreError>;
 
     /// Writes verdicts. Returns the ids of rows that are no longer held under their claim. They are unchanged.
+    ///
+    /// A delivered row that is not to be [kept](Settlement::keep) is deleted, or set to delivered if something needs it.
     ///
     /// A second call with the same settlements finds the rows lost, and changes nothing.
     ///

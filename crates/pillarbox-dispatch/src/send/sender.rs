@@ -33,6 +33,7 @@ use crate::send::lost_connections::{Blame, LostConnection, LostConnections};
 use crate::send::rate_limit::TokenBucket;
 use crate::send::streak::{Part, Subject};
 use crate::send::throttled_parts::ThrottledParts;
+use crate::settings::Delivered;
 use crate::settle::settler::{Decided, hand_over, release};
 use crate::worker::Worker;
 use crate::worker::task::{LONG, Next, Task};
@@ -424,6 +425,7 @@ impl Sender {
             claim: ticket.lease.claim,
             max_attempts: (verdict != Verdict::Delivered).then(|| ticket.policy.max_attempts()),
             unordered: leaves_lane,
+            keep: self.worker.settings.delivered == Delivered::Keep,
             destination: (!ticket.has_destination).then(|| self.destination.name.clone()),
             verdict,
         };

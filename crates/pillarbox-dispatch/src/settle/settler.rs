@@ -52,6 +52,7 @@ impl Decided {
                 destination: None,
                 max_attempts: None,
                 unordered: false,
+                keep: true,
             },
             room: Room::of(delivery),
         }

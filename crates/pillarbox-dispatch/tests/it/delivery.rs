@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pillarbox::Outcome;
+use pillarbox_dispatch::Delivered;
 use pillarbox_store::Scope;
 use pillarbox_testkit::fakes::FakeSink;
 
@@ -22,6 +23,31 @@ async fn a_committed_event_is_delivered() {
     assert_eq!((row.attempts, row.destination.as_deref()), (1, Some("there")));
     let done = worker.stop().await;
     assert_eq!((done.claimed, done.delivered, done.lost), (1, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn delivered_rows_are_deleted_if_they_are_not_kept() {
+    let mut fixture = Fixture::new();
+    fixture.settings.delivered = Delivered::Delete;
+    let refused = fixture.enqueue(event().event_type("refused"));
+    let first = fixture.enqueue(event().dedupe_key("first"));
+    fixture.enqueue_many(50);
+    fixture.enqueue(keyed("k"));
+    fixture.enqueue(keyed("k"));
+    let sink = FakeSink::answering(|delivery| match delivery.event.event_type.as_deref() {
+        Some(_) => Outcome::reject("refused"),
+        None => Outcome::Delivered,
+    });
+    let worker = fixture.start(&sink);
+    until("all are settled", || {
+        let done = worker.counters.snapshot();
+        done.delivered + done.dead == 54
+    })
+    .await;
+    let done = worker.stop().await;
+    assert_eq!((done.delivered, done.dead, done.lost), (53, 1, 0));
+    let left: Vec<_> = fixture.rows().await.into_iter().map(|row| row.id).collect();
+    assert_eq!(left, [refused, first]);
 }
 
 #[tokio::test(start_paused = true)]

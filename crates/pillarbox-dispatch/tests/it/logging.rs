@@ -288,6 +288,7 @@ async fn a_flood_of_lost_leases_is_ten_lines_a_second() {
                 destination: None,
                 max_attempts: None,
                 unordered: false,
+                keep: true,
             };
             let settled = outbox.settle(worker, &[settlement]).await;
             assert!(settled.expect("memory store").is_empty());

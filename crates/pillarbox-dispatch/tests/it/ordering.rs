@@ -175,6 +175,7 @@ async fn with_on_dead_continue_an_unreadable_row_frees_its_key_at_once() {
                     destination: None,
                     max_attempts: None,
                     unordered: false,
+                    keep: true,
                 };
                 let worker = row.locked_by.expect("a claimed row");
                 let lost = outbox.settle(worker, &[settlement]).await;

@@ -13,8 +13,8 @@ const EXAMPLES: &str = "\
 It measures in a schema of its own (PostgreSQL) or a file in the temporary folder (SQLite), and
 removes it at the end. --schema has no effect. The role must be allowed to create a schema.
 
-Your outbox is not touched, but the load is real: use a test database. Without --database it uses
-the database of PILLARBOX_DATABASE_URL or the configuration. Without those it measures SQLite.
+Your outbox is not touched, but the load is real: use a test database. The database of
+PILLARBOX_DATABASE_URL or the configuration is used only with --yes. Without one it measures SQLite.
 
 Examples:
   pillarbox bench
@@ -45,6 +45,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3_600))]
     seconds: u32,
 
+    /// Measure the configured database
+    #[arg(long)]
+    yes: bool,
+
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -56,6 +60,16 @@ pub(crate) struct Bench {
 impl Bench {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let chosen = self.database.find_if_any()?.map(|found| found.database);
+        if let Some(configured) = chosen
+            .as_ref()
+            .filter(|_| self.database.database.is_none() && !self.yes)
+        {
+            return Err(Failure::usage(format!(
+                "cannot load the configured database {}: not confirmed (name a test database with --database, or confirm \
+                 with --yes)",
+                configured.url
+            )));
+        }
         let plan = Plan {
             events: self.events,
             keys: self.keys,

@@ -1,6 +1,6 @@
 //! The effective configuration as JSON, without secrets.
 
-use pillarbox_dispatch::{OnDead, OneOf, Pattern, Unrouted, WakeBy};
+use pillarbox_dispatch::{Delivered, OnDead, OneOf, Pattern, Unrouted, WakeBy};
 use serde_json::{Value, json};
 
 use super::{Adopt, Config, Database, Destination, Route};
@@ -34,6 +34,7 @@ impl Config {
                 },
                 "namespaces": dispatch.scope.names().unwrap_or_default(),
             },
+            "retention": { "delivered": (dispatch.delivered == Delivered::Delete).then_some("0s") },
             "limits": { "max_payload": self.limits.payload },
             "http": { "listen": self.http.listen.to_string(), "allow_remote": self.http.allow_remote },
             "destinations": self.destinations.iter().map(Destination::effective).collect::<Vec<_>>(),

@@ -44,6 +44,7 @@ const KEYS: &[(&str, &str, Kind)] = &[
     ("retry", "max_attempts", Kind::Number),
     ("retry", "steps", Kind::List),
     ("retry", "jitter", Kind::Text),
+    ("retention", "delivered", Kind::Text),
     ("limits", "max_payload", Kind::Number),
     ("http", "listen", Kind::Text),
     ("http", "allow_remote", Kind::Truth),

@@ -7,7 +7,7 @@ use pillarbox_sinks::Secret;
 use serde::Deserialize;
 
 use super::rate::Rate;
-use super::units::{Attempts, Size, Span, Texts};
+use super::units::{Attempts, NoTime, Size, Span, Texts};
 
 /// `[database]` and `[[database]]`
 #[derive(Debug, Default, Deserialize)]
@@ -80,6 +80,13 @@ pub(crate) enum Jitter {
     None,
     /// Between half the wait and the whole wait.
     Equal,
+}
+
+/// `[retention]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Retention {
+    pub(crate) delivered: Option<NoTime>,
 }
 
 /// `[limits]`

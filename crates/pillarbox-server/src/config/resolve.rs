@@ -6,19 +6,21 @@
 use std::net::SocketAddr;
 
 use pillarbox::Limits;
-use pillarbox_dispatch::{Settings, Unrouted, WakeBy};
+use pillarbox_dispatch::{Delivered, Settings, Unrouted, WakeBy};
 use pillarbox_store::Scope;
 
 use super::destinations::ParsedDestination;
 use super::document::{Document, Section};
 use super::env::Overrides;
 use super::error::{Finding, Place};
+use super::units::NoTime;
 use super::{Config, Database, Http, Route, raw, retry};
 
-const SECTIONS: [&str; 9] = [
+const SECTIONS: [&str; 10] = [
     "database",
     "dispatch",
     "retry",
+    "retention",
     "limits",
     "http",
     "destination",
@@ -75,6 +77,7 @@ impl Resolver {
         let (databases, database_names) = self.databases(document, overrides);
         let dispatch = self.section::<raw::Dispatch>(document, "dispatch");
         let general = self.section::<raw::Retry>(document, "retry");
+        let retention = self.section::<raw::Retention>(document, "retention");
         let limits = self.section::<raw::Limits>(document, "limits");
         let http = self.section::<raw::Http>(document, "http");
         let destinations = document.sections("destination");
@@ -92,7 +95,8 @@ impl Resolver {
 
         let http = http.and_then(|raw| self.http(raw, document));
         let general = general.and_then(|raw| self.valid_retry(raw, "retry", document));
-        let settings = dispatch.map(|raw| settings(raw, general.as_ref()));
+        let retention = retention.unwrap_or_default();
+        let settings = dispatch.map(|raw| settings(raw, &retention, general.as_ref()));
         if let Some(settings) = &settings {
             self.check_settings(settings, document);
         }
@@ -250,7 +254,7 @@ pub(super) fn names(sections: &[Section<'_>]) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-fn settings(raw: raw::Dispatch, general: Option<&raw::Retry>) -> Settings {
+fn settings(raw: raw::Dispatch, retention: &raw::Retention, general: Option<&raw::Retry>) -> Settings {
     let default = Settings::default();
     let max_attempts = general.and_then(|general| retry::policy(general).limit());
     Settings {
@@ -275,6 +279,10 @@ fn settings(raw: raw::Dispatch, general: Option<&raw::Retry>) -> Settings {
             Some(raw::Unrouted::Hold) => Unrouted::Hold,
             Some(raw::Unrouted::Delete) => Unrouted::Delete,
             Some(raw::Unrouted::Dead) => Unrouted::Dead,
+        },
+        delivered: match retention.delivered {
+            None => default.delivered,
+            Some(NoTime) => Delivered::Delete,
         },
         heartbeat: raw.heartbeat.map_or(default.heartbeat, |span| span.0),
     }

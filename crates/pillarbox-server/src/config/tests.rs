@@ -1,6 +1,7 @@
 //! Valid configurations, and the errors of invalid ones.
 
 mod adopt;
+mod retention;
 mod upcasts;
 
 use std::time::Duration;

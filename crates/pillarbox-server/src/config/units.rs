@@ -10,6 +10,10 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 
+/// A duration that can only be `"0s"` so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoTime;
+
 /// A number of attempts, or `"unlimited"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempts {
@@ -98,6 +102,27 @@ impl<'de> Deserialize<'de> for Span {
                 humantime::parse_duration(text)
                     .map(Span)
                     .map_err(|_| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+            }
+        }
+        deserializer.deserialize_str(Reader)
+    }
+}
+
+impl<'de> Deserialize<'de> for NoTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = NoTime;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"0s\", the only duration that is supported (remove the key to keep the rows)")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<NoTime, E> {
+                match humantime::parse_duration(text) {
+                    Ok(Duration::ZERO) => Ok(NoTime),
+                    Ok(_) | Err(_) => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
             }
         }
         deserializer.deserialize_str(Reader)

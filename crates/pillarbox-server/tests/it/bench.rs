@@ -61,6 +61,25 @@ fn without_a_database_it_measures_a_temporary_file() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
+#[test]
+fn a_configured_database_is_measured_only_if_that_is_confirmed() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = "database.url = \"shop.db\"\n[[destination]]\nname = \"log\"\ntype = \"log\"\n";
+    std::fs::write(folder.path().join("pillarbox.toml"), config).unwrap();
+    let arguments = ["bench", "--events", "300", "--seconds", "1", "--json"];
+    let refused = run(folder.path(), &arguments);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("not confirmed (name a test database with --database, or confirm with --yes)"),
+        "{refused:?}"
+    );
+    let finished = run(folder.path(), &[&arguments[..], &["--yes"]].concat());
+    assert_eq!(finished.code, 0, "{finished:?}");
+    assert_complete(&serde_json::from_str(&finished.stdout).unwrap());
+}
+
 #[tokio::test]
 async fn on_postgresql_it_removes_its_schema() {
     let folder = tempfile::tempdir().unwrap();

@@ -382,6 +382,7 @@ pub(super) fn settlement(delivery: &Delivery, verdict: Verdict) -> Settlement {
         destination: None,
         max_attempts: None,
         unordered: false,
+        keep: true,
     }
 }
 

@@ -33,6 +33,7 @@ pub mod scope;
 pub mod settling;
 pub mod sweeping;
 pub mod time_passing;
+pub mod unkept;
 pub mod watching;
 
 use std::io::Write;
@@ -94,6 +95,16 @@ macro_rules! store_suite {
             settling::every_error_text_is_cleaned_and_cut_to_fit
             settling::an_unknown_id_is_reported_as_lost
             settling::updated_at_moves_with_each_transition
+            unkept::a_delivered_row_that_is_not_kept_is_deleted
+            unkept::only_a_delivered_row_is_deleted
+            unkept::a_row_with_a_dedupe_key_is_kept
+            unkept::a_family_is_kept
+            unkept::a_row_of_an_adopted_table_is_kept
+            unkept::a_deleted_row_frees_its_key
+            unkept::rows_that_were_lost_are_reported_and_stay
+            unkept::a_deleted_row_cannot_be_settled_or_renewed
+            unkept::the_rest_of_a_claim_outlives_a_deleted_row
+            unkept::a_deleted_row_leaves_no_lease_behind
             leases::a_lost_lease_cannot_settle
             leases::an_expired_lease_is_claimed_again
             leases::a_lease_that_holds_is_not_claimed
@@ -328,6 +339,7 @@ pub fn assert_complete(listed: &[&str]) {
         ("claiming", include_str!("claiming.rs")),
         ("settling", include_str!("settling.rs")),
         ("leases", include_str!("leases.rs")),
+        ("unkept", include_str!("unkept.rs")),
         ("crashes", include_str!("crashes.rs")),
         ("sweeping", include_str!("sweeping.rs")),
         ("time_passing", include_str!("time_passing.rs")),

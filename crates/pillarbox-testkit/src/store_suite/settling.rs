@@ -212,6 +212,7 @@ pub async fn an_unknown_id_is_reported_as_lost(bench: Bench) -> Ran {
         destination: None,
         max_attempts: None,
         unordered: false,
+        keep: true,
     };
     let lost = bench
         .store()

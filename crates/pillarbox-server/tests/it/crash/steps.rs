@@ -3,10 +3,13 @@
 //! If nothing was sent yet, there are no duplicates. If an event was confirmed and not settled, there must be one: a test
 //! without a duplicate did not die at that step.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use pillarbox_testkit::process::Signal;
+
+use uuid::Uuid;
 
 use super::fixture::{Fixture, Tuning};
 use pillarbox_testkit::environment::authority;
@@ -79,6 +82,48 @@ dies! {
     dying_between_a_settle_and_its_commit_repeats_its_batch: "in_settle", at_least(1);
     dying_right_after_a_settle_repeats_nothing_that_was_written: "after_settle", at_least(0);
     dying_in_a_sweep_loses_nothing: "after_sweep", at_least(0);
+}
+
+/// A daemon that deletes delivered rows dies at the failpoint, and another one takes over.
+async fn dies_deleting_at(failpoint: &str, duplicates: RangeInclusive<usize>) {
+    let fixture = Fixture::new(Load::Light).await;
+    fixture.producer.commit(EVENTS).await;
+    let more = "[retention]\ndelivered = \"0s\"";
+    let short = Tuning {
+        more: more.into(),
+        ..Tuning::short_leases()
+    };
+    let daemon = fixture.start_with(&short, &[("PILLARBOX_ABORT_AT", failpoint)]);
+    daemon.aborts_at(failpoint).await;
+    let left = fixture.left().await;
+    let orders = fixture.orders().await;
+    let deleted: HashSet<Uuid> = orders.into_keys().filter(|id| !left.contains(id)).collect();
+    fixture.producer.commit(20).await;
+    let long = Tuning {
+        more: more.into(),
+        ..Tuning::long_leases()
+    };
+    let daemon = fixture.start(&long);
+    fixture.until_done().await;
+    daemon.stop().await;
+    let report = fixture.check_ledger_of_deleted_rows(failpoint).await;
+    assert!(
+        report.repeated.is_disjoint(&deleted),
+        "a deleted event was sent again"
+    );
+    assert!(duplicates.contains(&report.duplicates), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(feature = "failpoints"), ignore = "needs --features failpoints")]
+async fn dying_between_the_delete_of_delivered_rows_and_its_commit_repeats_its_batch() {
+    dies_deleting_at("in_settle", at_least(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(feature = "failpoints"), ignore = "needs --features failpoints")]
+async fn dying_right_after_delivered_rows_are_deleted_repeats_none_of_them() {
+    dies_deleting_at("after_settle", at_least(0)).await;
 }
 
 /// A slow broker, so that rows are in flight for longer than half a lease.

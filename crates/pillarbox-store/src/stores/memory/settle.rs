@@ -27,9 +27,11 @@ impl Table {
             destination,
             max_attempts,
             unordered,
+            keep,
         } in settlements
         {
-            if *verdict == Verdict::Delete {
+            let is_unkept = *verdict == Verdict::Delivered && !keep && !self.is_needed(*id);
+            if *verdict == Verdict::Delete || is_unkept {
                 let held = |row: &&Row| row.state.is_held(worker, *claim);
                 let place = self.place(*id);
                 match place.filter(|place| self.rows.get(place).filter(held).is_some()) {
@@ -56,6 +58,16 @@ impl Table {
             }
         }
         lost
+    }
+
+    /// Does something need the row after its delivery: its dedupe key, or its family?
+    fn is_needed(&self, id: Uuid) -> bool {
+        let Some((seq, place)) = self.place(id) else {
+            return false;
+        };
+        let row = &self.rows[&(seq, place)];
+        let mut family = self.rows.range((seq, 0)..=(seq, usize::MAX));
+        row.event.dedupe_key.is_some() || !row.is_first() || family.any(|(other, _)| other.1 != place)
     }
 
     pub(super) fn renew(

@@ -11,6 +11,7 @@ use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
 use super::observer::Change;
+use super::sql::Statement;
 use super::{Inner, Transaction, attempts, interval, store_error};
 use crate::store::{Settlement, StoreError};
 use crate::verdict::Verdict;
@@ -20,6 +21,8 @@ use pillarbox::text::error_text;
 /// Settlements as arrays, for the statements.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
+    /// Delivered rows that are deleted if nothing needs them.
+    unkept: Vec<Settlement>,
     delivered: Delivered,
     other: Other,
     deleted: Deleted,
@@ -55,32 +58,90 @@ impl Columns {
     pub(super) fn of(settlements: &[Settlement]) -> Self {
         let mut columns = Self::default();
         for settlement in settlements {
-            match &settlement.verdict {
-                Verdict::Delivered if settlement.unordered => {
-                    columns.other.push(settlement, "delivered", Duration::ZERO, None);
-                }
-                Verdict::Delivered => columns.delivered.push(settlement),
-                Verdict::Delete => {
-                    columns.deleted.ids.push(settlement.id);
-                    columns.deleted.claims.push(settlement.claim);
-                }
-                Verdict::Retry { after, reason } => {
-                    columns.other.push(settlement, "retry", *after, Some(reason));
-                }
-                Verdict::Release { after, reason } => {
-                    columns.other.push(settlement, "release", *after, reason.as_ref());
-                }
-                Verdict::Suspect { after, reason } => {
-                    columns.other.push(settlement, "suspect", *after, Some(reason));
-                }
-                Verdict::Dead { reason } => {
-                    columns
-                        .other
-                        .push(settlement, "dead", Duration::ZERO, Some(reason));
-                }
+            if settlement.is_unkept() {
+                columns.unkept.push(settlement.clone());
+            } else {
+                columns.push(settlement);
             }
         }
         columns
+    }
+
+    fn push(&mut self, settlement: &Settlement) {
+        let other = &mut self.other;
+        match &settlement.verdict {
+            Verdict::Delivered if settlement.unordered => {
+                other.push(settlement, "delivered", Duration::ZERO, None);
+            }
+            Verdict::Delivered => self.delivered.push(settlement),
+            Verdict::Delete => self.deleted.push(settlement),
+            Verdict::Retry { after, reason } => other.push(settlement, "retry", *after, Some(reason)),
+            Verdict::Release { after, reason } => {
+                other.push(settlement, "release", *after, reason.as_ref());
+            }
+            Verdict::Suspect { after, reason } => other.push(settlement, "suspect", *after, Some(reason)),
+            Verdict::Dead { reason } => other.push(settlement, "dead", Duration::ZERO, Some(reason)),
+        }
+    }
+
+    /// Every row and its claim.
+    fn rows(&self) -> (Vec<Uuid>, Vec<Uuid>) {
+        let unkept = Deleted::of(&self.unkept);
+        let Self {
+            delivered,
+            other,
+            deleted,
+            ..
+        } = self;
+        (
+            [&unkept.ids[..], &delivered.ids, &other.ids, &deleted.ids].concat(),
+            [
+                &unkept.claims[..],
+                &delivered.claims,
+                &other.claims,
+                &deleted.claims,
+            ]
+            .concat(),
+        )
+    }
+
+    /// Deletes delivered rows that nothing needs. The others, whose rows are needed or lost, are settled as delivered.
+    async fn delete_unkept(
+        &mut self,
+        inner: &Inner,
+        transaction: &mut Transaction,
+        worker: Uuid,
+        finished: &mut Vec<Uuid>,
+    ) -> Result<(), StoreError> {
+        let unkept = std::mem::take(&mut self.unkept);
+        if unkept.is_empty() {
+            return Ok(());
+        }
+        let finished = std::mem::take(finished);
+        let statement = &inner.sql.settle_unkept;
+        let left = Deleted::of(&unkept)
+            .write(statement, transaction, worker, finished)
+            .await?;
+        let left: HashSet<Uuid> = left.into_iter().collect();
+        for settlement in unkept.iter().filter(|settlement| left.contains(&settlement.id)) {
+            self.push(settlement);
+        }
+        Ok(())
+    }
+}
+
+impl Deleted {
+    fn of(settlements: &[Settlement]) -> Self {
+        let mut deleted = Self::default();
+        for settlement in settlements {
+            deleted.push(settlement);
+        }
+        deleted
+    }
+
+    fn push(&mut self, settlement: &Settlement) {
+        self.ids.push(settlement.id);
+        self.claims.push(settlement.claim);
     }
 }
 
@@ -115,20 +176,23 @@ impl Other {
 pub(super) async fn settle(
     inner: Arc<Inner>,
     worker: Uuid,
-    columns: Columns,
+    mut columns: Columns,
 ) -> Result<Vec<Uuid>, StoreError> {
-    let Columns {
-        delivered,
-        other,
-        deleted,
-    } = columns;
     let mut transaction = inner.begin().await?;
-    let ids = [&delivered.ids[..], &other.ids, &deleted.ids].concat();
-    let claims = [&delivered.claims[..], &other.claims, &deleted.claims].concat();
+    let (ids, claims) = columns.rows();
     // One of the statements deletes the leases.
     let mut finished = inner.leases.take_finished();
     let observer = inner.observer();
     let locked = observer.lock(&mut transaction, &ids).await?;
+    columns
+        .delete_unkept(&inner, &mut transaction, worker, &mut finished)
+        .await?;
+    let Columns {
+        delivered,
+        other,
+        deleted,
+        ..
+    } = columns;
     let mut lost: Vec<Uuid> = Vec::new();
     let mut unrouted: Vec<Uuid> = Vec::new();
     if !delivered.ids.is_empty() {
@@ -146,7 +210,10 @@ pub(super) async fn settle(
     if !deleted.ids.is_empty() {
         unrouted.clone_from(&deleted.ids);
         let finished = std::mem::take(&mut finished);
-        let kept = deleted.write(&inner, &mut transaction, worker, finished).await?;
+        let statement = &inner.sql.settle_delete;
+        let kept = deleted
+            .write(statement, &mut transaction, worker, finished)
+            .await?;
         unrouted.retain(|id| !kept.contains(id));
         lost.extend(kept);
     }
@@ -216,12 +283,12 @@ impl Other {
 impl Deleted {
     async fn write(
         self,
-        inner: &Inner,
+        statement: &Statement,
         transaction: &mut Transaction,
         worker: Uuid,
         finished: Vec<Uuid>,
     ) -> Result<Vec<Uuid>, StoreError> {
-        let query = sqlx::query_scalar(inner.sql.settle_delete.safe())
+        let query = sqlx::query_scalar(statement.safe())
             .bind(worker)
             .bind(self.ids)
             .bind(self.claims)

@@ -108,7 +108,7 @@ statements! {
     fair_index     families family find heartbeat import_failure in_progress is_abandoned is_expired is_fair keyed_backlogs lanes
     lease_importer lease_lanes lock_mapping lost_leases note_tried parked pause pending pending_write_backs postpone_failures
     processing read record record_end renew renew_rows resume retry retry_imports route saga_log saga_record settle_delete
-    settle_delivered settle_other skip stats stats_large sweep unchanged_events unleased_lanes unpark_blocking
+    settle_delivered settle_other settle_unkept skip stats stats_large sweep unchanged_events unleased_lanes unpark_blocking
     unpark_unrouted unserved wait workers
 }
 
@@ -274,7 +274,12 @@ mod tests {
         ] {
             assert!(claim.0.contains(") as contested, e.id"), "{}", claim.0);
         }
-        for settle in [&sql.settle_delivered, &sql.settle_other, &sql.settle_delete] {
+        for settle in [
+            &sql.settle_delivered,
+            &sql.settle_other,
+            &sql.settle_delete,
+            &sql.settle_unkept,
+        ] {
             assert!(settle.0.contains("finished as materialized"), "{}", settle.0);
         }
         assert!(

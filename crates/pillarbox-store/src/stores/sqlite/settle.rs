@@ -23,9 +23,16 @@ pub(super) async fn settle(
     let (deleted, written): (Vec<&Settlement>, Vec<&Settlement>) = settlements
         .iter()
         .partition(|settlement| settlement.verdict == Verdict::Delete);
+    let unkept: Vec<&Settlement> = written
+        .iter()
+        .copied()
+        .filter(|settlement| settlement.is_unkept())
+        .collect();
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
     let mut held = Vec::new();
+    // The first deletes what nothing needs. The second does not find these rows, and writes the others.
     for (sql, given) in [
+        (include_str!("sql/settle_unkept.sql"), unkept),
         (include_str!("sql/settle.sql"), written),
         (include_str!("sql/settle_delete.sql"), deleted),
     ] {

@@ -44,6 +44,10 @@ async fn claim(harness: &PostgresHarness, take: Take) -> Vec<Delivery> {
 }
 
 async fn settle(harness: &PostgresHarness, rows: &[Delivery]) -> Vec<Uuid> {
+    settle_keeping(harness, rows, true).await
+}
+
+async fn settle_keeping(harness: &PostgresHarness, rows: &[Delivery], keep: bool) -> Vec<Uuid> {
     let settlements: Vec<Settlement> = rows
         .iter()
         .map(|row| Settlement {
@@ -53,6 +57,7 @@ async fn settle(harness: &PostgresHarness, rows: &[Delivery]) -> Vec<Uuid> {
             destination: None,
             max_attempts: None,
             unordered: false,
+            keep,
         })
         .collect();
     harness.store.settle(ME, &settlements).await.expect("settles")
@@ -170,6 +175,26 @@ async fn a_finished_claim_leaves_no_lease() {
     harness.age(time::Duration::seconds(100)).await;
     assert!(!sweep(&harness).await);
     assert_eq!(leases(&harness).await, 0);
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn a_finished_claim_leaves_no_lease_if_its_rows_are_deleted() {
+    let harness = PostgresHarness::direct().await;
+    put(&harness, 5).await;
+    let held = claim(&harness, Take::Free(vec![share(3)])).await;
+    let last = claim(&harness, Take::Free(vec![share(2)])).await;
+    assert_eq!((held.len(), last.len()), (3, 2));
+    assert!(settle_keeping(&harness, &held[..2], false).await.is_empty());
+    assert!(settle_keeping(&harness, &last[..1], false).await.is_empty());
+    assert_eq!(leases(&harness).await, 2, "each has a row");
+    assert!(settle_keeping(&harness, &held[2..], false).await.is_empty());
+    assert!(settle_keeping(&harness, &last[1..], false).await.is_empty());
+    assert_eq!(leases(&harness).await, 1, "that of the last settlement");
+    assert_eq!(
+        count(&harness, "select count(*) from pillarbox.outbox_events").await,
+        0
+    );
     harness.clean_up().await;
 }
 

@@ -312,6 +312,8 @@ async fn check_everything(delivered: u32) {
         run(&named).await.reads_at_most(400.0, &["pkey"]);
         let named = naming(statement!("settle_delete"), &held, &[(CLAIM_ID, "uuid")], &[]);
         run(&named).await.reads_at_most(400.0, &["pkey"]);
+        let named = naming(statement!("settle_unkept"), &held, &[(CLAIM_ID, "uuid")], &[]);
+        run(&named).await.reads_at_most(400.0, &["pkey", "siblings"]);
         // The claim's lease is renewed, and no row is read. Then each is read twice, to find those that are lost.
         let named = naming(statement!("renew"), &held, &[], &["interval '1 minute'"]);
         run(&named).await.reads_at_most(0.0, &["leases_pkey"]);

@@ -80,6 +80,7 @@ async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
         destination: Some("d".into()),
         max_attempts: Some(3),
         unordered: false,
+        keep: true,
     };
     let retry = Verdict::Retry {
         after: Duration::from_secs(1),

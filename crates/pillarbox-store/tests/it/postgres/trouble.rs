@@ -167,6 +167,7 @@ async fn the_rows_of_a_worker_that_went_silent_in_a_transaction_are_released() {
         destination: Some("d".into()),
         max_attempts: None,
         unordered: false,
+        keep: true,
     };
     let settling = tokio::spawn(async move { silent.settle(request.worker, &[settlement]).await });
 

@@ -78,6 +78,7 @@ async fn deliver(store: &Sqlite, worker: Uuid, deliveries: &[Delivery]) {
         destination: None,
         max_attempts: None,
         unordered: false,
+        keep: true,
     };
     let settlements: Vec<Settlement> = deliveries.iter().map(settlement).collect();
     let lost = store.settle(worker, &settlements).await.expect("a settle");

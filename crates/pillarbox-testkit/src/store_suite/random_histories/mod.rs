@@ -180,6 +180,8 @@ impl<'a> History<'a> {
                     destination: settle.destination.map(str::to_owned),
                     max_attempts: settle.limit,
                     unordered: settle.unordered,
+                    // Rows of an adopted table are kept; the reference has none.
+                    keep: settle.keep || !self.supported.own_table,
                 };
                 let by = settle.worker.map_or(holder, worker);
                 Call::Settle(by, claimed.into_iter().map(settlement).collect())

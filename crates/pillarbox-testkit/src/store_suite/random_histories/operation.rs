@@ -109,6 +109,7 @@ pub(super) struct Settle {
     pub(super) limit: Option<u32>,
     pub(super) destination: Option<&'static str>,
     pub(super) unordered: bool,
+    pub(super) keep: bool,
 }
 
 /// A worker leases lanes, or most histories would claim no keys.
@@ -268,15 +269,17 @@ fn settlements() -> impl Strategy<Value = Settle> {
         weighted(0.2, 1u32..5),
         destination,
         sometimes(0.2),
+        any::<bool>(),
     )
         .prop_map(
-            |(worker, claims, verdict, limit, destination, unordered)| Settle {
+            |(worker, claims, verdict, limit, destination, unordered, keep)| Settle {
                 worker,
                 claims,
                 verdict,
                 limit,
                 destination,
                 unordered,
+                keep,
             },
         )
 }

@@ -33,6 +33,7 @@ async fn route(adopted: &Adopted, delivery: &Delivery, verdicts: [Verdict; 2]) -
         destination: None,
         max_attempts: None,
         unordered: false,
+        keep: true,
     };
     [settlement(ids[0], first), settlement(ids[1], second)]
 }

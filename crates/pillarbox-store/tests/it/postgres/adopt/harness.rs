@@ -218,6 +218,7 @@ pub(super) fn settlement(delivery: &Delivery, verdict: Verdict) -> Settlement {
         destination: Some("there".to_owned()),
         max_attempts: None,
         unordered: false,
+        keep: true,
     }
 }
 

@@ -329,6 +329,7 @@ impl History {
             destination: Some("there".to_owned()),
             max_attempts: None,
             unordered: false,
+            keep: true,
         };
         let store = &self.adopted.outbox.store;
         let lost = store.settle(worker, &[settlement]).await.expect("settles");
