@@ -98,6 +98,12 @@ impl Arguments {
 async fn main() -> ExitCode {
     // An error means that a provider is installed already.
     rustls::crypto::ring::default_provider().install_default().ok();
+    // They tell why a run was rejected, for instance an alarm of the broker.
+    tracing_subscriber::fmt()
+        .with_env_filter("error,pillarbox_dispatch=warn,pillarbox_sinks=warn")
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
     let arguments = Arguments::parse();
     let (measurements, failures) = match measure(&arguments).await {
         Ok(done) => done,

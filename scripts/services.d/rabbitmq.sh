@@ -11,6 +11,7 @@ prepare_rabbitmq() {
     cp "$dir/tls/server.pem" "$dir/tls/server.key" "$home/"
     make_private rabbitmq "$home/server.pem" "$home/server.key"
     echo '[rabbitmq_management].' >"$home/enabled_plugins"
+    # Quorum queues keep up to 512 MB of their log in memory, and garbage comes on top. Above the limit the broker blocks publishers.
     cat >"$home/rabbitmq.conf" <<CONF
 listeners.tcp.1 = 127.0.0.1:$(port rabbitmq amqp)
 listeners.ssl.1 = 127.0.0.1:$(port rabbitmq amqps)
@@ -25,7 +26,7 @@ load_definitions = $home/definitions.json
 loopback_users.guest = true
 max_message_size = 20971520
 disk_free_limit.absolute = 50MB
-vm_memory_high_watermark.absolute = 1GB
+vm_memory_high_watermark.absolute = 2GB
 log.file = server.log
 log.file.level = info
 log.console = false
