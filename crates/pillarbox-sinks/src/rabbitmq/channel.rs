@@ -7,6 +7,8 @@
 //! room for others. If there are too many, all that wait do so apart, and the task goes on with a new AMQP channel. A channel that
 //! is silent is asked for an answer, so that a connection that hangs is found.
 //!
+//! While the broker blocks publishers, messages stay in the queue of the task. `alarm.rs` says for how long.
+//!
 //! A task owns the window, so a delivery that is dropped does not affect the others.
 //!
 //! **If we die here** the outcome of what was in flight is unknown, and it is sent again.
@@ -22,14 +24,17 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Error};
 use pillarbox::Outcome;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::mpsc::error::SendError;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
+use super::alarm::Alarm;
 use super::classify;
+use super::reply::Reply;
 use super::settings::Settings;
-use super::window::{self, Window};
+use super::window::{self, MOST, Window};
 
 /// How many windows of one task may wait apart. The next one holds the task up, until its attempts time out.
 const MAX_APART: usize = 64;
@@ -50,7 +55,7 @@ pub(super) struct Message {
 /// A message and where its outcome goes.
 pub(super) struct Job {
     pub(super) message: Message,
-    pub(super) done: oneshot::Sender<Outcome>,
+    pub(super) reply: Reply,
 }
 
 /// A handle of the task.
@@ -66,24 +71,12 @@ impl Channel {
     }
 
     /// Queues a message. The dispatcher bounds how many wait.
-    pub(super) fn publish(&self, message: Message) -> Receipt {
-        let (done, outcome) = oneshot::channel();
+    pub(super) fn publish(&self, job: Job) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let is_queued = self.jobs.send(Job { message, done }).is_ok();
-        Receipt(is_queued.then_some(outcome))
-    }
-}
-
-/// Resolves to the outcome of a queued message.
-pub(super) struct Receipt(Option<oneshot::Receiver<Outcome>>);
-
-impl Receipt {
-    pub(super) async fn outcome(self) -> Outcome {
-        let Some(outcome) = self.0 else {
-            return Outcome::unavailable("the connection was closed before the message was sent");
-        };
-        let lost = "the connection was closed before the confirmation";
-        outcome.await.unwrap_or_else(|_| Outcome::connection_lost(lost))
+        if let Err(SendError(job)) = self.jobs.send(job) {
+            let reason = "the connection was closed before the message was sent";
+            job.reply.report(Outcome::unavailable(reason));
+        }
     }
 }
 
@@ -92,6 +85,7 @@ impl Receipt {
 pub(super) fn start(
     connection: &Arc<lapin::Connection>,
     settings: &Settings,
+    alarm: &Alarm,
     lost: &Arc<watch::Sender<bool>>,
     tasks: &mut JoinSet<()>,
 ) -> Channel {
@@ -105,6 +99,7 @@ pub(super) fn start(
             mandatory: settings.mandatory,
             ..BasicPublishOptions::default()
         },
+        alarm: alarm.clone(),
         answer_timeout: settings.connect_timeout,
         waiting: waiting.clone(),
         window: Window::new(),
@@ -129,6 +124,7 @@ struct Publisher {
     channel: Option<Arc<lapin::Channel>>,
     exchange: ShortString,
     options: BasicPublishOptions,
+    alarm: Alarm,
     answer_timeout: Duration,
     waiting: Arc<AtomicUsize>,
     window: Window,
@@ -158,6 +154,7 @@ impl Publisher {
     /// Waits for results, and for messages if there is room. Is the queue still open?
     async fn step(&mut self, queue: &mut mpsc::UnboundedReceiver<Job>, check_at: Instant) -> bool {
         let room = match self.queued.is_empty() {
+            true if self.alarm.lasts() => MOST, // they are answered, not published
             true => self.window.room(),
             false => 0, // those go first
         };
@@ -166,6 +163,7 @@ impl Publisher {
             tokio::select! {
                 biased;
                 () = self.window.collect() => true,
+                () = self.alarm.changed() => true,
                 taken = queue.recv_many(&mut self.taken, room), if room > 0 => taken > 0,
             }
         };
@@ -181,16 +179,23 @@ impl Publisher {
     async fn publish(&mut self) {
         let taken = self.queued.len();
         // A dropped attempt is not sent: the dispatcher makes another.
-        self.queued.retain(|job| !job.done.is_closed());
+        self.queued.retain(|job| !job.reply.is_closed());
         self.subtract(taken - self.queued.len());
-        if self.queued.is_empty() || self.window.room() == 0 {
+        if self.alarm.lasts() {
+            return self.answer_queued(&classify::blocked());
+        }
+        let is_blocked = self.connection.status().blocked();
+        if is_blocked || self.queued.is_empty() || self.window.room() == 0 {
             return;
         }
         let channel = match self.channel().await {
             Ok(Some(channel)) => channel,
             // The messages on a closed channel get their results before the next is opened.
             Ok(None) => return self.window.close(),
-            Err(reason) => return self.fail(&reason),
+            Err(reason) => {
+                let reason = format!("RabbitMQ channel cannot be opened: {reason}");
+                return self.answer_queued(&Outcome::unavailable(reason));
+            }
         };
         while self.window.room() > 0 {
             let Some(job) = self.queued.pop_front() else {
@@ -209,11 +214,10 @@ impl Publisher {
     }
 
     /// No message can be published.
-    fn fail(&mut self, reason: &str) {
+    fn answer_queued(&mut self, outcome: &Outcome) {
         self.subtract(self.queued.len());
         for job in self.queued.drain(..) {
-            let reason = format!("RabbitMQ channel cannot be opened: {reason}");
-            job.done.send(Outcome::unavailable(reason)).ok(); // the attempt may have been dropped
+            job.reply.report(outcome.clone());
         }
     }
 

@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use lapin::options::ExchangeDeclareOptions;
 use lapin::types::FieldTable;
+use pillarbox::Outcome;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::channel::{self, Channel, Message, Receipt};
+use super::alarm::Alarm;
+use super::channel::{self, Channel};
 use super::classify;
 use super::dial;
+use super::pool::Outgoing;
 use super::settings::Settings;
 use crate::connector::Connect;
 
@@ -46,8 +49,9 @@ async fn connect(settings: &Settings) -> Result<Connection, String> {
     let client = Arc::new(dial::connect(settings).await?);
     let mut tasks = JoinSet::new();
     let lost = Arc::new(watch::Sender::new(false));
+    let alarm = Alarm::listen(&client, settings, &mut tasks);
     let channels = (0..CHANNELS)
-        .map(|_| channel::start(&client, settings, &lost, &mut tasks))
+        .map(|_| channel::start(&client, settings, &alarm, &lost, &mut tasks))
         .collect();
     let connection = Connection {
         client,
@@ -77,15 +81,16 @@ impl Connection {
         self.client.status().blocked()
     }
 
-    /// The size limit of a frame.
-    pub(super) fn frame_max(&self) -> usize {
-        usize::try_from(self.client.configuration().frame_max()).unwrap_or(usize::MAX)
-    }
-
     /// Publishes a message on the channel with the fewest. A message of a lane always takes the same channel, which keeps
-    /// the order of its key. The receipt may be dropped: the channel goes on.
-    pub(super) fn publish(&self, message: Message, lane: Option<u16>) -> Receipt {
-        let channel = match lane {
+    /// the order of its key. The call that waits for the outcome may be dropped: the channel goes on.
+    pub(super) fn publish(&self, message: Outgoing) {
+        let (size, frame_max) = (message.header_size, self.frame_max());
+        if size > frame_max {
+            let reason =
+                format!("the headers take up to {size} bytes; the broker allows {frame_max} in a frame");
+            return message.job.reply.report(Outcome::reject(reason));
+        }
+        let channel = match message.lane {
             Some(lane) => &self.channels[usize::from(lane) % self.channels.len()],
             None => self
                 .channels
@@ -93,7 +98,12 @@ impl Connection {
                 .min_by_key(|channel| channel.load())
                 .expect("a connection has channels"),
         };
-        channel.publish(message)
+        channel.publish(message.job);
+    }
+
+    /// The size limit of a frame.
+    fn frame_max(&self) -> usize {
+        usize::try_from(self.client.configuration().frame_max()).unwrap_or(usize::MAX)
     }
 
     /// Declares the exchange; `passive` only checks that it exists. It takes a channel of its own, because the broker

@@ -11,6 +11,8 @@
 //! **If we die here** the broker may have the message. It is sent again, with the same `message_id`.
 
 #[cfg(feature = "rabbitmq")]
+mod alarm;
+#[cfg(feature = "rabbitmq")]
 mod channel;
 #[cfg(feature = "rabbitmq")]
 mod classify;
@@ -23,6 +25,8 @@ mod dial;
 mod encode;
 #[cfg(feature = "rabbitmq")]
 mod pool;
+#[cfg(feature = "rabbitmq")]
+mod reply;
 #[cfg(feature = "rabbitmq")]
 mod settings;
 #[cfg(feature = "rabbitmq")]

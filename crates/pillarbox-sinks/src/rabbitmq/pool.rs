@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
-use tokio::sync::{Mutex, MutexGuard};
+use pillarbox::Outcome;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::channel::Job;
 use super::connection::{CHANNELS, Connection};
 use super::settings::Settings;
 use crate::connector::Connector;
@@ -27,35 +29,38 @@ struct Member {
     connector: Connector<Connection>,
     /// Queues events with a key in the order of their calls, also while the connection is opened.
     turn: Mutex<()>,
-    in_flight: AtomicUsize,
+    in_flight: Arc<AtomicUsize>,
 }
 
-/// The use of a connection by one event. Ends when it is dropped.
-pub(super) struct Use<'a> {
-    pub(super) connection: Arc<Connection>,
-    _in_flight: InFlight<'a>,
-    /// Held by an event with a key until its message is queued.
-    turn: Option<MutexGuard<'a, ()>>,
+/// Messages of one call for one connection.
+struct Group<'a> {
+    member: &'a Member,
+    /// Have they keys?
+    keyed: bool,
+    messages: Vec<Outgoing>,
 }
 
-impl Use<'_> {
-    /// The message is queued: the next event with a key may follow.
-    pub(super) fn queued(&mut self) {
-        self.turn = None;
-    }
+/// A message to send, and what decides about its way.
+pub(super) struct Outgoing {
+    pub(super) job: Job,
+    /// The largest size of the frame with its properties.
+    pub(super) header_size: usize,
+    pub(super) lane: Option<u16>,
+    /// The connection that [`Pool::choose`] returned.
+    pub(super) member: usize,
 }
 
-/// Counts an event, also while it waits for a connection to be opened.
-struct InFlight<'a>(&'a AtomicUsize);
+/// Counts an event until its outcome is known, also while it waits for a connection to be opened.
+pub(super) struct InFlight(Arc<AtomicUsize>);
 
-impl<'a> InFlight<'a> {
-    fn count(counter: &'a AtomicUsize) -> Self {
+impl InFlight {
+    pub(super) fn count(counter: &Arc<AtomicUsize>) -> Self {
         counter.fetch_add(1, Ordering::Relaxed);
-        Self(counter)
+        Self(counter.clone())
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -68,7 +73,7 @@ impl Pool {
         let member = |_| Member {
             connector: Connector::sharing(name, settings.clone()),
             turn: Mutex::new(()),
-            in_flight: AtomicUsize::new(0),
+            in_flight: Arc::default(),
         };
         Self {
             members: (0..settings.connections).map(member).collect(),
@@ -76,33 +81,70 @@ impl Pool {
         }
     }
 
-    /// A connection for an event of this lane, or for one without a key.
-    ///
-    /// # Errors
-    /// Why none can be opened.
-    pub(super) async fn take(&self, lane: Option<u16>) -> Result<Use<'_>, String> {
-        let Some(lane) = lane else {
-            return self.take_any().await;
+    /// The connection for an event of this lane, or for one without a key. The event counts there from now on.
+    pub(super) fn choose(&self, lane: Option<u16>) -> (usize, InFlight) {
+        let place = match lane {
+            // Not by the lane alone: that chooses the channel too.
+            Some(lane) => usize::from(lane) / CHANNELS % self.members.len(),
+            None => self.with_fewest().unwrap_or_default(),
         };
-        // Not by the lane alone: that chooses the channel too.
-        let member = &self.members[usize::from(lane) / CHANNELS % self.members.len()];
-        let turn = member.turn.lock().await;
-        member.take(Some(turn)).await
+        (place, InFlight::count(&self.members[place].in_flight))
     }
 
-    async fn take_any(&self) -> Result<Use<'_>, String> {
-        if let [member] = &self.members[..] {
-            return member.take(None).await;
-        }
-        let mut members: Vec<&Member> = self.members.iter().collect();
-        members.sort_by_cached_key(|member| member.in_flight.load(Ordering::Relaxed));
-        let Some((first, others)) = members.split_first() else {
-            return Err("the destination has no connections".to_owned());
+    fn with_fewest(&self) -> Option<usize> {
+        let loads = self
+            .members
+            .iter()
+            .map(|member| member.in_flight.load(Ordering::Relaxed));
+        loads
+            .enumerate()
+            .min_by_key(|(_, load)| *load)
+            .map(|(place, _)| place)
+    }
+
+    /// Queues messages at their connections. Ends when all are queued or have an outcome.
+    pub(super) async fn publish(&self, messages: Vec<Outgoing>) {
+        let group = |member| {
+            [true, false].map(|keyed| Group {
+                member,
+                keyed,
+                messages: Vec::new(),
+            })
         };
-        match first.take(None).await {
-            Err(reason) => others.iter().find_map(|member| member.take_open()).ok_or(reason),
-            taken => taken,
+        let mut groups: Vec<Group<'_>> = self.members.iter().flat_map(group).collect();
+        for message in messages {
+            let place = 2 * message.member + usize::from(message.lane.is_none());
+            groups[place].messages.push(message);
         }
+        groups.retain(|group| !group.messages.is_empty());
+        join_all(groups.into_iter().map(|group| self.publish_group(group))).await;
+    }
+
+    /// Queues the messages of a group, or reports why that is not possible.
+    async fn publish_group(&self, group: Group<'_>) {
+        let _turn = match group.keyed {
+            true => Some(group.member.turn.lock().await),
+            false => None,
+        };
+        let connection = match group.member.connector.get_recent().await {
+            Err(reason) if !group.keyed => self.any_open().ok_or(reason),
+            taken => taken,
+        };
+        match connection {
+            Ok(connection) => group
+                .messages
+                .into_iter()
+                .for_each(|message| connection.publish(message)),
+            Err(reason) => {
+                for message in group.messages {
+                    message.job.reply.report(Outcome::unavailable(reason.clone()));
+                }
+            }
+        }
+    }
+
+    fn any_open(&self) -> Option<Arc<Connection>> {
+        self.members.iter().find_map(|member| member.connector.get_open())
     }
 
     /// Probes every connection.
@@ -120,24 +162,6 @@ impl Pool {
 }
 
 impl Member {
-    async fn take<'a>(&'a self, turn: Option<MutexGuard<'a, ()>>) -> Result<Use<'a>, String> {
-        let in_flight = InFlight::count(&self.in_flight);
-        Ok(Use {
-            connection: self.connector.get_recent().await?,
-            _in_flight: in_flight,
-            turn,
-        })
-    }
-
-    /// Takes the connection if it is open.
-    fn take_open(&self) -> Option<Use<'_>> {
-        Some(Use {
-            connection: self.connector.get_open()?,
-            _in_flight: InFlight::count(&self.in_flight),
-            turn: None,
-        })
-    }
-
     async fn probe(&self, settings: &Settings) -> Result<(), String> {
         let limit = settings.connect_timeout;
         let probe = timeout(limit, self.try_probe(settings));
@@ -164,11 +188,18 @@ impl Member {
 mod tests {
     use std::time::Duration;
 
+    use bytes::Bytes;
+    use lapin::BasicProperties;
+    use lapin::types::ShortString;
     use tokio::net::TcpListener;
+    use tokio::sync::mpsc::unbounded_channel;
     use tokio::time::Instant;
+    use uuid::Uuid;
 
     use super::*;
     use crate::rabbitmq::Config;
+    use crate::rabbitmq::channel::Message;
+    use crate::rabbitmq::reply::Reply;
 
     #[tokio::test]
     async fn a_broker_that_does_not_answer_costs_one_timeout_for_any_number_of_connections() {
@@ -179,7 +210,25 @@ mod tests {
         config.connect_timeout = Duration::from_millis(300);
         let pool = Pool::new("queue", Settings::new("queue", &config).unwrap());
         let began = Instant::now();
-        assert!(pool.take(None).await.is_err());
+        let (replies, mut answers) = unbounded_channel();
+        let (member, in_flight) = pool.choose(None);
+        let message = Outgoing {
+            job: Job {
+                message: Message {
+                    id: Uuid::nil(),
+                    routing_key: ShortString::default(),
+                    properties: BasicProperties::default(),
+                    body: Bytes::new(),
+                },
+                reply: Reply::new(replies, 0, in_flight),
+            },
+            header_size: 0,
+            lane: None,
+            member,
+        };
+        pool.publish(vec![message]).await;
+        let (_, outcome) = answers.recv().await.unwrap();
+        assert_eq!(outcome.name(), "unavailable");
         assert!(
             began.elapsed() < Duration::from_millis(900),
             "{:?}",

@@ -15,6 +15,8 @@ const MOST_CONNECTIONS: usize = 100;
 
 /// The settings of a connection. Holds the password, so it is not printable.
 pub(super) struct Settings {
+    /// Of the destination or the consumer.
+    pub(super) name: String,
     pub(super) connection_name: String,
     pub(super) uri: AMQPUri,
     pub(super) tls: Loaded,
@@ -46,6 +48,7 @@ impl Settings {
         let exchange = ShortString::try_new(config.exchange.as_str())
             .map_err(|_| ConfigError::at("exchange", "is longer than the 255 bytes that AMQP allows"))?;
         Ok(Self {
+            name: name.to_owned(),
             connection_name: format!("pillarbox {name}"),
             uri,
             tls: config

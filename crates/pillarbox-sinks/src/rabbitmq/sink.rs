@@ -1,12 +1,15 @@
-//! The sink: one message, one confirmation.
+//! The sink: messages in, one outcome for each as soon as it is known.
 
 use async_trait::async_trait;
-use pillarbox::{Delivery, Outcome, Sink};
+use futures_util::future::join;
+use pillarbox::{Delivery, Outcome, Outcomes, Sink};
+use tokio::sync::mpsc::unbounded_channel;
 
-use super::classify;
+use super::channel::Job;
 use super::config::Config;
 use super::encode;
-use super::pool::Pool;
+use super::pool::{Outgoing, Pool};
+use super::reply::Reply;
 use super::settings::Settings;
 use crate::headers::Added;
 use crate::message::{AMQP, Form, Writer};
@@ -42,27 +45,44 @@ impl RabbitMq {
 #[async_trait]
 impl Sink for RabbitMq {
     async fn deliver(&self, delivery: &Delivery) -> Outcome {
-        let encoded = encode::message(delivery, &self.routing_key, &self.writer);
-        let (message, header_size) = match encoded {
-            Ok(encoded) => encoded,
-            Err(outcome) => return outcome,
-        };
-        let mut taken = match self.pool.take(delivery.lane).await {
-            Ok(taken) => taken,
-            Err(reason) => return Outcome::unavailable(reason),
-        };
-        if taken.connection.is_blocked() {
-            return classify::blocked();
+        let outcomes = Outcomes::default();
+        self.deliver_all(&[delivery], &outcomes).await;
+        let outcome = outcomes.take().into_iter().next();
+        outcome.map_or_else(
+            || Outcome::retry("the sink reported no outcome"),
+            |(_, outcome)| outcome,
+        )
+    }
+
+    fn can_batch(&self, _: &Delivery) -> bool {
+        true
+    }
+
+    async fn deliver_all(&self, deliveries: &[&Delivery], outcomes: &Outcomes) {
+        let (replies, mut answers) = unbounded_channel();
+        let mut messages = Vec::with_capacity(deliveries.len());
+        for (index, delivery) in deliveries.iter().enumerate() {
+            match encode::message(delivery, &self.routing_key, &self.writer) {
+                Err(outcome) => outcomes.report(index, outcome),
+                Ok((message, header_size)) => {
+                    let (member, in_flight) = self.pool.choose(delivery.lane);
+                    let reply = Reply::new(replies.clone(), index, in_flight);
+                    messages.push(Outgoing {
+                        job: Job { message, reply },
+                        header_size,
+                        lane: delivery.lane,
+                        member,
+                    });
+                }
+            }
         }
-        let frame_max = taken.connection.frame_max();
-        if header_size > frame_max {
-            return Outcome::reject(format!(
-                "the headers take up to {header_size} bytes; the broker allows {frame_max} in a frame"
-            ));
-        }
-        let receipt = taken.connection.publish(message, delivery.lane);
-        taken.queued();
-        receipt.outcome().await
+        drop(replies); // the last outcome ends the call
+        let report = async {
+            while let Some((index, outcome)) = answers.recv().await {
+                outcomes.report(index, outcome);
+            }
+        };
+        join(self.pool.publish(messages), report).await;
     }
 
     fn keeps_order(&self) -> bool {

@@ -23,15 +23,15 @@ use lapin::options::BasicPublishOptions;
 use lapin::types::ShortString;
 use lapin::{Confirmation, Error};
 use pillarbox::Outcome;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::channel::{Job, Message};
 use super::classify::{self, Published};
+use super::reply::Reply;
 
 /// The most messages that wait on one channel. RabbitMQ stops reading from a connection after about 400 messages on one
 /// channel that their queue has not processed.
-const MOST: usize = 256;
+pub(super) const MOST: usize = 256;
 /// How many late messages a window may hold. They take the place of others.
 const MOST_LATE: usize = MOST / 4;
 /// A message is late if the broker has processed what was sent this long after it, or if it keeps a full or closed window from
@@ -41,7 +41,7 @@ const STALL: Duration = Duration::from_millis(250);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An outcome and where it goes.
-pub(super) type Known = (oneshot::Sender<Outcome>, Outcome);
+pub(super) type Known = (Reply, Outcome);
 
 /// See the module.
 pub(super) struct Window {
@@ -68,13 +68,13 @@ struct Entry {
     published: Published,
     at: Instant,
     /// Where the outcome goes; none after it is reported.
-    receiver: Option<oneshot::Sender<Outcome>>,
+    reply: Option<Reply>,
 }
 
 impl Entry {
     fn plain(self) -> Option<Known> {
         let outcome = classify::plain(self.published.result.as_ref()?)?;
-        Some((self.receiver?, outcome))
+        Some((self.reply?, outcome))
     }
 }
 
@@ -113,7 +113,7 @@ impl Window {
         channel: &Arc<lapin::Channel>,
         exchange: &ShortString,
         options: BasicPublishOptions,
-        Job { message, done }: Job,
+        Job { message, reply }: Job,
     ) {
         let now = Instant::now();
         if self.waiting.is_empty() {
@@ -126,7 +126,7 @@ impl Window {
                 result: None,
             },
             at: now,
-            receiver: Some(done),
+            reply: Some(reply),
         };
         let number = self.published;
         self.entries.insert(number, entry);
@@ -206,7 +206,7 @@ impl Window {
         let outcomes = classify::cohort(&published);
         for (entry, outcome) in self.entries.values_mut().zip(outcomes) {
             if let Some(outcome) = outcome {
-                known.extend(entry.receiver.take().map(|receiver| (receiver, outcome)));
+                known.extend(entry.reply.take().map(|reply| (reply, outcome)));
             }
         }
     }
@@ -241,13 +241,13 @@ impl Window {
     /// Have the attempts of all messages without a result been dropped?
     pub(super) fn is_abandoned(&self) -> bool {
         let mut waiting = self.entries.values().filter(|it| it.published.result.is_none());
-        waiting.all(|entry| entry.receiver.as_ref().is_none_or(oneshot::Sender::is_closed))
+        waiting.all(|entry| entry.reply.as_ref().is_none_or(Reply::is_closed))
     }
 
     /// How many outcomes are not reported.
     pub(super) fn unreported(&self) -> usize {
-        let receivers = self.entries.values().map(|entry| &entry.receiver);
-        receivers.flatten().count()
+        let replies = self.entries.values().map(|entry| &entry.reply);
+        replies.flatten().count()
     }
 
     /// Waits for late confirmations, and closes the channel when all are there or no attempt waits any more. Its messages
@@ -265,10 +265,9 @@ impl Window {
     }
 }
 
-/// Reports outcomes. An attempt may have been dropped.
 pub(super) fn report(known: Vec<Known>) {
-    for (receiver, outcome) in known {
-        receiver.send(outcome).ok();
+    for (reply, outcome) in known {
+        reply.report(outcome);
     }
 }
 

@@ -10,6 +10,7 @@ mod kafka;
 mod log;
 mod nats;
 mod rabbitmq;
+mod rabbitmq_alarm;
 mod rabbitmq_late_confirms;
 mod rabbitmq_window;
 mod redis;

@@ -2,7 +2,9 @@
 
 #![cfg(feature = "rabbitmq")]
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,7 +12,7 @@ use futures_util::future::join_all;
 use lapin::options::{QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties};
-use pillarbox::{Delivery, Event, Outcome, Sink};
+use pillarbox::{Delivery, Event, Outcome, Outcomes, Sink};
 use pillarbox_sinks::rabbitmq::{Config, RabbitMq};
 use pillarbox_testkit::Private;
 use pillarbox_testkit::sink_suite::delivery;
@@ -177,6 +179,42 @@ async fn a_classic_queue_that_does_not_confirm_delays_no_other() {
     })
     .await;
     assert_eq!(broker.len("good").await, 1000 + 3 * 700);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stuck_message_delays_no_other_of_its_batch() {
+    let broker = Broker::start().await;
+    let sink = broker.sink().await;
+    broker.queue("good", "classic").await;
+    broker.queue("bad", "classic").await;
+    broker.set("bad", "suspend");
+    let deliveries: Vec<Delivery> = (0..1000)
+        .map(|number| delivery(Event::new("shop", if number == 500 { "bad" } else { "good" })))
+        .collect();
+    let batch: Vec<&Delivery> = deliveries.iter().collect();
+    let outcomes = Outcomes::default();
+    let mut reported = Vec::new();
+    let mut call = sink.deliver_all(&batch, &outcomes);
+    let others = poll_fn(|context| {
+        assert!(
+            call.as_mut().poll(context).is_pending(),
+            "the stuck one has no outcome"
+        );
+        reported.extend(outcomes.take());
+        match reported.len() {
+            999 => Poll::Ready(()),
+            _ => Poll::Pending,
+        }
+    });
+    assert_eq!(timeout(ATTEMPT, others).await, Ok(()));
+    assert!(
+        reported
+            .iter()
+            .all(|(index, outcome)| *index != 500 && *outcome == Outcome::Delivered)
+    );
+    broker.set("bad", "resume");
+    call.await;
+    assert_eq!(outcomes.take(), [(500, Outcome::Delivered)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use lapin::options::{BasicConsumeOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties};
-use pillarbox::{Delivery, Event, Outcome, Sink};
+use pillarbox::{Delivery, Event, Outcome, Outcomes, Sink};
 use pillarbox_sinks::rabbitmq::{Config, RabbitMq};
 use pillarbox_testkit::Proxy;
 use pillarbox_testkit::proxy::Faults;
@@ -200,6 +200,72 @@ async fn several_connections_keep_the_order_of_each_lane() {
         assert_eq!(of_this(arrived.clone()), sent, "lane {lane}");
     }
     assert_eq!(bench.proxy.accepted(), 3);
+}
+
+/// As the dispatcher sends them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_reports_every_event_and_keeps_the_order_of_each_lane() {
+    let bench = Bench::start(3).await;
+    let topic = |number: u16| match number % 10 {
+        3 => "unbound".to_owned(),
+        7 => "x".repeat(256), // too long for AMQP
+        _ => "orders".to_owned(),
+    };
+    let lane = |number: u16| (number % 4 != 1).then_some(number % 24);
+    let deliveries: Vec<Delivery> = (0..1000)
+        .map(|number| Delivery {
+            lane: lane(number),
+            ..delivery(Event::new("shop", topic(number)))
+        })
+        .collect();
+    let all: Vec<&Delivery> = deliveries.iter().collect();
+    assert!(all.iter().all(|delivery| bench.sink.can_batch(delivery)));
+    let outcomes = Outcomes::default();
+    // The second call begins before the first has answered.
+    let (first, second) = all.split_at(500);
+    let later = Outcomes::default();
+    join(
+        bench.sink.deliver_all(first, &outcomes),
+        bench.sink.deliver_all(second, &later),
+    )
+    .await;
+    let later = later
+        .take()
+        .into_iter()
+        .map(|(index, outcome)| (index + 500, outcome));
+    let names: BTreeMap<usize, &'static str> = outcomes
+        .take()
+        .into_iter()
+        .chain(later)
+        .map(|(index, outcome)| (index, outcome.name()))
+        .collect();
+    assert_eq!(names.len(), deliveries.len());
+    for (index, name) in names {
+        let expected = match index % 10 {
+            3 => "retry",
+            7 => "reject",
+            _ => "delivered",
+        };
+        assert_eq!(name, expected, "{index}");
+    }
+    until("all have arrived", || async {
+        bench.arrived.lock().unwrap().len() == 800
+    })
+    .await;
+    let arrived = bench.arrived.lock().unwrap().clone();
+    let places: BTreeMap<Uuid, usize> = arrived
+        .iter()
+        .enumerate()
+        .map(|(place, id)| (*id, place))
+        .collect();
+    let mut last: BTreeMap<u16, usize> = BTreeMap::new();
+    for delivery in &deliveries {
+        let (Some(lane), Some(place)) = (delivery.lane, places.get(&delivery.event.id)) else {
+            continue;
+        };
+        let before = last.insert(lane, *place);
+        assert!(before.is_none_or(|before| before < *place), "lane {lane}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
