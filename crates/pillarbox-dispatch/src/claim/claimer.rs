@@ -1,4 +1,5 @@
-//! Claims rows for this worker from the backlogs that the finder saw, and routes them.
+//! Claims rows for this worker from the backlogs that the finder saw, and routes them. The store writes the families of one
+//! claim while the next claim runs.
 //!
 //! Never claims more than there is room for: a waiting row uses up its lease, and another worker could send it. Claims
 //! nothing for a destination that is paused, or whose breaker is open.
@@ -129,19 +130,20 @@ impl Claimer {
         }
         let claimed = self.claim(Take::Suspects(most), room.bytes).await?;
         self.suspects = !claimed.is_empty();
-        self.route(claimed).await
+        self.route(claimed);
+        Ok(())
     }
 
     /// How much to claim from each backlog.
-    fn shares(&self, kind: Kind, rows: usize) -> Vec<Share> {
+    fn shares(&self, kind: Kind, free: usize) -> Vec<Share> {
         let rows = match kind {
-            Kind::Keyed if self.few_keys => rows,
-            Kind::Keyed => rows.min(self.worker.settings.batch.saturating_mul(KEYED_BATCHES)),
-            Kind::Free => rows.min(self.worker.settings.batch),
+            Kind::Keyed if self.few_keys => free,
+            Kind::Keyed => free.min(self.worker.settings.batch.saturating_mul(KEYED_BATCHES)),
+            Kind::Free => free.min(self.worker.settings.batch),
         };
         let room = |backlog: &Backlog| match &backlog.destination {
             // Routing finds their destinations after the claim, and may make several rows of each.
-            None => Some(((rows / self.router.fan_out()).max(1), false)),
+            None => Some(((free / self.router.fan_out()).clamp(1, rows.max(1)), false)),
             Some(name) => {
                 let destination = &self.destinations[self.routes.number(name)?];
                 Some((destination.room(), destination.fair))
@@ -177,7 +179,8 @@ impl Claimer {
             .collect();
         let now = self.worker.now();
         self.worker.backlogs.claimed(kind, &shares, &taken, now);
-        self.route(claimed).await
+        self.route(claimed);
+        Ok(())
     }
 
     /// Claims one suspect in a quiet time.
@@ -194,7 +197,7 @@ impl Claimer {
             }
             None => self.lone_suspects.found_none(now),
         }
-        self.route(claimed).await?;
+        self.route(claimed);
         Ok(Next::Again)
     }
 
@@ -217,8 +220,11 @@ impl Claimer {
     fn room(&self) -> Option<Room> {
         let settings = &self.worker.settings;
         let used = self.worker.in_flight.used();
-        let rows = settings.max_in_flight.saturating_sub(used.rows);
-        let bytes = settings.max_bytes.saturating_sub(used.bytes);
+        let reserved = self.router.reserved();
+        let rows = settings.max_in_flight.saturating_sub(used.rows + reserved.rows);
+        let bytes = settings
+            .max_bytes
+            .saturating_sub(used.bytes.saturating_add(reserved.bytes));
         let worth = (settings.batch.min(settings.max_in_flight) / 4).max(1);
         (rows >= worth && bytes >= settings.max_bytes.div_ceil(4)).then_some(Room {
             rows,
@@ -292,11 +298,46 @@ impl Claimer {
         }
     }
 
-    async fn route(&mut self, claimed: Claimed) -> Result<(), StoreError> {
-        if claimed.is_empty() {
-            return Ok(());
+    /// Makes the next claim, if there is something to claim and it is time.
+    async fn claim_next(&mut self) -> Result<Next, StoreError> {
+        // Settlements come first. After an outage this worker would otherwise claim its own rows again, whose leases have
+        // expired and whose settlements wait.
+        if self.worker.store_health.is_failing(SETTLER) {
+            return Ok(Next::Wait(self.worker.settings.poll_interval));
         }
-        self.router.route(claimed.rows, claimed.lease).await
+        if self.signals.lone_suspect.take() {
+            self.lone_suspects.want();
+        }
+        self.suspects |= self.signals.suspects.take();
+        let now = self.worker.now();
+        let worker = Arc::clone(&self.worker);
+        let is_unsettled = |claim| worker.in_flight.has_suspects(claim);
+        let mut lone_suspects = std::mem::take(&mut self.lone_suspects);
+        let step = lone_suspects.step(now, || self.is_still(now), is_unsettled);
+        self.lone_suspects = lone_suspects;
+        self.set_quiet(step != Step::Claim);
+        match step {
+            Step::Claim => {
+                let next = self.claim_due().await?;
+                Ok(match (next, self.lone_suspects.due()) {
+                    (Next::Wait(wait), Some(due)) => {
+                        Next::Wait(wait.min(due.saturating_sub(now).max(MOMENT)))
+                    }
+                    (next, _) => next,
+                })
+            }
+            Step::ClaimAlone => self.claim_alone().await,
+            Step::Wait(until) => {
+                self.wants_room = true;
+                Ok(Next::Wait(until.saturating_sub(now)))
+            }
+        }
+    }
+
+    fn route(&mut self, claimed: Claimed) {
+        if !claimed.is_empty() {
+            self.router.accept(claimed.rows, claimed.lease);
+        }
     }
 }
 
@@ -348,39 +389,25 @@ fn taken(kind: Kind, backlog: &Backlog, rows: &[Delivery]) -> Taken {
 impl Task for Claimer {
     async fn tick(&mut self) -> Result<Next, StoreError> {
         self.wants_room = false;
-        self.router.resume().await?;
-        // Settlements come first. After an outage this worker would otherwise claim its own rows again, whose leases have
-        // expired and whose settlements wait.
-        if self.worker.store_health.is_failing(SETTLER) {
-            return Ok(Next::Wait(self.worker.settings.poll_interval));
-        }
-        if self.signals.lone_suspect.take() {
-            self.lone_suspects.want();
-        }
-        self.suspects |= self.signals.suspects.take();
-        let now = self.worker.now();
-        let worker = Arc::clone(&self.worker);
-        let is_unsettled = |claim| worker.in_flight.has_suspects(claim);
-        let mut lone_suspects = std::mem::take(&mut self.lone_suspects);
-        let step = lone_suspects.step(now, || self.is_still(now), is_unsettled);
-        self.lone_suspects = lone_suspects;
-        self.set_quiet(step != Step::Claim);
-        match step {
-            Step::Claim => {
-                let next = self.claim_due().await?;
-                Ok(match (next, self.lone_suspects.due()) {
-                    (Next::Wait(wait), Some(due)) => {
-                        Next::Wait(wait.min(due.saturating_sub(now).max(MOMENT)))
-                    }
-                    (next, _) => next,
-                })
+        let next = match self.router.next_families() {
+            None => self.claim_next().await,
+            Some(families) => {
+                let worker = Arc::clone(&self.worker);
+                let write = worker.store.route(worker.id, &families);
+                let (routed, next) = if self.router.may_claim() {
+                    tokio::join!(write, self.claim_next())
+                } else {
+                    (write.await, Ok(Next::Again))
+                };
+                self.router.written(families.len(), routed)?;
+                next
             }
-            Step::ClaimAlone => self.claim_alone().await,
-            Step::Wait(until) => {
-                self.wants_room = true;
-                Ok(Next::Wait(until.saturating_sub(now)))
-            }
-        }
+        }?;
+        Ok(if self.router.is_pending() {
+            Next::Again
+        } else {
+            next
+        })
     }
 
     async fn listen(&mut self) {

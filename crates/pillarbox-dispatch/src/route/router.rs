@@ -6,7 +6,9 @@
 //!
 //! Families are written in chunks that one statement can write, as many as there is room for. The others are released.
 //!
-//! When the store fails, the router keeps the batch and the claimer's next tick resumes it with half of the chunk. A family
+//! The claimer has the store write the families of one claim while it makes the next. Claims are written in their order.
+//!
+//! When the store fails, the router keeps the batch and the claimer's next tick continues with half of the chunk. A family
 //! that cannot be written alone is released for a while, so that it cannot stop the claimer.
 //!
 //! **If we die here** leases expire. A family was written whole or not at all, and each member has its own destination.
@@ -47,8 +49,8 @@ pub(crate) struct Router {
     routes: Arc<RouteTable>,
     destinations: Arc<[DestinationHandle]>,
     settler: UnboundedSender<Vec<Decided>>,
-    /// Rows that wait for the store to write their families.
-    pending: Option<Batch>,
+    /// Claims that wait for the store to write their families, in the order in which they came.
+    pending: VecDeque<Batch>,
     /// How many rows the next statement writes at most: fewer after a failure.
     chunk_rows: usize,
     /// How many destinations an event of the last batch had, about.
@@ -100,7 +102,7 @@ impl Router {
             routes,
             destinations,
             settler,
-            pending: None,
+            pending: VecDeque::new(),
             chunk_rows: CHUNK_ROWS,
             fan_out: 1,
             warned: HashSet::new(),
@@ -108,47 +110,79 @@ impl Router {
         }
     }
 
-    /// Passes each row to its destinations, and releases rows that cannot go there now.
+    /// Passes each row to its destinations, and releases rows that cannot go there now. Rows with families wait until those
+    /// are written.
     ///
-    /// # Errors
-    /// When the store failed to write families: [`resume`](Self::resume) continues.
-    pub(crate) async fn route(
-        &mut self,
-        deliveries: Vec<Delivery>,
-        lease: Arc<Lease>,
-    ) -> Result<(), StoreError> {
+    /// It overtakes no waiting claim with a row of the same key: that row would have to be in the same claim.
+    pub(crate) fn accept(&mut self, deliveries: Vec<Delivery>, lease: Arc<Lease>) {
         let batch = self.batch(deliveries, lease);
-        self.pending = Some(batch);
-        self.resume().await
+        if batch.families.is_empty() {
+            self.pass_on(batch);
+        } else {
+            self.pending.push_back(batch);
+        }
     }
 
-    /// Continues with rows whose families could not be written.
+    /// The families that the store writes next. Give its answer to [`written`](Self::written).
+    pub(crate) fn next_families(&mut self) -> Option<Vec<Routing>> {
+        loop {
+            let count = self.chunk(self.pending.front()?);
+            if count > 0 {
+                failpoint::hit("before_route");
+                return Some(self.pending.front_mut()?.routings(count));
+            }
+            let mut batch = self.pending.pop_front()?;
+            batch.release_families();
+            self.pass_on(batch);
+        }
+    }
+
+    /// The store has written the first `count` families, or has failed.
     ///
     /// # Errors
-    /// When the store failed again.
-    pub(crate) async fn resume(&mut self) -> Result<(), StoreError> {
-        let Some(mut batch) = self.pending.take() else {
+    /// When the store failed. The same families are written again, half as many at once.
+    pub(crate) fn written(
+        &mut self,
+        count: usize,
+        routed: Result<Routed, StoreError>,
+    ) -> Result<(), StoreError> {
+        let Some(mut batch) = self.pending.pop_front() else {
             return Ok(());
         };
-        while !batch.families.is_empty() {
-            let count = self.chunk(&batch);
-            if count == 0 {
-                batch.release_families();
-                break;
-            }
-            failpoint::hit("before_route");
-            let routings = batch.routings(count);
-            match self.worker.store.route(self.worker.id, &routings).await {
-                Ok(routed) => self.routed(&mut batch, count, routed),
-                Err(error) => {
-                    self.failed(batch, count, &error);
-                    return Err(error);
-                }
+        match routed {
+            Ok(routed) => self.routed(&mut batch, count, routed),
+            Err(error) => {
+                self.failed(batch, count, &error);
+                return Err(error);
             }
         }
-        failpoint::hit("after_route");
-        self.pass_on(batch);
+        if batch.families.is_empty() {
+            self.pass_on(batch);
+        } else {
+            self.pending.push_front(batch);
+        }
         Ok(())
+    }
+
+    /// Do claims wait?
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// May the worker claim while families are written? Not while another claim waits, or after the store has failed.
+    pub(crate) fn may_claim(&self) -> bool {
+        self.pending.len() == 1 && self.pending.iter().all(|batch| batch.failures == 0)
+    }
+
+    /// The room that siblings will take that are not written yet.
+    pub(crate) fn reserved(&self) -> Room {
+        let mut reserved = Room::default();
+        for family in self.pending.iter().flat_map(|batch| &batch.families) {
+            let (rows, bytes) = family.more();
+            reserved.rows += rows;
+            reserved.bytes = reserved.bytes.saturating_add(bytes);
+        }
+        reserved
     }
 
     /// How many rows an event without a destination becomes, about.
@@ -168,9 +202,9 @@ impl Router {
             let (members, size) = (family.members.len(), family.delivery.event.payload.len());
             rows += members;
             bytes = bytes.saturating_add(size.saturating_mul(members));
-            // The row itself is in flight already.
-            more_rows += members - 1;
-            more_bytes = more_bytes.saturating_add(size.saturating_mul(members - 1));
+            let (siblings, sibling_bytes) = family.more();
+            more_rows += siblings;
+            more_bytes = more_bytes.saturating_add(sibling_bytes);
             let is_first = rows == members;
             let is_writable = is_first || (rows <= self.chunk_rows && bytes <= CHUNK_BYTES);
             let has_room = more_rows <= room_rows && more_bytes <= room_bytes;
@@ -181,16 +215,15 @@ impl Router {
 
     /// Releases rows that were not passed on: the worker shuts down.
     pub(crate) fn release(&mut self) {
-        let Some(mut batch) = self.pending.take() else {
-            return;
-        };
-        batch.release_families();
-        let mut decided = batch.decided;
-        for (number, rows) in batch.rows {
-            let name = &self.destinations[number].name;
-            decided.extend(rows.iter().map(|row| release_row(row, name)));
+        for mut batch in std::mem::take(&mut self.pending) {
+            batch.release_families();
+            let mut decided = batch.decided;
+            for (number, rows) in batch.rows {
+                let name = &self.destinations[number].name;
+                decided.extend(rows.iter().map(|row| release_row(row, name)));
+            }
+            hand_over(&self.worker, &self.settler, decided);
         }
-        hand_over(&self.worker, &self.settler, decided);
     }
 
     fn batch(&mut self, deliveries: Vec<Delivery>, lease: Arc<Lease>) -> Batch {
@@ -336,8 +369,11 @@ impl Router {
             batch.broken_keys.extend(key(&family.delivery));
             batch.decided.extend(family.release(verdict));
         }
-        self.pass_on(batch.take_free());
-        self.pending = Some(batch);
+        self.pending.push_front(batch);
+        let free: Vec<Batch> = self.pending.iter_mut().map(Batch::take_free).collect();
+        for batch in free {
+            self.pass_on(batch);
+        }
     }
 
     /// The row is lost, or waits in the store again.
@@ -349,6 +385,7 @@ impl Router {
     }
 
     fn pass_on(&self, batch: Batch) {
+        failpoint::hit("after_route");
         let mut decided = batch.decided;
         for (number, rows) in batch.rows {
             let destination = &self.destinations[number];
@@ -443,6 +480,15 @@ impl Batch {
 }
 
 impl Family {
+    /// The rows and bytes that its siblings add. The row itself is in flight already.
+    fn more(&self) -> (usize, usize) {
+        let siblings = self.members.len() - 1;
+        (
+            siblings,
+            self.delivery.event.payload.len().saturating_mul(siblings),
+        )
+    }
+
     /// Releases all members that may be written. The store reports those that are not as lost.
     fn release(&self, verdict: Verdict) -> Vec<Decided> {
         let members = self.members.iter().filter(|(member, _)| {

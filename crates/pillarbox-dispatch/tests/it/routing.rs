@@ -346,3 +346,64 @@ async fn families_that_cannot_be_written_delay_no_other_row() {
     }
     worker.kill().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_next_claim_runs_while_families_are_written() {
+    let mut fixture = Fixture::failing(|method| match method {
+        "route" => Fault::Slow(s(5)),
+        _ => Fault::None,
+    });
+    fixture.settings.batch = 2;
+    fixture.enqueue_many(6);
+    let (a, b) = (FakeSink::willing(), FakeSink::willing());
+    let worker = fixture.start_with(
+        vec![destination("a", &a), destination("b", &b)],
+        vec![Route::to("a"), Route::to("b")],
+    );
+    until("two claims", || worker.counters.snapshot().claimed >= 4).await;
+    assert_eq!(fixture.store.calls()["route"], 1, "the first still runs");
+    assert!(a.ledger().is_empty());
+    assert_eq!(worker.counters.snapshot().claimed, 4, "only one claim ahead");
+    fixture.until(12, "delivered").await;
+    worker.stop().await;
+    assert_eq!((a.ledger().len(), b.ledger().len()), (6, 6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_is_kept_for_siblings_that_are_not_written_yet() {
+    let mut fixture = Fixture::failing(|method| match method {
+        "route" => Fault::Slow(s(5)),
+        _ => Fault::None,
+    });
+    fixture.settings.batch = 2;
+    fixture.settings.max_in_flight = 4;
+    fixture.enqueue_many(4);
+    let (a, b) = (FakeSink::hanging(), FakeSink::hanging());
+    let worker = fixture.start_with(
+        vec![destination("a", &a), destination("b", &b)],
+        vec![Route::to("a"), Route::to("b")],
+    );
+    until("the first claim is sent", || a.running() + b.running() == 4).await;
+    assert_eq!(worker.counters.snapshot().claimed, 2);
+    worker.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_releases_every_claim_that_waits_for_its_families() {
+    let mut fixture = Fixture::failing(|method| match method {
+        "route" => Fault::Slow(s(5)),
+        _ => Fault::None,
+    });
+    fixture.settings.batch = 2;
+    fixture.enqueue_many(4);
+    let (a, b) = (FakeSink::willing(), FakeSink::willing());
+    let worker = fixture.start_with(
+        vec![destination("a", &a), destination("b", &b)],
+        vec![Route::to("a"), Route::to("b")],
+    );
+    until("two claims", || worker.counters.snapshot().claimed >= 4).await;
+    let snapshot = worker.stop().await;
+    // The families of the first claim are written, those of the second are not.
+    assert_eq!((snapshot.delivered, snapshot.released), (0, 6));
+    assert_eq!(fixture.count("pending").await, 6);
+}
