@@ -159,7 +159,7 @@ async fn measure(arguments: &Arguments) -> Result<(Vec<Measurement>, Failures), 
     let (mut measurements, mut failures) = (Vec::new(), Vec::new());
     for scenario in arguments.scenarios() {
         eprintln!("{scenario}");
-        match scenario.measure(&context).await {
+        match Box::pin(scenario.measure(&context)).await {
             Ok(found) => measurements.extend(found),
             Err(failure) => failures.push((scenario, failure)),
         }

@@ -1,7 +1,7 @@
 //! A backlog into a sink that fails some attempts, compared with one that confirms all of them.
 //!
 //! Every n-th attempt fails, so failures are never consecutive and the breaker stays closed. A failed attempt is retried after a
-//! fixed wait, which is short beside a run: the ratio shows the work of a failure, not its wait.
+//! fixed wait, which the time of a run contains. The costs per event show the work of a failure alone.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -70,7 +70,7 @@ const PEERS: [Peer; 4] = [
 
 pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
     let folder = folder(context.peers)?;
-    let mut found = drain(context, &folder).await?;
+    let mut found = Box::pin(drain(context, &folder)).await?;
     for rate in RATES {
         found.extend(idle(context, &folder, rate).await?);
     }

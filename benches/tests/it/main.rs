@@ -117,7 +117,10 @@ fn tables_to_paste_are_printed() {
         .output()
         .expect("the benchmark starts");
     let text = String::from_utf8_lossy(&printed.stdout);
-    assert!(text.starts_with("## Results\n") && text.contains("| `drain` | "), "{text}");
+    assert!(
+        text.starts_with("## Results\n") && text.contains("| `drain` | "),
+        "{text}"
+    );
 }
 
 #[test]
