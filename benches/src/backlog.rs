@@ -47,12 +47,16 @@ impl Backlog<'_> {
         self.fill(rows, "drain", &to).await
     }
 
-    /// The same in a table with `delivered` delivered rows.
-    pub(crate) async fn refill_upon(self, rows: u32, delivered: u32) -> Result<(), Failure> {
+    /// Empties the table and writes so many delivered rows.
+    pub(crate) async fn refill_delivered(self, rows: u32) -> Result<(), Failure> {
         self.clear().await?;
         let done = ", status => 'delivered', delivered_at => now()";
-        self.fill(delivered, "done", done).await?;
-        self.fill(rows, "drain", "").await
+        self.fill(rows, "done", done).await
+    }
+
+    /// Adds events without a key to what the table has.
+    pub(crate) async fn add(self, rows: u32, topic: &str) -> Result<(), Failure> {
+        self.fill(rows, topic, "").await
     }
 
     /// Empties the table.
@@ -64,11 +68,6 @@ impl Backlog<'_> {
     pub(crate) async fn add_keyed(self, rows: u64, keys: u32) -> Result<(), Failure> {
         let key = format!(", ordering_key => 'key-' || n % {keys}");
         self.insert(rows, "steady", &key).await
-    }
-
-    /// Adds one event without a key.
-    pub(crate) async fn add_plain(self) -> Result<(), Failure> {
-        self.insert(1, "single", "").await
     }
 
     /// Adds one event with this key.

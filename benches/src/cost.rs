@@ -25,6 +25,7 @@ struct Reading {
     database: Option<f64>,
     wal: f64,
     statements: Option<f64>,
+    transactions: f64,
 }
 
 /// The costs of one event.
@@ -38,6 +39,8 @@ pub(crate) struct Cost {
     pub(crate) wal: f64,
     /// Statements per thousand events.
     pub(crate) statements: Option<f64>,
+    /// Transactions per thousand events. PostgreSQL counts those of a connection up to a second late.
+    pub(crate) transactions: f64,
 }
 
 impl Meter {
@@ -77,11 +80,17 @@ impl Meter {
                 .statements
                 .zip(after.statements)
                 .map(|(b, a)| per_event(b, a) * 1e3),
+            transactions: per_event(before.transactions, after.transactions) * 1e3,
         })
     }
 }
 
 impl Cost {
+    /// Processor time of the client and of the server together, in microseconds.
+    pub(crate) fn processor(&self) -> Option<f64> {
+        self.database.map(|database| self.client + database)
+    }
+
     /// The medians of several runs, as details of a measurement.
     pub(crate) fn details(costs: &[Self]) -> Map<String, Value> {
         let median = |values: Vec<f64>| (!values.is_empty()).then(|| crate::report::median(&values));
@@ -115,11 +124,18 @@ async fn read(client: u32, postmaster: Option<u32>, database: &Database) -> Resu
     } else {
         None
     };
+    let transactions =
+        "select (xact_commit + xact_rollback)::float8 from pg_stat_database where datname = $1";
+    let transactions: f64 = sqlx::query_scalar(transactions)
+        .bind(database.name())
+        .fetch_one(database.outside())
+        .await?;
     Ok(Reading {
         client: stat(client).map_or(0.0, |stat| stat.own),
         database: postmaster.and_then(server),
         wal,
         statements,
+        transactions,
     })
 }
 
@@ -199,9 +215,11 @@ mod tests {
             database: None,
             wal: 100.0,
             statements: None,
+            transactions: 0.0,
         };
         let details = Cost::details(&[cost(1.0), cost(9.0), cost(2.0)]);
         assert_eq!(details["client_cpu_us"], 2.0);
         assert!(!details.contains_key("database_cpu_us"), "{details:?}");
+        assert_eq!(cost(1.0).processor(), None);
     }
 }

@@ -71,6 +71,13 @@ impl Database {
         self.options.to_url_lossy().to_string()
     }
 
+    /// The same without the parameters of sqlx, which other clients reject. Without TLS, like ours.
+    pub(crate) fn plain_url(&self) -> String {
+        let mut url = self.options.to_url_lossy();
+        url.set_query(Some("sslmode=disable"));
+        url.to_string()
+    }
+
     pub(crate) fn outside(&self) -> &PgPool {
         &self.outside
     }

@@ -11,6 +11,8 @@ mod cost;
 mod daemon;
 mod database;
 mod failure;
+mod latency;
+mod markdown;
 mod ours;
 mod plain;
 mod plot;
@@ -49,6 +51,10 @@ struct Arguments {
     #[arg(long)]
     json: bool,
 
+    /// Print the tables of docs/benchmarks.md instead of a table
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+
     /// Also draw the ratios into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<std::path::PathBuf>,
@@ -72,6 +78,14 @@ struct Arguments {
     /// Installed peers, for `peers` (scripts/bench installs them)
     #[arg(long, value_name = "FOLDER")]
     peers: Option<std::path::PathBuf>,
+
+    /// PostgreSQL server with `wal_level = replica`, for `wal-level` (scripts/bench starts one)
+    #[arg(long, value_name = "URL")]
+    second_postgres: Option<String>,
+
+    /// Delivered rows in the table of `drain-large-table` [default: a million]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    table_rows: Option<u32>,
 }
 
 impl Arguments {
@@ -114,6 +128,8 @@ async fn main() -> ExitCode {
     };
     if arguments.json {
         println!("{}", report::json(&measurements));
+    } else if arguments.markdown {
+        print!("{}", markdown::tables(&measurements));
     } else {
         print!("{}", report::table(&measurements));
     }
@@ -143,11 +159,13 @@ async fn measure(arguments: &Arguments) -> Result<(Vec<Measurement>, Failures), 
         kafka: arguments.kafka.as_deref(),
         daemon: arguments.daemon.as_deref(),
         peers: arguments.peers.as_deref(),
+        second_postgres: arguments.second_postgres.as_deref(),
+        table_rows: arguments.table_rows,
     };
     let (mut measurements, mut failures) = (Vec::new(), Vec::new());
     for scenario in arguments.scenarios() {
         eprintln!("{scenario}");
-        match scenario.measure(&context).await {
+        match Box::pin(scenario.measure(&context)).await {
             Ok(found) => measurements.extend(found),
             Err(failure) => failures.push((scenario, failure)),
         }

@@ -1,10 +1,11 @@
 //! Pillarbox as an application embeds it: a store, a dispatcher, destinations.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use pillarbox::{Delivery, Outcome, Sink};
+use pillarbox::{Delivery, Outcome, RetryPolicy, Sink};
 use pillarbox_dispatch::{Delivered, Destination, Dispatcher, Policy, Route, Settings, Snapshot};
 use pillarbox_store::Store;
 use pillarbox_store::stores::postgres::adopt::Table;
@@ -15,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backlog::Backlog;
 use crate::database::Database;
 use crate::failure::Failure;
+use crate::latency::Arrivals;
 
 /// The default of a broker's sink, so that only the engine limits the rate.
 pub(crate) const CONCURRENCY: usize = 1024;
@@ -94,6 +96,17 @@ impl<'a> Ours<'a> {
         destinations: Vec<(String, Arc<dyn Sink>)>,
         concurrency: usize,
     ) -> Result<Running, Failure> {
+        self.start_with(destinations, concurrency, RetryPolicy::default())
+            .await
+    }
+
+    /// The same, with this retry policy.
+    pub(crate) async fn start_with(
+        &self,
+        destinations: Vec<(String, Arc<dyn Sink>)>,
+        concurrency: usize,
+        retry: RetryPolicy,
+    ) -> Result<Running, Failure> {
         let store = self.store()?;
         store.check().await?;
         store
@@ -109,7 +122,7 @@ impl<'a> Ours<'a> {
         for (name, sink) in destinations {
             sink.check().await.map_err(Failure::Message)?;
             let destination = Destination::shared(name.clone(), sink)
-                .policy(Policy::default().timeout(timeout))
+                .policy(Policy::default().timeout(timeout).retry(retry.clone()))
                 .concurrency(concurrency);
             builder = builder.route(Route::to(name)).destination(destination);
         }
@@ -166,18 +179,28 @@ impl Running {
 
     /// Waits until this many rows are settled as delivered.
     pub(crate) async fn delivered(&self, rows: u64) -> Result<(), Failure> {
+        self.settled(rows, |snapshot| snapshot.delivered).await
+    }
+
+    /// Waits until this many rows are delivered or dead.
+    pub(crate) async fn ended(&self, rows: u64) -> Result<(), Failure> {
+        self.settled(rows, |snapshot| snapshot.delivered + snapshot.dead)
+            .await
+    }
+
+    async fn settled(&self, rows: u64, count: impl Fn(&Snapshot) -> u64) -> Result<(), Failure> {
         let mut last = (0, Instant::now());
         loop {
-            let delivered = self.counters.snapshot().delivered;
-            if delivered >= rows {
+            let settled = count(&self.counters.snapshot());
+            if settled >= rows {
                 return Ok(());
             }
-            if delivered > last.0 {
-                last = (delivered, Instant::now());
+            if settled > last.0 {
+                last = (settled, Instant::now());
             }
             if last.1.elapsed() > STALL_TIMEOUT {
                 return Err(Failure::new(format!(
-                    "{delivered} of {rows} rows delivered, and no progress for {STALL_TIMEOUT:?}"
+                    "{settled} of {rows} rows settled, and no progress for {STALL_TIMEOUT:?}"
                 )));
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -219,6 +242,46 @@ pub(crate) struct HangingSink;
 impl Sink for HangingSink {
     async fn deliver(&self, _: &Delivery) -> Outcome {
         std::future::pending().await
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A sink that confirms every event at once and notes its arrival.
+#[derive(Debug)]
+pub(crate) struct Stopwatch(pub(crate) Arrivals);
+
+#[async_trait]
+impl Sink for Stopwatch {
+    async fn deliver(&self, delivery: &Delivery) -> Outcome {
+        self.0.note(delivery.id);
+        Outcome::Delivered
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A sink that ends every n-th attempt in this way and confirms the others at once.
+#[derive(Debug)]
+pub(crate) struct FailingSink {
+    pub(crate) every: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) attempts: AtomicU64,
+}
+
+#[async_trait]
+impl Sink for FailingSink {
+    async fn deliver(&self, _: &Delivery) -> Outcome {
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+        if attempt.is_multiple_of(self.every) {
+            self.outcome.clone()
+        } else {
+            Outcome::Delivered
+        }
     }
 
     async fn check(&self) -> Result<(), String> {

@@ -24,7 +24,7 @@ text { font: 13px sans-serif; fill: #1f2328 } .note { fill: #59636e } .met { fil
 pub(crate) fn svg(measurements: &[Measurement]) -> String {
     let rows = u32::try_from(measurements.len()).unwrap_or(u32::MAX);
     let height = TOP + rows * (BAR + GAP) + GAP;
-    let total = LEFT + WIDTH + 110;
+    let total = LEFT + WIDTH + 130;
     let mut out = String::new();
     let mut put = |text: std::fmt::Arguments<'_>| {
         out.write_fmt(text).expect("writing to a string cannot fail");
@@ -50,7 +50,7 @@ pub(crate) fn svg(measurements: &[Measurement]) -> String {
         put(format_args!(
             "<text x=\"{}\" y=\"{baseline}\" text-anchor=\"end\">{}</text>",
             LEFT - 10,
-            escape(found.scenario)
+            escape(&found.scenario)
         ));
         let end = x(found.ratio);
         put(format_args!(
@@ -67,9 +67,10 @@ pub(crate) fn svg(measurements: &[Measurement]) -> String {
         ));
         let cut = if found.ratio > MOST { " …" } else { "" };
         put(format_args!(
-            "<text x=\"{:.1}\" y=\"{baseline}\">{:.2}{cut}</text>",
+            "<text x=\"{:.1}\" y=\"{baseline}\">{:.2}{cut} <tspan class=\"note\">{}</tspan></text>",
             end.max(target) + 8.0,
-            found.ratio
+            found.ratio,
+            found.target.text()
         ));
     }
     put(format_args!("</svg>"));
@@ -97,6 +98,7 @@ mod tests {
         assert_eq!(drawn.matches("<rect").count(), 3);
         assert_eq!(drawn.matches("class=\"missed\"").count(), 1);
         assert!(drawn.contains("a&lt;b") && drawn.contains("7.00 …"), "{drawn}");
+        assert_eq!(drawn.matches(">≥ 0.90<").count(), 3, "{drawn}");
         assert!(
             drawn.contains(&format!("width=\"{:.1}\"", f64::from(WIDTH))),
             "{drawn}"

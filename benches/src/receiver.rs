@@ -2,17 +2,11 @@
 //!
 //! **If we die here** its threads end with the process.
 
-use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-
-use uuid::Uuid;
 
 use crate::failure::Failure;
-
-type Arrivals = Arc<Mutex<HashMap<Uuid, Instant>>>;
+use crate::latency::Arrivals;
 
 /// See the module.
 pub(crate) struct Receiver {
@@ -25,10 +19,10 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let arrivals = Arrivals::default();
-        let shared = Arc::clone(&arrivals);
+        let shared = arrivals.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let arrivals = Arc::clone(&shared);
+                let arrivals = shared.clone();
                 std::thread::spawn(move || serve(stream, &arrivals));
             }
         });
@@ -44,23 +38,18 @@ impl Receiver {
     }
 
     /// When each event arrived.
-    pub(crate) fn arrivals(&self) -> HashMap<Uuid, Instant> {
-        self.arrivals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    pub(crate) fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
     }
 }
 
 /// Serves one connection until the other side closes it.
-fn serve(stream: TcpStream, arrivals: &Mutex<HashMap<Uuid, Instant>>) {
+fn serve(stream: TcpStream, arrivals: &Arrivals) {
     stream.set_nodelay(true).ok(); // a failure only costs time
     let mut reader = BufReader::new(stream);
     while let Some(head) = read(&mut reader) {
-        let now = Instant::now();
         if let Some(id) = header(&head, "pillarbox-id").and_then(|id| id.parse().ok()) {
-            let mut arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-            arrivals.entry(id).or_insert(now);
+            arrivals.note(id);
         }
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
         if reader.get_mut().write_all(answer).is_err() {

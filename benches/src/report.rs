@@ -23,7 +23,7 @@ impl Target {
         }
     }
 
-    fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         match self {
             Self::AtLeast(least) => format!("≥ {least:.2}"),
             Self::AtMost(most) => format!("≤ {most:.2}"),
@@ -34,7 +34,7 @@ impl Target {
 /// One figure and the figure that it is compared with.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Measurement {
-    pub(crate) scenario: &'static str,
+    pub(crate) scenario: String,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
     /// The name of the peer or limit.
@@ -49,14 +49,14 @@ pub(crate) struct Measurement {
 
 impl Measurement {
     pub(crate) fn new(
-        scenario: &'static str,
+        scenario: impl Into<String>,
         (value, unit): (f64, &'static str),
         (against, peer_value): (&'static str, f64),
         target: Target,
     ) -> Self {
         let ratio = value / peer_value;
         Self {
-            scenario,
+            scenario: scenario.into(),
             value: rounded(value, 2),
             unit,
             against,
@@ -69,7 +69,12 @@ impl Measurement {
     }
 
     /// Two speeds in rows per second: the medians of alternating runs.
-    pub(crate) fn speeds(scenario: &'static str, against: &'static str, runs: &Pairs, least: f64) -> Self {
+    pub(crate) fn speeds(
+        scenario: impl Into<String>,
+        against: &'static str,
+        runs: &Pairs,
+        least: f64,
+    ) -> Self {
         let value = (median(&runs.ours), "rows/s");
         let peer = (against, median(&runs.peer));
         Self::new(scenario, value, peer, Target::AtLeast(least))
@@ -118,12 +123,17 @@ pub(crate) fn json(measurements: &[Measurement]) -> String {
 
 /// A table as text.
 pub(crate) fn table(measurements: &[Measurement]) -> String {
+    let width = measurements
+        .iter()
+        .map(|found| found.scenario.chars().count())
+        .max();
+    let width = width.unwrap_or(0).max(28);
     let mut table = String::new();
     let mut line = |cells: [&str; 6]| {
         let [scenario, value, peer, ratio, target, against] = cells;
         writeln!(
             table,
-            "{scenario:<28}{value:>16}{peer:>16}{ratio:>8}  {target:<15} {against}"
+            "{scenario:<width$}{value:>16}{peer:>16}{ratio:>8}  {target:<15} {against}"
         )
         .expect("writing to a string cannot fail");
     };
@@ -139,7 +149,7 @@ pub(crate) fn table(measurements: &[Measurement]) -> String {
         let unit = found.unit;
         let verdict = if found.met { "met" } else { "MISSED" };
         line([
-            found.scenario,
+            &found.scenario,
             &format!("{} {unit}", figure(found.value)),
             &format!("{} {unit}", figure(found.peer_value)),
             &format!("{:.2}", found.ratio),
@@ -151,7 +161,7 @@ pub(crate) fn table(measurements: &[Measurement]) -> String {
 }
 
 /// Whole numbers with thousands separators; small numbers with two digits.
-fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     if value.abs() < 100.0 {
         return format!("{value:.2}");
     }

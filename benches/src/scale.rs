@@ -71,11 +71,6 @@ impl Scale {
         self.pick(2, 20, 60)
     }
 
-    /// Single events whose latency is measured at other queues.
-    pub(crate) fn samples(self) -> usize {
-        self.pick(3, 40, 100)
-    }
-
     /// How long events are inserted at each rate whose latency is measured.
     pub(crate) fn latency_time(self) -> Duration {
         Duration::from_secs(self.pick(1, 15, 60))

@@ -1,4 +1,4 @@
-// River, configured for throughput: many workers, and no pause between fetches beyond its minimum.
+// River with the configuration of its own benchmark (`river bench`): many workers, and short pauses between fetches.
 //
 // The modes and the protocol are those of ../peer.mjs.
 package main
@@ -12,8 +12,10 @@ import (
 	"log/slog"
 	"math/rand"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,19 +37,26 @@ func (job) Kind() string { return "job" }
 
 type worker struct {
 	river.WorkerDefaults[job]
-	handle func()
+	handle func(order int)
 }
 
-func (w *worker) Work(context.Context, *river.Job[job]) error {
-	w.handle()
+func (w *worker) Work(_ context.Context, job *river.Job[job]) error {
+	w.handle(job.Args.Order)
 	return nil
 }
+
+const (
+	maxConns          = 20
+	maxWorkers        = 2000
+	fetchCooldown     = 2 * time.Millisecond
+	fetchPollInterval = 20 * time.Millisecond
+)
 
 func main() {
 	ctx := context.Background()
 	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
 	must(err)
-	config.MaxConns = 20
+	config.MaxConns = maxConns
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	must(err)
 	driver := riverpgxv5.New(pool)
@@ -78,20 +87,41 @@ func must(err error) {
 }
 
 func ready() {
-	fmt.Println("ready")
+	must(json.NewEncoder(os.Stdout).Encode(map[string]any{
+		"ready":   true,
+		"version": version(),
+		"configuration": map[string]any{
+			"MaxConns":          maxConns,
+			"MaxWorkers":        maxWorkers,
+			"FetchCooldown":     fetchCooldown.String(),
+			"FetchPollInterval": fetchPollInterval.String(),
+		},
+	}))
 	_, err := bufio.NewReader(os.Stdin).ReadString('\n')
 	must(err)
 }
 
-func start(ctx context.Context, pool *pgxpool.Pool, handle func()) *river.Client[pgx.Tx] {
+// The version of River in this program.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range info.Deps {
+			if module.Path == "github.com/riverqueue/river" {
+				return strings.TrimPrefix(module.Version, "v")
+			}
+		}
+	}
+	return "unknown"
+}
+
+func start(ctx context.Context, pool *pgxpool.Pool, handle func(order int)) *river.Client[pgx.Tx] {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &worker{handle: handle})
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 2000}},
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: maxWorkers}},
 		Workers:           workers,
 		Logger:            quiet(),
-		FetchCooldown:     2 * time.Millisecond,
-		FetchPollInterval: 20 * time.Millisecond,
+		FetchCooldown:     fetchCooldown,
+		FetchPollInterval: fetchPollInterval,
 	})
 	must(err)
 	must(client.Start(ctx))
@@ -121,7 +151,7 @@ func drain(ctx context.Context, pool *pgxpool.Pool) {
 	ready()
 	var handled atomic.Int64
 	began := time.Now()
-	client := start(ctx, pool, func() { handled.Add(1) })
+	client := start(ctx, pool, func(int) { handled.Add(1) })
 	for handled.Load() < int64(rows) {
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -140,19 +170,40 @@ func drain(ctx context.Context, pool *pgxpool.Pool) {
 
 func latency(ctx context.Context, pool *pgxpool.Pool) {
 	ready()
-	arrived := make(chan time.Time, 1)
-	client := start(ctx, pool, func() { arrived <- time.Now() })
-	var times []float64
-	for n := range number("SAMPLES", 10) {
-		idle := time.Duration(number("IDLE_MS", 1200)+rand.Intn(500)) * time.Millisecond
-		time.Sleep(idle)
+	var lock sync.Mutex
+	arrived := map[int]time.Time{}
+	client := start(ctx, pool, func(order int) {
+		lock.Lock()
+		defer lock.Unlock()
+		if _, found := arrived[order]; !found {
+			arrived[order] = time.Now()
+		}
+	})
+	count := func() int {
+		lock.Lock()
+		defer lock.Unlock()
+		return len(arrived)
+	}
+	time.Sleep(time.Second) // its workers have started
+	each := time.Second / time.Duration(number("RATE", 1))
+	var committed []time.Time
+	began := time.Now()
+	for n := range number("RATE", 1) * number("SECONDS", 10) {
+		place := (float64(n) + rand.Float64()) * float64(each)
+		time.Sleep(time.Until(began.Add(time.Duration(place))))
 		tx, err := pool.Begin(ctx)
 		must(err)
 		_, err = client.InsertTx(ctx, tx, arguments(n), nil)
 		must(err)
 		must(tx.Commit(ctx))
-		committed := time.Now()
-		times = append(times, max(0, (<-arrived).Sub(committed).Seconds()*1000))
+		committed = append(committed, time.Now())
+	}
+	for count() < len(committed) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	var times []float64
+	for n, at := range committed {
+		times = append(times, max(0, arrived[n].Sub(at).Seconds()*1000))
 	}
 	must(client.Stop(ctx))
 	must(json.NewEncoder(os.Stdout).Encode(map[string]any{"milliseconds": times}))

@@ -41,7 +41,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
         progress("adopted", pairs.ours[pairs.ours.len() - 1]);
     }
     let against = "the same backlog in the native table";
-    let found = Measurement::speeds("drain-adopted", against, &pairs, 0.35);
+    let found = Measurement::speeds("drain-adopted", against, &pairs, 0.50);
     Ok(vec![found.detail("rows", rows).detail("layout", LAYOUT)])
 }
 

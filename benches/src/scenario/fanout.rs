@@ -35,7 +35,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
         "fanout",
         "the same backlog into one destination; both in deliveries",
         &pairs,
-        0.50,
+        0.90,
     );
     Ok(vec![found.detail("rows", rows)])
 }

@@ -28,75 +28,34 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
 
 async fn count_queries(context: &Context<'_>, own: &Database) -> Result<Measurement, Failure> {
     Ours::new(own).await?;
-    let counter = Counter::on(own).await?;
     let mut daemon = Daemon::start(context.daemon, own)?;
     tokio::time::sleep(WARM_UP).await;
     daemon.is_alive()?;
     let seconds = context.scale.idle_seconds();
     let began = Instant::now();
     let meter = Meter::of(daemon.id()?, own).await?;
-    let before = counter.read(own).await?;
     tokio::time::sleep(Duration::from_secs(seconds.into())).await;
-    let after = counter.read(own).await?;
     let took = began.elapsed().as_secs_f64();
-    let rate = (after - before) / took;
     let cost = meter.stop(1, own).await?;
+    let (queries, counted_by) = match cost.statements {
+        Some(statements) => (statements / 1e3, "pg_stat_statements"),
+        None => (cost.transactions / 1e3, "pg_stat_database"),
+    };
     let percent = |microseconds: f64| (microseconds / took / 1e4 * 100.0).round() / 100.0;
     daemon.is_alive()?;
     daemon.kill().await?;
-    if after <= before {
+    if queries <= 0.0 {
         return Err(Failure::new("the daemon ran no query at all: it is stuck"));
     }
     let found = Measurement::new(
         "idle",
-        (rate, "queries/s"),
+        (queries / took, "queries/s"),
         ("the limit", 2.0),
         Target::AtMost(1.0),
     );
     Ok(found
         .detail("daemon_cpu_percent", percent(cost.client))
         .detail("server_cpu_percent", cost.database.map(percent))
-        .detail("counted_by", counter.name())
+        .detail("counted_by", counted_by)
         .detail("seconds", seconds))
-}
-
-/// What is counted.
-#[derive(Debug, Clone, Copy)]
-enum Counter {
-    Statements,
-    Transactions,
-}
-
-impl Counter {
-    /// Statements, if the server records them.
-    async fn on(watched: &Database) -> Result<Self, Failure> {
-        Ok(if watched.records_statements().await? {
-            Self::Statements
-        } else {
-            Self::Transactions
-        })
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Statements => "pg_stat_statements",
-            Self::Transactions => "pg_stat_database",
-        }
-    }
-
-    async fn read(self, watched: &Database) -> Result<f64, Failure> {
-        let sql = match self {
-            Self::Statements => {
-                "select coalesce(sum(calls), 0)::float8 from pg_stat_statements s \
-                 join pg_database d on d.oid = s.dbid where d.datname = $1"
-            }
-            Self::Transactions => {
-                "select (xact_commit + xact_rollback)::float8 from pg_stat_database where datname = $1"
-            }
-        };
-        Ok(sqlx::query_scalar(sql)
-            .bind(watched.name())
-            .fetch_one(watched.outside())
-            .await?)
-    }
 }

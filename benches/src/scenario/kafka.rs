@@ -14,7 +14,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
         "kafka",
         "a bare relay with rdkafka: claim 1,000, send, await delivery reports, ack",
         &pairs,
-        0.70,
+        1.10,
     );
     Ok(vec![found.detail("rows", context.scale.relayed())])
 }

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use super::Context;
-use crate::cost::Meter;
+use crate::cost::{Cost, Meter};
 use crate::daemon::Daemon;
+use crate::database::Database;
 use crate::failure::Failure;
-use crate::ours::{Ours, TABLE};
+use crate::latency;
+use crate::ours::Ours;
 use crate::receiver::Receiver;
 use crate::report::{Measurement, Target};
 
@@ -28,7 +30,6 @@ const RATES: [(u32, &str); 5] = [
 const PER_CONNECTION: u32 = 500;
 /// The daemon runs more queries at its start. After this time it is idle.
 const WARM_UP: Duration = Duration::from_secs(3);
-const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
     let mut found = Vec::new();
@@ -43,7 +44,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
 
 async fn at_rate(
     context: &Context<'_>,
-    own: &crate::database::Database,
+    own: &Database,
     rate: u32,
     name: &'static str,
 ) -> Result<Measurement, Failure> {
@@ -56,18 +57,12 @@ async fn at_rate(
     let began = Instant::now();
     let committed = insert(own, rate, context.scale.latency_time()).await?;
     let took = began.elapsed();
-    let arrived = arrivals(&receiver, committed.len()).await?;
+    let times = receiver.arrivals().since(&committed).await?;
     let events = u32::try_from(committed.len()).unwrap_or(u32::MAX);
     let cost = meter.stop(events, own).await?;
     daemon.is_alive()?;
     daemon.kill().await?;
-    let mut samples: Vec<f64> = committed
-        .iter()
-        // An event may arrive before the client gets the answer to its commit.
-        .filter_map(|(id, at)| Some(arrived.get(id)?.saturating_duration_since(*at).as_secs_f64() * 1e3))
-        .collect();
-    samples.sort_unstable_by(f64::total_cmp);
-    let [p50, p99, p999] = [500, 990, 999].map(|permille| percentile(&samples, permille));
+    let [p50, p99, p999] = [500, 990, 999].map(|permille| times.at(permille));
     eprintln!("  {rate:>5}/s  p50 {p50:>7.1} ms  p99 {p99:>7.1} ms  p99.9 {p999:>7.1} ms");
     let found = Measurement::new(
         name,
@@ -76,21 +71,17 @@ async fn at_rate(
         Target::AtMost(1.0),
     );
     let mut found = found
-        .detail("samples", samples.len())
+        .detail("samples", times.samples())
         .detail("rate", (f64::from(events) / took.as_secs_f64()).round())
         .detail("p50_ms", p50)
         .detail("p50_limit_ms", 3.0)
         .detail("p999_ms", p999);
-    found.details.extend(crate::cost::Cost::details(&[cost]));
+    found.details.extend(Cost::details(&[cost]));
     Ok(found)
 }
 
 /// Inserts single events at this rate. Returns when each of them was committed.
-async fn insert(
-    database: &crate::database::Database,
-    rate: u32,
-    time: Duration,
-) -> Result<HashMap<Uuid, Instant>, Failure> {
+async fn insert(database: &Database, rate: u32, time: Duration) -> Result<HashMap<Uuid, Instant>, Failure> {
     let connections = rate.div_ceil(PER_CONNECTION);
     let each = Duration::from_secs(1) * connections / rate;
     let mut running = tokio::task::JoinSet::new();
@@ -103,15 +94,7 @@ async fn insert(
             let mut ticks = tokio::time::interval_at(began + offset, each);
             while began.elapsed() < time {
                 ticks.tick().await;
-                let id = Uuid::now_v7();
-                let insert = format!(
-                    "insert into {TABLE} (id, namespace, topic, payload) values ($1, 'bench', 'one', '{{}}')"
-                );
-                sqlx::query(sqlx::AssertSqlSafe(insert))
-                    .bind(id)
-                    .execute(&mut connection)
-                    .await?;
-                committed.push((id, Instant::now()));
+                committed.push(latency::insert(&mut connection).await?);
             }
             Ok::<_, Failure>(committed)
         });
@@ -121,44 +104,4 @@ async fn insert(
         all.extend(ended.map_err(|error| Failure::new(error.to_string()))??);
     }
     Ok(all)
-}
-
-/// Waits until so many events have arrived.
-async fn arrivals(receiver: &Receiver, count: usize) -> Result<HashMap<Uuid, Instant>, Failure> {
-    let deadline = Instant::now() + ARRIVAL_TIMEOUT;
-    loop {
-        let arrived = receiver.arrivals();
-        if arrived.len() >= count {
-            return Ok(arrived);
-        }
-        if Instant::now() > deadline {
-            let arrived = arrived.len();
-            return Err(Failure::new(format!(
-                "{arrived} of {count} events arrived within {ARRIVAL_TIMEOUT:?}"
-            )));
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// The smallest sample that is not below this share of all samples, or zero for an empty list.
-fn percentile(sorted: &[f64], permille: usize) -> f64 {
-    let rank = (sorted.len() * permille).div_ceil(1000).max(1);
-    sorted.get(rank - 1).copied().unwrap_or(0.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_samples() {
-        let samples: Vec<f64> = (1..=2000).map(f64::from).collect();
-        assert_eq!(
-            [500, 990, 999, 1000].map(|permille| percentile(&samples, permille)),
-            [1000.0, 1980.0, 1998.0, 2000.0]
-        );
-        assert_eq!(percentile(&[7.0], 500), 7.0);
-        assert_eq!(percentile(&[], 990), 0.0);
-    }
 }

@@ -4,6 +4,7 @@ mod adopted;
 mod compression;
 mod drain;
 mod enqueue;
+mod failures;
 mod fanout;
 mod idle;
 mod inbox;
@@ -17,6 +18,7 @@ mod rabbitmq;
 mod size;
 mod snapshot;
 mod snapshot_keyed;
+mod wal_level;
 mod workers;
 
 use std::fmt;
@@ -50,6 +52,8 @@ pub(crate) enum Scenario {
     DrainLargeTable,
     /// A backlog in an adopted table, compared with the native table
     DrainAdopted,
+    /// A backlog of which 1 % and 10 % of the attempts fail
+    Failures,
     /// A backlog into two destinations, compared with one
     Fanout,
     /// A backlog with four workers, compared with one
@@ -74,6 +78,8 @@ pub(crate) enum Scenario {
     Latency,
     /// Other queues on PostgreSQL; only if it is named, because they must be installed
     Peers,
+    /// `wal_level` logical, compared with replica; only if it is named, because it needs a second server
+    WalLevel,
 }
 
 /// The servers and settings of a run.
@@ -90,12 +96,17 @@ pub(crate) struct Context<'a> {
     pub(crate) daemon: Option<&'a Path>,
     /// The folder of the installed peers.
     pub(crate) peers: Option<&'a Path>,
+    /// A server with `wal_level = replica`.
+    pub(crate) second_postgres: Option<&'a str>,
+    /// Delivered rows in the large table, instead of those of the scale.
+    pub(crate) table_rows: Option<u32>,
 }
 
 impl Scenario {
     pub(crate) fn all() -> Vec<Self> {
         let all = Self::value_variants().iter().copied();
-        all.filter(|scenario| *scenario != Self::Peers).collect()
+        all.filter(|scenario| !matches!(scenario, Self::Peers | Self::WalLevel))
+            .collect()
     }
 
     pub(crate) async fn measure(self, context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
@@ -109,6 +120,7 @@ impl Scenario {
             Self::HeldSnapshotKeyed => snapshot_keyed::measure(context).await,
             Self::DrainLargeTable => size::measure(context).await,
             Self::DrainAdopted => adopted::measure(context).await,
+            Self::Failures => failures::measure(context).await,
             Self::Fanout => fanout::measure(context).await,
             Self::FourWorkers => workers::measure(context).await,
             Self::Isolation => isolation::measure(context).await,
@@ -121,6 +133,7 @@ impl Scenario {
             Self::Idle => idle::measure(context).await,
             Self::Latency => latency::measure(context).await,
             Self::Peers => peers::measure(context).await,
+            Self::WalLevel => wal_level::measure(context).await,
         }
     }
 }
@@ -137,6 +150,7 @@ impl fmt::Display for Scenario {
             Self::HeldSnapshotKeyed => "held-snapshot-keyed",
             Self::DrainLargeTable => "drain-large-table",
             Self::DrainAdopted => "drain-adopted",
+            Self::Failures => "failures",
             Self::Fanout => "fanout",
             Self::FourWorkers => "four-workers",
             Self::Isolation => "isolation",
@@ -149,6 +163,7 @@ impl fmt::Display for Scenario {
             Self::Idle => "idle",
             Self::Latency => "latency",
             Self::Peers => "peers",
+            Self::WalLevel => "wal-level",
         })
     }
 }

@@ -8,12 +8,12 @@ use crate::report::{Measurement, Pairs};
 
 /// Many keys: 10,000.
 pub(super) async fn keyed(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
-    measure(context, "drain-keyed", 10_000, 0.60).await
+    measure(context, "drain-keyed", 10_000, 0.80).await
 }
 
 /// One key.
 pub(super) async fn hot(context: &Context<'_>) -> Result<Vec<Measurement>, Failure> {
-    measure(context, "drain-hot-key", 1, 0.40).await
+    measure(context, "drain-hot-key", 1, 0.80).await
 }
 
 async fn measure(

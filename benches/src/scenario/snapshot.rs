@@ -26,7 +26,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
         "drain-held-snapshot",
         "the same backlog without such a session",
         &pairs,
-        0.80,
+        0.90,
     );
     Ok(vec![found.detail("rows", rows)])
 }

@@ -36,7 +36,7 @@ pub(super) async fn measure(context: &Context<'_>) -> Result<Vec<Measurement>, F
         "held-snapshot-keyed",
         (held.last, "rows/s"),
         (against, clean.last),
-        Target::AtLeast(0.80),
+        Target::AtLeast(0.90),
     );
     let single = Measurement::new(
         "held-snapshot-keyed-latency",

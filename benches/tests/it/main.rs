@@ -84,7 +84,6 @@ fn all_variants_of_drain_are_measured() {
         "drain-hot-key",
         "drain-blocked-key",
         "drain-held-snapshot",
-        "drain-large-table",
         "drain-adopted",
         "fanout",
         "four-workers",
@@ -92,6 +91,47 @@ fn all_variants_of_drain_are_measured() {
     ];
     let output = bench(&scenarios, |_| {});
     assert_complete(&scenarios, &output);
+}
+
+#[test]
+fn the_large_table_has_the_given_rows_and_its_processor_time_is_measured() {
+    service("PILLARBOX_TEST_POSTGRES_URL");
+    let output = bench(&["drain-large-table", "--table-rows", "4000"], |_| {});
+    assert_complete(&["drain-large-table", "drain-large-table-cpu"], &output);
+    assert_eq!(parsed(&output)[0]["details"]["delivered_before"], 4000);
+}
+
+#[test]
+fn failures_are_measured() {
+    service("PILLARBOX_TEST_POSTGRES_URL");
+    let output = bench(&["failures"], |_| {});
+    assert_complete(&["failures-1", "failures-10", "failures-dead-1"], &output);
+}
+
+#[test]
+fn tables_to_paste_are_printed() {
+    service("PILLARBOX_TEST_POSTGRES_URL");
+    let printed = Command::new(BENCH)
+        .args(["--smoke", "--markdown", "drain"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("the benchmark starts");
+    let text = String::from_utf8_lossy(&printed.stdout);
+    assert!(
+        text.starts_with("## Results\n") && text.contains("| `drain` | "),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_wal_level_without_a_second_server_is_an_error_that_names_it() {
+    service("PILLARBOX_TEST_POSTGRES_URL");
+    let output = bench(&["wal-level"], |_| {});
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && errors.contains("--second-postgres"),
+        "{errors}"
+    );
 }
 
 #[test]
