@@ -110,6 +110,9 @@ pub struct Share {
     pub floor: i64,
     /// Does every tenant get a fair share? Otherwise rows are claimed in the order of insertion.
     pub fair: bool,
+    /// May a claim of rows with a key go on where the last one of this backlog ended? A hint, as the floor. Otherwise it begins at
+    /// the bottom, as the first one must after a [`find`](Store::find) and after a change of lanes.
+    pub resume: bool,
 }
 
 /// What a claim may take.

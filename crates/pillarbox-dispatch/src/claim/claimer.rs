@@ -6,7 +6,7 @@
 //!
 //! **If we die here** the lease expires and another claim takes the rows. The attempt stays counted.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,11 +63,6 @@ pub(crate) struct Claimer {
     next_kind: Kind,
     /// Did the last claim of rows with keys have few keys?
     few_keys: bool,
-    /// The lane at which the next claim of rows with keys begins: the one after the last that was claimed from.
-    ///
-    /// Behind it are finished rows. While another transaction holds an old snapshot, each claim that begins there reads them
-    /// again in the index. `None` after a claim that found nothing: then any lane may have rows.
-    next_lane: Option<u16>,
     /// Does freed room end the wait?
     wants_room: bool,
     reclaimed_lines: LineLimit,
@@ -94,7 +89,6 @@ impl Claimer {
             suspects: false,
             next_kind: Kind::Free,
             few_keys: false,
-            next_lane: None,
             reclaimed_lines: LineLimit::default(),
             wants_room: false,
         }
@@ -160,11 +154,7 @@ impl Claimer {
         let is_unrouted = shares.iter().any(|share| share.backlog.destination.is_none());
         let fan_out = if is_unrouted { self.router.fan_out() } else { 1 };
         let bytes = (bytes / fan_out).max(1);
-        let first_lane = self.first_lane(kind);
-        let claimed = self.claim_at(first_lane, take, bytes).await?;
-        if kind == Kind::Keyed {
-            self.next_lane = lane_after(first_lane, &claimed.rows);
-        }
+        let claimed = self.claim(take, bytes).await?;
         if kind == Kind::Keyed && !claimed.is_empty() {
             let keys: HashSet<&str> = claimed
                 .rows
@@ -233,25 +223,7 @@ impl Claimer {
         })
     }
 
-    /// Where a claim begins. Only rows with keys have lanes.
-    fn first_lane(&mut self, kind: Kind) -> u16 {
-        let next = match kind {
-            Kind::Keyed => self.next_lane.take(),
-            Kind::Free => None,
-        };
-        next.unwrap_or_else(|| fastrand::u16(0..LANES))
-    }
-
     async fn claim(&mut self, take: Take, max_bytes: usize) -> Result<Claimed, StoreError> {
-        self.claim_at(0, take, max_bytes).await
-    }
-
-    async fn claim_at(
-        &mut self,
-        first_lane: u16,
-        take: Take,
-        max_bytes: usize,
-    ) -> Result<Claimed, StoreError> {
         let settings = &self.worker.settings;
         let excluded = match take {
             Take::Free(_) | Take::Keyed(_) => Vec::new(),
@@ -264,7 +236,7 @@ impl Claimer {
             lease: settings.lease,
             take,
             excluded,
-            first_lane,
+            first_lane: fastrand::u16(0..LANES),
             max_bytes,
             scope: settings.scope.clone(),
             max_attempts: settings.max_attempts,
@@ -353,21 +325,6 @@ impl Claimed {
     }
 }
 
-/// The lane after the last that a claim took rows from, which began at `first` and went around. With several backlogs, that of
-/// the backlog that came least far: the next claim skips no lane of any of them.
-fn lane_after(first: u16, rows: &[Delivery]) -> Option<u16> {
-    let mut reached: HashMap<(Option<&str>, &str), u16> = HashMap::new();
-    for row in rows {
-        let Some(lane) = row.lane else { continue };
-        let distance = (lane + LANES - first) % LANES;
-        let backlog = (row.event.destination.as_deref(), row.event.namespace.as_str());
-        let furthest = reached.entry(backlog).or_default();
-        *furthest = distance.max(*furthest);
-    }
-    let least = reached.into_values().min()?;
-    Some((first + least + 1) % LANES)
-}
-
 /// How much a claim took from one backlog.
 fn taken(kind: Kind, backlog: &Backlog, rows: &[Delivery]) -> Taken {
     let from = |row: &&Delivery| {
@@ -421,46 +378,5 @@ impl Task for Claimer {
 
     fn stopped(&mut self) {
         self.router.release();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(destination: &str, lane: u16) -> Delivery {
-        let id = Uuid::from_u128(u128::from(lane));
-        Delivery {
-            id,
-            seq: 1,
-            event: pillarbox::Event::new("n", "t").id(id).destination(destination),
-            lane: Some(lane),
-            attempts: 1,
-            max_attempts: None,
-            created_at: time::OffsetDateTime::UNIX_EPOCH,
-            claim: Uuid::nil(),
-            suspect: false,
-            contested: false,
-        }
-    }
-
-    #[test]
-    fn the_next_claim_begins_after_the_last_lane() {
-        let rows = [row("a", 20), row("a", 4000), row("a", 7)];
-        assert_eq!(lane_after(10, &rows), Some(8), "the claim went around");
-        assert_eq!(lane_after(0, &rows), Some(4001));
-        assert_eq!(lane_after(4000, &rows[1..2]), Some(4001));
-        assert_eq!(lane_after(4095, &[row("a", 4095)]), Some(0));
-    }
-
-    #[test]
-    fn the_next_claim_skips_no_lane_of_a_backlog_that_came_less_far() {
-        let rows = [row("a", 20), row("a", 500), row("b", 30)];
-        assert_eq!(lane_after(10, &rows), Some(31));
-    }
-
-    #[test]
-    fn after_an_empty_claim_any_lane_may_be_the_first() {
-        assert_eq!(lane_after(10, &[]), None);
     }
 }

@@ -47,6 +47,9 @@ enum Work {
 struct Entry {
     /// The `seq` from which fresh rows are searched.
     floor: i64,
+    /// May the next claim of rows with a key go on where the last one ended? Not after a search, which may have seen rows behind
+    /// it.
+    resume: bool,
     free: Work,
     keyed: Work,
 }
@@ -127,6 +130,7 @@ impl Backlogs {
                 Work::None
             };
             entry.keyed = if due.keyed { Work::Ready } else { Work::None };
+            entry.resume = false;
             entries.by_backlog.insert(due.backlog, entry);
         }
         // A probe needs the floor of a backlog that has no due rows now.
@@ -134,6 +138,7 @@ impl Backlogs {
             if entries.recent.iter().any(|(recent, ..)| *recent == backlog) {
                 let entry = Entry {
                     floor: entry.floor,
+                    resume: entry.resume,
                     ..Entry::default()
                 };
                 entries.by_backlog.insert(backlog, entry);
@@ -197,6 +202,7 @@ impl Backlogs {
                     limit,
                     floor: entry.floor,
                     fair,
+                    resume: kind == Kind::Keyed && std::mem::replace(&mut entry.resume, true),
                 }),
                 Some(_) | None => *entry.work(kind) = Work::NoRoom,
             }
@@ -278,10 +284,12 @@ impl Backlogs {
         let mut entries = self.entries();
         let mut is_ready = false;
         for (backlog, is_owned) in backlogs {
-            let entry = entries.by_backlog.get_mut(&backlog);
-            if let Some(entry) = entry.filter(|entry| is_owned && entry.keyed != Work::None) {
-                entry.keyed = Work::Ready;
-                is_ready = true;
+            if let Some(entry) = entries.by_backlog.get_mut(&backlog) {
+                entry.resume = false;
+                if is_owned && entry.keyed != Work::None {
+                    entry.keyed = Work::Ready;
+                    is_ready = true;
+                }
             }
             if is_owned {
                 entries.owned.insert(backlog);

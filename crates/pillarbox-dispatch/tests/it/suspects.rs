@@ -100,6 +100,7 @@ pub(crate) async fn lone_suspects(fixture: &Fixture, destination: &str, count: u
         limit: count,
         floor: 0,
         fair: false,
+        resume: false,
     };
     for take in [Take::Free(vec![share]), Take::Suspects(count)] {
         let request = ClaimRequest {

@@ -345,6 +345,7 @@ pub(super) fn share(backlog: Backlog, limit: usize) -> Share {
         limit,
         floor: 0,
         fair: false,
+        resume: false,
     }
 }
 

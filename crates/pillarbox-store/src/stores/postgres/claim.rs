@@ -19,9 +19,10 @@ use sqlx::{Postgres, Row};
 use uuid::Uuid;
 
 use super::decode::delivery;
+use super::keys::Progress;
 use super::sql::Statement;
 use super::unreadable::{self, ReadError};
-use super::{Inner, Transaction, attempts, interval, leases, store_error};
+use super::{Inner, Transaction, attempts, interval, keyed, leases, store_error};
 use crate::store::{Backlog, ClaimRequest, Share, StoreError, Take};
 use pillarbox::Delivery;
 use pillarbox::failpoint;
@@ -102,10 +103,14 @@ fn halved(request: &ClaimRequest, times: u32) -> Cow<'_, ClaimRequest> {
 async fn try_claim(inner: &Inner, request: &ClaimRequest) -> Result<Vec<Delivery>, ReadError> {
     let mut transaction = inner.begin().await?;
     match take(inner, &mut transaction, request).await {
-        Ok(mut claimed) => {
+        Ok(Taken {
+            rows: mut claimed,
+            came,
+        }) => {
             failpoint::hit("in_claim");
             transaction.commit().await?;
             inner.leases.claimed(request.claim, claimed.len(), request.lease);
+            inner.keys.came(request.worker, came);
             // RETURNING returns rows in any order.
             claimed.sort_by_key(|delivery| delivery.seq);
             Ok(claimed)
@@ -118,11 +123,19 @@ async fn try_claim(inner: &Inner, request: &ClaimRequest) -> Result<Vec<Delivery
     }
 }
 
+/// What a claim took, until it is committed.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) rows: Vec<Delivery>,
+    /// How far it came in the rows with a key of each backlog.
+    pub(super) came: Vec<(Backlog, Progress)>,
+}
+
 async fn take(
     inner: &Inner,
     transaction: &mut Transaction,
     request: &ClaimRequest,
-) -> Result<Vec<Delivery>, ReadError> {
+) -> Result<Taken, ReadError> {
     let mut claimed = Vec::new();
     match &request.take {
         Take::Free(shares) => {
@@ -139,9 +152,7 @@ async fn take(
             }
         }
         Take::Keyed(shares) => {
-            if let Some(query) = keyed(&inner.sql.claim_keyed, request, shares) {
-                claimed = fetch(transaction, query, request, false).await?;
-            }
+            return keyed::claim(inner, transaction, request, shares).await;
         }
         Take::Suspects(_) | Take::LoneSuspect => {
             leases::end_expired(inner, transaction).await?;
@@ -149,7 +160,10 @@ async fn take(
             claimed = fetch(transaction, query, request, true).await?;
         }
     }
-    Ok(claimed)
+    Ok(Taken {
+        rows: claimed,
+        came: Vec::new(),
+    })
 }
 
 /// The rows that a claim would take now. It reads none of them, and takes none.
@@ -168,7 +182,7 @@ pub(super) async fn candidates(inner: &Inner, request: &ClaimRequest) -> Result<
                 queries.push(fair_turns(&statement, request, fair, after, request.max_bytes));
             }
         }
-        Take::Keyed(shares) => queries.extend(keyed(&sql.claim_keyed.returning_ids(), request, shares)),
+        Take::Keyed(shares) => queries.extend(keyed::candidates(inner, request, shares)),
         Take::Suspects(_) | Take::LoneSuspect => {
             queries.push(expired(&sql.claim_expired.returning_ids(), request));
         }
@@ -188,9 +202,9 @@ pub(super) async fn candidates(inner: &Inner, request: &ClaimRequest) -> Result<
     Ok(ids)
 }
 
-type ClaimQuery = Query<'static, Postgres, PgArguments>;
+pub(super) type ClaimQuery = Query<'static, Postgres, PgArguments>;
 
-async fn fetch(
+pub(super) async fn fetch(
     transaction: &mut Transaction,
     query: ClaimQuery,
     request: &ClaimRequest,
@@ -208,7 +222,11 @@ async fn fetch(
 }
 
 /// Adds the last row to the bytes. Several rows must fit into memory, whatever the database took them for.
-fn check_size(claimed: &[Delivery], bytes: &mut usize, request: &ClaimRequest) -> Result<(), ReadError> {
+pub(super) fn check_size(
+    claimed: &[Delivery],
+    bytes: &mut usize,
+    request: &ClaimRequest,
+) -> Result<(), ReadError> {
     *bytes += claimed.last().map_or(0, |row| row.event.payload.len());
     if claimed.len() > 1 && *bytes > request.max_bytes.max(MEMORY).saturating_mul(LONGEST) {
         let error = format!("{} rows are more than {bytes} bytes of text", claimed.len());
@@ -274,15 +292,6 @@ impl Columns {
         self.backlogs.push(share.backlog.clone());
     }
 
-    fn append(&mut self, mut other: Self) {
-        self.destinations.append(&mut other.destinations);
-        self.namespaces.append(&mut other.namespaces);
-        self.limits.append(&mut other.limits);
-        self.floors.append(&mut other.floors);
-        self.kept.append(&mut other.kept);
-        self.backlogs.append(&mut other.backlogs);
-    }
-
     fn is_empty(&self) -> bool {
         self.limits.is_empty()
     }
@@ -341,27 +350,6 @@ fn fair_turns(
         .bind(random.cast_signed())
 }
 
-/// Nothing if no share is in the scope.
-fn keyed(statement: &Statement, request: &ClaimRequest, shares: &[Share]) -> Option<ClaimQuery> {
-    let (mut shares, plain) = columns(shares, request, false);
-    // Fair shares apply to rows without a key only. Here the keys take turns.
-    shares.append(plain);
-    if shares.is_empty() {
-        return None;
-    }
-    let query = sqlx::query(statement.safe())
-        .bind(request.worker)
-        .bind(request.claim)
-        .bind(interval(request.lease))
-        .bind(shares.destinations)
-        .bind(shares.namespaces)
-        .bind(shares.limits)
-        .bind(i32::from(request.first_lane))
-        .bind(attempts(request.max_attempts))
-        .bind(count(request.max_bytes.max(1)));
-    Some(query)
-}
-
 fn expired(statement: &Statement, request: &ClaimRequest) -> ClaimQuery {
     // Rows with at least the first and fewer than the second number of attempts.
     let (from, below, limit) = match request.take {
@@ -381,6 +369,6 @@ fn expired(statement: &Statement, request: &ClaimRequest) -> ClaimQuery {
         .bind(count(request.max_bytes.max(1)))
 }
 
-fn count(rows: usize) -> i64 {
+pub(super) fn count(rows: usize) -> i64 {
     i64::try_from(rows).unwrap_or(i64::MAX)
 }

@@ -65,7 +65,7 @@ pub(super) async fn parked(
     // Exactly the predicate of the partial index that serves.
     let statement = inner.sql.parked(match what {
         Parked::Unrouted => "e.open < 2 and e.destination = 'unrouted' and e.status = 'pending'",
-        Parked::Blocking => "e.open in (1, 2) and e.lane is not null and e.open = 2",
+        Parked::Blocking => "e.open >= 2 and e.open = 2 and e.lane is not null",
     });
     let read = async |statement: &Statement| -> Result<Vec<Stub>, ReadError> {
         let mut transaction = inner.begin().await?;

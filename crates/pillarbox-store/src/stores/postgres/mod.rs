@@ -16,6 +16,8 @@ mod fair_index;
 mod families;
 mod find;
 mod grants;
+mod keyed;
+mod keys;
 mod lanes;
 mod leases;
 mod list;
@@ -31,6 +33,7 @@ mod sql;
 mod sweep;
 mod unreadable;
 mod watch;
+mod watermark;
 mod workers;
 
 use std::str::FromStr;
@@ -107,6 +110,10 @@ struct Inner {
     leases: leases::Leases,
     /// Whose turn it is in fair claims.
     turns: fair::Turns,
+    /// Where claims of fresh rows with a key go on.
+    keys: keys::Keys,
+    /// Which numbers of the sequence are certain.
+    watermark: std::sync::Mutex<watermark::Watermark>,
     /// How often the limits of the next claim are halved, because an earlier one was too large.
     halvings: AtomicU32,
     /// Has a claim made unreadable rows dead that the dispatcher does not know of?
@@ -145,6 +152,8 @@ impl Postgres {
                 adoptions: OnceLock::new(),
                 leases: leases::Leases::default(),
                 turns: fair::Turns::default(),
+                keys: keys::Keys::default(),
+                watermark: std::sync::Mutex::default(),
                 halvings: AtomicU32::new(0),
                 has_unreadable: AtomicBool::new(false),
             }),

@@ -117,5 +117,8 @@ pub(super) async fn route(inner: Arc<Inner>, worker: Uuid, columns: Columns) -> 
         }
     }
     count(&inner, &members, &routed);
+    if !routed.waiting.is_empty() {
+        inner.keys.tried();
+    }
     Ok(routed)
 }

@@ -203,7 +203,8 @@ pub(super) async fn settle(
                 .await?,
         );
     }
-    if !other.ids.is_empty() {
+    let has_tried = !other.ids.is_empty();
+    if has_tried {
         let finished = std::mem::take(&mut finished);
         lost.extend(other.write(&inner, &mut transaction, worker, finished).await?);
     }
@@ -226,6 +227,9 @@ pub(super) async fn settle(
     observer.changed(&mut transaction, locked, change).await?;
     failpoint::hit("in_settle");
     transaction.commit().await.map_err(store_error)?;
+    if has_tried {
+        inner.keys.tried();
+    }
     // Without lost rows, and each row once: a claim is finished only when none of its rows is held.
     let mut uncounted: HashSet<Uuid> = ids.iter().copied().collect();
     for id in &lost {

@@ -35,6 +35,7 @@ pub(super) fn share(limit: usize) -> Share {
         limit,
         floor: 0,
         fair: false,
+        resume: false,
     }
 }
 

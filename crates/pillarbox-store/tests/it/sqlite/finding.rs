@@ -124,6 +124,7 @@ async fn tenants_have_their_turns_within_the_window() {
         limit: 10,
         floor: 0,
         fair: true,
+        resume: false,
     };
     let claimed = outbox
         .store

@@ -56,6 +56,7 @@ impl SqliteHarness {
             limit,
             floor: 0,
             fair: false,
+            resume: false,
         };
         Take::Free(look.due.into_iter().map(share).collect())
     }

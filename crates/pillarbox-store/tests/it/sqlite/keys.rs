@@ -62,6 +62,7 @@ async fn claim(store: &Sqlite, worker: Uuid, limit: usize) -> Vec<Delivery> {
         limit,
         floor: 0,
         fair: false,
+        resume: false,
     };
     let request = ClaimRequest {
         worker,

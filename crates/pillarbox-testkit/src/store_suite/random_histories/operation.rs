@@ -335,6 +335,7 @@ fn shares(limit: usize, fair: bool) -> Vec<Share> {
                 limit,
                 floor: 0,
                 fair,
+                resume: false,
             });
         }
     }

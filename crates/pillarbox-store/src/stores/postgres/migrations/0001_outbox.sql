@@ -101,13 +101,16 @@ create table pillarbox.outbox_events (
   -- Does the row in processing have a lease of its own, until `locked_until`? Otherwise it has that of its claim in
   -- pillarbox.leases, and `locked_until` is the end of the first lease.
   own_lease        boolean not null default false,
+  -- Is the row claimed with the other rows of its key, as a row that was tried? Otherwise it is claimed in the order of insertion.
+  by_key           boolean not null default false,
 
   -- What the indexes know of the state. A claim of a row that was not tried before changes none of these columns.
   --
-  -- 0: pending or in processing, due since it was inserted. 1: the same, due at a later time. 2: dead. 3: unknown status.
+  -- 0: pending or in processing, due since it was inserted. 1: the same, due at a later time or claimed by its key. 2: dead.
+  -- 3: unknown status.
   open             smallint generated always as (
                      case
-                       when status in ('pending', 'processing') then (next_attempt_at > created_at)::int
+                       when status in ('pending', 'processing') then (by_key or next_attempt_at > created_at)::int
                        when status = 'dead' then 2
                        when status <> 'delivered' then 3
                      end) stored,
@@ -164,8 +167,13 @@ create index outbox_events_waiting on pillarbox.outbox_events (coalesce(destinat
 create index outbox_events_keyed on pillarbox.outbox_events (coalesce(destination, ''), namespace, lane, ordering_key, seq)
   where open < 3 and lane is not null;
 
--- Rows that may block their key: dead, tried or released.
-create index outbox_events_blocking on pillarbox.outbox_events (seq)
+-- Rows with a lane that are due since they were inserted: in each bucket of 128 lanes in the order of insertion. A worker
+-- leases ranges of 128 lanes by default, and reads only its own.
+create index outbox_events_fresh_keyed on pillarbox.outbox_events (coalesce(destination, ''), namespace, (lane >> 7), seq)
+  where open = 0 and lane is not null;
+
+-- Rows that may block their key, key by key: dead, tried or released.
+create index outbox_events_tried on pillarbox.outbox_events (coalesce(destination, ''), namespace, lane, ordering_key, seq)
   where open in (1, 2) and lane is not null;
 
 -- Pending rows that may have no attempts left. It is almost empty.

@@ -1,6 +1,6 @@
 -- Blocked keys: their first unfinished row failed or is dead. Oldest first.
 -- $1 namespaces, or null for all   $2 how many   $3 up to how many rows behind a head are counted
--- Index: outbox_events_blocking, then outbox_events_keyed. Reads at most 10,000 failures.
+-- Index: outbox_events_tried, then outbox_events_keyed. Steps through the keys with a row that was tried, 10,000 at most.
 --
 -- A head without a destination blocks its key at every destination. The first thousand destinations that have rows with a
 -- key are checked, by name.
@@ -13,14 +13,27 @@ with recursive name as (
     order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 1
   ) as next
   where s.step < 1000
+), tried as (
+  -- The first row of each key that was tried.
+  select null::uuid as id, ''::text collate "C" as destination, ''::text collate "C" as namespace, (-1)::smallint as lane,
+    ''::text collate "C" as ordering_key, 0 as step
+  union all
+  select next.*, t.step + 1 from tried t cross join lateral (
+    select id, coalesce(destination, ''), namespace, lane, ordering_key
+    from pillarbox.outbox_events
+    where open in (1, 2) and lane is not null
+      and (coalesce(destination, ''), namespace, lane, ordering_key, seq)
+        > (t.destination, t.namespace, t.lane, t.ordering_key, 9223372036854775807)
+    order by coalesce(destination, ''), namespace, lane, ordering_key, seq
+    limit 1
+  ) as next
+  where t.step < 10000
 ), failed as materialized (
-  select id, seq, namespace, destination, lane, ordering_key, status, attempts, last_error, created_at,
-    next_attempt_at
-  from pillarbox.outbox_events
-  where open in (1, 2) and lane is not null and (status = 'dead' or (status = 'pending' and attempts > 0))
-    and ($1::text[] is null or namespace = any($1))
-  order by seq
-  limit 10000
+  select e.id, e.seq, e.namespace, e.destination, e.lane, e.ordering_key, e.status, e.attempts, e.last_error, e.created_at,
+    e.next_attempt_at
+  from tried t cross join lateral (select * from pillarbox.outbox_events where id = t.id limit 1) as e
+  where (e.status = 'dead' or (e.status = 'pending' and e.attempts > 0))
+    and ($1::text[] is null or e.namespace = any($1))
 ), head as materialized (
   select f.* from failed f
   where not exists (

@@ -1,18 +1,16 @@
--- Claims rows with a key from the lanes that this worker owns: of each key the first unfinished rows, up to the first
--- that is not pending and due.
+-- Claims rows of keys that have a row which was tried before, from the lanes that this worker owns: of each key the first
+-- unfinished rows, up to the first that is not pending and due. claim_keyed_fresh.sql takes the other keys.
 -- $1 worker   $2 claim id   $3 lease   $4 destinations ('' for none yet)   $5 namespaces   $6 how many of each
 -- $7 the first lane   $8 the default limit of attempts   $9 bytes at most, or one row
 -- Locks: the lane ranges for share, so that no other worker leases them meanwhile. A range that is being leased is
 -- skipped, and none is locked if there is nothing to claim. Also the chosen rows for update. A row locked by others is
 -- skipped and ends the run of its key. Inserts the claim's lease.
--- Index: outbox_events_keyed; then the ctid of each row, which only the owner changes. /*delivery*/ is delivery.sql.
+-- Index: outbox_events_tried, outbox_events_keyed; then the ctid of each row, which only the owner changes. /*delivery*/ is
+-- delivery.sql.
 --
--- Steps from key to key. A key whose first row cannot be claimed (processing, in backoff, dead, exhausted) costs one
--- probe, however many rows follow. For a backlog with a destination, a second probe finds the key's first row without
+-- Steps from key to key. A key whose first row cannot be claimed (processing, in backoff, dead, exhausted) costs two
+-- probes, however many rows follow. For a backlog with a destination, a third probe finds the key's first row without
 -- one. No later row may overtake it.
---
--- Under a snapshot that another transaction holds, the index keeps the entries of finished rows, and a step walks those of
--- its key. The run begins at the head, so that it does not walk them again.
 with recursive share as materialized (
   select * from unnest($4::text[], $5::text[], $6::bigint[]) with ordinality
     as s (destination, namespace, most, turn)
@@ -48,12 +46,21 @@ with recursive share as materialized (
        unrouted.seq as barrier,
        head.ready and (unrouted.seq is null or head.seq < unrouted.seq) as ready
      from (
+       select lane, ordering_key
+       from pillarbox.outbox_events
+       where open in (1, 2) and lane is not null
+         and coalesce(destination, '') = s.destination and namespace = s.namespace
+         and (lane, ordering_key, seq) > (s.lane, s.key, s.seq) and lane <= s.high
+       order by coalesce(destination, ''), namespace, lane, ordering_key, seq
+       limit 1
+     ) as tried
+     cross join lateral (
        select lane, ordering_key, seq,
          status = 'pending' and next_attempt_at <= now() and attempts < coalesce(max_attempts, $8) as ready
        from pillarbox.outbox_events
        where open < 3 and lane is not null
          and coalesce(destination, '') = s.destination and namespace = s.namespace
-         and (lane, ordering_key, seq) > (s.lane, s.key, s.seq) and lane <= s.high
+         and lane = tried.lane and ordering_key = tried.ordering_key
        order by coalesce(destination, ''), namespace, lane, ordering_key, seq
        limit 1
      ) as head

@@ -1,11 +1,12 @@
 -- Finds backlogs that may have due rows. An idle worker runs it: one query by the simple protocol.
 -- /*after*/ is the backlog to begin after, /*limit*/ how many at most,
 -- /*scope*/ nothing, or `and next.namespace in (…)`.
--- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_keyed; steps from backlog to backlog, never
--- from row to row. Each probe is ordered like its index, so that the plan does not depend on statistics.
+-- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_keyed, outbox_events_fresh_keyed, outbox_events_tried;
+-- steps from backlog to backlog, never from row to row. Each probe is ordered like its index, so that the plan does not
+-- depend on statistics.
 --
 -- A backlog is found if it has a fresh row, if its first waiting row is due, or if one of its first sixteen rows with a
--- key is pending and due or has an expired lease. After sixteen others it is found anyway. A row with an expired lease
+-- key, fresh or tried, is pending and due or has an expired lease. After sixteen others it is found anyway. A row with an expired lease
 -- must be found, so that a worker leases its lane. A search that reaches its limit returns its last backlog in any case,
 -- and the next search continues there.
 with recursive stepped as (
@@ -58,7 +59,17 @@ with recursive stepped as (
              or status = 'processing' and own_until is null
                and claim_id = any(array(select claim_id from pillarbox.leases where until < now())) as due
            from pillarbox.outbox_events
-           where open < 3 and lane is not null
+           where open = 0 and lane is not null
+             and coalesce(destination, '') = next.destination and namespace = next.namespace
+           order by coalesce(destination, ''), namespace, lane >> 7, seq limit 16
+         ) as first), false) or scope.ours and coalesce(
+        (select bool_or(due) or count(*) = 16 from (
+           select status = 'pending' and next_attempt_at <= now()
+             or own_until < now()
+             or status = 'processing' and own_until is null
+               and claim_id = any(array(select claim_id from pillarbox.leases where until < now())) as due
+           from pillarbox.outbox_events
+           where open in (1, 2) and lane is not null
              and coalesce(destination, '') = next.destination and namespace = next.namespace
            order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 16
          ) as first), false) as keyed

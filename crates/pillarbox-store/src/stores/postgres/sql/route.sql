@@ -4,6 +4,8 @@
 -- Returns rows that are no longer held under their claim (lost), and members that must wait.
 -- Locks: the rows. Inserts the lease of the siblings. Index: the primary key; outbox_events_keyed for rows before a member.
 --
+-- A row with a key is claimed by its key from here on: claims of fresh rows may be beyond its `seq` at this destination.
+--
 -- A member waits if an earlier row of its key is unfinished at its destination and not in the same claim. A row with one
 -- destination that need not wait stays as it is. Its settlement writes the destination.
 --
@@ -57,6 +59,7 @@ with given as materialized (
 ), written as (
   update pillarbox.outbox_events e
   set destination = f.destination, max_attempts = f.max_attempts, updated_at = now(),
+      by_key = e.lane is not null,
       status = case when f.waits then 'pending' else e.status end,
       attempts = case when f.waits then greatest(e.attempts - 1, 0) else e.attempts end,
       locked_by = case when f.waits then null else e.locked_by end,
@@ -67,7 +70,7 @@ with given as materialized (
 ), born as (
   insert into pillarbox.outbox_events (
     id, seq, parent_id, /*event_columns*/ unordered, payload, body, destination, status, attempts, max_attempts,
-    next_attempt_at, locked_by, locked_until, claim_id, own_lease, last_error, created_at, adopted_table
+    next_attempt_at, locked_by, locked_until, claim_id, own_lease, by_key, last_error, created_at, adopted_table
   )
   select s.member, e.seq, coalesce(e.parent_id, e.id), /*e.event_columns*/ e.unordered, e.payload, e.body, s.destination,
     case when s.waits then 'pending' else e.status end,
@@ -76,7 +79,7 @@ with given as materialized (
     case when s.waits then null else e.locked_by end,
     case when s.waits then null else e.locked_until end,
     case when s.waits then null else e.claim_id end,
-    s.own_lease and not s.waits, e.last_error, e.created_at, e.adopted_table
+    s.own_lease and not s.waits, e.lane is not null, e.last_error, e.created_at, e.adopted_table
   from sibling s cross join lateral (select * from pillarbox.outbox_events where id = s.id limit 1) as e
 ), leased as (
   insert into pillarbox.leases (claim_id, first_row, worker, until, rows)

@@ -5,6 +5,8 @@
 -- /*finished*/ is finished.sql.
 -- Locks and index as in settle_delivered.sql, and written the same way for the same reason.
 --
+-- A row with a key is claimed by its key from here on.
+--
 -- A suspect stays in processing with a lease of its own that no worker holds. So it cannot be settled, and is claimed like a row of a
 -- dead worker when the lease expires.
 with given as materialized (
@@ -21,6 +23,7 @@ with given as materialized (
       claim_id = case g.verdict when 'suspect' then '00000000-0000-0000-0000-000000000000'::uuid end,
       locked_until = case g.verdict when 'suspect' then now() + g.wait end,
       own_lease = g.verdict = 'suspect',
+      by_key = e.lane is not null,
       last_error = coalesce(g.reason, e.last_error),
       destination = coalesce(g.destination, e.destination),
       max_attempts = coalesce(g.max_attempts, e.max_attempts),

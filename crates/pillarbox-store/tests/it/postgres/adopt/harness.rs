@@ -146,6 +146,7 @@ impl Adopted {
             limit: 100,
             floor: 0,
             fair: false,
+            resume: false,
         };
         let request = ClaimRequest {
             worker: self.worker,

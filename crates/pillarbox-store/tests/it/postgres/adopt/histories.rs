@@ -302,6 +302,7 @@ impl History {
             limit: 4,
             floor: 0,
             fair: false,
+            resume: false,
         };
         let free = Take::Free(look.due.into_iter().map(share).collect());
         for take in [free, Take::Suspects(4), Take::LoneSuspect] {

@@ -1,0 +1,195 @@
+//! Where the claims of fresh rows with a key go on, backlog by backlog.
+//!
+//! The lanes of a backlog are read in buckets of 128, each in the order of insertion. A claim begins with the bucket after the
+//! last that the claim before read, whose keys are still in flight. In each bucket it goes on at a floor. So no claim
+//! reads the index entries of finished rows again, which a snapshot of another transaction keeps.
+//!
+//! Hints of this process only. A claim that does not [resume](crate::store::Share::resume) begins at the bottom, and finds what
+//! the hints miss: rows that were committed late, and lanes that another worker had. **If we die here** the next worker begins
+//! at the bottom.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+use crate::store::{Backlog, LANES, Share};
+
+/// The lanes of one bucket; `lane >> 7` in the index.
+const BUCKET: u16 = 128;
+/// How many buckets there are.
+const BUCKETS: usize = (LANES / BUCKET) as usize;
+/// How often a claim begins below everything, at most.
+const SEARCH: Duration = Duration::from_secs(60);
+/// Of how many backlogs the floors are kept. With more of them, claims begin at the bottom.
+const MOST: usize = 1024;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Keys(Mutex<HashMap<(Uuid, Backlog), Progress>>);
+
+/// How far the claims of one backlog have come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// The lowest `seq` to read, of each bucket.
+    floors: [i64; BUCKETS],
+    /// Below it is no unfinished fresh row of the backlog, and none will come: claims rely on it for order.
+    pub(super) bottom: i64,
+    /// When the bottom was looked for.
+    pub(super) looked: Option<Instant>,
+    /// When a claim began below everything. Only that finds a finished row that an operator has made pending by hand.
+    searched: Option<Instant>,
+    /// The bucket with which the next claim begins.
+    first: usize,
+    /// May keys have rows that were tried before?
+    pub(super) may_have_tried: bool,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            floors: [i64::MIN; BUCKETS],
+            bottom: i64::MIN,
+            looked: None,
+            searched: None,
+            first: 0,
+            may_have_tried: true,
+        }
+    }
+}
+
+/// What a claim reads of one bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// The number of the share, from 0.
+    pub(super) share: usize,
+    pub(super) bucket: usize,
+    pub(super) floor: i64,
+}
+
+impl Keys {
+    /// How far the worker's claims of this share's backlog have come.
+    pub(super) fn progress(&self, worker: Uuid, share: &Share) -> Progress {
+        let of = (worker, share.backlog.clone());
+        let mut progress = self.lock().get(&of).cloned().unwrap_or_default();
+        if !share.resume {
+            progress.restart();
+        }
+        progress
+    }
+
+    /// A claim of the worker has been committed and came so far.
+    pub(super) fn came(&self, worker: Uuid, came: Vec<(Backlog, Progress)>) {
+        let mut keys = self.lock();
+        for (backlog, progress) in came {
+            let of = (worker, backlog);
+            if keys.len() >= MOST && !keys.contains_key(&of) {
+                keys.clear();
+            }
+            keys.insert(of, progress);
+        }
+    }
+
+    /// Some rows were tried now: the next claims look for them.
+    pub(super) fn tried(&self) {
+        for progress in self.lock().values_mut() {
+            progress.may_have_tried = true;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Uuid, Backlog), Progress>> {
+        // A panic elsewhere does not make the hints wrong.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Progress {
+    /// Begins at the bottom, and below it once in a while.
+    fn restart(&mut self) {
+        let is_certain = self.searched.is_some_and(|at| at.elapsed() < SEARCH);
+        if !is_certain {
+            self.searched = Some(Instant::now());
+        }
+        let floor = if is_certain { self.bottom } else { i64::MIN };
+        self.floors = [floor; BUCKETS];
+        self.may_have_tried = true;
+    }
+
+    /// What the next statement reads, in this order.
+    pub(super) fn segments(&self, share: usize) -> impl Iterator<Item = Segment> {
+        (0..BUCKETS).map(move |step| {
+            let bucket = (self.first + step) % BUCKETS;
+            Segment {
+                share,
+                bucket,
+                floor: self.floors[bucket],
+            }
+        })
+    }
+
+    /// A statement has read this bucket up to the floor.
+    pub(super) fn read(&mut self, bucket: usize, floor: i64) {
+        self.floors[bucket] = floor;
+    }
+
+    /// The last bucket that a claim read.
+    pub(super) fn ended(&mut self, bucket: usize) {
+        self.first = (bucket + 1) % BUCKETS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: Uuid = Uuid::from_u128(1);
+
+    fn share(resume: bool) -> Share {
+        Share {
+            backlog: Backlog {
+                destination: None,
+                namespace: "shop".into(),
+            },
+            limit: 10,
+            floor: 0,
+            fair: false,
+            resume,
+        }
+    }
+
+    #[test]
+    fn a_claim_resumes_after_the_last_bucket_at_its_floors() {
+        let keys = Keys::default();
+        let mut progress = keys.progress(ME, &share(true));
+        progress.read(3, 77);
+        progress.ended(3);
+        keys.came(ME, vec![(share(true).backlog, progress)]);
+        let segments: Vec<Segment> = keys.progress(ME, &share(true)).segments(0).collect();
+        assert_eq!([segments[0].bucket, segments[31].bucket], [4, 3]);
+        assert_eq!([segments[0].floor, segments[31].floor], [i64::MIN, 77]);
+    }
+
+    #[test]
+    fn a_claim_that_does_not_resume_begins_at_the_bottom_and_looks_for_tried_rows() {
+        let keys = Keys::default();
+        let mut progress = keys.progress(ME, &share(true));
+        progress.read(3, 77);
+        progress.may_have_tried = false;
+        keys.came(ME, vec![(share(true).backlog, progress)]);
+        let progress = keys.progress(ME, &share(false));
+        assert!(progress.segments(0).all(|segment| segment.floor == i64::MIN));
+        assert!(progress.may_have_tried);
+    }
+
+    #[test]
+    fn a_row_that_was_tried_is_looked_for_in_every_backlog() {
+        let keys = Keys::default();
+        let mut progress = keys.progress(ME, &share(true));
+        progress.may_have_tried = false;
+        keys.came(ME, vec![(share(true).backlog, progress)]);
+        assert!(!keys.progress(ME, &share(true)).may_have_tried);
+        keys.tried();
+        assert!(keys.progress(ME, &share(true)).may_have_tried);
+    }
+}
