@@ -182,7 +182,12 @@ pub(super) async fn candidates(inner: &Inner, request: &ClaimRequest) -> Result<
                 queries.push(fair_turns(&statement, request, fair, after, request.max_bytes));
             }
         }
-        Take::Keyed(shares) => queries.extend(keyed::candidates(inner, request, shares)),
+        Take::Keyed(shares) => {
+            let mut transaction = inner.begin().await?;
+            let ids = keyed::candidates(inner, &mut transaction, request, shares).await;
+            transaction.rollback().await.map_err(store_error)?;
+            return ids.map_err(store_error);
+        }
         Take::Suspects(_) | Take::LoneSuspect => {
             queries.push(expired(&sql.claim_expired.returning_ids(), request));
         }

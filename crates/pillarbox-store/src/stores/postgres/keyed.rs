@@ -1,22 +1,28 @@
 //! Claims rows with a key: fresh ones in the order of insertion, and those of keys that have a row which was tried before from
 //! key to key.
 //!
+//! Fresh rows are read without their contents, in the order of insertion. [`chosen`] decides which of them may be taken, with
+//! the answers to two questions about their keys. Then they are claimed. All of it is one transaction, which holds the lane ranges of
+//! the rows from the first statement on. Nobody else moves rows of these lanes meanwhile, but for operators; and a row that has
+//! changed since it was read is not claimed, nor are the later rows of its key.
+//!
 //! **If we die here** the claim is rolled back, or the lease expires.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use futures_util::TryStreamExt;
 use sqlx::Row;
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
 
-use super::claim::{ClaimQuery, Taken, check_size, count, fetch};
-use super::decode::delivery;
+use super::chosen::{self, Candidate, Chosen, KeyRows};
+use super::claim::{ClaimQuery, Taken, count, fetch};
 use super::keys::{Progress, Segment};
 use super::sql::Statement;
 use super::unreadable::ReadError;
 use super::{Inner, Transaction, attempts, interval};
-use crate::store::{ClaimRequest, Share};
+use crate::store::{ClaimRequest, Share, StoreError};
 use pillarbox::Delivery;
 
 /// A claim reads at most an eighth of a share from one bucket of lanes at first. So it has rows of many keys, which can be sent
@@ -39,17 +45,13 @@ pub(super) async fn claim(
         return Ok(Taken::default());
     }
     keyed.look_for_bottoms(transaction).await?;
-    let rows: usize = keyed.shares.iter().map(|share| share.limit).sum();
-    if keyed.progress.iter().any(|progress| progress.may_have_tried) {
-        let half: Vec<usize> = keyed
-            .shares
-            .iter()
-            .map(|share| request.kept_for_waited(share.limit))
-            .collect();
+    if keyed.may_have_tried() {
+        let shares = keyed.shares.iter();
+        let half: Vec<usize> = shares.map(|share| request.kept_for_waited(share.limit)).collect();
         keyed.claim_tried(transaction, &half).await?;
     }
     keyed.claim_fresh(transaction).await?;
-    if keyed.progress.iter().any(|progress| progress.may_have_tried) && keyed.claimed.len() < rows {
+    if keyed.may_have_tried() {
         let left = keyed.left();
         keyed.claim_tried(transaction, &left).await?;
     }
@@ -60,18 +62,27 @@ pub(super) async fn claim(
     })
 }
 
-/// The statements that return the ids of the rows that a claim would take.
-pub(super) fn candidates(inner: &Inner, request: &ClaimRequest, shares: &[Share]) -> Vec<ClaimQuery> {
+/// The rows that a claim would take, and perhaps more. It reads none of their contents.
+pub(super) async fn candidates(
+    inner: &Inner,
+    transaction: &mut Transaction,
+    request: &ClaimRequest,
+    shares: &[Share],
+) -> Result<Vec<Uuid>, sqlx::Error> {
     let keyed = Keyed::new(inner, request, shares);
     if keyed.shares.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let limits: Vec<usize> = keyed.shares.iter().map(|share| share.limit).collect();
-    let (fresh, tried) = (&inner.sql.claim_keyed_fresh, &inner.sql.claim_keyed);
-    vec![
-        keyed.tried(&tried.returning_ids(), &limits),
-        keyed.fresh(&fresh.returning_ids(), &keyed.segments(), &limits, 1),
-    ]
+    let segments = keyed.segments();
+    let most: Vec<usize> = segments.iter().map(|segment| limits[segment.share]).collect();
+    let (rows, _) = keyed.read(transaction, &segments, &limits, &most).await?;
+    let mut ids: Vec<Uuid> = rows.iter().filter(|row| row.ready).map(|row| row.id).collect();
+    let query = keyed.tried(&inner.sql.claim_keyed.returning_ids(), &limits);
+    for row in query.persistent(false).fetch_all(&mut **transaction).await? {
+        ids.push(row.try_get(0)?);
+    }
+    Ok(ids)
 }
 
 /// A claim of rows with a key.
@@ -86,13 +97,25 @@ struct Keyed<'a> {
 }
 
 /// What a statement has read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Read {
-    /// The places of the segments, from 1, and the floors up to which they were read.
-    floors: Vec<(usize, i64)>,
+    /// How many buckets had rows.
+    buckets: usize,
+    /// How many rows were claimed.
     rows: usize,
-    /// Has a segment more, or did rows leave the fresh ones?
+    /// Has a bucket more, or did rows leave the fresh ones?
     has_more: bool,
+}
+
+/// The keys that a claim asks about, as columns.
+#[derive(Debug, Default)]
+struct Asked {
+    destinations: Vec<String>,
+    namespaces: Vec<String>,
+    lanes: Vec<i16>,
+    keys: Vec<String>,
+    heads: Vec<i64>,
+    bottoms: Vec<i64>,
 }
 
 impl<'a> Keyed<'a> {
@@ -114,6 +137,28 @@ impl<'a> Keyed<'a> {
         }
     }
 
+    fn may_have_tried(&self) -> bool {
+        self.progress.iter().any(|progress| progress.may_have_tried)
+    }
+
+    /// How many rows are left of each share.
+    fn left(&self) -> Vec<usize> {
+        let taken = |share: &Share| {
+            let backlog = &share.backlog;
+            let of_share = |row: &&Delivery| {
+                row.event.namespace == backlog.namespace && row.event.destination == backlog.destination
+            };
+            self.claimed.iter().filter(of_share).count()
+        };
+        let left = |share: &&Share| share.limit.saturating_sub(taken(share));
+        self.shares.iter().map(left).collect()
+    }
+
+    /// Has the claim as many bytes as it may?
+    fn is_full(&self) -> bool {
+        !self.claimed.is_empty() && self.bytes >= self.request.max_bytes
+    }
+
     /// Raises the bottoms of the backlogs for which it is time.
     async fn look_for_bottoms(&mut self, transaction: &mut Transaction) -> Result<(), ReadError> {
         let is_due = |progress: &Progress| progress.looked.is_none_or(|at| at.elapsed() >= LOOK);
@@ -121,20 +166,15 @@ impl<'a> Keyed<'a> {
             return Ok(());
         }
         let certain = self.look_for_holders(transaction).await?;
+        let bottoms: Vec<i64> = self.progress.iter().map(|progress| progress.bottom).collect();
         let query = sqlx::query(self.inner.sql.bottoms.safe())
             .bind(self.destinations())
             .bind(self.namespaces())
-            .bind(
-                self.progress
-                    .iter()
-                    .map(|progress| progress.bottom)
-                    .collect::<Vec<_>>(),
-            )
+            .bind(bottoms)
             .bind(certain);
         let rows = query.persistent(false).fetch_all(&mut **transaction).await?;
         for row in rows {
-            let place = usize::try_from(row.try_get::<i64, _>("place")? - 1).unwrap_or(usize::MAX);
-            if let Some(progress) = self.progress.get_mut(place) {
+            if let Some(progress) = number(&row)?.and_then(|number| self.progress.get_mut(number)) {
                 progress.bottom = row.try_get("bottom")?;
                 progress.looked = Some(Instant::now());
             }
@@ -162,26 +202,6 @@ impl<'a> Keyed<'a> {
         Ok(watermark.look(last, holders))
     }
 
-    /// How many rows are left of each share.
-    fn left(&self) -> Vec<usize> {
-        let taken = |share: &Share| {
-            let of_share = |row: &&Delivery| {
-                row.event.namespace == share.backlog.namespace
-                    && row.event.destination == share.backlog.destination
-            };
-            self.claimed.iter().filter(of_share).count()
-        };
-        self.shares
-            .iter()
-            .map(|share| share.limit.saturating_sub(taken(share)))
-            .collect()
-    }
-
-    /// Has the claim as many bytes as it may?
-    fn is_full(&self) -> bool {
-        !self.claimed.is_empty() && self.bytes >= self.request.max_bytes
-    }
-
     /// Claims from the keys that have a row which was tried before, of each share up to the limit.
     async fn claim_tried(
         &mut self,
@@ -192,14 +212,10 @@ impl<'a> Keyed<'a> {
             return Ok(());
         }
         let query = self.tried(&self.inner.sql.claim_keyed, limits);
-        let rows = fetch(transaction, query, self.request, false).await?;
-        self.bytes += rows.iter().map(|row| row.event.payload.len()).sum::<usize>();
-        if rows.is_empty() {
-            for progress in &mut self.progress {
-                progress.may_have_tried = false;
-            }
+        let is_empty = self.fetch(transaction, query).await? == 0;
+        for progress in &mut self.progress {
+            progress.may_have_tried &= !is_empty;
         }
-        self.claimed.extend(rows);
         Ok(())
     }
 
@@ -214,53 +230,187 @@ impl<'a> Keyed<'a> {
             if self.is_full() || wanted == 0 {
                 break;
             }
-            let read = self.read_fresh(transaction, &limits, parts).await?;
+            let read = self.claim_part(transaction, &limits, parts).await?;
             let is_poor = self.claimed.len() == before || (read.rows > 0 && read.rows * 4 < wanted * 3);
             if !read.has_more || !is_poor {
                 break;
             }
-            parts = read.floors.len().clamp(1, PARTS);
+            parts = read.buckets.clamp(1, PARTS);
         }
         Ok(())
     }
 
-    async fn read_fresh(
+    /// Claims fresh rows, of each bucket at most such a part of its share.
+    async fn claim_part(
         &mut self,
         transaction: &mut Transaction,
         limits: &[usize],
         parts: usize,
     ) -> Result<Read, ReadError> {
         let segments = self.segments();
-        let query = self.fresh(&self.inner.sql.claim_keyed_fresh, &segments, limits, parts);
-        let mut rows = query.persistent(false).fetch(&mut **transaction);
-        let mut read = Read::default();
-        while let Some(row) = rows.try_next().await? {
-            if let Some(places) = row.try_get::<Option<Vec<i64>>, _>("places")? {
-                let floors: Vec<i64> = row.try_get("floors")?;
-                let places = places
-                    .iter()
-                    .map(|place| usize::try_from(*place).unwrap_or(usize::MAX));
-                read.floors = places.zip(floors).collect();
-            }
-            read.has_more |= row.try_get::<Option<bool>, _>("has_more")?.unwrap_or(false);
-            read.has_more |= row.try_get::<Option<i64>, _>("moved")?.unwrap_or(0) > 0;
-            // Without a claimed row, the only row has no id.
-            if row.try_get_unchecked::<Option<uuid::Uuid>, _>(0)?.is_some() {
-                self.claimed.push(delivery(&row, self.request.claim, false)?);
-                check_size(&self.claimed, &mut self.bytes, self.request)?;
-                read.rows += 1;
+        let most = segments
+            .iter()
+            .map(|segment| limits[segment.share].div_ceil(parts));
+        let most: Vec<usize> = most.collect();
+        let (rows, has_barriers) = self.read(transaction, &segments, limits, &most).await?;
+        let mut keys = chosen::keys(&rows);
+        self.ask(transaction, &rows, &mut keys, has_barriers).await?;
+        let mut chosen = chosen::choose(&rows, &keys, self.bytes_left());
+        let before = self.claimed.len();
+        self.take(transaction, &rows, &mut chosen).await?;
+        if !chosen.moved.is_empty() {
+            let moved = sqlx::query(self.inner.sql.claim_by_key.safe()).bind(versions(&rows, &chosen.moved));
+            moved.persistent(false).execute(&mut **transaction).await?;
+            for progress in &mut self.progress {
+                progress.may_have_tried = true;
             }
         }
-        drop(rows);
-        read.floors.sort_unstable();
-        for (place, floor) in &read.floors {
-            if let Some(segment) = place.checked_sub(1).and_then(|place| segments.get(place)) {
-                let progress = &mut self.progress[segment.share];
-                progress.read(segment.bucket, *floor);
-                progress.ended(segment.bucket);
+        let floors = chosen::floors(&rows, &chosen);
+        for (place, floor) in &floors {
+            let segment = segments[*place];
+            self.progress[segment.share].read(segment.bucket, *floor);
+        }
+        let mut counts: HashMap<usize, usize> = HashMap::new();
+        for row in &rows {
+            *counts.entry(row.place).or_default() += 1;
+        }
+        let is_cut = counts.iter().any(|(place, count)| *count >= most[*place]);
+        Ok(Read {
+            buckets: floors.len(),
+            rows: self.claimed.len() - before,
+            has_more: is_cut || !chosen.moved.is_empty(),
+        })
+    }
+
+    /// Reads rows of these segments, and whether keys may have rows that were tried or have no destination.
+    async fn read(
+        &self,
+        transaction: &mut Transaction,
+        segments: &[Segment],
+        limits: &[usize],
+        most: &[usize],
+    ) -> Result<(Vec<Candidate>, bool), sqlx::Error> {
+        let turns: Vec<i64> = segments.iter().map(|segment| count(segment.share + 1)).collect();
+        let buckets: Vec<i32> = segments.iter().map(|segment| i32::from(segment.bucket)).collect();
+        let floors: Vec<i64> = segments.iter().map(|segment| segment.floor).collect();
+        let query = sqlx::query(self.inner.sql.read_keyed.safe())
+            .bind(self.request.worker)
+            .bind(self.request.claim)
+            .bind(attempts(self.request.max_attempts))
+            .bind(self.destinations())
+            .bind(self.namespaces())
+            .bind(counts(limits))
+            .bind(turns)
+            .bind(buckets)
+            .bind(floors)
+            .bind(counts(most));
+        let rows = query.persistent(false).fetch_all(&mut **transaction).await?;
+        let mut has_barriers = false;
+        let mut candidates = Vec::with_capacity(rows.len());
+        for row in &rows {
+            has_barriers |= row.try_get::<bool, _>(10)?;
+            candidates.push(candidate(row)?);
+        }
+        Ok((candidates, has_barriers))
+    }
+
+    /// Asks which keys have earlier rows, and which have rows that were tried or have no destination.
+    async fn ask(
+        &self,
+        transaction: &mut Transaction,
+        rows: &[Candidate],
+        keys: &mut [KeyRows],
+        has_barriers: bool,
+    ) -> Result<(), ReadError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut asked = Asked::default();
+        for key in keys.iter() {
+            let row = key.first(rows);
+            let backlog = &self.shares[row.share].backlog;
+            asked
+                .destinations
+                .push(backlog.destination.clone().unwrap_or_default());
+            asked.namespaces.push(backlog.namespace.clone());
+            asked.lanes.push(row.lane);
+            asked.keys.push(row.key.clone());
+            asked.heads.push(key.head);
+            asked.bottoms.push(self.progress[row.share].bottom);
+        }
+        if has_barriers {
+            let query = sqlx::query(self.inner.sql.barriers_keyed.safe())
+                .bind(&asked.destinations)
+                .bind(&asked.namespaces)
+                .bind(&asked.lanes)
+                .bind(&asked.keys);
+            for row in query.persistent(false).fetch_all(&mut **transaction).await? {
+                if let Some(key) = number(&row)?.and_then(|number| keys.get_mut(number)) {
+                    key.limit(row.try_get("tried")?, row.try_get("unrouted")?);
+                }
             }
         }
-        Ok(read)
+        let query = sqlx::query(self.inner.sql.earlier_keyed.safe())
+            .bind(asked.destinations)
+            .bind(asked.namespaces)
+            .bind(asked.lanes)
+            .bind(asked.keys)
+            .bind(asked.heads)
+            .bind(asked.bottoms)
+            .bind(self.request.claim);
+        for row in query.persistent(false).fetch_all(&mut **transaction).await? {
+            if let Some(key) = number(&row)?.and_then(|number| keys.get_mut(number)) {
+                key.block();
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims the chosen rows. Those that others have locked or changed are left, with the later rows of their keys.
+    async fn take(
+        &mut self,
+        transaction: &mut Transaction,
+        rows: &[Candidate],
+        chosen: &mut Chosen,
+    ) -> Result<(), ReadError> {
+        if chosen.taken.is_empty() || self.take_all(transaction, rows, &chosen.taken).await? {
+            return Ok(());
+        }
+        let query = sqlx::query_scalar(self.inner.sql.lock_read.safe()).bind(versions(rows, &chosen.taken));
+        let locked: Vec<String> = query.persistent(false).fetch_all(&mut **transaction).await?;
+        let locked: HashSet<String> = locked.into_iter().collect();
+        chosen.taken = chosen::without(rows, &chosen.taken, |row| locked.contains(&row.version));
+        if !chosen.taken.is_empty() && !self.take_all(transaction, rows, &chosen.taken).await? {
+            let error = "rows have changed although this claim has locked them".to_owned();
+            return Err(ReadError::Store(StoreError::Other(error)));
+        }
+        Ok(())
+    }
+
+    /// Claims all of these rows, or none.
+    async fn take_all(
+        &mut self,
+        transaction: &mut Transaction,
+        rows: &[Candidate],
+        taken: &[usize],
+    ) -> Result<bool, ReadError> {
+        let ids: Vec<Uuid> = taken.iter().map(|place| rows[*place].id).collect();
+        let query = sqlx::query(self.inner.sql.claim_read.safe())
+            .bind(self.request.worker)
+            .bind(self.request.claim)
+            .bind(interval(self.request.lease))
+            .bind(versions(rows, taken))
+            .bind(ids);
+        Ok(self.fetch(transaction, query).await? > 0)
+    }
+
+    /// Adds the rows of a claim. Returns how many there are.
+    async fn fetch(&mut self, transaction: &mut Transaction, query: ClaimQuery) -> Result<usize, ReadError> {
+        let rows = fetch(transaction, query, self.request, false).await?;
+        let count = rows.len();
+        self.bytes += rows.iter().map(|row| row.event.payload.len()).sum::<usize>();
+        self.claimed.extend(rows);
+        Ok(count)
     }
 
     /// The segments of all shares, share by share.
@@ -271,38 +421,6 @@ impl<'a> Keyed<'a> {
             .collect()
     }
 
-    fn fresh(
-        &self,
-        statement: &Statement,
-        segments: &[Segment],
-        limits: &[usize],
-        parts: usize,
-    ) -> ClaimQuery {
-        let number = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-        let turns: Vec<i64> = segments.iter().map(|segment| count(segment.share + 1)).collect();
-        let buckets: Vec<i32> = segments.iter().map(|segment| number(segment.bucket)).collect();
-        let floors: Vec<i64> = segments.iter().map(|segment| segment.floor).collect();
-        let most: Vec<i64> = segments
-            .iter()
-            .map(|segment| count(limits[segment.share].div_ceil(parts)))
-            .collect();
-        let bottoms: Vec<i64> = self.progress.iter().map(|progress| progress.bottom).collect();
-        sqlx::query(statement.safe())
-            .bind(self.request.worker)
-            .bind(self.request.claim)
-            .bind(interval(self.request.lease))
-            .bind(attempts(self.request.max_attempts))
-            .bind(self.bytes_left())
-            .bind(self.destinations())
-            .bind(self.namespaces())
-            .bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>())
-            .bind(bottoms)
-            .bind(turns)
-            .bind(buckets)
-            .bind(floors)
-            .bind(most)
-    }
-
     fn tried(&self, statement: &Statement, limits: &[usize]) -> ClaimQuery {
         sqlx::query(statement.safe())
             .bind(self.request.worker)
@@ -310,7 +428,7 @@ impl<'a> Keyed<'a> {
             .bind(interval(self.request.lease))
             .bind(self.destinations())
             .bind(self.namespaces())
-            .bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>())
+            .bind(counts(limits))
             .bind(i32::from(self.request.first_lane))
             .bind(attempts(self.request.max_attempts))
             .bind(self.bytes_left())
@@ -327,9 +445,37 @@ impl<'a> Keyed<'a> {
     }
 
     fn namespaces(&self) -> Vec<String> {
-        self.shares
-            .iter()
-            .map(|share| share.backlog.namespace.clone())
-            .collect()
+        let namespaces = self.shares.iter().map(|share| share.backlog.namespace.clone());
+        namespaces.collect()
     }
+}
+
+/// A row of `read_keyed.sql`.
+fn candidate(row: &PgRow) -> Result<Candidate, sqlx::Error> {
+    let place = |number: i64| usize::try_from(number - 1).unwrap_or(usize::MAX);
+    Ok(Candidate {
+        share: place(row.try_get(0)?),
+        place: place(row.try_get(1)?),
+        version: row.try_get(2)?,
+        id: row.try_get(3)?,
+        seq: row.try_get(4)?,
+        lane: row.try_get(5)?,
+        key: row.try_get(6)?,
+        size: row.try_get(7)?,
+        ready: row.try_get(8)?,
+        is_ours: row.try_get(9)?,
+    })
+}
+
+fn versions(rows: &[Candidate], places: &[usize]) -> Vec<String> {
+    places.iter().map(|place| rows[*place].version.clone()).collect()
+}
+
+fn counts(limits: &[usize]) -> Vec<i64> {
+    limits.iter().map(|limit| count(*limit)).collect()
+}
+
+/// The number of the share or key that a row is about, from 0.
+fn number(row: &PgRow) -> Result<Option<usize>, sqlx::Error> {
+    Ok(usize::try_from(row.try_get::<i64, _>("place")? - 1).ok())
 }

@@ -19,7 +19,9 @@ use crate::store::{Backlog, LANES, Share};
 /// The lanes of one bucket; `lane >> 7` in the index.
 const BUCKET: u16 = 128;
 /// How many buckets there are.
-const BUCKETS: usize = (LANES / BUCKET) as usize;
+const BUCKETS: u16 = LANES / BUCKET;
+/// A floor for each of them.
+type Floors = [i64; BUCKETS as usize];
 /// How often a claim begins below everything, at most.
 const SEARCH: Duration = Duration::from_secs(60);
 /// Of how many backlogs the floors are kept. With more of them, claims begin at the bottom.
@@ -33,7 +35,7 @@ pub(super) struct Keys(Mutex<HashMap<(Uuid, Backlog), Progress>>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Progress {
     /// The lowest `seq` to read, of each bucket.
-    floors: [i64; BUCKETS],
+    floors: Floors,
     /// Below it is no unfinished fresh row of the backlog, and none will come: claims rely on it for order.
     pub(super) bottom: i64,
     /// When the bottom was looked for.
@@ -41,7 +43,7 @@ pub(super) struct Progress {
     /// When a claim began below everything. Only that finds a finished row that an operator has made pending by hand.
     searched: Option<Instant>,
     /// The bucket with which the next claim begins.
-    first: usize,
+    first: u16,
     /// May keys have rows that were tried before?
     pub(super) may_have_tried: bool,
 }
@@ -49,7 +51,7 @@ pub(super) struct Progress {
 impl Default for Progress {
     fn default() -> Self {
         Self {
-            floors: [i64::MIN; BUCKETS],
+            floors: [i64::MIN; BUCKETS as usize],
             bottom: i64::MIN,
             looked: None,
             searched: None,
@@ -64,7 +66,7 @@ impl Default for Progress {
 pub(super) struct Segment {
     /// The number of the share, from 0.
     pub(super) share: usize,
-    pub(super) bucket: usize,
+    pub(super) bucket: u16,
     pub(super) floor: i64,
 }
 
@@ -112,7 +114,7 @@ impl Progress {
             self.searched = Some(Instant::now());
         }
         let floor = if is_certain { self.bottom } else { i64::MIN };
-        self.floors = [floor; BUCKETS];
+        self.floors = [floor; BUCKETS as usize];
         self.may_have_tried = true;
     }
 
@@ -123,18 +125,14 @@ impl Progress {
             Segment {
                 share,
                 bucket,
-                floor: self.floors[bucket],
+                floor: self.floors[usize::from(bucket)],
             }
         })
     }
 
-    /// A statement has read this bucket up to the floor.
-    pub(super) fn read(&mut self, bucket: usize, floor: i64) {
-        self.floors[bucket] = floor;
-    }
-
-    /// The last bucket that a claim read.
-    pub(super) fn ended(&mut self, bucket: usize) {
+    /// A statement has read this bucket up to the floor. The next one begins with the bucket after it.
+    pub(super) fn read(&mut self, bucket: u16, floor: i64) {
+        self.floors[usize::from(bucket)] = floor;
         self.first = (bucket + 1) % BUCKETS;
     }
 }
@@ -163,7 +161,6 @@ mod tests {
         let keys = Keys::default();
         let mut progress = keys.progress(ME, &share(true));
         progress.read(3, 77);
-        progress.ended(3);
         keys.came(ME, vec![(share(true).backlog, progress)]);
         let segments: Vec<Segment> = keys.progress(ME, &share(true)).segments(0).collect();
         assert_eq!([segments[0].bucket, segments[31].bucket], [4, 3]);

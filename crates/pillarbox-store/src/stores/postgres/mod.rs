@@ -9,6 +9,7 @@
 //! **If we die here** PostgreSQL rolls back uncommitted changes. The leases of claimed rows expire.
 
 pub mod adopt;
+mod chosen;
 mod claim;
 mod decode;
 mod fair;

@@ -28,16 +28,8 @@ impl Statement {
 
     /// A claim that returns only the ids of its rows, and so reads none of them.
     pub(super) fn returning_ids(&self) -> Self {
-        let ids = match (
-            self.0.rsplit_once("\nreturning "),
-            self.0.rsplit_once("\n  returning "),
-        ) {
-            (Some((claim, _)), _) => format!("{claim}\nreturning e.id"),
-            // The update is not the main statement.
-            (None, Some((claim, _))) => format!("{claim}\n  returning e.id\n)\nselect id from claimed"),
-            (None, None) => self.0.to_string(),
-        };
-        Self(ids.into())
+        let (claim, _) = self.0.rsplit_once("\nreturning ").unwrap_or((&self.0, ""));
+        Self(format!("{claim}\nreturning e.id").into())
     }
 
     /// This SELECT of columns of `outbox_events e`, for the rows $1 in their order: one result for each, of nulls if it is gone.
@@ -111,14 +103,14 @@ macro_rules! statements {
 }
 
 statements! {
-    adopted_table adopted_tables blocked bottoms claim_expired claim_fair claim_free claim_keyed claim_keyed_fresh count_mapping
-    create_lanes
-    defer_write_back delete delete_lanes deregister destinations detect_ended due_failures end_leases end_unreadable
-    fair_index families family find heartbeat holders import_failure in_progress is_abandoned is_expired is_fair keyed_backlogs lanes
-    lease_importer lease_lanes lock_mapping lost_leases note_tried parked pause pending pending_write_backs postpone_failures
-    processing read record record_end renew renew_rows resume retry retry_imports route saga_log saga_record settle_delete
-    settle_delivered settle_other settle_unkept skip stats stats_large sweep unchanged_events unleased_lanes unpark_blocking
-    unpark_unrouted unserved wait workers
+    adopted_table adopted_tables barriers_keyed blocked bottoms claim_by_key claim_expired claim_fair claim_free
+    claim_keyed claim_read count_mapping create_lanes defer_write_back delete delete_lanes deregister destinations
+    detect_ended due_failures earlier_keyed end_leases end_unreadable fair_index families family find heartbeat
+    holders import_failure in_progress is_abandoned is_expired is_fair keyed_backlogs lanes lease_importer
+    lease_lanes lock_mapping lock_read lost_leases note_tried parked pause pending pending_write_backs
+    postpone_failures processing read read_keyed record record_end renew renew_rows resume retry retry_imports route
+    saga_log saga_record settle_delete settle_delivered settle_other settle_unkept skip stats stats_large sweep
+    unchanged_events unleased_lanes unpark_blocking unpark_unrouted unserved wait workers
 }
 
 /// The statement with its fragments.
@@ -279,6 +271,7 @@ mod tests {
             &sql.claim_free,
             &sql.claim_fair,
             &sql.claim_keyed,
+            &sql.claim_read,
             &sql.claim_expired,
         ] {
             assert!(claim.0.contains(") as contested, e.id"), "{}", claim.0);

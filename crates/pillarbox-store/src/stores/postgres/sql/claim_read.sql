@@ -1,0 +1,20 @@
+-- Claims rows that read_keyed.sql has read: all of them, or none if one is locked by others or has changed since.
+-- $1 worker   $2 claim id   $3 lease   $4 the versions of the rows   $5 their ids
+-- Locks: the rows; those locked by others are skipped. Inserts the claim's lease.
+-- Index: the ctid of each row. /*delivery*/ is delivery.sql.
+with locked as materialized (
+  select ctid as version from pillarbox.outbox_events
+  where ctid = any($4::text[]::tid[])
+  for update skip locked
+), all_of_them as materialized (
+  select count(*) = cardinality($5::uuid[]) as are_locked from locked
+), lease as (
+  insert into pillarbox.leases (claim_id, first_row, worker, until, rows)
+  select $2, ($5::uuid[])[1], $1, now() + $3, $5::uuid[] from all_of_them where are_locked
+)
+update pillarbox.outbox_events e
+set status = 'processing', attempts = greatest(e.attempts, 0) + 1, updated_at = now(),
+    locked_by = $1, locked_until = now() + $3, claim_id = $2, own_lease = false
+from locked c
+where e.ctid = c.version and (select are_locked from all_of_them)
+returning /*delivery*/ e.id
