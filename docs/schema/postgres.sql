@@ -119,6 +119,8 @@ begin
     return;
   end if;
 
+  -- Before the first number is drawn, as an INSERT does it: claims of keys count on it (watermark.rs).
+  lock table "pillarbox".outbox_events in row exclusive mode;
   -- The event with the same key may be deleted before it is looked up.
   for look in 1..3 loop
     seqs := array(
@@ -515,9 +517,10 @@ END) STORED,
     delivered_at timestamp with time zone,
     adopted_table text COLLATE pg_catalog."C",
     own_lease boolean DEFAULT false NOT NULL,
+    by_key boolean DEFAULT false NOT NULL,
     open smallint GENERATED ALWAYS AS (
 CASE
-    WHEN (status = ANY (ARRAY['pending'::text, 'processing'::text])) THEN ((next_attempt_at > created_at))::integer
+    WHEN (status = ANY (ARRAY['pending'::text, 'processing'::text])) THEN ((by_key OR (next_attempt_at > created_at)))::integer
     WHEN (status = 'dead'::text) THEN 2
     WHEN (status <> 'delivered'::text) THEN 3
     ELSE NULL::integer
@@ -668,8 +671,6 @@ CREATE INDEX inbox_old ON pillarbox.inbox USING btree (consumer, handled_at);
 
 CREATE INDEX leases_until ON pillarbox.leases USING btree (until);
 
-CREATE INDEX outbox_events_blocking ON pillarbox.outbox_events USING btree (seq) WHERE ((open = ANY (ARRAY[1, 2])) AND (lane IS NOT NULL));
-
 CREATE INDEX outbox_events_dead_at ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, seq) WHERE (open = 2);
 
 CREATE UNIQUE INDEX outbox_events_dedupe ON pillarbox.outbox_events USING btree (namespace, topic, dedupe_key) WHERE (dedupe_key IS NOT NULL);
@@ -678,6 +679,8 @@ CREATE INDEX outbox_events_ended ON pillarbox.outbox_events USING btree (open, s
 
 CREATE INDEX outbox_events_fresh ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, seq) WHERE ((open = 0) AND (lane IS NULL));
 
+CREATE INDEX outbox_events_fresh_keyed ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, ((lane >> 7)), seq) WHERE ((open = 0) AND (lane IS NOT NULL));
+
 CREATE INDEX outbox_events_keyed ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, lane, ordering_key, seq) WHERE ((open < 3) AND (lane IS NOT NULL));
 
 CREATE INDEX outbox_events_own_leases ON pillarbox.outbox_events USING btree (own_until) WHERE (own_until IS NOT NULL);
@@ -685,6 +688,8 @@ CREATE INDEX outbox_events_own_leases ON pillarbox.outbox_events USING btree (ow
 CREATE INDEX outbox_events_siblings ON pillarbox.outbox_events USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 
 CREATE INDEX outbox_events_spent ON pillarbox.outbox_events USING btree (spent) WHERE (spent IS NOT NULL);
+
+CREATE INDEX outbox_events_tried ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, lane, ordering_key, seq) WHERE ((open = ANY (ARRAY[1, 2])) AND (lane IS NOT NULL));
 
 CREATE INDEX outbox_events_unrouted ON pillarbox.outbox_events USING btree (seq) WHERE ((open < 2) AND (destination = 'unrouted'::text));
 

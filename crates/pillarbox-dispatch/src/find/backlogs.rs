@@ -191,7 +191,7 @@ impl Backlogs {
         let Entries {
             by_backlog, owned, ..
         } = &mut *entries;
-        for (backlog, entry) in by_backlog {
+        for (backlog, entry) in by_backlog.iter_mut() {
             if *entry.work(kind) != Work::Ready {
                 continue;
             }
@@ -202,7 +202,7 @@ impl Backlogs {
                     limit,
                     floor: entry.floor,
                     fair,
-                    resume: kind == Kind::Keyed && std::mem::replace(&mut entry.resume, true),
+                    resume: entry.resume,
                 }),
                 Some(_) | None => *entry.work(kind) = Work::NoRoom,
             }
@@ -212,6 +212,9 @@ impl Backlogs {
         let each = rows / shares.len().max(1);
         for share in &mut shares {
             share.limit = share.limit.min(each.max(1));
+            if let Some(entry) = by_backlog.get_mut(&share.backlog).filter(|_| kind == Kind::Keyed) {
+                entry.resume = true;
+            }
         }
         match shares.last() {
             Some(last) => entries.last = Some(last.backlog.clone()),
@@ -409,6 +412,20 @@ mod tests {
             claimed.extend(names(&shares).into_iter().map(str::to_owned));
         }
         assert_eq!(claimed, ["a", "b", "c", "d", "e", "a"]);
+    }
+
+    #[test]
+    fn a_claim_resumes_only_after_one_that_began_at_the_bottom() {
+        let backlogs = backlogs(&["a", "b", "c"]);
+        let ask = || {
+            let shares = backlogs.shares(Kind::Keyed, 2, 100, |_| Some((10, false)));
+            shares.iter().map(|share| share.resume).collect::<Vec<_>>()
+        };
+        assert_eq!(ask(), [false, false]);
+        assert_eq!(ask(), [false, true], "the third was left out at first");
+        backlogs.found(None, vec![due("a", 1)], true);
+        assert_eq!(ask(), [true, true]);
+        assert_eq!(ask(), [false, true], "a search may have seen more");
     }
 
     #[test]

@@ -157,6 +157,7 @@ macro_rules! store_suite {
             ordering::a_blocked_head_holds_its_key_and_no_other
             ordering::a_key_in_flight_is_not_claimed
             ordering::keys_share_a_claim
+            ordering::many_rows_of_a_key_in_flight_hold_up_no_other_key
             ordering::a_cut_by_bytes_leaves_a_beginning
             ordering::a_row_without_a_destination_blocks_later_ones_of_its_key
             ordering::an_unordered_row_neither_waits_nor_blocks

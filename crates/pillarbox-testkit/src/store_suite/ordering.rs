@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::Ran;
 use super::bench::{Bench, NO_ROWS, backlog, dead, event, ids, keyed_from, release, retry, settlement};
 use super::harness::Field;
+use crate::wait::until;
 
 fn of(key: &str) -> Event {
     event().ordering_key(key)
@@ -66,6 +67,23 @@ pub async fn keys_share_a_claim(bench: Bench) -> Ran {
     let events: Vec<Event> = (0..30).map(|n| of(["a", "b", "c"][n % 3])).collect();
     let put = bench.put_all(&events).await;
     assert_eq!(ids(&bench.claim_keyed(12).await), put[..12]);
+    Ok(())
+}
+
+/// Its rows come before those of the other keys, and none of them can be claimed.
+pub async fn many_rows_of_a_key_in_flight_hold_up_no_other_key(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
+    let long: Vec<Event> = (0..400).map(|_| of("a")).collect();
+    bench.put_all(&long).await;
+    assert_eq!(bench.claim_keyed(10).await.len(), 10);
+    let others: Vec<Event> = (0..100).map(|n| of(&format!("key-{n}"))).collect();
+    let mut left = bench.put_all(&others).await;
+    until("the others are claimed", async || {
+        let claimed = ids(&bench.claim_keyed(20).await);
+        left.retain(|id| !claimed.contains(id));
+        left.is_empty()
+    })
+    .await;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! A row is taken only with every earlier unfinished row of its key. Those are fresh and in the same bucket of lanes, so they were
 //! read before it; or the key has an earlier row or a barrier, for which the claim has asked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
@@ -46,6 +46,21 @@ pub(super) struct Chosen {
     pub(super) taken: Vec<usize>,
     /// The rows to be claimed by their key.
     pub(super) moved: Vec<usize>,
+}
+
+impl Chosen {
+    /// How many rows and keys it takes of each share.
+    pub(super) fn sizes(&self, rows: &[Candidate], shares: usize) -> Vec<(usize, usize)> {
+        let mut sizes = vec![(0, 0); shares];
+        let mut keys: HashSet<(usize, &str)> = HashSet::with_capacity(self.taken.len());
+        for &place in &self.taken {
+            let row = &rows[place];
+            let (taken, distinct) = &mut sizes[row.share];
+            *taken += 1;
+            *distinct += usize::from(keys.insert((row.share, &row.key)));
+        }
+        sizes
+    }
 }
 
 /// The keys that have a row which is ready, in the order of their first rows.
@@ -129,18 +144,18 @@ pub(super) fn without(
     taken: &[usize],
     is_free: impl Fn(&Candidate) -> bool,
 ) -> Vec<usize> {
-    let mut broken: HashMap<(usize, &str), ()> = HashMap::new();
+    let mut broken: HashSet<(usize, &str)> = HashSet::new();
     let mut left = Vec::with_capacity(taken.len());
     for &place in taken {
         let row = &rows[place];
         let key = (row.share, row.key.as_str());
-        if broken.contains_key(&key) {
+        if broken.contains(&key) {
             continue;
         }
         if is_free(row) {
             left.push(place);
         } else {
-            broken.insert(key, ());
+            broken.insert(key);
         }
     }
     left

@@ -8,7 +8,7 @@
 //!
 //! **If we die here** the claim is rolled back, or the lease expires.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -25,11 +25,16 @@ use super::{Inner, Transaction, attempts, interval};
 use crate::store::{ClaimRequest, Share, StoreError};
 use pillarbox::Delivery;
 
-/// A claim reads at most an eighth of a share from one bucket of lanes at first. So it has rows of many keys, which can be sent
-/// beside each other.
-const PARTS: usize = 8;
-/// How often a claim reads on that has found nothing but rows that it could not take.
+/// How often a claim reads, at most.
 const READS: usize = 16;
+/// How many rows behind a blocked one a claim leaves to claims by key. Each is written, which takes 20 µs. A claim that takes
+/// rows moves fewer, so that a long blocked key costs the others little.
+const MOVES: usize = 4000;
+const MOVES_BESIDE: usize = 200;
+/// How often a claim steps from key to key in buckets whose first rows it cannot take.
+const STEP: Duration = Duration::from_millis(100);
+/// All lanes, as a multirange.
+const ALL_LANES: &str = "{[0,4096)}";
 /// How often the bottom of a backlog is looked for.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -78,7 +83,7 @@ pub(super) async fn candidates(
     let most: Vec<usize> = segments.iter().map(|segment| limits[segment.share]).collect();
     let (rows, _) = keyed.read(transaction, &segments, &limits, &most).await?;
     let mut ids: Vec<Uuid> = rows.iter().filter(|row| row.ready).map(|row| row.id).collect();
-    let query = keyed.tried(&inner.sql.claim_keyed.returning_ids(), &limits);
+    let query = keyed.by_key(&inner.sql.claim_keyed.returning_ids(), &limits, ALL_LANES);
     for row in query.persistent(false).fetch_all(&mut **transaction).await? {
         ids.push(row.try_get(0)?);
     }
@@ -96,15 +101,16 @@ struct Keyed<'a> {
     bytes: usize,
 }
 
-/// What a statement has read.
+/// What a statement has read of one bucket.
 #[derive(Debug)]
 struct Read {
-    /// How many buckets had rows.
-    buckets: usize,
-    /// How many rows were claimed.
-    rows: usize,
-    /// Has a bucket more, or did rows leave the fresh ones?
-    has_more: bool,
+    share: usize,
+    bucket: u16,
+    /// How many rows were claimed, and how many were left to claims by key.
+    taken: usize,
+    moved: usize,
+    /// Were as many rows read as the claim wanted? There may be more.
+    is_cut: bool,
 }
 
 /// The keys that a claim asks about, as columns.
@@ -152,6 +158,15 @@ impl<'a> Keyed<'a> {
         };
         let left = |share: &&Share| share.limit.saturating_sub(taken(share));
         self.shares.iter().map(left).collect()
+    }
+
+    /// How many rows this claim may leave to claims by key.
+    fn moves(&self) -> usize {
+        if self.claimed.is_empty() {
+            MOVES
+        } else {
+            MOVES_BESIDE
+        }
     }
 
     /// Has the claim as many bytes as it may?
@@ -211,7 +226,7 @@ impl<'a> Keyed<'a> {
         if self.is_full() || limits.iter().all(|limit| *limit == 0) {
             return Ok(());
         }
-        let query = self.tried(&self.inner.sql.claim_keyed, limits);
+        let query = self.by_key(&self.inner.sql.claim_keyed, limits, ALL_LANES);
         let is_empty = self.fetch(transaction, query).await? == 0;
         for progress in &mut self.progress {
             progress.may_have_tried &= !is_empty;
@@ -219,45 +234,86 @@ impl<'a> Keyed<'a> {
         Ok(())
     }
 
-    /// Claims fresh rows. If a few buckets have all of them, it reads more of those; and it reads on while it finds only rows that
-    /// it cannot take.
+    /// Claims fresh rows. It reads on while buckets have more and it could take few of the rows: at first from the next buckets,
+    /// and then more of those that have rows.
     async fn claim_fresh(&mut self, transaction: &mut Transaction) -> Result<(), ReadError> {
-        let before = self.claimed.len();
-        let mut parts = PARTS;
+        let mut parts = None;
+        let (mut known, mut clogged) = (HashSet::new(), HashSet::new());
+        let mut moved = 0;
         for _ in 0..READS {
             let limits = self.left();
             let wanted: usize = limits.iter().sum();
-            if self.is_full() || wanted == 0 {
+            if self.is_full() || wanted == 0 || moved >= self.moves() {
                 break;
             }
-            let read = self.claim_part(transaction, &limits, parts).await?;
-            let is_poor = self.claimed.len() == before || (read.rows > 0 && read.rows * 4 < wanted * 3);
-            if !read.has_more || !is_poor {
+            let read = self.claim_part(transaction, &limits, parts, moved).await?;
+            let (mut taken, mut has_more, mut has_news) = (0, false, parts.is_none());
+            for one in &read {
+                let bucket = (one.share, one.bucket);
+                taken += one.taken;
+                moved += one.moved;
+                has_more |= one.is_cut || one.moved > 0;
+                has_news |= known.insert(bucket) || one.taken + one.moved > 0;
+                if one.is_cut && one.taken == 0 {
+                    clogged.insert(bucket);
+                } else {
+                    clogged.remove(&bucket);
+                }
+            }
+            if !has_more || !has_news || taken * 4 > wanted * 3 {
                 break;
             }
-            parts = read.buckets.clamp(1, PARTS);
+            parts = Some(read.len().max(1));
         }
+        self.claim_clogged(transaction, &clogged).await
+    }
+
+    /// Steps from key to key in buckets that begin with more rows than a claim reads, none of which it could take: their keys are in
+    /// flight or blocked. Other keys are behind them.
+    async fn claim_clogged(
+        &mut self,
+        transaction: &mut Transaction,
+        clogged: &HashSet<(usize, u16)>,
+    ) -> Result<(), ReadError> {
+        let mut limits = self.left();
+        let mut lanes = Vec::with_capacity(clogged.len());
+        for (number, (limit, progress)) in limits.iter_mut().zip(&mut self.progress).enumerate() {
+            let mut buckets = clogged.iter().filter(|(share, _)| *share == number).peekable();
+            if buckets.peek().is_some() && progress.may_step(STEP) {
+                lanes.extend(buckets.map(|(_, bucket)| Segment::lanes(*bucket)));
+            } else {
+                *limit = 0;
+            }
+        }
+        if self.is_full() || limits.iter().all(|limit| *limit == 0) {
+            return Ok(());
+        }
+        let lanes = format!("{{{}}}", lanes.join(","));
+        let query = self.by_key(&self.inner.sql.claim_any_key(), &limits, &lanes);
+        self.fetch(transaction, query).await?;
         Ok(())
     }
 
-    /// Claims fresh rows, of each bucket at most such a part of its share.
+    /// Claims fresh rows, of each bucket at most such a part of its share. Without a number of parts, that of its backlog.
     async fn claim_part(
         &mut self,
         transaction: &mut Transaction,
         limits: &[usize],
-        parts: usize,
-    ) -> Result<Read, ReadError> {
+        parts: Option<usize>,
+        moved: usize,
+    ) -> Result<Vec<Read>, ReadError> {
         let segments = self.segments();
-        let most = segments
-            .iter()
-            .map(|segment| limits[segment.share].div_ceil(parts));
+        let most = segments.iter().map(|segment| {
+            let parts = parts.unwrap_or(self.progress[segment.share].parts());
+            limits[segment.share].div_ceil(parts)
+        });
         let most: Vec<usize> = most.collect();
         let (rows, has_barriers) = self.read(transaction, &segments, limits, &most).await?;
         let mut keys = chosen::keys(&rows);
         self.ask(transaction, &rows, &mut keys, has_barriers).await?;
         let mut chosen = chosen::choose(&rows, &keys, self.bytes_left());
-        let before = self.claimed.len();
         self.take(transaction, &rows, &mut chosen).await?;
+        chosen.moved.truncate(self.moves().saturating_sub(moved));
         if !chosen.moved.is_empty() {
             let moved = sqlx::query(self.inner.sql.claim_by_key.safe()).bind(versions(&rows, &chosen.moved));
             moved.persistent(false).execute(&mut **transaction).await?;
@@ -265,21 +321,28 @@ impl<'a> Keyed<'a> {
                 progress.may_have_tried = true;
             }
         }
-        let floors = chosen::floors(&rows, &chosen);
-        for (place, floor) in &floors {
-            let segment = segments[*place];
-            self.progress[segment.share].read(segment.bucket, *floor);
+        if parts.is_none() {
+            for (progress, (rows, keys)) in self.progress.iter_mut().zip(chosen.sizes(&rows, limits.len())) {
+                progress.took(rows, keys);
+            }
         }
-        let mut counts: HashMap<usize, usize> = HashMap::new();
-        for row in &rows {
-            *counts.entry(row.place).or_default() += 1;
+        let of_place = |place: usize, places: &[usize]| {
+            let of_place = places.iter().filter(|one| rows[**one].place == place);
+            of_place.count()
+        };
+        let mut read = Vec::new();
+        for (place, floor) in chosen::floors(&rows, &chosen) {
+            let Segment { share, bucket, .. } = segments[place];
+            self.progress[share].read(bucket, floor);
+            read.push(Read {
+                share,
+                bucket,
+                taken: of_place(place, &chosen.taken),
+                moved: of_place(place, &chosen.moved),
+                is_cut: rows.iter().filter(|row| row.place == place).count() >= most[place],
+            });
         }
-        let is_cut = counts.iter().any(|(place, count)| *count >= most[*place]);
-        Ok(Read {
-            buckets: floors.len(),
-            rows: self.claimed.len() - before,
-            has_more: is_cut || !chosen.moved.is_empty(),
-        })
+        Ok(read)
     }
 
     /// Reads rows of these segments, and whether keys may have rows that were tried or have no destination.
@@ -421,7 +484,8 @@ impl<'a> Keyed<'a> {
             .collect()
     }
 
-    fn tried(&self, statement: &Statement, limits: &[usize]) -> ClaimQuery {
+    /// The statement that steps from key to key, in these lanes.
+    fn by_key(&self, statement: &Statement, limits: &[usize], lanes: &str) -> ClaimQuery {
         sqlx::query(statement.safe())
             .bind(self.request.worker)
             .bind(self.request.claim)
@@ -432,6 +496,7 @@ impl<'a> Keyed<'a> {
             .bind(i32::from(self.request.first_lane))
             .bind(attempts(self.request.max_attempts))
             .bind(self.bytes_left())
+            .bind(lanes.to_owned())
     }
 
     fn bytes_left(&self) -> i64 {

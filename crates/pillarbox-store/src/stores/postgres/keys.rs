@@ -22,6 +22,10 @@ const BUCKET: u16 = 128;
 const BUCKETS: u16 = LANES / BUCKET;
 /// A floor for each of them.
 type Floors = [i64; BUCKETS as usize];
+/// How many buckets a claim reads at least if all are full, and at most. The rows of a key are sent one by one, so a claim needs
+/// rows of many keys. But each key costs a question.
+const FEWEST: usize = 4;
+const MOST_PARTS: usize = BUCKETS as usize;
 /// How often a claim begins below everything, at most.
 const SEARCH: Duration = Duration::from_secs(60);
 /// Of how many backlogs the floors are kept. With more of them, claims begin at the bottom.
@@ -42,8 +46,12 @@ pub(super) struct Progress {
     pub(super) looked: Option<Instant>,
     /// When a claim began below everything. Only that finds a finished row that an operator has made pending by hand.
     searched: Option<Instant>,
+    /// When a claim stepped from key to key, because the first rows of a bucket could not be taken.
+    stepped: Option<Instant>,
     /// The bucket with which the next claim begins.
     first: u16,
+    /// A claim reads at most such a part of its share from one bucket at first.
+    parts: usize,
     /// May keys have rows that were tried before?
     pub(super) may_have_tried: bool,
 }
@@ -55,7 +63,9 @@ impl Default for Progress {
             bottom: i64::MIN,
             looked: None,
             searched: None,
+            stepped: None,
             first: 0,
+            parts: FEWEST,
             may_have_tried: true,
         }
     }
@@ -68,6 +78,13 @@ pub(super) struct Segment {
     pub(super) share: usize,
     pub(super) bucket: u16,
     pub(super) floor: i64,
+}
+
+impl Segment {
+    /// The lanes of a bucket, as a range.
+    pub(super) fn lanes(bucket: u16) -> String {
+        format!("[{},{})", bucket * BUCKET, (bucket + 1) * BUCKET)
+    }
 }
 
 impl Keys {
@@ -130,6 +147,29 @@ impl Progress {
         })
     }
 
+    /// May a claim step from key to key, so long after the last that did?
+    pub(super) fn may_step(&mut self, pause: Duration) -> bool {
+        let may = self.stepped.is_none_or(|at| at.elapsed() >= pause);
+        if may {
+            self.stepped = Some(Instant::now());
+        }
+        may
+    }
+
+    /// How many buckets the next claim reads if all are full.
+    pub(super) fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// A claim took so many rows of so many keys. If it took long runs, the next one reads more buckets.
+    pub(super) fn took(&mut self, rows: usize, keys: usize) {
+        if rows > keys * 8 {
+            self.parts = (self.parts * 2).min(MOST_PARTS);
+        } else if rows < keys * 4 {
+            self.parts = (self.parts / 2).max(FEWEST);
+        }
+    }
+
     /// A statement has read this bucket up to the floor. The next one begins with the bucket after it.
     pub(super) fn read(&mut self, bucket: u16, floor: i64) {
         self.floors[usize::from(bucket)] = floor;
@@ -177,6 +217,16 @@ mod tests {
         let progress = keys.progress(ME, &share(false));
         assert!(progress.segments(0).all(|segment| segment.floor == i64::MIN));
         assert!(progress.may_have_tried);
+    }
+
+    #[test]
+    fn after_long_runs_of_few_keys_a_claim_reads_more_buckets() {
+        let mut progress = Progress::default();
+        let parts = [(100, 2), (100, 2), (100, 20), (100, 50)].map(|(rows, keys)| {
+            progress.took(rows, keys);
+            progress.parts()
+        });
+        assert_eq!(parts, [8, 16, 16, 8]);
     }
 
     #[test]

@@ -221,6 +221,12 @@ impl Sql {
         self.lock_mapping.with(&[("/*skip*/", "skip locked")])
     }
 
+    /// Claims by key from all keys, not only from those that have a row which was tried.
+    pub(super) fn claim_any_key(&self) -> Statement {
+        self.claim_keyed
+            .with(&[("/*which keys*/open in (1, 2)", "open < 3")])
+    }
+
     /// Parked rows.
     pub(super) fn parked(&self, what: &str) -> Statement {
         self.parked.with(&[("/*what*/ true", what)])

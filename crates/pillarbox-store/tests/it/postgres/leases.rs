@@ -12,7 +12,7 @@ use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::harness::PostgresHarness;
-use super::plan::{claim_free, claim_keyed, naming};
+use super::plan::{claim_free, claim_read, naming};
 use super::producer::{request, share};
 
 const ME: Uuid = Uuid::from_u128(1);
@@ -113,7 +113,7 @@ async fn a_claim_changes_no_index() {
              from generate_series(1, 4000) as n"
         ))
         .await;
-    for statement in [claim_free(""), claim_keyed("")] {
+    for statement in [claim_free(""), claim_read()] {
         let (all, in_place) = updates(&harness, &statement).await;
         assert!(all >= 500, "{all} rows were claimed");
         assert_eq!(in_place, all);

@@ -661,6 +661,8 @@ begin
     return;
   end if;
 
+  -- Before the first number is drawn, as an INSERT does it: claims of keys count on it (watermark.rs).
+  lock table pillarbox.outbox_events in row exclusive mode;
   -- The event with the same key may be deleted before it is looked up.
   for look in 1..3 loop
     seqs := array(

@@ -1,7 +1,7 @@
 -- Claims rows of keys that have a row which was tried before, from the lanes that this worker owns: of each key the first
--- unfinished rows, up to the first that is not pending and due. claim_keyed_fresh.sql takes the other keys.
+-- unfinished rows, up to the first that is not pending and due. read_keyed.sql reads the rows of the other keys.
 -- $1 worker   $2 claim id   $3 lease   $4 destinations ('' for none yet)   $5 namespaces   $6 how many of each
--- $7 the first lane   $8 the default limit of attempts   $9 bytes at most, or one row
+-- $7 the first lane   $8 the default limit of attempts   $9 bytes at most, or one row   $10 only these lanes
 -- Locks: the lane ranges for share, so that no other worker leases them meanwhile. A range that is being leased is
 -- skipped, and none is locked if there is nothing to claim. Also the chosen rows for update. A row locked by others is
 -- skipped and ends the run of its key. Inserts the claim's lease.
@@ -25,7 +25,7 @@ with recursive share as materialized (
   select s.turn, part.low, part.high, row_number() over (partition by s.turn order by part.around, part.low) as place
   from share s
   cross join lateral (
-    select unnest(range_agg(m.lanes)) as lanes from mine m where m.turn = s.turn
+    select unnest(range_agg(m.lanes) * $10::text::int4multirange) as lanes from mine m where m.turn = s.turn
   ) as merged
   cross join lateral (values
     (greatest(lower(merged.lanes), $7::int), upper(merged.lanes) - 1, 1),
@@ -48,7 +48,7 @@ with recursive share as materialized (
      from (
        select lane, ordering_key
        from pillarbox.outbox_events
-       where open in (1, 2) and lane is not null
+       where /*which keys*/open in (1, 2) and lane is not null
          and coalesce(destination, '') = s.destination and namespace = s.namespace
          and (lane, ordering_key, seq) > (s.lane, s.key, s.seq) and lane <= s.high
        order by coalesce(destination, ''), namespace, lane, ordering_key, seq

@@ -8,7 +8,7 @@ with chosen as materialized (
   for update
 )
 update pillarbox.outbox_events e
-set status = 'pending', attempts = 0, next_attempt_at = now(), updated_at = now(),
+set status = 'pending', attempts = 0, next_attempt_at = now(), updated_at = now(), by_key = e.lane is not null,
     locked_by = null, locked_until = null, claim_id = null
 from chosen c
 where e.id = c.id and e.status in ('pending', 'dead')

@@ -8,7 +8,7 @@ with chosen as materialized (
   for update
 )
 update pillarbox.outbox_events e
-set destination = null, next_attempt_at = now(), updated_at = now()
+set destination = null, next_attempt_at = now(), by_key = e.lane is not null, updated_at = now()
 from chosen c
 where e.id = c.id
 returning e.id

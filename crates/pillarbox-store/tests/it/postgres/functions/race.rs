@@ -244,3 +244,35 @@ async fn an_event_that_comes_and_goes_is_not_waited_for_for_ever() {
     drop(connection);
     harness.clean_up().await;
 }
+
+/// The claims of keys count on it: a number that was drawn before belongs to a transaction that holds the lock, or has ended.
+#[tokio::test]
+async fn numbers_are_drawn_under_the_lock_of_the_table() {
+    let harness = PostgresHarness::direct().await;
+    let mut holder = harness.pool.begin().await.expect("begins");
+    // No other session draws a number until this transaction ends.
+    let sequence = harness.sql("alter sequence pillarbox.outbox_seq increment by 1");
+    let altered = sqlx::raw_sql(AssertSqlSafe(sequence)).execute(&mut *holder);
+    altered.await.expect("locks the sequence");
+    let draws = async {
+        let mut transaction = harness.pool.begin().await.expect("begins");
+        let enqueued = enqueue_many(&harness, &mut transaction, &[keyed("k")]).await;
+        enqueued.expect("enqueues");
+        transaction.commit().await.expect("commits");
+    };
+    let looks = async {
+        until_waiting(&harness, harness.store.schema()).await;
+        let locks = harness.sql(
+            "select count(*) from pg_locks where relation = 'pillarbox.outbox_events'::regclass and mode = 'RowExclusiveLock'",
+        );
+        let locks: i64 = sqlx::query_scalar(AssertSqlSafe(locks))
+            .fetch_one(&harness.pool)
+            .await
+            .expect("reads");
+        holder.rollback().await.expect("rolls back");
+        locks
+    };
+    let ((), locks) = tokio::join!(draws, looks);
+    assert_eq!(locks, 1);
+    harness.clean_up().await;
+}
