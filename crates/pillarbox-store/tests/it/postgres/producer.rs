@@ -310,3 +310,22 @@ async fn a_producer_may_keep_its_statements_prepared() {
     drop(connection);
     harness.clean_up().await;
 }
+
+/// They have the same `seq`, and the same verdict at the same time makes them due at the same time.
+#[tokio::test]
+async fn retried_members_of_a_family_share_a_claim() {
+    let harness = PostgresHarness::direct().await;
+    harness
+        .execute(
+            "insert into pillarbox.outbox_events (seq, namespace, topic, payload, created_at, next_attempt_at, attempts)
+             select 7, 'shop', 'orders', '{}', now() - interval '1 hour', now() - interval '1 minute', 1 from generate_series(1, 2)",
+        )
+        .await;
+    // An even claim keeps one place of three for rows that have waited.
+    let request = ClaimRequest {
+        claim: Uuid::from_u128(2),
+        ..request(3)
+    };
+    assert_eq!(harness.store.claim(&request).await.expect("claims").len(), 2);
+    harness.clean_up().await;
+}

@@ -53,7 +53,8 @@ with share as materialized (
     from pillarbox.outbox_events
     where open = 1 and lane is null and status = 'pending'
       and coalesce(destination, '') = r.destination and namespace = r.namespace
-      and (next_attempt_at, seq) > (r.at, r.seq)
+      -- Members of a family have one seq, so the last of those may not be alone.
+      and (next_attempt_at, seq) >= (r.at, r.seq) and ctid not in (select version from waited)
       and next_attempt_at <= now() and attempts < coalesce(max_attempts, $8)
     order by coalesce(destination, ''), namespace, next_attempt_at, seq
     limit r.most
