@@ -1,82 +1,139 @@
-//! Every history of a few steps of the proposed keyed claim (docs/adr/0018-keyed-in-insertion-order.md), as a model.
+//! Every history of a few steps of the claim of rows with a key (docs/adr/0018-keyed-in-insertion-order.md), as a model.
 //!
-//! Three rows of one key, two workers, one lane. The model has the database's rows and lane, and the memory of each worker.
-//! A claim is three steps: it begins, it is executed, its answer arrives. Everything else may happen between them. Each
-//! test explores all histories within its [faults](Faults).
+//! Three rows of one key, two workers, a backlog without a destination and one with. The model has the rows and lanes of the
+//! database, and the memory of each worker. Each statement of a claim is a step, and anything may happen between two of them that
+//! the locks permit. Each test explores all histories within its [faults](Faults).
 //!
-//! With all rules no history delivers a row before an earlier one. Without any one of them some history does, so that the
-//! model notices what each rule is for.
+//! With all rules no history sends a row before one that was committed before it was numbered, and each state leads to one in
+//! which all rows have arrived. Each rule has a test that removes it. Some history then breaks the order, and the test prints it;
+//! or the test says which other rules cover it.
+//!
+//! A claim may read from any floor, because floors are hints. A row that becomes a family is, in the model, the member that
+//! goes to the destination.
 
+mod claims;
 mod database;
 mod explore;
+mod histories;
+mod removals;
+mod steps;
 mod worker;
 
-use database::{Database, Status};
-use explore::{explore, stuck};
-use worker::Memory;
+use database::{Backlog, Database, ROWS, RowSet, Status, bit};
+use explore::{Explored, explore};
+use worker::{Memory, Watermark};
 
 /// The rules of the ADR. A test removes one.
 #[derive(Debug, Clone, Copy)]
 struct Rules {
-    /// K1: only the owner of the lane claims, and the claim's own statement checks it.
-    one_owner: bool,
-    /// K2: an earlier unfinished row of the key blocks it, unless it is in flight in the worker that claims.
+    /// Only the owner of a lane claims from it. The read locks the lane until the claim has ended.
+    lanes_locked: bool,
+    /// A key with an unfinished row before the first one that was read is not taken. The claim asks for it from the bottom.
     earlier_rows_block: bool,
-    /// K3: a key whose row came back is closed for claims that began before that was committed.
-    closed_keys: bool,
-    /// K4: settlements are written in the order in which they were decided.
-    settled_in_order: bool,
-    /// K5: a row in flight in another worker blocks its key, and a floor is valid for one tenure of the lanes.
-    others_block: bool,
-    floor_per_tenure: bool,
-    /// K6: rows of a claim whose answer was lost are not in flight.
-    lost_answers_block: bool,
-    /// K7: a row that another transaction locks ends the claim of its key, and the floor stays below it.
-    holes: bool,
-    /// K8: from a floor, a claim takes only rows that were numbered before the search that set the floor.
-    ceiling: bool,
-    /// K9: a row that came back resets the floor, and a claim that began before that was committed sets none.
-    floor_reset: bool,
-    /// K10: fresh rows behind a row that blocks them leave the fresh rows.
-    moved: bool,
-    /// K11: a row whose lease expired here is settled as a suspect. It is no longer in flight.
-    lost_rows_settled: bool,
+    /// Both questions are asked after the read, and may see more.
+    probes_after_read: bool,
+    /// Rows behind one that was tried are not taken. The claim asks for the first one, whatever its number.
+    tried_rows_block: bool,
+    /// Rows behind one without a destination are not taken.
+    unrouted_rows_block: bool,
+    /// A row that another transaction locks ends the claim of its key.
+    locked_rows_end_their_key: bool,
+    /// So does a row that has changed since it was read.
+    changed_rows_end_their_key: bool,
+    /// A row that gets its destination leaves the fresh rows in the same statement.
+    routed_rows_by_key: bool,
+    /// So does a row that comes back.
+    returned_rows_by_key: bool,
+    /// So does a row that an operator retries.
+    retried_rows_by_key: bool,
+    /// A row without a destination asks the store before it is sent, if any row has one.
+    routing_asks: bool,
+    /// A settlement is written only to a row that is held under its claim.
+    settles_fenced: bool,
+    /// Of the rows whose lease expired only the first unfinished ones of the key are taken.
+    suspects_in_order: bool,
+    /// A producer locks the table before it takes a number.
+    numbers_under_lock: bool,
+    /// A prepared transaction counts as the transaction that it was before.
+    prepared_transactions_keep_their_names: bool,
+    /// The bottom waits for every transaction that locks the table.
+    bottom_waits_for_writers: bool,
+    /// The sequence is read before the holders of the lock.
+    sequence_before_holders: bool,
+    /// The first fresh row is read after both.
+    bottom_read_last: bool,
+    /// A look does not count if another one of the same process has ended since it began.
+    looks_in_order: bool,
+    /// After a failover no bottom is known. The new server may give numbers again that the old one had given.
+    failover_resets_bottoms: bool,
 }
 
 const ALL: Rules = Rules {
-    one_owner: true,
+    lanes_locked: true,
     earlier_rows_block: true,
-    closed_keys: true,
-    settled_in_order: true,
-    others_block: true,
-    floor_per_tenure: true,
-    lost_answers_block: true,
-    holes: true,
-    ceiling: true,
-    floor_reset: true,
-    moved: true,
-    lost_rows_settled: true,
+    probes_after_read: true,
+    tried_rows_block: true,
+    unrouted_rows_block: true,
+    locked_rows_end_their_key: true,
+    changed_rows_end_their_key: true,
+    routed_rows_by_key: true,
+    returned_rows_by_key: true,
+    retried_rows_by_key: true,
+    routing_asks: true,
+    settles_fenced: true,
+    suspects_in_order: true,
+    numbers_under_lock: true,
+    prepared_transactions_keep_their_names: true,
+    bottom_waits_for_writers: true,
+    sequence_before_holders: true,
+    bottom_read_last: true,
+    looks_in_order: true,
+    failover_resets_bottoms: true,
 };
 
 /// How often each fault may happen in one history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Faults {
-    /// The destination refuses a row.
+    /// The destination refuses a row: it is retried.
     failures: u8,
-    /// A worker dies. Its successor has another id.
+    /// A row has no attempts left. It is dead until an operator retries it.
+    deaths: u8,
+    /// A row may be what breaks connections. It stays in processing, with an expired lease.
+    suspects: u8,
+    /// A worker dies.
     crashes: u8,
-    /// The other worker takes the lane. The old owner does not notice.
+    /// The other worker takes a lane. The old owner does not notice.
     takeovers: u8,
     /// The lease of a claim expires: first by the worker's clock, later by the database's.
     lapses: u8,
     /// A worker releases a waiting row for lack of room.
     releases: u8,
-    /// A row of another key is inserted and moves the floor.
-    others: u8,
     /// An operator's transaction locks a row.
     locks: u8,
-    /// A claim is executed and its answer is lost.
+    /// An operator retries a pending row.
+    retries: u8,
+    /// A claim is committed and its answer is lost.
     lost_answers: u8,
+    /// A producer prepares its transaction.
+    prepares: u8,
+    /// A server takes over that lacks the last row and its number.
+    failovers: u8,
+}
+
+/// How a history begins, and what may happen in it.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    faults: Faults,
+    /// The backlog into which each row is inserted.
+    backlogs: [Backlog; ROWS as usize],
+    /// The worker that owns the key's lane in each backlog.
+    owners: [usize; 2],
+    /// Are all rows inserted already, one after the other?
+    is_inserted: bool,
+    /// So many rows have arrived already.
+    delivered: u8,
+    /// Are both workers in one process?
+    shares_watermark: bool,
 }
 
 /// Everything.
@@ -84,65 +141,79 @@ struct Faults {
 struct World {
     database: Database,
     workers: [Memory; 2],
+    /// One for each worker, or one for both.
+    watermarks: [Watermark; 2],
+    shares_watermark: bool,
+    /// Rows that were settled as delivered.
+    settled: RowSet,
+    /// The backlogs that have rows at the beginning, and the destination's.
+    backlogs: [bool; 2],
     faults: Faults,
 }
 
 impl World {
-    fn new(faults: Faults) -> Self {
+    fn new(setting: &Setting) -> Self {
         Self {
-            database: Database::default(),
-            workers: [Memory::new(0), Memory::new(1)],
-            faults,
+            database: Database::new(setting),
+            workers: [Memory::default(), Memory::default()],
+            watermarks: [Watermark::default(); 2],
+            shares_watermark: setting.shares_watermark,
+            settled: 0,
+            backlogs: [setting.backlogs.contains(&Backlog::Unrouted), true],
+            faults: setting.faults,
         }
     }
 
-    /// Numbers claims and positions anew, and forgets what no longer matters. So equal situations are one state.
+    /// Has this backlog no row in any history?
+    fn setting_without(&self, backlog: Backlog) -> bool {
+        !self.backlogs[backlog.place()]
+    }
+
+    fn watermark(&mut self, place: usize) -> &mut Watermark {
+        let place = if self.shares_watermark { 0 } else { place };
+        &mut self.watermarks[place]
+    }
+
+    /// Numbers claims again, and drops what no longer matters. So equal situations are one state.
     fn normalise(&mut self) {
-        for row in self
-            .database
-            .rows
-            .iter_mut()
-            .filter(|row| row.status != Status::Processing)
-        {
-            (row.worker, row.claim, row.expired) = (0, 0, false);
-            row.tried &= row.status == Status::Pending;
-            row.locked &= row.status == Status::Pending;
+        let rows = self.database.rows.iter_mut();
+        for row in rows.filter(|row| row.status == Status::Delivered) {
+            (row.claim, row.tried, row.expired, row.locked) = (None, false, false, false);
+            row.backlog = Backlog::Broker;
         }
-        let held = self
-            .database
-            .rows
-            .iter()
-            .filter(|row| row.status == Status::Processing);
-        let mut claims: Vec<u8> = held
-            .map(|row| row.claim)
-            .filter(|claim| *claim != u8::MAX)
-            .collect();
-        for worker in &self.workers {
-            claims.extend(worker.claims());
-        }
+        let rows = self.database.rows.iter().filter_map(|row| row.claim);
+        let mut claims: Vec<u8> = rows.chain(self.workers.iter().flat_map(Memory::claims)).collect();
         claims.sort_unstable();
         claims.dedup();
-        let number = |claim: u8| match claims.binary_search(&claim) {
-            Ok(place) => u8::try_from(place).unwrap_or_default(),
-            Err(_) => claim,
-        };
-        for row in self
-            .database
-            .rows
-            .iter_mut()
-            .filter(|row| row.status == Status::Processing)
-        {
-            row.claim = number(row.claim);
+        let number = |claim: u8| (0..).zip(&claims).find(|(_, other)| **other == claim);
+        let number = |claim: u8| number(claim).map_or(claim, |(number, _)| number);
+        for row in &mut self.database.rows {
+            row.claim = row.claim.map(number);
         }
         for worker in &mut self.workers {
             worker.normalise(&claims, number);
         }
-        self.database.claims = u8::try_from(claims.len()).unwrap_or_default();
+        self.database.claims = (0..)
+            .zip(&claims)
+            .map(|(number, _)| number + 1)
+            .max()
+            .unwrap_or(0);
+        let looks = |worker: &mut Memory| worker.call.as_mut().is_some_and(|call| call.look_mut().is_some());
+        if self.database.committed() == bit(ROWS) - 1 && !self.workers.iter_mut().any(looks) {
+            // Every look returns the same from here on.
+            self.watermarks = [Watermark::default(); 2];
+        }
     }
 
-    /// Have all rows arrived but the last? Then none can be overtaken.
+    /// Have all rows arrived that another one could overtake?
     fn is_safe(&self) -> bool {
-        self.database.rows[..2].iter().all(|row| row.has_arrived)
+        let rows = &self.database.rows;
+        let overtaken = rows.iter().fold(0, |rows, row| rows | row.after);
+        let is_last = rows.iter().all(|row| row.status != Status::Unborn);
+        is_last
+            && (0..)
+                .zip(rows)
+                .all(|(number, row)| row.has_arrived || overtaken & bit(number) == 0)
     }
 
     /// Has every row arrived?
@@ -151,214 +222,65 @@ impl World {
     }
 }
 
-fn all_rules(faults: Faults) {
-    let explored = explore(ALL, faults);
-    println!("{} states", explored.states);
-    assert_eq!(explored.violation, None, "a row arrived before an earlier one");
-    assert!(explored.completed, "no history delivers all rows");
-}
-
-/// Without this rule, some history breaks the order.
-fn without(remove: impl Fn(&mut Rules), faults: Faults) {
-    all_rules(faults);
-    let mut rules = ALL;
-    remove(&mut rules);
-    let explored = explore(rules, faults);
-    assert!(
-        explored.violation.is_some(),
-        "no history of {} states needs this rule",
-        explored.states
-    );
-}
-
 const NONE: Faults = Faults {
     failures: 0,
+    deaths: 0,
+    suspects: 0,
     crashes: 0,
     takeovers: 0,
     lapses: 0,
     releases: 0,
-    others: 0,
     locks: 0,
+    retries: 0,
     lost_answers: 0,
+    prepares: 0,
+    failovers: 0,
 };
 
-#[test]
-fn rows_of_a_key_arrive_in_order_where_nothing_fails() {
-    all_rules(NONE);
+use Backlog::{Broker, Unrouted};
+
+/// Rows of one backlog, which are there from the beginning.
+const fn inserted(faults: Faults) -> Setting {
+    Setting {
+        faults,
+        backlogs: [Broker; ROWS as usize],
+        owners: [0, 0],
+        is_inserted: true,
+        delivered: 0,
+        shares_watermark: false,
+    }
 }
 
-#[test]
-fn failures_and_releases_keep_the_order() {
-    all_rules(Faults {
-        failures: 1,
-        releases: 1,
-        ..NONE
-    });
+/// Rows of one backlog that are inserted meanwhile.
+const fn growing(faults: Faults) -> Setting {
+    Setting {
+        is_inserted: false,
+        ..inserted(faults)
+    }
 }
 
-#[test]
-fn a_take_over_and_a_failure_keep_the_order() {
-    all_rules(Faults {
-        failures: 1,
-        takeovers: 1,
-        ..NONE
-    });
+/// Rows of two backlogs. A owns the lane of those without a destination, B that of the others.
+const fn routed(backlogs: [Backlog; ROWS as usize], faults: Faults) -> Setting {
+    Setting {
+        backlogs,
+        owners: [0, 1],
+        ..inserted(faults)
+    }
 }
 
-#[test]
-fn a_crash_and_a_failure_keep_the_order() {
-    all_rules(Faults {
-        crashes: 1,
-        failures: 1,
-        ..NONE
-    });
+/// Rows of one key of which the first has arrived, so that two are inserted meanwhile.
+const fn growing_by_two(faults: Faults) -> Setting {
+    Setting {
+        delivered: 1,
+        ..growing(faults)
+    }
 }
 
-#[test]
-fn an_expired_lease_and_a_failure_keep_the_order() {
-    all_rules(Faults {
-        lapses: 1,
-        failures: 1,
-        ..NONE
-    });
-}
-
-#[test]
-fn whatever_failed_every_row_can_still_arrive() {
-    let failures = Faults {
-        failures: 1,
-        releases: 1,
-        ..NONE
-    };
-    assert_eq!(stuck(ALL, failures), 0);
-    let locks = Faults {
-        locks: 1,
-        failures: 1,
-        ..NONE
-    };
-    assert_eq!(stuck(ALL, locks), 0);
-    assert_eq!(stuck(ALL, Faults { crashes: 1, ..NONE }), 0);
-}
-
-/// More faults in one history: millions of states.
-#[test]
-#[ignore = "takes minutes: docs/testing.md says how to run it"]
-fn many_faults_keep_the_order() {
-    all_rules(Faults {
-        failures: 2,
-        releases: 1,
-        others: 1,
-        ..NONE
-    });
-    all_rules(Faults {
-        failures: 1,
-        takeovers: 2,
-        ..NONE
-    });
-    all_rules(Faults {
-        failures: 1,
-        takeovers: 1,
-        lapses: 1,
-        ..NONE
-    });
-    all_rules(Faults {
-        crashes: 1,
-        takeovers: 1,
-        lapses: 1,
-        ..NONE
-    });
-}
-
-/// The others check every claim against the database. One owner keeps workers from moving each other's rows.
-#[test]
-fn one_owner_is_not_needed_for_the_order_of_a_key() {
-    let rules = Rules {
-        one_owner: false,
-        ..ALL
-    };
-    let faults = Faults {
-        takeovers: 1,
-        failures: 1,
-        ..NONE
-    };
-    assert_eq!(explore(rules, faults).violation, None);
-}
-
-#[test]
-fn without_the_check_of_earlier_rows_a_failing_head_is_overtaken() {
-    let remove = |rules: &mut Rules| rules.earlier_rows_block = false;
-    without(remove, Faults { failures: 1, ..NONE });
-}
-
-#[test]
-fn without_closed_keys_a_claim_under_way_overtakes_a_failed_row() {
-    let remove = |rules: &mut Rules| rules.closed_keys = false;
-    without(remove, Faults { failures: 1, ..NONE });
-}
-
-#[test]
-fn without_settling_in_order_a_released_row_looks_like_the_head() {
-    let remove = |rules: &mut Rules| rules.settled_in_order = false;
-    without(remove, Faults { failures: 1, ..NONE });
-}
-
-#[test]
-fn without_blocking_rows_of_other_workers_a_new_owner_overtakes_the_old_one() {
-    let remove = |rules: &mut Rules| rules.others_block = false;
-    without(remove, Faults { takeovers: 1, ..NONE });
-}
-
-#[test]
-fn without_a_floor_per_tenure_a_new_owner_misses_a_row() {
-    let remove = |rules: &mut Rules| rules.floor_per_tenure = false;
-    without(
-        remove,
-        Faults {
-            takeovers: 1,
-            others: 1,
-            ..NONE
-        },
-    );
-}
-
-#[test]
-fn without_blocking_lost_answers_their_rows_are_overtaken() {
-    let remove = |rules: &mut Rules| rules.lost_answers_block = false;
-    without(
-        remove,
-        Faults {
-            lost_answers: 1,
-            ..NONE
-        },
-    );
-}
-
-#[test]
-fn without_holes_a_locked_row_is_overtaken() {
-    let remove = |rules: &mut Rules| rules.holes = false;
-    without(remove, Faults { locks: 1, ..NONE });
-}
-
-#[test]
-fn without_a_ceiling_a_late_commit_is_overtaken() {
-    let remove = |rules: &mut Rules| rules.ceiling = false;
-    without(remove, Faults { others: 1, ..NONE });
-}
-
-#[test]
-fn without_resetting_the_floor_a_released_row_is_missed() {
-    let remove = |rules: &mut Rules| rules.floor_reset = false;
-    without(remove, Faults { releases: 1, ..NONE });
-}
-
-#[test]
-fn without_moving_blocked_rows_the_floor_passes_them() {
-    let remove = |rules: &mut Rules| rules.moved = false;
-    without(remove, Faults { failures: 1, ..NONE });
-}
-
-#[test]
-fn without_settling_lost_rows_they_are_overtaken() {
-    let remove = |rules: &mut Rules| rules.lost_rows_settled = false;
-    without(remove, Faults { lapses: 1, ..NONE });
+/// Explores all histories without some rules, and prints how many states there are.
+fn histories(remove: impl Fn(&mut Rules), setting: &Setting, whole: bool) -> Explored {
+    let mut rules = ALL;
+    remove(&mut rules);
+    let explored = explore(rules, setting, whole);
+    println!("{} states: {setting:?}", explored.states);
+    explored
 }

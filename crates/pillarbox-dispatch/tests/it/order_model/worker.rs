@@ -1,189 +1,190 @@
 //! What a worker has in memory.
 
 use super::Rules;
-use super::database::{Answer, Floor, Request, Verdict};
+use super::database::{Backlog, Read, Verdict, bit};
+
+/// How a claimed row finds its destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Route {
+    /// The row has its destination.
+    Known,
+    /// It is sent without asking. Its settlement writes the destination.
+    Direct,
+    /// The store writes the destination first, and says whether the row may go.
+    Asks,
+}
 
 /// A claimed row that waits to be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Queued {
     pub(super) row: u8,
     pub(super) claim: u8,
+    pub(super) route: Route,
 }
 
 /// A verdict that is not written yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Decided {
-    pub(super) row: u8,
-    pub(super) claim: u8,
+    pub(super) row: Queued,
     pub(super) verdict: Verdict,
-    pub(super) position: u8,
 }
 
-/// A claim under way.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// The transaction of a claim. Each stage is what the next statement does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Stage {
+    /// `holders.sql`: the sequence was read, or the holders without the rule about their order.
+    Holders(Look),
+    /// `bottoms.sql`.
+    Bottom(Look),
+    /// `barriers_keyed.sql`. From here on the transaction locks the lane.
+    Barriers(Read),
+    /// `earlier_keyed.sql`.
+    Earlier(Read),
+    /// `claim_read.sql`, or the last part of `claim_keyed.sql`.
+    Claim(Read),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Call {
-    pub(super) request: Request,
-    /// The last settlement that was committed when it began.
-    pub(super) seen: u8,
-    pub(super) answer: Option<Answer>,
+    pub(super) backlog: Backlog,
+    pub(super) stage: Stage,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+impl Call {
+    pub(super) fn read_mut(&mut self) -> Option<&mut Read> {
+        match &mut self.stage {
+            Stage::Holders(_) | Stage::Bottom(_) => None,
+            Stage::Barriers(read) | Stage::Earlier(read) | Stage::Claim(read) => Some(read),
+        }
+    }
+
+    pub(super) fn look_mut(&mut self) -> Option<&mut Look> {
+        match &mut self.stage {
+            Stage::Holders(look) | Stage::Bottom(look) => Some(look),
+            Stage::Barriers(_) | Stage::Earlier(_) | Stage::Claim(_) => None,
+        }
+    }
+}
+
+/// What a look for the bottom has read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) struct Look {
+    pub(super) last: u8,
+    pub(super) holders: u8,
+    /// The first fresh row when the look began: used only without the rule.
+    pub(super) lowest: u8,
+    /// Has another look of the process ended meanwhile?
+    pub(super) is_late: bool,
+}
+
+/// `watermark.rs`: below which number every row is visible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) struct Watermark {
+    pub(super) certain: u8,
+    /// The last number when the sequence was read, and who held a lock after that and at every later look.
+    asked: Option<(u8, u8)>,
+}
+
+impl Watermark {
+    pub(super) fn look(&mut self, rules: Rules, look: Look) -> u8 {
+        if !rules.bottom_waits_for_writers {
+            self.certain = self.certain.max(look.last);
+        }
+        if look.is_late && rules.looks_in_order {
+            return self.certain;
+        }
+        if let Some((asked, waiting)) = &mut self.asked {
+            *waiting &= look.holders;
+            if *waiting != 0 {
+                return self.certain;
+            }
+            self.certain = self.certain.max(*asked);
+        }
+        self.asked = Some((look.last, look.holders)).filter(|_| look.holders != 0);
+        if look.holders == 0 {
+            self.certain = self.certain.max(look.last);
+        }
+        self.certain
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Memory {
-    /// A new one after a crash.
-    pub(super) id: u8,
+    /// In the order of their numbers.
     pub(super) queue: Vec<Queued>,
+    /// In no order: verdicts are written in any.
     pub(super) decided: Vec<Decided>,
-    /// The position of the last verdict.
-    position: u8,
-    /// The position of the last verdict that was committed.
-    pub(super) seen: u8,
-    /// The position of the verdict that closed the key.
-    closed: Option<u8>,
-    /// The position of the last verdict that was not `Delivered`.
-    came_back: u8,
     pub(super) call: Option<Call>,
-    pub(super) floor: Option<Floor>,
-    /// Claims whose answer was lost, one bit each.
-    pub(super) unknown: u16,
+    /// The bottom of each backlog.
+    pub(super) bottoms: [u8; 2],
     /// Claims whose lease is over by this worker's clock, one bit each.
     pub(super) lapsed: u16,
 }
 
 impl Memory {
-    pub(super) fn new(id: u8) -> Self {
-        Self {
-            id,
-            queue: Vec::new(),
-            decided: Vec::new(),
-            position: 0,
-            seen: 0,
-            closed: None,
-            came_back: 0,
-            call: None,
-            floor: None,
-            unknown: 0,
-            lapsed: 0,
-        }
-    }
-
     pub(super) fn has_lapsed(&self, claim: u8) -> bool {
         self.lapsed & (1 << claim) != 0
     }
 
-    /// Does this worker believe that it holds rows of the claim?
-    pub(super) fn holds(&self, claim: u8) -> bool {
-        self.claims().any(|other| other == claim)
+    /// Will this worker send rows of the claim?
+    pub(super) fn sends(&self, claim: u8) -> bool {
+        !self.has_lapsed(claim) && self.queue.iter().any(|row| row.claim == claim)
     }
 
     /// The claims whose rows it has.
     pub(super) fn claims(&self) -> impl Iterator<Item = u8> {
-        let queued = self.queue.iter().map(|row| row.claim);
-        let decided = self.decided.iter().map(|row| row.claim);
-        let answer = self.call.iter().filter_map(|call| call.answer.as_ref());
-        let arriving = answer
-            .filter(|answer| !answer.rows.is_empty())
-            .map(|answer| answer.claim);
-        queued.chain(decided).chain(arriving)
+        let decided = self.decided.iter().map(|decided| decided.row.claim);
+        self.queue.iter().map(|row| row.claim).chain(decided)
     }
 
-    /// Numbers claims and positions anew.
+    /// Numbers claims again.
     pub(super) fn normalise(&mut self, claims: &[u8], number: impl Fn(u8) -> u8) {
-        let renumbered = |bits: u16| {
-            let set = claims.iter().filter(|claim| bits & (1 << **claim) != 0);
-            set.fold(0, |bits, claim| bits | 1 << number(*claim))
-        };
-        self.lapsed = renumbered(self.lapsed);
-        self.unknown = renumbered(self.unknown);
+        let held: Vec<u8> = self.claims().collect();
+        let lapsed = claims
+            .iter()
+            .filter(|claim| held.contains(claim) && self.has_lapsed(**claim));
+        self.lapsed = lapsed.fold(0, |lapsed, claim| lapsed | 1 << number(*claim));
         for row in &mut self.queue {
             row.claim = number(row.claim);
         }
-        for row in &mut self.decided {
-            row.claim = number(row.claim);
+        for decided in &mut self.decided {
+            decided.row.claim = number(decided.row.claim);
         }
-        let mut seen = self.seen;
-        if let Some(call) = &mut self.call {
-            seen = seen.min(call.seen);
-            call.request.unknown = renumbered(call.request.unknown);
-            if let Some(answer) = &mut call.answer {
-                answer.claim = if answer.rows.is_empty() {
-                    0
-                } else {
-                    number(answer.claim)
-                };
-            }
-        }
-        // Every later claim has seen what this one has seen.
-        self.closed = self.closed.filter(|position| *position > seen);
-        self.came_back = self.came_back.saturating_sub(seen);
-        self.closed = self.closed.map(|position| position - seen);
-        self.position -= seen;
-        self.seen -= seen;
-        for row in &mut self.decided {
-            // Written out of order, a settlement may be older than one that is committed.
-            row.position = row.position.saturating_sub(seen);
-        }
-        if let Some(call) = &mut self.call {
-            call.seen -= seen;
+        self.decided.sort_unstable();
+        if let Some(read) = self.call.as_mut().and_then(Call::read_mut) {
+            read.changed &= read.ready;
         }
     }
 
-    pub(super) fn decide(&mut self, rules: Rules, row: Queued, verdict: Verdict) {
-        self.position += 1;
-        self.decided.push(Decided {
-            row: row.row,
-            claim: row.claim,
-            verdict,
-            position: self.position,
-        });
-        if verdict != Verdict::Delivered {
-            self.closed = Some(self.position);
-            if rules.floor_reset {
-                self.came_back = self.position;
-                self.floor = None;
-            }
-        }
+    pub(super) fn decide(&mut self, row: Queued, verdict: Verdict) {
+        self.decided.push(Decided { row, verdict });
     }
 
     /// Releases the rows of the queue from this place on.
-    pub(super) fn release_from(&mut self, rules: Rules, place: usize) {
+    pub(super) fn release_from(&mut self, place: usize) {
         for row in self.queue.split_off(place) {
-            self.decide(rules, row, Verdict::Release);
+            self.decide(row, Verdict::Release);
         }
     }
 
-    /// A settlement is committed.
-    pub(super) fn committed(&mut self, place: usize) -> Decided {
-        let decided = self.decided.remove(place);
-        self.seen = self.seen.max(decided.position);
-        decided
+    /// Rows of a claim arrive.
+    pub(super) fn arrive(&mut self, rows: impl Iterator<Item = u8>, claim: u8, route: Route) {
+        self.queue.extend(rows.map(|row| Queued { row, claim, route }));
+        self.queue.sort_unstable();
     }
 
-    /// The answer of a claim arrives.
-    pub(super) fn arrive(&mut self, rules: Rules, call: Call) {
-        let Some(answer) = call.answer else { return };
-        if call.seen >= self.came_back {
-            self.floor = answer.floor.or(self.floor);
-            // From a floor above its ceiling nothing can be claimed. The next claim is a search.
-            self.floor = self
-                .floor
-                .filter(|floor| !rules.ceiling || floor.at <= floor.ceiling);
-        }
-        let is_closed = rules.closed_keys && self.closed.is_some_and(|position| call.seen < position);
-        for row in answer.rows {
-            let row = Queued {
-                row,
-                claim: answer.claim,
-            };
-            if is_closed {
-                self.decide(rules, row, Verdict::Release);
-            } else {
-                let place = self.queue.partition_point(|other| other.row < row.row);
-                self.queue.insert(place, row);
-            }
-        }
-        if !is_closed && self.closed.is_some_and(|position| call.seen >= position) {
-            self.closed = None;
+    /// The rows that the next statement of routing writes: the first ones of a claim, at most so many.
+    pub(super) fn asking(&self, most: usize) -> Option<(u8, Vec<u8>)> {
+        let first = self.queue.iter().find(|row| row.route == Route::Asks)?;
+        let same = |row: &&Queued| row.route == Route::Asks && row.claim == first.claim;
+        let rows = self.queue.iter().filter(same).take(most).map(|row| row.row);
+        Some((first.claim, rows.collect()))
+    }
+
+    /// A row has a new version.
+    pub(super) fn changed(&mut self, number: u8) {
+        if let Some(read) = self.call.as_mut().and_then(Call::read_mut) {
+            read.changed |= bit(number);
         }
     }
 }

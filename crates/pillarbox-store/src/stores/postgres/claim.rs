@@ -56,7 +56,12 @@ pub(super) async fn claim(inner: Arc<Inner>, request: ClaimRequest) -> Result<Ve
                 }
                 continue;
             }
-            Err(ReadError::Store(error)) => return Err(error),
+            Err(ReadError::Store(error)) => {
+                if matches!(error, StoreError::Unavailable(_)) {
+                    inner.forget_progress();
+                }
+                return Err(error);
+            }
         };
         if unreadable::end(&inner, &request).await? == 0 {
             // Another worker has ended them, or has locked them.

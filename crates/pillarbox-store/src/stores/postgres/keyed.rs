@@ -9,7 +9,6 @@
 //! **If we die here** the claim is rolled back, or the lease expires.
 
 use std::collections::HashSet;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use sqlx::Row;
@@ -21,6 +20,7 @@ use super::claim::{ClaimQuery, Taken, count, fetch};
 use super::keys::{Progress, Segment};
 use super::sql::Statement;
 use super::unreadable::ReadError;
+use super::watermark::{Holder, Restarted, Seen};
 use super::{Inner, Transaction, attempts, interval};
 use crate::store::{ClaimRequest, Share, StoreError};
 use pillarbox::Delivery;
@@ -180,7 +180,14 @@ impl<'a> Keyed<'a> {
         if !self.progress.iter().any(is_due) {
             return Ok(());
         }
-        let certain = self.look_for_holders(transaction).await?;
+        let Ok(certain) = self.look_for_holders(transaction).await? else {
+            self.inner.keys.forget();
+            let progress = self.shares.iter();
+            self.progress = progress
+                .map(|share| self.inner.keys.progress(self.request.worker, share))
+                .collect();
+            return Ok(());
+        };
         let bottoms: Vec<i64> = self.progress.iter().map(|progress| progress.bottom).collect();
         let query = sqlx::query(self.inner.sql.bottoms.safe())
             .bind(self.destinations())
@@ -198,23 +205,29 @@ impl<'a> Keyed<'a> {
     }
 
     /// Up to which number every row is visible to the next statement.
-    async fn look_for_holders(&self, transaction: &mut Transaction) -> Result<i64, ReadError> {
+    async fn look_for_holders(
+        &self,
+        transaction: &mut Transaction,
+    ) -> Result<Result<i64, Restarted>, ReadError> {
+        let began = self.inner.watermark().begin();
         let rows = sqlx::raw_sql(self.inner.sql.holders.safe())
             .fetch_all(&mut **transaction)
             .await?;
-        let mut last = 0;
-        let mut holders = HashSet::new();
+        let mut seen = Seen {
+            server: String::new(),
+            last: 0,
+            holders: HashSet::new(),
+        };
         for row in rows {
-            match row.try_get::<Option<String>, _>("holder")? {
-                Some(holder) => {
-                    holders.insert(holder);
+            match row.try_get("holder")? {
+                Some(name) => {
+                    let is_prepared = row.try_get("is_prepared")?;
+                    seen.holders.insert(Holder { name, is_prepared });
                 }
-                None => last = row.try_get("last")?,
+                None => (seen.last, seen.server) = (row.try_get("last")?, row.try_get("server")?),
             }
         }
-        let watermark = self.inner.watermark.lock();
-        let mut watermark = watermark.unwrap_or_else(PoisonError::into_inner);
-        Ok(watermark.look(last, holders))
+        Ok(self.inner.watermark().look(began, seen))
     }
 
     /// Claims from the keys that have a row which was tried before, of each share up to the limit.
@@ -315,7 +328,9 @@ impl<'a> Keyed<'a> {
         self.take(transaction, &rows, &mut chosen).await?;
         chosen.moved.truncate(self.moves().saturating_sub(moved));
         if !chosen.moved.is_empty() {
-            let moved = sqlx::query(self.inner.sql.claim_by_key.safe()).bind(versions(&rows, &chosen.moved));
+            let moved = sqlx::query(self.inner.sql.claim_by_key.safe())
+                .bind(versions(&rows, &chosen.moved))
+                .bind(ids(&rows, &chosen.moved));
             moved.persistent(false).execute(&mut **transaction).await?;
             for progress in &mut self.progress {
                 progress.may_have_tried = true;
@@ -439,7 +454,9 @@ impl<'a> Keyed<'a> {
         if chosen.taken.is_empty() || self.take_all(transaction, rows, &chosen.taken).await? {
             return Ok(());
         }
-        let query = sqlx::query_scalar(self.inner.sql.lock_read.safe()).bind(versions(rows, &chosen.taken));
+        let query = sqlx::query_scalar(self.inner.sql.lock_read.safe())
+            .bind(versions(rows, &chosen.taken))
+            .bind(ids(rows, &chosen.taken));
         let locked: Vec<String> = query.persistent(false).fetch_all(&mut **transaction).await?;
         let locked: HashSet<String> = locked.into_iter().collect();
         chosen.taken = chosen::without(rows, &chosen.taken, |row| locked.contains(&row.version));
@@ -457,13 +474,12 @@ impl<'a> Keyed<'a> {
         rows: &[Candidate],
         taken: &[usize],
     ) -> Result<bool, ReadError> {
-        let ids: Vec<Uuid> = taken.iter().map(|place| rows[*place].id).collect();
         let query = sqlx::query(self.inner.sql.claim_read.safe())
             .bind(self.request.worker)
             .bind(self.request.claim)
             .bind(interval(self.request.lease))
             .bind(versions(rows, taken))
-            .bind(ids);
+            .bind(ids(rows, taken));
         Ok(self.fetch(transaction, query).await? > 0)
     }
 
@@ -534,6 +550,10 @@ fn candidate(row: &PgRow) -> Result<Candidate, sqlx::Error> {
 
 fn versions(rows: &[Candidate], places: &[usize]) -> Vec<String> {
     places.iter().map(|place| rows[*place].version.clone()).collect()
+}
+
+fn ids(rows: &[Candidate], places: &[usize]) -> Vec<Uuid> {
+    places.iter().map(|place| rows[*place].id).collect()
 }
 
 fn counts(limits: &[usize]) -> Vec<i64> {

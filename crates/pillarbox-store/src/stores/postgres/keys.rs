@@ -33,7 +33,15 @@ const MOST: usize = 1024;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Keys(Mutex<HashMap<(Uuid, Backlog), Progress>>);
+pub(super) struct Keys(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    backlogs: HashMap<(Uuid, Backlog), Progress>,
+    /// How often rows were tried, and how often all was forgotten.
+    tried: u64,
+    forgotten: u64,
+}
 
 /// How far the claims of one backlog have come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +62,9 @@ pub(super) struct Progress {
     parts: usize,
     /// May keys have rows that were tried before?
     pub(super) may_have_tried: bool,
+    /// Of when this is.
+    tried: u64,
+    forgotten: u64,
 }
 
 impl Default for Progress {
@@ -67,6 +78,8 @@ impl Default for Progress {
             first: 0,
             parts: FEWEST,
             may_have_tried: true,
+            tried: 0,
+            forgotten: 0,
         }
     }
 }
@@ -91,7 +104,10 @@ impl Keys {
     /// How far the worker's claims of this share's backlog have come.
     pub(super) fn progress(&self, worker: Uuid, share: &Share) -> Progress {
         let of = (worker, share.backlog.clone());
-        let mut progress = self.lock().get(&of).cloned().unwrap_or_default();
+        let known = self.lock();
+        let mut progress = known.backlogs.get(&of).cloned().unwrap_or_default();
+        (progress.tried, progress.forgotten) = (known.tried, known.forgotten);
+        drop(known);
         if !share.resume {
             progress.restart();
         }
@@ -100,24 +116,37 @@ impl Keys {
 
     /// A claim of the worker has been committed and came so far.
     pub(super) fn came(&self, worker: Uuid, came: Vec<(Backlog, Progress)>) {
-        let mut keys = self.lock();
-        for (backlog, progress) in came {
-            let of = (worker, backlog);
-            if keys.len() >= MOST && !keys.contains_key(&of) {
-                keys.clear();
+        let mut known = self.lock();
+        for (backlog, mut progress) in came {
+            if progress.forgotten != known.forgotten {
+                continue;
             }
-            keys.insert(of, progress);
+            progress.may_have_tried |= progress.tried != known.tried;
+            let of = (worker, backlog);
+            if known.backlogs.len() >= MOST && !known.backlogs.contains_key(&of) {
+                known.backlogs.clear();
+            }
+            known.backlogs.insert(of, progress);
         }
+    }
+
+    /// Claims begin below everything, also after those that run now.
+    pub(super) fn forget(&self) {
+        let mut known = self.lock();
+        known.backlogs.clear();
+        known.forgotten += 1;
     }
 
     /// Some rows were tried now: the next claims look for them.
     pub(super) fn tried(&self) {
-        for progress in self.lock().values_mut() {
+        let mut known = self.lock();
+        known.tried += 1;
+        for progress in known.backlogs.values_mut() {
             progress.may_have_tried = true;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Uuid, Backlog), Progress>> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         // A panic elsewhere does not make the hints wrong.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,6 +256,26 @@ mod tests {
             progress.parts()
         });
         assert_eq!(parts, [8, 16, 16, 8]);
+    }
+
+    #[test]
+    fn a_row_that_was_tried_during_a_claim_is_looked_for_by_the_next() {
+        let keys = Keys::default();
+        let mut progress = keys.progress(ME, &share(true));
+        keys.tried();
+        progress.may_have_tried = false;
+        keys.came(ME, vec![(share(true).backlog, progress)]);
+        assert!(keys.progress(ME, &share(true)).may_have_tried);
+    }
+
+    #[test]
+    fn a_claim_that_began_before_all_was_forgotten_leaves_nothing() {
+        let keys = Keys::default();
+        let mut progress = keys.progress(ME, &share(true));
+        progress.bottom = 77;
+        keys.forget();
+        keys.came(ME, vec![(share(true).backlog, progress)]);
+        assert_eq!(keys.progress(ME, &share(true)).bottom, i64::MIN);
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod workers;
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -114,7 +114,7 @@ struct Inner {
     /// Where claims of fresh rows with a key go on.
     keys: keys::Keys,
     /// Which numbers of the sequence are certain.
-    watermark: std::sync::Mutex<watermark::Watermark>,
+    watermark: Mutex<watermark::Watermark>,
     /// How often the limits of the next claim are halved, because an earlier one was too large.
     halvings: AtomicU32,
     /// Has a claim made unreadable rows dead that the dispatcher does not know of?
@@ -154,7 +154,7 @@ impl Postgres {
                 leases: leases::Leases::default(),
                 turns: fair::Turns::default(),
                 keys: keys::Keys::default(),
-                watermark: std::sync::Mutex::default(),
+                watermark: Mutex::default(),
                 halvings: AtomicU32::new(0),
                 has_unreadable: AtomicBool::new(false),
             }),
@@ -215,6 +215,17 @@ impl Inner {
     fn adoption(&self, name: &str) -> Option<Arc<adopt::Adoption>> {
         let all = self.adoptions.get()?;
         all.iter().find(|adoption| adoption.name() == name).cloned()
+    }
+
+    fn watermark(&self) -> MutexGuard<'_, watermark::Watermark> {
+        // A panic elsewhere does not make it wrong.
+        self.watermark.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection was lost: the next server may lack the last commits, and number rows again.
+    fn forget_progress(&self) {
+        self.watermark().forget();
+        self.keys.forget();
     }
 
     /// Observes the dispatcher's changes of rows.

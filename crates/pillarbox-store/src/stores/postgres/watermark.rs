@@ -3,6 +3,8 @@
 //! A transaction takes its numbers while it holds a lock on the table, and keeps the lock to its end. So the numbers that were
 //! given when the sequence was read are certain as soon as every transaction has ended that held a lock after that. Rows
 //! of those that committed are visible then; the others will never be.
+//!
+//! Several claims may look at the same time. Only the one that ends first counts: the others may have seen less.
 
 use std::collections::HashSet;
 
@@ -11,27 +13,108 @@ use std::collections::HashSet;
 pub(super) struct Watermark {
     /// Every row up to this `seq` is visible, or will never be.
     certain: i64,
-    /// The last number of the sequence when it was read, and who held a lock after that and still did at every later look.
-    asked: Option<(i64, HashSet<String>)>,
+    asked: Option<Asked>,
+    /// How many looks have ended.
+    looks: u64,
+    /// The server and its last number, as they were at the last look.
+    seen: Option<(String, i64)>,
 }
 
+/// A number that will be certain.
+#[derive(Debug)]
+struct Asked {
+    last: i64,
+    /// Who held a lock after it was read, and still did at every later look.
+    waiting: HashSet<Holder>,
+    /// Prepared transactions of that time.
+    prepared: HashSet<Holder>,
+}
+
+/// A transaction that holds a lock on the table.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Holder {
+    pub(super) name: String,
+    /// Does it wait for `COMMIT PREPARED`? It had another name before.
+    pub(super) is_prepared: bool,
+}
+
+/// What a look has seen: the sequence first, then the holders.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// When the server was started. Another server may not have the last commits of this one.
+    pub(super) server: String,
+    pub(super) last: i64,
+    pub(super) holders: HashSet<Holder>,
+}
+
+/// Numbers are given for the second time: nothing is certain, and no bottom is valid.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Restarted;
+
 impl Watermark {
-    /// The sequence was read, and then the transactions that hold a lock on the table. Returns up to where all is certain.
-    pub(super) fn look(&mut self, last: i64, holders: HashSet<String>) -> i64 {
-        if let Some((asked, waiting)) = &mut self.asked {
-            waiting.retain(|holder| holders.contains(holder));
-            if !waiting.is_empty() {
-                return self.certain;
-            }
-            self.certain = self.certain.max(*asked);
+    /// A look begins. Its number is for [`look`](Self::look).
+    pub(super) fn begin(&self) -> u64 {
+        self.looks
+    }
+
+    /// A look has ended. Returns up to where all is certain.
+    pub(super) fn look(&mut self, began: u64, seen: Seen) -> Result<i64, Restarted> {
+        if began != self.looks {
+            return Ok(self.certain);
         }
-        if holders.is_empty() {
-            self.certain = self.certain.max(last);
+        self.looks += 1;
+        let restarted = self
+            .seen
+            .as_ref()
+            .is_some_and(|(server, last)| *server != seen.server || *last > seen.last);
+        self.seen = Some((seen.server, seen.last));
+        if restarted {
+            self.forget();
+        }
+        if let Some(asked) = &mut self.asked {
+            asked.look(&seen.holders);
+            if !asked.waiting.is_empty() {
+                return Ok(self.certain);
+            }
+            self.certain = self.certain.max(asked.last);
+        }
+        if seen.holders.is_empty() {
+            self.certain = self.certain.max(seen.last);
             self.asked = None;
         } else {
-            self.asked = Some((last, holders));
+            let prepared = seen.holders.iter().filter(|holder| holder.is_prepared);
+            self.asked = Some(Asked {
+                last: seen.last,
+                prepared: prepared.cloned().collect(),
+                waiting: seen.holders,
+            });
         }
-        self.certain
+        if restarted {
+            Err(Restarted)
+        } else {
+            Ok(self.certain)
+        }
+    }
+
+    /// The connection was lost: the next server may be another one.
+    pub(super) fn forget(&mut self) {
+        self.certain = 0;
+        self.asked = None;
+        self.looks += 1;
+    }
+}
+
+impl Asked {
+    /// Some of those that it waits for may have ended, or may have been prepared. Then each new prepared one may be one of them.
+    fn look(&mut self, holders: &HashSet<Holder>) {
+        let has_left = |holder: &Holder| !holder.is_prepared && !holders.contains(holder);
+        if self.waiting.iter().any(has_left) {
+            let new = holders
+                .iter()
+                .filter(|holder| holder.is_prepared && !self.prepared.contains(*holder));
+            self.waiting.extend(new.cloned());
+        }
+        self.waiting.retain(|holder| holders.contains(holder));
     }
 }
 
@@ -39,38 +122,92 @@ impl Watermark {
 mod tests {
     use super::*;
 
-    fn holders(names: &[&str]) -> HashSet<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
+    /// Transactions by name; a prepared one begins with `-`.
+    fn seen(last: i64, names: &[&str]) -> Seen {
+        let holder = |name: &&str| Holder {
+            name: (*name).to_owned(),
+            is_prepared: name.starts_with('-'),
+        };
+        Seen {
+            server: "first".to_owned(),
+            last,
+            holders: names.iter().map(holder).collect(),
+        }
+    }
+
+    fn look(watermark: &mut Watermark, last: i64, names: &[&str]) -> i64 {
+        let began = watermark.begin();
+        watermark.look(began, seen(last, names)).expect("the same server")
     }
 
     #[test]
     fn without_transactions_every_number_is_certain() {
         let mut watermark = Watermark::default();
-        assert_eq!(watermark.look(7, holders(&[])), 7);
+        assert_eq!(look(&mut watermark, 7, &[]), 7);
     }
 
     #[test]
-    fn a_number_is_certain_when_everyone_who_might_insert_it_has_ended() {
+    fn a_number_is_certain_when_all_that_might_insert_it_have_ended() {
         let mut watermark = Watermark::default();
-        assert_eq!(watermark.look(7, holders(&["a", "b"])), 0);
-        assert_eq!(watermark.look(9, holders(&["b", "c"])), 0);
-        assert_eq!(watermark.look(12, holders(&["c"])), 7, "c began later");
-        assert_eq!(watermark.look(15, holders(&["d"])), 12);
+        assert_eq!(look(&mut watermark, 7, &["a", "b"]), 0);
+        assert_eq!(look(&mut watermark, 9, &["b", "c"]), 0);
+        assert_eq!(look(&mut watermark, 12, &["c"]), 7, "c began later");
+        assert_eq!(look(&mut watermark, 15, &["d"]), 12);
     }
 
     #[test]
     fn a_transaction_that_never_ends_holds_the_watermark() {
         let mut watermark = Watermark::default();
-        watermark.look(7, holders(&["a"]));
+        look(&mut watermark, 7, &["a"]);
         for last in 8..20 {
-            assert_eq!(watermark.look(last, holders(&["a"])), 0);
+            assert_eq!(look(&mut watermark, last, &["a"]), 0);
         }
     }
 
     #[test]
-    fn a_sequence_that_was_set_back_lowers_nothing() {
+    fn a_prepared_transaction_is_waited_for_under_its_new_name() {
         let mut watermark = Watermark::default();
-        watermark.look(7, holders(&[]));
-        assert_eq!(watermark.look(3, holders(&[])), 7);
+        look(&mut watermark, 7, &["a", "-old"]);
+        assert_eq!(look(&mut watermark, 8, &["-a"]), 0, "this may have been `a`");
+        assert_eq!(look(&mut watermark, 9, &["-a", "-later"]), 0);
+        assert_eq!(
+            look(&mut watermark, 10, &["-later"]),
+            7,
+            "no other has left since"
+        );
+    }
+
+    #[test]
+    fn a_look_that_ends_after_another_one_is_ignored() {
+        let mut watermark = Watermark::default();
+        let early = watermark.begin();
+        look(&mut watermark, 7, &["a"]);
+        assert_eq!(watermark.look(early, seen(6, &[])), Ok(0), "it has not seen `a`");
+        assert_eq!(look(&mut watermark, 8, &["a"]), 0);
+        assert_eq!(look(&mut watermark, 9, &[]), 9);
+    }
+
+    #[test]
+    fn nothing_is_certain_after_numbers_went_back_or_on_another_server() {
+        let mut watermark = Watermark::default();
+        look(&mut watermark, 7, &[]);
+        let began = watermark.begin();
+        assert_eq!(watermark.look(began, seen(3, &["a"])), Err(Restarted));
+        assert_eq!(look(&mut watermark, 4, &["a"]), 0);
+        assert_eq!(look(&mut watermark, 5, &[]), 5);
+        let began = watermark.begin();
+        let other = Seen {
+            server: "second".to_owned(),
+            ..seen(9, &[])
+        };
+        assert_eq!(watermark.look(began, other), Err(Restarted));
+    }
+
+    #[test]
+    fn a_look_that_began_before_a_lost_connection_is_ignored() {
+        let mut watermark = Watermark::default();
+        let began = watermark.begin();
+        watermark.forget();
+        assert_eq!(watermark.look(began, seen(7, &[])), Ok(0));
     }
 }

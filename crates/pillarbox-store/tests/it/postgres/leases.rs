@@ -12,7 +12,7 @@ use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::harness::PostgresHarness;
-use super::plan::{claim_free, claim_read, naming};
+use super::plan::{claim_free, claim_read, claim_read_of, naming};
 use super::producer::{request, share};
 
 const ME: Uuid = Uuid::from_u128(1);
@@ -118,6 +118,19 @@ async fn a_claim_changes_no_index() {
         assert!(all >= 500, "{all} rows were claimed");
         assert_eq!(in_place, all);
     }
+    harness.clean_up().await;
+}
+
+/// No snapshot is held between the read and the claim. PostgreSQL gives the place of a row that was deleted to another one.
+#[tokio::test]
+async fn a_row_in_the_place_of_a_deleted_one_is_not_claimed() {
+    let harness = PostgresHarness::direct().await;
+    harness
+        .execute("insert into pillarbox.outbox_events (namespace, topic, payload, ordering_key) values ('shop', 'orders', '{}', 'a')")
+        .await;
+    let another = "array(select gen_random_uuid())";
+    let claim = claim_read_of("array(select ctid::text from pillarbox.outbox_events)", another);
+    assert_eq!(updates(&harness, &claim).await, (0, 0));
     harness.clean_up().await;
 }
 
