@@ -179,7 +179,10 @@ impl<'a> Keyed<'a> {
         if !self.progress.iter().any(is_due) {
             return Ok(());
         }
-        let certain = self.look_for_holders(transaction).await?;
+        let (certain, epoch) = self.look_for_holders(transaction).await?;
+        for progress in &mut self.progress {
+            progress.in_epoch(epoch);
+        }
         let bottoms: Vec<i64> = self.progress.iter().map(|progress| progress.bottom).collect();
         let query = sqlx::query(self.inner.sql.bottoms.safe())
             .bind(self.destinations())
@@ -196,8 +199,8 @@ impl<'a> Keyed<'a> {
         Ok(())
     }
 
-    /// Up to which number every row is visible to the next statement.
-    async fn look_for_holders(&self, transaction: &mut Transaction) -> Result<i64, ReadError> {
+    /// Up to which number every row is visible to the next statement, and how often the sequence was set back.
+    async fn look_for_holders(&self, transaction: &mut Transaction) -> Result<(i64, u64), ReadError> {
         let rows = sqlx::raw_sql(self.inner.sql.holders.safe())
             .fetch_all(&mut **transaction)
             .await?;
@@ -213,7 +216,7 @@ impl<'a> Keyed<'a> {
         }
         let watermark = self.inner.watermark.lock();
         let mut watermark = watermark.unwrap_or_else(PoisonError::into_inner);
-        Ok(watermark.look(last, holders))
+        Ok((watermark.look(last, holders), watermark.epoch()))
     }
 
     /// Claims from the keys that have a row which was tried before, of each share up to the limit.
@@ -308,6 +311,9 @@ impl<'a> Keyed<'a> {
         });
         let most: Vec<usize> = most.collect();
         let (rows, has_barriers) = self.read(transaction, &segments, limits, &most).await?;
+        for row in &rows {
+            self.progress[row.share].found(row.seq);
+        }
         let mut keys = chosen::keys(&rows);
         self.ask(transaction, &rows, &mut keys, has_barriers).await?;
         let mut chosen = chosen::choose(&rows, &keys, self.bytes_left());

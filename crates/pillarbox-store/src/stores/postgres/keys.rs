@@ -42,6 +42,8 @@ pub(super) struct Progress {
     floors: Floors,
     /// Below it is no unfinished fresh row of the backlog, and none will come: claims rely on it for order.
     pub(super) bottom: i64,
+    /// How often the sequence had been set back then.
+    epoch: u64,
     /// When the bottom was looked for.
     pub(super) looked: Option<Instant>,
     /// When a claim began below everything. Only that finds a finished row that an operator has made pending by hand.
@@ -61,6 +63,7 @@ impl Default for Progress {
         Self {
             floors: [i64::MIN; BUCKETS as usize],
             bottom: i64::MIN,
+            epoch: 0,
             looked: None,
             searched: None,
             stepped: None,
@@ -133,6 +136,23 @@ impl Progress {
         let floor = if is_certain { self.bottom } else { i64::MIN };
         self.floors = [floor; BUCKETS as usize];
         self.may_have_tried = true;
+    }
+
+    /// So often the sequence was set back. After each time, rows come below all that is known.
+    pub(super) fn in_epoch(&mut self, epoch: u64) {
+        if std::mem::replace(&mut self.epoch, epoch) != epoch {
+            self.floors = [i64::MIN; BUCKETS as usize];
+            self.bottom = i64::MIN;
+        }
+    }
+
+    /// A fresh row with this `seq` was read. One below the bottom has a number that did not come from the sequence, or an operator
+    /// has made it pending.
+    pub(super) fn found(&mut self, seq: i64) {
+        if seq < self.bottom {
+            self.bottom = i64::MIN;
+            self.looked = None;
+        }
     }
 
     /// What the next statement reads, in this order.

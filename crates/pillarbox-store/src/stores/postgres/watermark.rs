@@ -3,6 +3,8 @@
 //! A transaction takes its numbers while it holds a lock on the table, and keeps the lock to its end. So the numbers that were
 //! given when the sequence was read are certain as soon as every transaction has ended that held a lock after that. Rows
 //! of those that committed are visible then; the others will never be.
+//!
+//! A transaction of a session that is prepared continues under another name, so any of those that are prepared may be it.
 
 use std::collections::HashSet;
 
@@ -13,13 +15,27 @@ pub(super) struct Watermark {
     certain: i64,
     /// The last number of the sequence when it was read, and who held a lock after that and still did at every later look.
     asked: Option<(i64, HashSet<String>)>,
+    /// How often the sequence was set back.
+    epoch: u64,
 }
 
 impl Watermark {
     /// The sequence was read, and then the transactions that hold a lock on the table. Returns up to where all is certain.
     pub(super) fn look(&mut self, last: i64, holders: HashSet<String>) -> i64 {
+        if last < self.certain {
+            // As `truncate … restart identity` does. Rows will come with numbers that were certain.
+            *self = Self {
+                epoch: self.epoch + 1,
+                ..Self::default()
+            };
+        }
         if let Some((asked, waiting)) = &mut self.asked {
+            let sessions = waiting.iter().filter(|holder| !is_prepared(holder)).count();
             waiting.retain(|holder| holders.contains(holder));
+            if waiting.iter().filter(|holder| !is_prepared(holder)).count() < sessions {
+                let prepared = holders.iter().filter(|holder| is_prepared(holder));
+                waiting.extend(prepared.cloned());
+            }
             if !waiting.is_empty() {
                 return self.certain;
             }
@@ -33,6 +49,16 @@ impl Watermark {
         }
         self.certain
     }
+
+    /// How often the sequence was set back. What relied on the watermark before is worth nothing.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+}
+
+/// See `holders.sql`.
+fn is_prepared(holder: &str) -> bool {
+    holder.starts_with("prepared ")
 }
 
 #[cfg(test)]
@@ -68,9 +94,21 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_that_was_set_back_lowers_nothing() {
+    fn a_transaction_that_is_prepared_holds_the_watermark_under_its_new_name() {
+        let mut watermark = Watermark::default();
+        watermark.look(7, holders(&["a"]));
+        assert_eq!(watermark.look(9, holders(&["prepared 1"])), 0);
+        assert_eq!(watermark.look(9, holders(&["prepared 1", "prepared 2"])), 0);
+        assert_eq!(watermark.look(9, holders(&["prepared 2"])), 7, "it began later");
+    }
+
+    #[test]
+    fn a_sequence_that_was_set_back_lowers_the_watermark() {
         let mut watermark = Watermark::default();
         watermark.look(7, holders(&[]));
-        assert_eq!(watermark.look(3, holders(&[])), 7);
+        assert_eq!(watermark.look(3, holders(&["a"])), 0);
+        assert_eq!(watermark.epoch(), 1);
+        assert_eq!(watermark.look(4, holders(&[])), 4);
+        assert_eq!(watermark.epoch(), 1);
     }
 }
