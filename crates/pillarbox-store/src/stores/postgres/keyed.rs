@@ -230,8 +230,8 @@ impl<'a> Keyed<'a> {
         }
         let query = self.by_key(&self.inner.sql.claim_keyed, limits, ALL_LANES);
         let is_empty = self.fetch(transaction, query).await? == 0;
-        for progress in &mut self.progress {
-            progress.may_have_tried &= !is_empty;
+        for (progress, limit) in self.progress.iter_mut().zip(limits) {
+            progress.may_have_tried &= !is_empty || *limit == 0;
         }
         Ok(())
     }
@@ -262,12 +262,14 @@ impl<'a> Keyed<'a> {
                     clogged.remove(&bucket);
                 }
             }
+            // Before other buckets use up what these have left.
+            self.claim_clogged(transaction, &clogged).await?;
             if !has_more || !has_news || taken * 4 > wanted * 3 {
                 break;
             }
             parts = Some(read.len().max(1));
         }
-        self.claim_clogged(transaction, &clogged).await
+        Ok(())
     }
 
     /// Steps from key to key in buckets that begin with more rows than a claim reads, none of which it could take: their keys are in
@@ -281,7 +283,7 @@ impl<'a> Keyed<'a> {
         let mut lanes = Vec::with_capacity(clogged.len());
         for (number, (limit, progress)) in limits.iter_mut().zip(&mut self.progress).enumerate() {
             let mut buckets = clogged.iter().filter(|(share, _)| *share == number).peekable();
-            if buckets.peek().is_some() && progress.may_step(STEP) {
+            if *limit > 0 && buckets.peek().is_some() && progress.may_step(STEP) {
                 lanes.extend(buckets.map(|(_, bucket)| Segment::lanes(*bucket)));
             } else {
                 *limit = 0;
