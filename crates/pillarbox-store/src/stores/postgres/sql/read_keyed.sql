@@ -33,7 +33,9 @@ with share as materialized (
   select s.turn, s.has_barriers, r.* from share s cross join lateral (
     select b.place, b.number, e.* from bucket b cross join lateral (
       select ctid as version, id, seq, lane, ordering_key, pillarbox.size(payload, body) as size,
-        status = 'pending' and next_attempt_at <= now() and attempts < coalesce(max_attempts, $3) as ready,
+        -- Not now(), when this transaction began: a row that was inserted since would count as not due, and the next claim reads on
+        -- behind it.
+        status = 'pending' and next_attempt_at <= clock_timestamp() and attempts < coalesce(max_attempts, $3) as ready,
         claim_id is not distinct from $2 as is_ours
       from pillarbox.outbox_events
       where open = 0 and lane is not null
