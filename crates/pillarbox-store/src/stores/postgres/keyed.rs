@@ -179,6 +179,10 @@ impl<'a> Keyed<'a> {
         if !self.progress.iter().any(is_due) {
             return Ok(());
         }
+        if !self.inner.keys.bottoms.may_look() {
+            return Ok(());
+        }
+        let began = Instant::now();
         let (certain, epoch) = self.look_for_holders(transaction).await?;
         for progress in &mut self.progress {
             progress.in_epoch(epoch);
@@ -196,6 +200,7 @@ impl<'a> Keyed<'a> {
                 progress.looked = Some(Instant::now());
             }
         }
+        self.inner.keys.bottoms.looked(began.elapsed());
         Ok(())
     }
 
@@ -363,6 +368,7 @@ impl<'a> Keyed<'a> {
         let turns: Vec<i64> = segments.iter().map(|segment| count(segment.share + 1)).collect();
         let buckets: Vec<i32> = segments.iter().map(|segment| i32::from(segment.bucket)).collect();
         let floors: Vec<i64> = segments.iter().map(|segment| segment.floor).collect();
+        let may_look = self.inner.keys.barriers.may_look();
         let query = sqlx::query(self.inner.sql.read_keyed.safe())
             .bind(self.request.worker)
             .bind(self.request.claim)
@@ -373,8 +379,13 @@ impl<'a> Keyed<'a> {
             .bind(turns)
             .bind(buckets)
             .bind(floors)
-            .bind(counts(most));
+            .bind(counts(most))
+            .bind(!may_look);
+        let began = Instant::now();
         let rows = query.persistent(false).fetch_all(&mut **transaction).await?;
+        if may_look {
+            self.inner.keys.barriers.looked(began.elapsed());
+        }
         let mut has_barriers = false;
         let mut candidates = Vec::with_capacity(rows.len());
         for row in &rows {
