@@ -174,7 +174,7 @@ pub(super) fn floors(rows: &[Candidate], chosen: &Chosen) -> Vec<(usize, i64)> {
         }
         if let Some((_, floor, is_held)) = floors.last_mut().filter(|(.., is_held)| !is_held) {
             *is_held = row.ready && !is_done;
-            *floor = row.seq + i64::from(!*is_held);
+            *floor = row.seq.saturating_add(i64::from(!*is_held));
         }
     }
     floors

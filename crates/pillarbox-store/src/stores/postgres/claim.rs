@@ -191,7 +191,7 @@ pub(super) async fn candidates(inner: &Inner, request: &ClaimRequest) -> Result<
             let mut transaction = inner.begin().await?;
             let ids = keyed::candidates(inner, &mut transaction, request, shares).await;
             transaction.rollback().await.map_err(store_error)?;
-            return ids.map_err(store_error);
+            return ids.map_err(StoreError::from);
         }
         Take::Suspects(_) | Take::LoneSuspect => {
             queries.push(expired(&sql.claim_expired.returning_ids(), request));

@@ -46,20 +46,7 @@ pub(super) async fn claim(
     shares: &[Share],
 ) -> Result<Taken, ReadError> {
     let mut keyed = Keyed::new(inner, request, shares);
-    if keyed.shares.is_empty() {
-        return Ok(Taken::default());
-    }
-    keyed.look_for_bottoms(transaction).await?;
-    if keyed.may_have_tried() {
-        let shares = keyed.shares.iter();
-        let half: Vec<usize> = shares.map(|share| request.kept_for_waited(share.limit)).collect();
-        keyed.claim_tried(transaction, &half).await?;
-    }
-    keyed.claim_fresh(transaction).await?;
-    if keyed.may_have_tried() {
-        let left = keyed.left();
-        keyed.claim_tried(transaction, &left).await?;
-    }
+    keyed.claim(transaction).await?;
     let backlogs = keyed.shares.iter().map(|share| share.backlog.clone());
     Ok(Taken {
         came: backlogs.zip(keyed.progress).collect(),
@@ -67,27 +54,18 @@ pub(super) async fn claim(
     })
 }
 
-/// The rows that a claim would take, and perhaps more. It reads none of their contents.
+/// The rows that a claim would take, and perhaps more: it claims them in the same way, but for the limit of bytes, and returns
+/// their ids. It reads none of their contents. The transaction must be rolled back.
 pub(super) async fn candidates(
     inner: &Inner,
     transaction: &mut Transaction,
     request: &ClaimRequest,
     shares: &[Share],
-) -> Result<Vec<Uuid>, sqlx::Error> {
-    let keyed = Keyed::new(inner, request, shares);
-    if keyed.shares.is_empty() {
-        return Ok(Vec::new());
-    }
-    let limits: Vec<usize> = keyed.shares.iter().map(|share| share.limit).collect();
-    let segments = keyed.segments();
-    let most: Vec<usize> = segments.iter().map(|segment| limits[segment.share]).collect();
-    let (rows, _) = keyed.read(transaction, &segments, &limits, &most).await?;
-    let mut ids: Vec<Uuid> = rows.iter().filter(|row| row.ready).map(|row| row.id).collect();
-    let query = keyed.by_key(&inner.sql.claim_keyed.returning_ids(), &limits, ALL_LANES);
-    for row in query.persistent(false).fetch_all(&mut **transaction).await? {
-        ids.push(row.try_get(0)?);
-    }
-    Ok(ids)
+) -> Result<Vec<Uuid>, ReadError> {
+    let mut keyed = Keyed::new(inner, request, shares);
+    keyed.ids = Some(Vec::new());
+    keyed.claim(transaction).await?;
+    Ok(keyed.ids.unwrap_or_default())
 }
 
 /// A claim of rows with a key.
@@ -98,7 +76,11 @@ struct Keyed<'a> {
     shares: Vec<&'a Share>,
     progress: Vec<Progress>,
     claimed: Vec<Delivery>,
+    /// How many rows were claimed from each share, and how many bytes in all.
+    taken: Vec<usize>,
     bytes: usize,
+    /// The ids of the rows, where they are not read.
+    ids: Option<Vec<Uuid>>,
 }
 
 /// What a statement has read of one bucket.
@@ -137,10 +119,32 @@ impl<'a> Keyed<'a> {
             inner,
             request,
             progress: progress.collect(),
+            taken: vec![0; shares.len()],
             shares,
             claimed: Vec::new(),
             bytes: 0,
+            ids: None,
         }
+    }
+
+    async fn claim(&mut self, transaction: &mut Transaction) -> Result<(), ReadError> {
+        if self.shares.is_empty() {
+            return Ok(());
+        }
+        self.look_for_bottoms(transaction).await?;
+        if self.may_have_tried() {
+            let shares = self.shares.iter();
+            let half: Vec<usize> = shares
+                .map(|share| self.request.kept_for_waited(share.limit))
+                .collect();
+            self.claim_tried(transaction, &half).await?;
+        }
+        self.claim_fresh(transaction).await?;
+        if self.may_have_tried() {
+            let left = self.left();
+            self.claim_tried(transaction, &left).await?;
+        }
+        Ok(())
     }
 
     fn may_have_tried(&self) -> bool {
@@ -149,29 +153,24 @@ impl<'a> Keyed<'a> {
 
     /// How many rows are left of each share.
     fn left(&self) -> Vec<usize> {
-        let taken = |share: &Share| {
-            let backlog = &share.backlog;
-            let of_share = |row: &&Delivery| {
-                row.event.namespace == backlog.namespace && row.event.destination == backlog.destination
-            };
-            self.claimed.iter().filter(of_share).count()
-        };
-        let left = |share: &&Share| share.limit.saturating_sub(taken(share));
-        self.shares.iter().map(left).collect()
+        let shares = self.shares.iter().zip(&self.taken);
+        shares
+            .map(|(share, taken)| share.limit.saturating_sub(*taken))
+            .collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.taken.iter().all(|taken| *taken == 0)
     }
 
     /// How many rows this claim may leave to claims by key.
     fn moves(&self) -> usize {
-        if self.claimed.is_empty() {
-            MOVES
-        } else {
-            MOVES_BESIDE
-        }
+        if self.is_empty() { MOVES } else { MOVES_BESIDE }
     }
 
     /// Has the claim as many bytes as it may?
     fn is_full(&self) -> bool {
-        !self.claimed.is_empty() && self.bytes >= self.request.max_bytes
+        !self.is_empty() && self.bytes >= self.request.max_bytes
     }
 
     /// Raises the bottoms of the backlogs for which it is time.
@@ -180,7 +179,12 @@ impl<'a> Keyed<'a> {
         if !self.progress.iter().any(is_due) {
             return Ok(());
         }
+        if !self.inner.keys.bottoms.may_look() {
+            return Ok(());
+        }
+        let began = Instant::now();
         let Ok(certain) = self.look_for_holders(transaction).await? else {
+            self.inner.keys.bottoms.looked(began.elapsed());
             self.inner.keys.forget();
             let progress = self.shares.iter();
             self.progress = progress
@@ -201,6 +205,7 @@ impl<'a> Keyed<'a> {
                 progress.looked = Some(Instant::now());
             }
         }
+        self.inner.keys.bottoms.looked(began.elapsed());
         Ok(())
     }
 
@@ -241,8 +246,8 @@ impl<'a> Keyed<'a> {
         }
         let query = self.by_key(&self.inner.sql.claim_keyed, limits, ALL_LANES);
         let is_empty = self.fetch(transaction, query).await? == 0;
-        for progress in &mut self.progress {
-            progress.may_have_tried &= !is_empty;
+        for (progress, limit) in self.progress.iter_mut().zip(limits) {
+            progress.may_have_tried &= !is_empty || *limit == 0;
         }
         Ok(())
     }
@@ -273,12 +278,14 @@ impl<'a> Keyed<'a> {
                     clogged.remove(&bucket);
                 }
             }
+            // Before other buckets use up what these have left.
+            self.claim_clogged(transaction, &clogged).await?;
             if !has_more || !has_news || taken * 4 > wanted * 3 {
                 break;
             }
             parts = Some(read.len().max(1));
         }
-        self.claim_clogged(transaction, &clogged).await
+        Ok(())
     }
 
     /// Steps from key to key in buckets that begin with more rows than a claim reads, none of which it could take: their keys are in
@@ -292,7 +299,7 @@ impl<'a> Keyed<'a> {
         let mut lanes = Vec::with_capacity(clogged.len());
         for (number, (limit, progress)) in limits.iter_mut().zip(&mut self.progress).enumerate() {
             let mut buckets = clogged.iter().filter(|(share, _)| *share == number).peekable();
-            if buckets.peek().is_some() && progress.may_step(STEP) {
+            if *limit > 0 && buckets.peek().is_some() && progress.may_step(STEP) {
                 lanes.extend(buckets.map(|(_, bucket)| Segment::lanes(*bucket)));
             } else {
                 *limit = 0;
@@ -322,6 +329,9 @@ impl<'a> Keyed<'a> {
         });
         let most: Vec<usize> = most.collect();
         let (rows, has_barriers) = self.read(transaction, &segments, limits, &most).await?;
+        for row in &rows {
+            self.progress[row.share].found(row.seq);
+        }
         let mut keys = chosen::keys(&rows);
         self.ask(transaction, &rows, &mut keys, has_barriers).await?;
         let mut chosen = chosen::choose(&rows, &keys, self.bytes_left());
@@ -371,6 +381,7 @@ impl<'a> Keyed<'a> {
         let turns: Vec<i64> = segments.iter().map(|segment| count(segment.share + 1)).collect();
         let buckets: Vec<i32> = segments.iter().map(|segment| i32::from(segment.bucket)).collect();
         let floors: Vec<i64> = segments.iter().map(|segment| segment.floor).collect();
+        let may_look = self.inner.keys.barriers.may_look();
         let query = sqlx::query(self.inner.sql.read_keyed.safe())
             .bind(self.request.worker)
             .bind(self.request.claim)
@@ -381,8 +392,13 @@ impl<'a> Keyed<'a> {
             .bind(turns)
             .bind(buckets)
             .bind(floors)
-            .bind(counts(most));
+            .bind(counts(most))
+            .bind(!may_look);
+        let began = Instant::now();
         let rows = query.persistent(false).fetch_all(&mut **transaction).await?;
+        if may_look {
+            self.inner.keys.barriers.looked(began.elapsed());
+        }
         let mut has_barriers = false;
         let mut candidates = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -474,7 +490,7 @@ impl<'a> Keyed<'a> {
         rows: &[Candidate],
         taken: &[usize],
     ) -> Result<bool, ReadError> {
-        let query = sqlx::query(self.inner.sql.claim_read.safe())
+        let query = sqlx::query(self.statement(&self.inner.sql.claim_read).safe())
             .bind(self.request.worker)
             .bind(self.request.claim)
             .bind(interval(self.request.lease))
@@ -485,11 +501,40 @@ impl<'a> Keyed<'a> {
 
     /// Adds the rows of a claim. Returns how many there are.
     async fn fetch(&mut self, transaction: &mut Transaction, query: ClaimQuery) -> Result<usize, ReadError> {
+        if self.ids.is_some() {
+            let rows = query.persistent(false).fetch_all(&mut **transaction).await?;
+            for row in &rows {
+                self.count(row.try_get("namespace")?, row.try_get("destination")?);
+                self.ids.get_or_insert_default().push(row.try_get("id")?);
+            }
+            return Ok(rows.len());
+        }
         let rows = fetch(transaction, query, self.request, false).await?;
         let count = rows.len();
-        self.bytes += rows.iter().map(|row| row.event.payload.len()).sum::<usize>();
+        for row in &rows {
+            self.count(&row.event.namespace, row.event.destination.as_deref());
+            self.bytes += row.event.payload.len();
+        }
         self.claimed.extend(rows);
         Ok(count)
+    }
+
+    /// Counts a row of this backlog.
+    fn count(&mut self, namespace: &str, destination: Option<&str>) {
+        let mut shares = self.shares.iter().map(|share| &share.backlog);
+        let number =
+            shares.position(|one| one.namespace == namespace && one.destination.as_deref() == destination);
+        if let Some(taken) = number.and_then(|number| self.taken.get_mut(number)) {
+            *taken += 1;
+        }
+    }
+
+    /// A statement that claims, or one that only returns the ids.
+    fn statement(&self, statement: &Statement) -> Statement {
+        match self.ids {
+            Some(_) => statement.returning_ids(),
+            None => statement.clone(),
+        }
     }
 
     /// The segments of all shares, share by share.
@@ -502,7 +547,7 @@ impl<'a> Keyed<'a> {
 
     /// The statement that steps from key to key, in these lanes.
     fn by_key(&self, statement: &Statement, limits: &[usize], lanes: &str) -> ClaimQuery {
-        sqlx::query(statement.safe())
+        sqlx::query(self.statement(statement).safe())
             .bind(self.request.worker)
             .bind(self.request.claim)
             .bind(interval(self.request.lease))

@@ -26,10 +26,10 @@ impl Statement {
         &self.0
     }
 
-    /// A claim that returns only the ids of its rows, and so reads none of them.
+    /// A claim that returns only the ids and backlogs of its rows, and so reads none of them.
     pub(super) fn returning_ids(&self) -> Self {
         let (claim, _) = self.0.rsplit_once("\nreturning ").unwrap_or((&self.0, ""));
-        Self(format!("{claim}\nreturning e.id").into())
+        Self(format!("{claim}\nreturning e.id, e.namespace, e.destination").into())
     }
 
     /// This SELECT of columns of `outbox_events e`, for the rows $1 in their order: one result for each, of nulls if it is gone.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pillarbox::{Event, StoreError};
 use pillarbox_store::Store;
-use pillarbox_store::store::{ClaimRequest, LaneRequest, Range, Take};
+use pillarbox_store::store::{ClaimRequest, LaneRequest, Range, Share, Take};
 use pillarbox_testkit::store_suite::Harness;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
@@ -232,6 +232,170 @@ async fn serialised_writers_with_their_keys_in_opposite_order_do_not_deadlock() 
         a.await.expect("no panic");
         b.await.expect("no panic");
     }
+    harness.clean_up().await;
+}
+
+/// A claim that goes on where the last one ended, or begins at the bottom.
+async fn claim_some(harness: &PostgresHarness, limit: usize, resume: bool) -> Vec<Uuid> {
+    let share = Share {
+        resume,
+        ..share(limit)
+    };
+    let request = ClaimRequest {
+        worker: ME,
+        claim: Uuid::new_v4(),
+        take: Take::Keyed(vec![share]),
+        ..request(0)
+    };
+    let claimed = harness.store.claim(&request).await.expect("claims");
+    claimed.iter().map(|delivery| delivery.id).collect()
+}
+
+/// Other buckets of lanes have more rows than the claims take.
+#[tokio::test]
+async fn keys_behind_many_rows_of_a_blocked_key_are_claimed_under_load() {
+    let harness = PostgresHarness::direct().await;
+    let mut beside = Vec::new();
+    let blocked = pillarbox_lane(&harness, "blocked").await >> 7;
+    for n in 0..1000 {
+        let key = format!("beside-{n}");
+        if pillarbox_lane(&harness, &key).await >> 7 == blocked {
+            beside.push(key);
+            if beside.len() == 5 {
+                break;
+            }
+        }
+    }
+    harness
+        .execute(&format!(
+            "insert into pillarbox.outbox_events (namespace, topic, ordering_key, payload, status)
+               values ('shop', 'orders', 'blocked', '{{}}', 'dead');
+             insert into pillarbox.outbox_events (namespace, topic, ordering_key, payload)
+               select 'shop', 'orders', 'blocked', '{{}}' from generate_series(1, 30000);
+             insert into pillarbox.outbox_events (namespace, topic, ordering_key, payload)
+               select 'shop', 'orders', 'other-' || n, '{{}}' from generate_series(1, 40000) as n
+               where pillarbox.lane('other-' || n) >> 7 <> {blocked}"
+        ))
+        .await;
+    let beside: Vec<Event> = beside.iter().map(|key| keyed(key)).collect();
+    harness.enqueue(&beside).await.expect("enqueues");
+    lease_lanes(&harness, ME).await;
+    let mut left: Vec<Uuid> = beside.iter().map(|event| event.id).collect();
+    let began = std::time::Instant::now();
+    for n in 0..200 {
+        let claimed = claim_some(&harness, 100, n > 0).await;
+        assert!(claimed.len() > 50, "there is load: {}", claimed.len());
+        left.retain(|id| !claimed.contains(id));
+        if left.is_empty() {
+            break;
+        }
+    }
+    assert!(left.is_empty(), "{} after {:?}", left.len(), began.elapsed());
+    harness.clean_up().await;
+}
+
+async fn pillarbox_lane(harness: &PostgresHarness, key: &str) -> i16 {
+    let lane = harness.sql("select pillarbox.lane($1)");
+    let lane = sqlx::query_scalar(AssertSqlSafe(lane)).bind(key);
+    lane.fetch_one(&harness.pool).await.expect("a lane")
+}
+
+/// A claim takes some statements, and a row may be committed between the first and the one that reads it.
+#[tokio::test]
+async fn a_row_that_is_inserted_while_a_claim_runs_is_not_passed_over() {
+    let harness = PostgresHarness::direct().await;
+    lease_lanes(&harness, ME).await;
+    harness.enqueue(&[keyed("a")]).await.expect("enqueues");
+    assert_eq!(claim_some(&harness, 10, false).await.len(), 1);
+    pause().await;
+    let mut writer = holding(
+        &harness,
+        "lock table pillarbox.outbox_events in access exclusive mode",
+    )
+    .await;
+    let waited = async {
+        until_waiting(&harness, "Below which seq").await;
+        let insert = harness.sql(
+            "insert into pillarbox.outbox_events (namespace, topic, ordering_key, payload, created_at, next_attempt_at)
+             select 'shop', 'orders', 'b', '{}', at, at from (select clock_timestamp() as at) as one",
+        );
+        let inserted = sqlx::raw_sql(AssertSqlSafe(insert)).execute(&mut *writer);
+        inserted.await.expect("inserts");
+        writer.commit().await.expect("commits");
+    };
+    let (claimed, ()) = tokio::join!(claim_some(&harness, 10, true), waited);
+    let again = claim_some(&harness, 10, true).await;
+    assert_eq!(claimed.len() + again.len(), 1);
+    harness.clean_up().await;
+}
+
+/// The bottom of a backlog rises when a claim looks for it, half a second after it last did.
+async fn raise_the_bottom(harness: &PostgresHarness) {
+    for key in ["a", "b", "a"] {
+        harness.enqueue(&[keyed(key)]).await.expect("enqueues");
+        assert_eq!(claim_some(harness, 10, true).await.len(), 1);
+        harness
+            .execute("update pillarbox.outbox_events set status = 'delivered'")
+            .await;
+        pause().await;
+    }
+    assert!(claim_some(harness, 10, true).await.is_empty());
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the store looks for bottoms once in a while"
+)]
+async fn pause() {
+    tokio::time::sleep(Duration::from_millis(600)).await;
+}
+
+#[tokio::test]
+async fn after_the_sequence_was_set_back_rows_are_claimed_in_order() {
+    let harness = PostgresHarness::direct().await;
+    lease_lanes(&harness, ME).await;
+    raise_the_bottom(&harness).await;
+    assert!(claim_some(&harness, 10, false).await.is_empty());
+    pause().await;
+    harness
+        .execute("truncate pillarbox.outbox_events restart identity")
+        .await;
+    let (first, second) = (keyed("a"), keyed("a"));
+    harness
+        .enqueue(std::slice::from_ref(&first))
+        .await
+        .expect("enqueues");
+    assert_eq!(claim_some(&harness, 10, true).await, [first.id]);
+    harness
+        .enqueue(std::slice::from_ref(&second))
+        .await
+        .expect("enqueues");
+    assert!(
+        claim_some(&harness, 10, true).await.is_empty(),
+        "the first is in flight"
+    );
+    harness.clean_up().await;
+}
+
+/// Logical replication inserts rows with the numbers of another database.
+#[tokio::test]
+async fn a_row_with_a_number_below_the_bottom_is_not_overtaken() {
+    let harness = PostgresHarness::direct().await;
+    lease_lanes(&harness, ME).await;
+    raise_the_bottom(&harness).await;
+    let below = "insert into pillarbox.outbox_events (seq, namespace, topic, ordering_key, payload)
+                 values (-1, 'shop', 'orders', 'k', '{}')";
+    harness.execute(below).await;
+    assert_eq!(claim_some(&harness, 10, true).await.len(), 1);
+    let second = keyed("k");
+    harness
+        .enqueue(std::slice::from_ref(&second))
+        .await
+        .expect("enqueues");
+    assert!(
+        claim_some(&harness, 10, true).await.is_empty(),
+        "the first is in flight"
+    );
     harness.clean_up().await;
 }
 

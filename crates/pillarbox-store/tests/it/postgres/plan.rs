@@ -82,6 +82,7 @@ fn read_keyed(destination: &str) -> String {
         &array(0..32, "int"),
         &array([i64::MIN; 32], "bigint"),
         &array([250; 32], "bigint"),
+        "false",
     ];
     with(statement!("read_keyed"), &values)
 }

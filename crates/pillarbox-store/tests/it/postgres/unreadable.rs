@@ -216,6 +216,51 @@ async fn the_run_of_a_key_ends_at_an_unreadable_row() {
     harness.clean_up().await;
 }
 
+/// A claim of rows with a key reads several times, and a few rows of each bucket of lanes.
+#[tokio::test]
+async fn an_unreadable_row_in_another_bucket_than_the_first_ends_no_claim() {
+    let harness = PostgresHarness::direct().await;
+    put(
+        &harness,
+        (0..1000).map(|n| event().ordering_key(format!("key-{n}"))),
+    )
+    .await;
+    let first = harness.sql(
+        "select id from pillarbox.outbox_events
+         where lane >> 7 in (1, 2, 5) and seq in (
+           select min(seq) from pillarbox.outbox_events group by lane >> 7)",
+    );
+    let unreadable: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(first))
+        .fetch_all(&harness.pool)
+        .await
+        .expect("looks");
+    assert_eq!(unreadable.len(), 3);
+    for id in &unreadable {
+        corrupt(&harness, *id, "created_at = 'infinity'").await;
+    }
+    let mut mine = ClaimRequest {
+        take: Take::Keyed(vec![share(20)]),
+        ..request(0)
+    };
+    let lanes = LaneRequest {
+        worker: mine.worker,
+        backlogs: vec![share(1).backlog],
+        ranges: 32,
+        new_ranges: 32,
+        lease: Duration::from_secs(60),
+        release: Vec::new(),
+    };
+    harness.store.lease_lanes(&lanes).await.expect("lanes");
+    for _ in 0..4 {
+        mine.claim = Uuid::new_v4();
+        assert_eq!(claim(&harness, &mine).await.len(), 20);
+    }
+    for id in unreadable {
+        assert_eq!(state(&harness, id).await, dead("22008"));
+    }
+    harness.clean_up().await;
+}
+
 /// Only rows that have waited, fair shares and suspects have statements of their own.
 #[tokio::test]
 async fn every_kind_of_claim_ends_unreadable_rows() {

@@ -3,12 +3,14 @@
 -- and of each backlog: $4 destination ('' for none yet)   $5 namespace   $6 how many
 -- and of each bucket of 128 lanes, in the order in which they are read: $7 the number of its backlog   $8 its own number
 -- $9 from which seq   $10 how many at most
+-- and: $11 take it that every backlog has barriers, without a look
 -- Locks: the lane ranges of the rows for share, until the claim has ended. So no other worker leases them meanwhile. A range
 -- that is being leased is skipped, and none is locked if there is no row.
 -- Index: outbox_events_fresh_keyed; outbox_events_tried and outbox_events_keyed once per backlog.
 with share as materialized (
+  -- The look reads past the finished rows of a backlog, which is slow while another transaction holds an old snapshot.
   select s.*,
-    coalesce((select true from pillarbox.outbox_events
+    $11 or coalesce((select true from pillarbox.outbox_events
       where open in (1, 2) and lane is not null and coalesce(destination, '') = s.destination and namespace = s.namespace
       order by coalesce(destination, ''), namespace, lane, ordering_key, seq limit 1), false)
     or s.destination <> '' and coalesce((select true from pillarbox.outbox_events
@@ -33,7 +35,9 @@ with share as materialized (
   select s.turn, s.has_barriers, r.* from share s cross join lateral (
     select b.place, b.number, e.* from bucket b cross join lateral (
       select ctid as version, id, seq, lane, ordering_key, pillarbox.size(payload, body) as size,
-        status = 'pending' and next_attempt_at <= now() and attempts < coalesce(max_attempts, $3) as ready,
+        -- Not now(), when this transaction began: a row that was inserted since would count as not due, and the next claim reads on
+        -- behind it.
+        status = 'pending' and next_attempt_at <= clock_timestamp() and attempts < coalesce(max_attempts, $3) as ready,
         claim_id is not distinct from $2 as is_ours
       from pillarbox.outbox_events
       where open = 0 and lane is not null
