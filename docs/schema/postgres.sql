@@ -183,6 +183,13 @@ CREATE FUNCTION pillarbox.headers_refusal(headers jsonb) RETURNS text
   from jsonb_each_text(headers) as header (name, value)
 $$;
 
+CREATE FUNCTION pillarbox.keep_audit() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$ begin
+  raise exception 'the audit is not changed: lines are only added' using errcode = '42501';
+end $$;
+
 CREATE FUNCTION pillarbox.known_keys() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -413,6 +420,35 @@ CREATE TABLE pillarbox.adopted (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000');
 
+CREATE TABLE pillarbox.audit (
+    seq bigint NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    subject text NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    role name DEFAULT SESSION_USER NOT NULL,
+    tenant_id uuid,
+    action text NOT NULL COLLATE pg_catalog."C",
+    objects text[] NOT NULL,
+    count bigint NOT NULL,
+    before jsonb,
+    after jsonb,
+    reason text,
+    CONSTRAINT audit_action_check CHECK ((octet_length(action) <= 64)),
+    CONSTRAINT audit_kind_check CHECK ((kind = ANY (ARRAY['operator'::text, 'service'::text, 'worker'::text]))),
+    CONSTRAINT audit_objects_check CHECK ((cardinality(objects) <= 1000)),
+    CONSTRAINT audit_reason_check CHECK ((octet_length(reason) <= 2048)),
+    CONSTRAINT audit_subject_check CHECK ((octet_length(subject) <= 2048))
+);
+
+ALTER TABLE pillarbox.audit ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME pillarbox.audit_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE pillarbox.destinations (
     name text NOT NULL COLLATE pg_catalog."C",
     paused_at timestamp with time zone DEFAULT now() NOT NULL,
@@ -625,6 +661,9 @@ ALTER TABLE ONLY pillarbox.outbox_events ALTER COLUMN seq SET DEFAULT nextval('p
 ALTER TABLE ONLY pillarbox.adopted
     ADD CONSTRAINT adopted_pkey PRIMARY KEY (event_id);
 
+ALTER TABLE ONLY pillarbox.audit
+    ADD CONSTRAINT audit_pkey PRIMARY KEY (seq);
+
 ALTER TABLE ONLY pillarbox.destinations
     ADD CONSTRAINT destinations_pkey PRIMARY KEY (name);
 
@@ -696,6 +735,8 @@ CREATE INDEX outbox_events_unrouted ON pillarbox.outbox_events USING btree (seq)
 CREATE INDEX outbox_events_waiting ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, next_attempt_at, seq) WHERE ((open = 1) AND (lane IS NULL));
 
 CREATE INDEX sagas_open ON pillarbox.sagas USING btree (status, seq) WHERE (status = ANY (ARRAY['running'::text, 'compensating'::text]));
+
+CREATE TRIGGER audit_is_kept BEFORE DELETE OR UPDATE OR TRUNCATE ON pillarbox.audit FOR EACH STATEMENT EXECUTE FUNCTION pillarbox.keep_audit();
 
 ALTER TABLE ONLY pillarbox.saga_log
     ADD CONSTRAINT saga_log_saga_fkey FOREIGN KEY (saga) REFERENCES pillarbox.sagas(seq) ON DELETE CASCADE;

@@ -9,7 +9,7 @@ use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, StoreError};
 use pillarbox_store::stores::migration::Migrated;
 use pillarbox_store::stores::postgres::adopt::{AdoptError, Table};
 use pillarbox_store::stores::{postgres, sqlite};
-use pillarbox_store::{Operate, Store};
+use pillarbox_store::{Actor, Operate, Store};
 use sqlx::Connection;
 use sqlx::SqlitePool;
 use sqlx::postgres::PgConnectOptions;
@@ -263,10 +263,10 @@ impl Database {
     }
 
     /// Migrates the schema to the current version.
-    pub(crate) async fn migrate(&self) -> Result<Migrated, StoreError> {
+    pub(crate) async fn migrate(&self, actor: &Actor) -> Result<Migrated, StoreError> {
         match self {
-            Self::Postgres(store) => store.migrate().await,
-            Self::Sqlite { store, .. } => store.migrate().await,
+            Self::Postgres(store) => store.migrate_as(actor).await,
+            Self::Sqlite { store, .. } => store.migrate_as(actor).await,
         }
     }
 

@@ -10,6 +10,7 @@
 use std::process::ExitCode;
 
 use pillarbox::{EnqueueError, StoreError};
+use pillarbox_store::OperateError;
 
 use crate::config::ConfigError;
 use crate::logs;
@@ -54,6 +55,12 @@ impl Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<OperateError> for Failure {
+    fn from(error: OperateError) -> Self {
         Self::Failed(error.to_string())
     }
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::StoreError;
+use pillarbox_store::Actor;
 use pillarbox_store::Store;
+use pillarbox_store::actor::{Kind, Reach};
 use pillarbox_store::stores::postgres::adopt::AdoptError;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -69,7 +71,8 @@ impl Startup<'_> {
 
     async fn prepare(&self, store: &Arc<dyn Store>) -> Result<(), NotReady> {
         if self.migrate {
-            let done = self.database.migrate().await?;
+            let program = Actor::new(Kind::Service, "pillarbox run", Reach::System, []);
+            let done = self.database.migrate(&program).await?;
             if done.from != done.to {
                 tracing::info!(
                     database = self.config.name,

@@ -6,13 +6,17 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`store`] | the port of the dispatcher: find, claim, route, settle, renew, sweep |
+//! | [`actor`] | who operates, how far the actor reaches, and what it may do |
 //! | [`adopt`] | the port to adopted tables: import |
+//! | [`audit`] | who changed what, and why |
 //! | [`operate`] | the port of operators: list, show, retry, skip, delete, pause |
 //! | [`sagas`] | sagas and their logs, as operators see them |
 //! | [`state`], [`verdict`] | the four states of a row, and what follows from an attempt |
 //! | [`stores`] | memory, PostgreSQL, SQLite |
 
+pub mod actor;
 pub mod adopt;
+pub mod audit;
 pub mod operate;
 pub mod sagas;
 pub mod state;
@@ -20,6 +24,7 @@ pub mod store;
 pub mod stores;
 pub mod verdict;
 
+pub use actor::{Actor, OperateError};
 pub use operate::Operate;
 pub use pillarbox::StoreError;
 pub use state::{Lease, State, Status};

@@ -8,9 +8,11 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::actor::{Actor, OperateError, Permission};
+use crate::audit::{AuditFilter, AuditRecord};
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
-use crate::store::{OpenBreaker, Scope, StoreError};
+use crate::store::{OpenBreaker, Scope};
 use pillarbox::Envelope;
 use pillarbox::saga::{Ask, AskResult};
 
@@ -244,82 +246,97 @@ pub const MOST_RETRIED: usize = 10_000;
 
 /// What an operator may do with an outbox.
 ///
+/// Every call has an [`Actor`]. It fails with [`OperateError::Forbidden`] if the actor lacks the permission. An actor of a tenant
+/// sees and changes the rows of that tenant. Rows of others are answered like rows that do not exist, and so are sagas, which have
+/// no tenant. Workers, pauses and adopted tables belong to all tenants, so they need [`Reach::System`](crate::actor::Reach).
+/// Every change writes a line of the [audit](crate::audit) in its transaction.
+///
 /// Proven by `pillarbox_testkit::store_suite!`.
 #[async_trait]
 pub trait Operate: Send + Sync + 'static {
     /// Counts, within bounds.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn stats(&self, scope: &Scope) -> Result<Stats, StoreError>;
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn stats(&self, actor: &Actor, scope: &Scope) -> Result<Stats, OperateError>;
 
     /// Lists rows without their payloads.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError>;
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn list(&self, actor: &Actor, filter: &Filter) -> Result<Vec<Record>, OperateError>;
 
     /// One row, with its payload.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn show(&self, id: Uuid) -> Result<Option<Record>, StoreError>;
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn show(&self, actor: &Actor, id: Uuid) -> Result<Option<Record>, OperateError>;
 
     /// Makes dead or pending rows due now, with all their attempts. Returns the ids that it changed. Rows that are delivered,
     /// in flight or of unknown status are left alone.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn retry(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn retry(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError>;
 
     /// Deletes rows that are not in flight. Returns their ids.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn delete(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError>;
 
     /// Blocked keys, oldest head first. Then keys whose backlog no live worker serves, unless no worker is alive at all.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError>;
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn blocked(
+        &self,
+        actor: &Actor,
+        scope: &Scope,
+        limit: usize,
+    ) -> Result<Vec<BlockedKey>, OperateError>;
 
     /// Skips rows, so that they no longer block their keys. Pending ones become dead. Returns the ids that it changed. Rows that
     /// have no lane, are delivered or in flight are left alone.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn skip(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError>;
 
     /// Destinations that are paused or have pending or dead rows, in the order of their names.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError>;
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn destinations(
+        &self,
+        actor: &Actor,
+        scope: &Scope,
+    ) -> Result<Vec<DestinationRecord>, OperateError>;
 
     /// Pauses a destination: its rows are not claimed until an operator resumes it. Restarts do not change that.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError>;
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn pause(&self, actor: &Actor, destination: &str, reason: &str) -> Result<(), OperateError>;
 
     /// Resumes a destination. Returns whether it was paused.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn resume(&self, destination: &str) -> Result<bool, StoreError>;
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn resume(&self, actor: &Actor, destination: &str) -> Result<bool, OperateError>;
 
     /// The workers with a heartbeat in the last day, the latest start first.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError>;
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn workers(&self, actor: &Actor) -> Result<Vec<WorkerRecord>, OperateError>;
 
     /// The adopted tables, by name. Empty if the store cannot adopt tables.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn adopted_tables(&self) -> Result<Vec<AdoptedTableRecord>, StoreError> {
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn adopted_tables(&self, actor: &Actor) -> Result<Vec<AdoptedTableRecord>, OperateError> {
+        actor.may_in_system(Permission::Read)?;
         Ok(Vec::new())
     }
 
@@ -327,40 +344,150 @@ pub trait Operate: Send + Sync + 'static {
     /// most [`MOST_RETRIED`]. Without ids, a row that was made due before is left out, so another call takes the next ones.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn retry_imports(&self, _table: &str, _rows: Option<&[String]>) -> Result<Vec<String>, StoreError> {
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn retry_imports(
+        &self,
+        actor: &Actor,
+        _table: &str,
+        _rows: Option<&[String]>,
+    ) -> Result<Vec<String>, OperateError> {
+        actor.may_in_system(Permission::Write)?;
         Ok(Vec::new())
     }
 
     /// Lists sagas, without their data. Empty if the store has no sagas.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn sagas(&self, _filter: &SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn sagas(&self, actor: &Actor, _filter: &SagaFilter) -> Result<Vec<SagaRecord>, OperateError> {
+        actor.may(Permission::Read)?;
         Ok(Vec::new())
     }
 
     /// One saga, with its data.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn saga(&self, _name: &str, _id: &str) -> Result<Option<SagaRecord>, StoreError> {
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn saga(&self, actor: &Actor, _name: &str, _id: &str) -> Result<Option<SagaRecord>, OperateError> {
+        actor.may(Permission::Read)?;
         Ok(None)
     }
 
     /// The last lines of a saga's log, in their order; at most [`MOST_LINES`](crate::sagas::MOST_LINES).
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn saga_log(&self, _name: &str, _id: &str) -> Result<Vec<SagaLine>, StoreError> {
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn saga_log(&self, actor: &Actor, _name: &str, _id: &str) -> Result<Vec<SagaLine>, OperateError> {
+        actor.may(Permission::Read)?;
         Ok(Vec::new())
     }
 
     /// Enqueues a request to a saga. It takes effect when the application that runs the saga receives it.
     ///
     /// # Errors
-    /// When the database does not answer.
-    async fn ask_saga(&self, _name: &str, _id: &str, _ask: Ask) -> Result<AskResult, StoreError> {
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn ask_saga(
+        &self,
+        actor: &Actor,
+        _name: &str,
+        _id: &str,
+        _ask: Ask,
+    ) -> Result<AskResult, OperateError> {
+        actor.may(Permission::Write)?;
         Ok(AskResult::NotFound)
+    }
+
+    /// Lines of the audit, newest first. An actor of a tenant sees those of the tenant's own actors.
+    ///
+    /// # Errors
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn audit(&self, actor: &Actor, filter: &AuditFilter) -> Result<Vec<AuditRecord>, OperateError>;
+}
+
+/// What an actor sees only with [`Permission::Content`].
+pub(crate) trait Content: Sized {
+    /// The same without it.
+    fn without_content(self) -> Self;
+
+    /// What this actor may see.
+    fn seen_by(self, actor: &Actor) -> Self {
+        if actor.has(Permission::Content) {
+            self
+        } else {
+            self.without_content()
+        }
+    }
+}
+
+impl<T: Content> Content for Option<T> {
+    fn without_content(self) -> Self {
+        self.map(T::without_content)
+    }
+}
+
+impl<T: Content> Content for Vec<T> {
+    fn without_content(self) -> Self {
+        self.into_iter().map(T::without_content).collect()
+    }
+}
+
+impl Content for Record {
+    fn without_content(mut self) -> Self {
+        self.event.headers.clear();
+        Self {
+            payload: None,
+            last_error: None,
+            ..self
+        }
+    }
+}
+
+impl Content for BlockedKey {
+    fn without_content(self) -> Self {
+        Self { reason: None, ..self }
+    }
+}
+
+impl Content for SagaRecord {
+    fn without_content(self) -> Self {
+        Self {
+            data: None,
+            last_error: None,
+            ..self
+        }
+    }
+}
+
+impl Content for SagaLine {
+    fn without_content(self) -> Self {
+        Self { detail: None, ..self }
+    }
+}
+
+/// The reason of a pause may be the answer of a receiver that all tenants share.
+impl Content for DestinationRecord {
+    fn without_content(mut self) -> Self {
+        if let Some(paused) = &mut self.paused {
+            paused.reason.clear();
+        }
+        self
+    }
+
+    fn seen_by(self, actor: &Actor) -> Self {
+        if actor.has(Permission::Content) && actor.tenant().is_none() {
+            self
+        } else {
+            self.without_content()
+        }
+    }
+}
+
+/// The breakers say what destinations answered.
+impl Content for WorkerRecord {
+    fn without_content(mut self) -> Self {
+        for breaker in self.breakers.values_mut() {
+            breaker.reason.clear();
+        }
+        self
     }
 }

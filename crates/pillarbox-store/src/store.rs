@@ -29,8 +29,13 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// These namespaces. An empty list means all of them.
+    /// These namespaces, and no others. With an empty list nothing is in the scope.
     pub fn of<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
+        Self::Namespaces(names.into_iter().map(Into::into).collect())
+    }
+
+    /// What a list says in a configuration or on a command line, where an empty list means every namespace.
+    pub fn configured<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
         let names: BTreeSet<String> = names.into_iter().map(Into::into).collect();
         if names.is_empty() {
             Self::All
@@ -548,7 +553,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the database does not answer.
-    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError>;
+    async fn disable(&self, worker: Uuid, destination: &str, reason: &str) -> Result<(), StoreError>;
 
     /// Parked rows by `seq`, after the given one.
     ///

@@ -27,6 +27,7 @@ pub mod fixture;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod ledger;
+mod operator;
 pub mod process;
 pub mod proxy;
 pub mod services;
@@ -37,6 +38,7 @@ pub mod wait;
 pub use captured_logs::CapturedLogs;
 pub use cases::cases;
 pub use clock::ManualClock;
+pub use operator::{OPERATOR, operator_of, store_error};
 pub use proxy::Proxy;
 pub use services::Private;
 pub use store_suite::{Capability, Harness, MemoryHarness, Skipped, Tx};

@@ -155,7 +155,8 @@ impl Finder {
             let Some((name, reason)) = self.worker.to_disable().last().cloned() else {
                 return Ok(());
             };
-            self.worker.store.disable(&name, &reason).await?;
+            let worker = self.worker.id;
+            self.worker.store.disable(worker, &name, &reason).await?;
             self.worker.to_disable().retain(|(other, _)| *other != name);
             if let Some(destination) = self.destinations.iter().find(|to| to.name == name) {
                 destination.set_paused(true);

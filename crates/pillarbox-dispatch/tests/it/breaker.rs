@@ -8,6 +8,7 @@ use pillarbox::{Event, Outcome};
 use pillarbox_dispatch::Rate;
 use pillarbox_store::Operate;
 use pillarbox_store::store::BreakerState;
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::fakes::FakeSink;
 
 use crate::fixture::{EPOCH, Fixture, Running, destination, event, keyed, ms, policy, s, until};
@@ -160,7 +161,7 @@ async fn a_heartbeat_reports_the_breakers_that_are_not_closed() {
         vec![],
     );
     let breakers = async || {
-        let workers = fixture.outbox.workers().await.expect("memory store");
+        let workers = fixture.outbox.workers(&OPERATOR).await.expect("memory store");
         workers[0].breakers.clone()
     };
     tokio::time::sleep(s(10)).await;

@@ -10,6 +10,7 @@ use pillarbox_dispatch::{Builder, Counters, Destination, Dispatcher, Policy, Rou
 use pillarbox_store::operate::{Filter, Record};
 use pillarbox_store::stores::memory::Memory;
 use pillarbox_store::{Operate, Scope, Store};
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::captured_logs::keep_enabled;
 use pillarbox_testkit::fakes::{FakeSink, Fault, FlakyStore};
 use tokio::task::JoinHandle;
@@ -96,7 +97,7 @@ impl Fixture {
     }
 
     pub(crate) async fn row(&self, id: Uuid) -> Record {
-        let row = self.outbox.show(id).await.expect("memory store");
+        let row = self.outbox.show(&OPERATOR, id).await.expect("memory store");
         row.expect("an existing row")
     }
 
@@ -105,13 +106,17 @@ impl Fixture {
             limit: usize::MAX,
             ..Filter::default()
         };
-        let mut rows = self.outbox.list(&filter).await.expect("memory store");
+        let mut rows = self.outbox.list(&OPERATOR, &filter).await.expect("memory store");
         rows.reverse();
         rows
     }
 
     pub(crate) async fn count(&self, status: &str) -> usize {
-        let stats = self.outbox.stats(&Scope::All).await.expect("memory store");
+        let stats = self
+            .outbox
+            .stats(&OPERATOR, &Scope::All)
+            .await
+            .expect("memory store");
         let count = match status {
             "pending" => stats.pending,
             "processing" => stats.processing,

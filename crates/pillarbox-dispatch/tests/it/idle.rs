@@ -5,6 +5,7 @@ use std::time::Duration;
 use pillarbox::{Event, Outcome};
 use pillarbox_dispatch::WakeBy;
 use pillarbox_store::Operate;
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::fakes::{FakeSink, Fault};
 use tokio::time::Instant;
 
@@ -86,7 +87,7 @@ async fn quiet_namespaces_cost_nothing() {
     for call in ["lease_lanes", "prune_lanes"] {
         assert_eq!(before[call], after[call], "{call}");
     }
-    let workers = fixture.outbox.workers().await.expect("memory store");
+    let workers = fixture.outbox.workers(&OPERATOR).await.expect("memory store");
     assert_eq!(workers[0].lanes, 0);
     // A namespace that wakes up has an owner at once.
     fixture.enqueue(Event::new("tenant-7", "orders").ordering_key("k"));

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pillarbox::Outcome;
 use pillarbox_dispatch::{Rate, Route};
 use pillarbox_store::Operate;
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::fakes::FakeSink;
 use uuid::Uuid;
 
@@ -78,7 +79,7 @@ async fn a_pause_stops_claims_and_outlives_a_restart() {
     let sink = FakeSink::willing();
     fixture
         .outbox
-        .pause("there", "lunch")
+        .pause(&OPERATOR, "there", "lunch")
         .await
         .expect("memory store");
     let ids: Vec<Uuid> = (0..3)
@@ -92,13 +93,19 @@ async fn a_pause_stops_claims_and_outlives_a_restart() {
     let sink = FakeSink::willing();
     let worker = fixture.start(&sink);
     tokio::time::sleep(s(1)).await;
-    assert!(fixture.outbox.resume("there").await.expect("memory store"));
+    assert!(
+        fixture
+            .outbox
+            .resume(&OPERATOR, "there")
+            .await
+            .expect("memory store")
+    );
     fixture.until(3, "delivered").await;
     assert_eq!(sink.delivered(), ids);
     assert_eq!(fixture.row(ids[0]).await.attempts, 1, "the pause used no attempt");
     fixture
         .outbox
-        .pause("there", "again")
+        .pause(&OPERATOR, "there", "again")
         .await
         .expect("memory store");
     tokio::time::sleep(s(1)).await;
@@ -122,7 +129,7 @@ async fn waiting_rows_are_released_when_their_destination_is_paused() {
     until("the first is being sent", || sink.running() == 1).await;
     fixture
         .outbox
-        .pause("there", "lunch")
+        .pause(&OPERATOR, "there", "lunch")
         .await
         .expect("memory store");
     fixture.until(1, "delivered").await;
@@ -150,7 +157,7 @@ async fn a_disabled_destination_is_paused_for_all_workers_until_an_operator_resu
     let paused = loop {
         let listed = fixture
             .outbox
-            .destinations(&pillarbox_store::Scope::All)
+            .destinations(&OPERATOR, &pillarbox_store::Scope::All)
             .await
             .expect("memory store");
         if let Some(paused) = listed.into_iter().find_map(|there| there.paused) {
@@ -166,7 +173,11 @@ async fn a_disabled_destination_is_paused_for_all_workers_until_an_operator_resu
     tokio::time::sleep(s(100)).await;
     assert_eq!(sink.ledger().len(), calls, "no worker calls it");
     is_disabled.store(false, Ordering::SeqCst);
-    fixture.outbox.resume("there").await.expect("memory store");
+    fixture
+        .outbox
+        .resume(&OPERATOR, "there")
+        .await
+        .expect("memory store");
     fixture.until(21, "delivered").await;
     assert_eq!(fixture.row(id).await.attempts, 1);
     worker.stop().await;

@@ -7,6 +7,7 @@ use pillarbox::Outcome;
 use pillarbox_store::store::Settlement;
 use pillarbox_store::{Operate, Store, Verdict};
 use pillarbox_testkit::CapturedLogs;
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::captured_logs::Line;
 use pillarbox_testkit::fakes::FakeSink;
 use tokio::time::Instant;
@@ -279,7 +280,7 @@ async fn a_flood_of_lost_leases_is_ten_lines_a_second() {
         let outbox = outbox.clone();
         async move {
             tokio::time::sleep(ms(15) * u32::try_from(delivery.seq).expect("a small number")).await;
-            let row = outbox.show(delivery.id).await.expect("memory store");
+            let row = outbox.show(&OPERATOR, delivery.id).await.expect("memory store");
             let worker = row.and_then(|row| row.locked_by).expect("a claimed row");
             let settlement = Settlement {
                 id: delivery.id,

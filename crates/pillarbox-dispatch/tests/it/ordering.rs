@@ -7,6 +7,7 @@ use pillarbox::{Event, Outcome, RetryPolicy};
 use pillarbox_dispatch::OnDead;
 use pillarbox_store::store::Settlement;
 use pillarbox_store::{Operate, Scope, Store, Verdict};
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::fakes::{FakeSink, Fault};
 use uuid::Uuid;
 
@@ -37,7 +38,7 @@ async fn a_failing_head_blocks_its_key_and_no_other() {
     fixture.until(50, "delivered").await;
     let blocked = fixture
         .outbox
-        .blocked(&Scope::All, 10)
+        .blocked(&OPERATOR, &Scope::All, 10)
         .await
         .expect("memory store");
     assert_eq!(blocked.len(), 1);
@@ -63,11 +64,18 @@ async fn a_dead_head_blocks_its_key_until_an_operator_skips_it() {
     assert!(sink.delivered().is_empty());
     let blocked = fixture
         .outbox
-        .blocked(&Scope::All, 10)
+        .blocked(&OPERATOR, &Scope::All, 10)
         .await
         .expect("memory store");
     assert_eq!((blocked[0].head, blocked[0].status.as_str()), (head, "dead"));
-    assert_eq!(fixture.outbox.skip(&[head]).await.expect("memory store"), [head]);
+    assert_eq!(
+        fixture
+            .outbox
+            .skip(&OPERATOR, &[head])
+            .await
+            .expect("memory store"),
+        [head]
+    );
     fixture.until(3, "delivered").await;
     worker.stop().await;
     assert_eq!(sink.delivered(), behind);
@@ -92,7 +100,11 @@ async fn a_dead_head_that_an_operator_retries_goes_before_the_rows_behind_it() {
     let worker = fixture.start(&sink);
     fixture.until(1, "dead").await;
     mended.store(true, std::sync::atomic::Ordering::SeqCst);
-    fixture.outbox.retry(&[head]).await.expect("memory store");
+    fixture
+        .outbox
+        .retry(&OPERATOR, &[head])
+        .await
+        .expect("memory store");
     fixture.until(2, "delivered").await;
     worker.stop().await;
     assert_eq!(sink.delivered(), [head, next]);
@@ -165,7 +177,11 @@ async fn with_on_dead_continue_an_unreadable_row_frees_its_key_at_once() {
         let (outbox, store) = (outbox.clone(), store.clone());
         async move {
             if delivery.id == head {
-                let row = outbox.show(head).await.expect("memory store").expect("the row");
+                let row = outbox
+                    .show(&OPERATOR, head)
+                    .await
+                    .expect("memory store")
+                    .expect("the row");
                 let settlement = Settlement {
                     id: head,
                     claim: delivery.claim,
@@ -270,7 +286,7 @@ async fn a_pipelined_row_that_fails_loses_only_its_own_place() {
 async fn lanes(fixture: &Fixture) -> Vec<u32> {
     let mut lanes: Vec<u32> = fixture
         .outbox
-        .workers()
+        .workers(&OPERATOR)
         .await
         .expect("memory store")
         .iter()
@@ -331,7 +347,7 @@ async fn lanes_are_shared_evenly_and_follow_workers_that_start_and_stop() {
     let began = tokio::time::Instant::now();
     loop {
         let all: u32 = lanes(&fixture).await.iter().sum();
-        let alive = fixture.outbox.workers().await.expect("memory store");
+        let alive = fixture.outbox.workers(&OPERATOR).await.expect("memory store");
         let alive: u32 = alive
             .iter()
             .filter(|worker| worker.alive)

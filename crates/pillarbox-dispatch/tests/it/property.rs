@@ -19,6 +19,7 @@ use pillarbox_store::store::{
 };
 use pillarbox_store::stores::memory::Memory;
 use pillarbox_store::{Operate, Scope, Store};
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::cases;
 use pillarbox_testkit::fakes::{Fault, FlakyStore, JumpingClock};
 use tokio_util::sync::CancellationToken;
@@ -197,8 +198,8 @@ impl Store for WatchedStore {
         self.under.deregister(worker).await
     }
 
-    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
-        self.under.disable(destination, reason).await
+    async fn disable(&self, worker: Uuid, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.under.disable(worker, destination, reason).await
     }
 
     async fn parked(
@@ -303,7 +304,7 @@ impl RandomSink {
                 event: Some(other),
                 ..Filter::default()
             };
-            let family = self.outbox.list(&filter).await.expect("memory store");
+            let family = self.outbox.list(&OPERATOR, &filter).await.expect("memory store");
             let skipped = family.iter().any(|row| {
                 row.status == "dead" && row.unordered && row.destination.as_deref() == Some(self.name)
             });
@@ -582,7 +583,11 @@ impl Run {
     async fn settle_down(&self) {
         let began = tokio::time::Instant::now();
         loop {
-            let stats = self.outbox.stats(&Scope::All).await.expect("memory store");
+            let stats = self
+                .outbox
+                .stats(&OPERATOR, &Scope::All)
+                .await
+                .expect("memory store");
             if stats.pending + stats.processing == 0 {
                 return;
             }
@@ -590,19 +595,23 @@ impl Run {
                 began.elapsed() < s(3600),
                 "rows have not ended at {}: {stats:?} {:#?} {:#?} {:#?} cut: {:?}",
                 self.clock.wall(),
-                self.outbox.blocked(&Scope::All, 10).await,
+                self.outbox.blocked(&OPERATOR, &Scope::All, 10).await,
                 self.unfinished().await,
-                self.outbox.workers().await,
+                self.outbox.workers(&OPERATOR).await,
                 self.cuts
             );
             tokio::time::sleep(ms(250)).await;
-            let blocked = self.outbox.blocked(&Scope::All, 100).await.expect("memory store");
+            let blocked = self
+                .outbox
+                .blocked(&OPERATOR, &Scope::All, 100)
+                .await
+                .expect("memory store");
             let dead: Vec<Uuid> = blocked
                 .iter()
                 .filter(|key| key.status == "dead")
                 .map(|key| key.head)
                 .collect();
-            self.outbox.skip(&dead).await.expect("memory store");
+            self.outbox.skip(&OPERATOR, &dead).await.expect("memory store");
         }
     }
 
@@ -612,7 +621,7 @@ impl Run {
             limit: usize::MAX,
             ..Filter::default()
         };
-        let rows = self.outbox.list(&filter).await.expect("memory store");
+        let rows = self.outbox.list(&OPERATOR, &filter).await.expect("memory store");
         let unfinished = rows
             .iter()
             .filter(|row| ["pending", "processing"].contains(&row.status.as_str()));
@@ -626,7 +635,7 @@ impl Run {
                 event: Some(*id),
                 ..Filter::default()
             };
-            let family = self.outbox.list(&filter).await.expect("memory store");
+            let family = self.outbox.list(&OPERATOR, &filter).await.expect("memory store");
             assert!(!family.is_empty(), "no row is lost");
             let several = *topic == "orders" && !self.conditions.split;
             let all: usize = if several { 2 } else { 1 };

@@ -8,6 +8,7 @@ use pillarbox_dispatch::{Overrides, Route, Unrouted};
 use pillarbox_store::Operate;
 use pillarbox_store::operate::{Filter, Record};
 use pillarbox_store::store::UNROUTED;
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::fakes::{FakeSink, Fault};
 use uuid::Uuid;
 
@@ -18,7 +19,11 @@ async fn family(fixture: &Fixture, event: Uuid) -> Vec<Record> {
         event: Some(event),
         ..Filter::default()
     };
-    fixture.outbox.list(&filter).await.expect("memory store")
+    fixture
+        .outbox
+        .list(&OPERATOR, &filter)
+        .await
+        .expect("memory store")
 }
 
 fn names(family: &[Record]) -> HashSet<&str> {
@@ -176,7 +181,7 @@ async fn unrouted_events_are_held_apart_and_rerouted_when_there_is_a_route() {
     assert!(row.last_error.expect("a reason").ends_with("add a route"));
     let stats = fixture
         .outbox
-        .stats(&pillarbox_store::Scope::All)
+        .stats(&OPERATOR, &pillarbox_store::Scope::All)
         .await
         .expect("memory store");
     assert_eq!((stats.unrouted, stats.pending), (3, 3));
@@ -220,7 +225,10 @@ async fn unrouted_events_can_be_dead_or_deleted_instead() {
     let worker = start(&fixture);
     until("it is deleted", || worker.counters.snapshot().deleted == 1).await;
     worker.stop().await;
-    assert_eq!(fixture.outbox.show(id).await.expect("memory store"), None);
+    assert_eq!(
+        fixture.outbox.show(&OPERATOR, id).await.expect("memory store"),
+        None
+    );
     assert!(sink.ledger().is_empty());
 }
 
@@ -235,7 +243,7 @@ async fn a_row_for_an_unknown_destination_is_not_claimed() {
     assert_eq!((row.status.as_str(), row.attempts), ("pending", 0));
     let listed = fixture
         .outbox
-        .destinations(&pillarbox_store::Scope::All)
+        .destinations(&OPERATOR, &pillarbox_store::Scope::All)
         .await
         .expect("memory store");
     assert_eq!((listed[0].name.as_str(), listed[0].pending), ("unknown", 1));

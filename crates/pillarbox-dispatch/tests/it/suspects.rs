@@ -212,7 +212,11 @@ async fn a_suspect_is_tried_although_rows_of_a_hung_destination_wait() {
 async fn after_the_last_suspect_no_quiet_time_follows_although_a_destination_is_paused() {
     let fixture = Fixture::new();
     lone_suspects(&fixture, "quick", 1).await;
-    fixture.outbox.disable("paused", "gone").await.unwrap();
+    fixture
+        .outbox
+        .disable(Uuid::nil(), "paused", "gone")
+        .await
+        .unwrap();
     let (quick, paused) = (FakeSink::willing(), FakeSink::willing());
     let worker = fixture.start_with(
         vec![destination("quick", &quick), destination("paused", &paused)],

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use pillarbox::Sink;
 use pillarbox_dispatch::{Counters, Destination, Dispatcher, Route, Snapshot};
+use pillarbox_store::Actor;
+use pillarbox_store::actor::{Kind, Reach};
 use pillarbox_store::stores::postgres::Postgres;
 use sqlx::AssertSqlSafe;
 use tempfile::TempDir;
@@ -69,7 +71,8 @@ impl Scratch {
             running: Mutex::default(),
             _folder: folder,
         };
-        if let Err(error) = scratch.database.migrate().await {
+        let program = Actor::new(Kind::Service, "pillarbox bench", Reach::System, []);
+        if let Err(error) = scratch.database.migrate(&program).await {
             // The migration may have created the schema before it failed.
             scratch.remove().await.ok();
             return Err(error.into());

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use pillarbox_store::stores::postgres::{self, Duty};
 
+use super::actor::Because;
 use super::database_args::{self, DatabaseArgs};
 use crate::database::Database;
 use crate::failure::Failure;
@@ -47,6 +48,9 @@ pub(crate) struct Role {
     #[arg(long, conflicts_with = "json")]
     print: bool,
 
+    #[command(flatten)]
+    because: Because,
+
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -77,7 +81,9 @@ impl Role {
                 "cannot grant: SQLite has no roles (`grant` is for PostgreSQL)",
             ));
         };
-        let created = store.grant(duty, &self.role, self.create).await?;
+        let created = store
+            .grant(&self.because.operator(), duty, &self.role, self.create)
+            .await?;
         let (name, schema) = (duty.name(), store.schema());
         if self.json {
             return output::json(&serde_json::json!({

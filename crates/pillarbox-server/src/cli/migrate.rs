@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use pillarbox::StoreError;
+use pillarbox_store::Actor;
 use pillarbox_store::stores::migration::Migrated;
 use pillarbox_store::stores::{postgres, sqlite};
 
+use super::actor::Because;
 use super::database_args;
 use crate::config;
 use crate::database::{Database, DatabaseUrl, IfMissing};
@@ -42,6 +44,9 @@ pub(crate) struct Migrate {
     /// Switch a SQLite file to the WAL journal for all its users
     #[arg(long, conflicts_with = "print")]
     wal: bool,
+
+    #[command(flatten)]
+    because: Because,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -78,7 +83,7 @@ impl Migrate {
 
     async fn migrate(&self, config: &config::Database) -> Result<(), Failure> {
         let database = Database::open(config, IfMissing::Create).await?;
-        let done = migrate(&database, &config.url.to_string()).await?;
+        let done = migrate(&database, &self.because.operator(), &config.url.to_string()).await?;
         if self.wal {
             use_wal(&database).await?;
         }
@@ -124,8 +129,8 @@ impl Migrate {
     }
 }
 
-async fn migrate(database: &Database, name: &str) -> Result<Migrated, StoreError> {
-    let mut migrating = pin!(database.migrate());
+async fn migrate(database: &Database, actor: &Actor, name: &str) -> Result<Migrated, StoreError> {
+    let mut migrating = pin!(database.migrate(actor));
     loop {
         if let Ok(done) = tokio::time::timeout(PROGRESS, &mut migrating).await {
             return done;

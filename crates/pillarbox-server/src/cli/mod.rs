@@ -1,5 +1,6 @@
 //! The command line. One file per command, with its arguments and its code.
 
+mod actor;
 mod adopt;
 mod bench;
 mod config;

@@ -4,6 +4,7 @@ use clap::Args;
 use pillarbox_store::Scope;
 use pillarbox_store::operate::{self, AdoptedTableRecord, MOST_UNKNOWN};
 
+use super::actor;
 use super::database_args::{self, DatabaseArgs};
 use crate::destinations;
 use crate::failure::Failure;
@@ -38,7 +39,7 @@ pub(crate) struct Stats {
 impl Stats {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let all = self.database.find_all()?;
-        let scope = Scope::of(self.namespace);
+        let scope = Scope::configured(self.namespace);
         for (index, found) in all.iter().enumerate() {
             let name = &found.database.name;
             let several = all.len() > 1;
@@ -91,10 +92,10 @@ async fn count(found: &database_args::ChosenDatabase, scope: &Scope) -> Result<C
     if let Err(error) = database.adopt(&found.adopt).await {
         logs::warning(&error.to_string());
     }
-    let operate = database.operate();
+    let (operate, actor) = (database.operate(), actor::operator());
     Ok(Counts {
-        stats: operate.stats(scope).await?,
-        adopted_tables: operate.adopted_tables().await?,
+        stats: operate.stats(&actor, scope).await?,
+        adopted_tables: operate.adopted_tables(&actor).await?,
     })
 }
 

@@ -5,6 +5,7 @@ use pillarbox_store::operate::WorkerRecord;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::actor;
 use super::database_args::DatabaseArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -38,7 +39,7 @@ impl Workers {
 impl Ls {
     async fn run(self) -> Result<(), Failure> {
         let database = self.database.open().await?;
-        let workers = database.operate().workers().await?;
+        let workers = database.operate().workers(&actor::operator()).await?;
         if self.json {
             return workers.iter().try_for_each(output::json);
         }

@@ -271,7 +271,7 @@ fn settings(raw: raw::Dispatch, retention: &raw::Retention, general: Option<&raw
         max_bytes: raw.max_bytes.map_or(default.max_bytes, |size| size.0),
         grace: raw.grace.map_or(default.grace, |span| span.0),
         sweep_interval: raw.sweep_interval.map_or(default.sweep_interval, |span| span.0),
-        scope: Scope::of(raw.namespaces),
+        scope: Scope::configured(raw.namespaces),
         max_attempts: max_attempts.unwrap_or(u32::MAX),
         lane_ranges: raw.lane_ranges.unwrap_or(default.lane_ranges),
         unrouted: match raw.unrouted {

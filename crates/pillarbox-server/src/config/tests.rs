@@ -359,6 +359,13 @@ fn the_environment_overrides_the_file() {
 }
 
 #[test]
+fn without_namespaces_every_namespace_is_served() {
+    for dispatch in ["", "[dispatch]\nnamespaces = []"] {
+        assert_eq!(good(&with(dispatch)).dispatch.scope.names(), None, "{dispatch:?}");
+    }
+}
+
+#[test]
 fn an_invalid_variable_is_named() {
     for (name, value, expected) in [
         (

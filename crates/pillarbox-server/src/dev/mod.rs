@@ -25,7 +25,9 @@ use pillarbox::Jitter;
 use pillarbox::{RetryPolicy, Wake};
 use pillarbox_dispatch::{Destination, Dispatcher, Policy, Route};
 use pillarbox_sinks::{SinkConfig, log, message, webhook};
+use pillarbox_store::Actor;
 use pillarbox_store::Scope;
+use pillarbox_store::actor::{Kind, Permission, Reach};
 use pillarbox_store::stores::sqlite::Sqlite;
 use tokio::sync::watch;
 
@@ -93,6 +95,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     let scenario = Scenario {
         shop: Shop::open(&file.path.to_string_lossy(), wake).await?,
         operate: Arc::new(store),
+        actor: Actor::new(Kind::Service, "dev", Reach::System, [Permission::Read]),
         file: file.path.display().to_string(),
         address: server.address(),
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox_store::operate::Stats;
-use pillarbox_store::{Operate, Scope};
+use pillarbox_store::{Actor, Operate, Scope};
 use tokio_util::sync::CancellationToken;
 
 use super::report::print;
@@ -23,6 +23,7 @@ const POLL: Duration = Duration::from_millis(50);
 pub(super) struct Scenario {
     pub(super) shop: Shop,
     pub(super) operate: Arc<dyn Operate>,
+    pub(super) actor: Actor,
     /// The shop's file, for the suggested commands.
     pub(super) file: String,
     /// Where the API listens.
@@ -76,7 +77,7 @@ impl Scenario {
     }
 
     async fn stats(&self) -> Result<Stats, Failure> {
-        Ok(self.operate.stats(&Scope::All).await?)
+        Ok(self.operate.stats(&self.actor, &Scope::All).await?)
     }
 
     async fn summary(&self) -> Result<(), Failure> {

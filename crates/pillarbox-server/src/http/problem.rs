@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use pillarbox::StoreError;
+use pillarbox_store::OperateError;
 use serde_json::json;
 
 /// An error answer.
@@ -39,6 +40,15 @@ impl Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         Self::unavailable(error.to_string())
+    }
+}
+
+impl From<OperateError> for Problem {
+    fn from(error: OperateError) -> Self {
+        match error {
+            OperateError::Forbidden(refused) => Self::new(StatusCode::FORBIDDEN, refused.to_string()),
+            OperateError::Store(error) => error.into(),
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use axum::routing::get;
 use axum::{Json, Router};
 use futures_util::future::join_all;
 use pillarbox_dispatch::Snapshot;
+use pillarbox_store::Actor;
+use pillarbox_store::actor::{Kind, Permission, Reach};
 use pillarbox_store::operate::{AdoptedTableRecord, Stats, WorkerRecord};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -74,23 +76,29 @@ async fn stats(
     Ok(Json(json!({ "databases": databases })))
 }
 
+/// The caller is not known. The address says who may call.
+fn reader() -> Actor {
+    let permissions = [Permission::Read, Permission::Content];
+    Actor::new(Kind::Service, "http", Reach::System, permissions)
+}
+
 async fn of_one(status: &DatabaseStatus) -> Result<Answer, Problem> {
     let running = status.running()?;
-    let operate = &running.operate;
-    let workers = operate.workers().await?;
+    let (operate, reader) = (&running.operate, reader());
+    let workers = operate.workers(&reader).await?;
     Ok(Answer {
         database: status.database.clone(),
-        stats: operate.stats(&running.scope).await?,
+        stats: operate.stats(&reader, &running.scope).await?,
         worker: Worker {
             id: running.worker,
             counters: running.counters.snapshot(),
         },
         destinations: destinations::list(
-            operate.destinations(&running.scope).await?,
+            operate.destinations(&reader, &running.scope).await?,
             &workers,
             Some(&running.destinations),
         ),
         workers,
-        adopted_tables: operate.adopted_tables().await?,
+        adopted_tables: operate.adopted_tables(&reader).await?,
     })
 }

@@ -151,8 +151,8 @@ impl Store for FlakyStore {
         self.call("families", self.under.families(events)).await
     }
 
-    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
-        self.call("disable", self.under.disable(destination, reason))
+    async fn disable(&self, worker: Uuid, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.call("disable", self.under.disable(worker, destination, reason))
             .await
     }
 

@@ -13,6 +13,7 @@ use pillarbox_store::{Operate, Scope, Store, Verdict};
 use uuid::Uuid;
 
 use super::harness::{Capability, Field, Harness, Skipped};
+use crate::OPERATOR;
 
 /// The lease that the cases ask for.
 pub(super) const LEASE: Duration = Duration::from_secs(60);
@@ -292,14 +293,14 @@ impl Bench {
 
     pub(super) async fn show(&self, id: Uuid) -> Record {
         self.operate()
-            .show(id)
+            .show(&OPERATOR, id)
             .await
             .expect("a search")
             .expect("the row is there")
     }
 
     pub(super) async fn list(&self, filter: Filter) -> Vec<Record> {
-        self.operate().list(&filter).await.expect("a list")
+        self.operate().list(&OPERATOR, &filter).await.expect("a list")
     }
 
     pub(super) async fn rows(&self) -> Vec<Record> {

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::Ran;
 use super::bench::{Bench, NO_ROWS, event, ids};
 use super::harness::{Capability, Field};
+use crate::OPERATOR;
 
 /// What rolled back is never sent.
 pub async fn rolled_back_events_are_never_claimed(bench: Bench) -> Ran {
@@ -215,7 +216,14 @@ pub async fn a_dedupe_key_holds_as_long_as_its_row(bench: Bench) -> Ran {
         .expect("accepted");
     assert_eq!(again, [Enqueued::Duplicate(first)]);
 
-    assert_eq!(bench.operate().delete(&[first]).await.expect("a delete"), [first]);
+    assert_eq!(
+        bench
+            .operate()
+            .delete(&OPERATOR, &[first])
+            .await
+            .expect("a delete"),
+        [first]
+    );
     let again = bench
         .harness
         .enqueue(&[event().dedupe_key("k")])

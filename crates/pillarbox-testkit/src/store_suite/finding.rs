@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::Ran;
 use super::bench::{Bench, NO_ROWS, backlog, event, free_from, ids, retry, settlement, share};
 use super::harness::{Capability, Field};
+use crate::OPERATOR;
 
 /// Each with its lowest fresh row, whether something has waited, and whether something has a key.
 pub async fn a_search_names_the_backlogs_with_due_rows(bench: Bench) -> Ran {
@@ -203,14 +204,26 @@ pub async fn every_search_sees_a_pause(bench: Bench) -> Ran {
     bench.put(event().destination("chat")).await;
     let paused = async || bench.find().await.paused;
     assert!(paused().await.is_empty());
-    bench.operate().pause("chat", "too loud").await.expect("pauses");
-    bench.store().disable("chat", "410 Gone").await.expect("pauses");
-    bench.store().disable("mail", "410 Gone").await.expect("pauses");
+    bench
+        .operate()
+        .pause(&OPERATOR, "chat", "too loud")
+        .await
+        .expect("pauses");
+    bench
+        .store()
+        .disable(bench.worker, "chat", "410 Gone")
+        .await
+        .expect("pauses");
+    bench
+        .store()
+        .disable(bench.worker, "mail", "410 Gone")
+        .await
+        .expect("pauses");
     assert_eq!(paused().await, ["chat", "mail"]);
 
     let records = bench
         .operate()
-        .destinations(&Scope::All)
+        .destinations(&OPERATOR, &Scope::All)
         .await
         .expect("destinations");
     let seen: Vec<(&str, u64, &str, bool)> = records
@@ -229,8 +242,8 @@ pub async fn every_search_sees_a_pause(bench: Bench) -> Ran {
         seen,
         [("chat", 1, "too loud", false), ("mail", 0, "410 Gone", true)]
     );
-    assert!(bench.operate().resume("chat").await.expect("resumes"));
-    assert!(!bench.operate().resume("chat").await.expect("resumes"));
+    assert!(bench.operate().resume(&OPERATOR, "chat").await.expect("resumes"));
+    assert!(!bench.operate().resume(&OPERATOR, "chat").await.expect("resumes"));
     assert_eq!(paused().await, ["mail"]);
     Ok(())
 }

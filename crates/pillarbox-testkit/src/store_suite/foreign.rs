@@ -1,5 +1,6 @@
 //! Values that other programs wrote into the table.
 
+use crate::OPERATOR;
 use pillarbox_store::operate::Filter;
 use pillarbox_store::store::SweepRequest;
 use pillarbox_store::{Status, Verdict};
@@ -30,14 +31,18 @@ pub async fn an_unknown_status_is_left_alone_counted_and_shown(bench: Bench) -> 
     assert_eq!(bench.sweep_as(sweep).await.dead, NO_ROWS);
     assert_eq!(bench.try_settle(&held, Verdict::Delivered).await, [held.id]);
     assert_eq!(
-        bench.operate().retry(&[id, held.id]).await.expect("a retry"),
+        bench
+            .operate()
+            .retry(&OPERATOR, &[id, held.id])
+            .await
+            .expect("a retry"),
         NO_ROWS
     );
     assert_eq!(bench.rows().await, before);
 
     let stats = bench
         .operate()
-        .stats(&pillarbox_store::Scope::All)
+        .stats(&OPERATOR, &pillarbox_store::Scope::All)
         .await
         .expect("stats");
     assert_eq!((stats.unknown, stats.pending, stats.processing), (2, 0, 0));
@@ -52,7 +57,7 @@ pub async fn an_unknown_status_is_left_alone_counted_and_shown(bench: Bench) -> 
         ["NEW", "NEW"]
     );
     assert_eq!(
-        bench.operate().delete(&[id]).await.expect("a delete"),
+        bench.operate().delete(&OPERATOR, &[id]).await.expect("a delete"),
         [id],
         "an operator may delete it"
     );
@@ -139,7 +144,7 @@ pub async fn a_row_with_an_impossible_time_harms_no_other(bench: Bench) -> Ran {
     assert_eq!(bench.rows().await.len(), 3);
     let stats = bench
         .operate()
-        .stats(&pillarbox_store::Scope::All)
+        .stats(&OPERATOR, &pillarbox_store::Scope::All)
         .await
         .expect("stats");
     if claimed.contains(&put[1]) {
@@ -149,12 +154,20 @@ pub async fn a_row_with_an_impossible_time_harms_no_other(bench: Bench) -> Ran {
     assert_eq!((stats.processing, stats.dead), (2, 1));
     assert_eq!((shown.status.as_str(), shown.attempts), ("dead", 0));
     assert_eq!(shown.last_error.as_deref(), Some("unreadable: 22008"));
-    let retried = bench.operate().retry(&[put[1]]).await.expect("a retry");
+    let retried = bench
+        .operate()
+        .retry(&OPERATOR, &[put[1]])
+        .await
+        .expect("a retry");
     assert_eq!(retried, [put[1]]);
     assert_eq!(bench.claim(10).await, []);
     assert_eq!(bench.show(put[1]).await.status, "dead");
     assert_eq!(
-        bench.operate().delete(&[put[1]]).await.expect("a delete"),
+        bench
+            .operate()
+            .delete(&OPERATOR, &[put[1]])
+            .await
+            .expect("a delete"),
         [put[1]]
     );
     Ok(())

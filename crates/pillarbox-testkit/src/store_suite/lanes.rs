@@ -9,6 +9,7 @@ use pillarbox_store::store::{BreakerState, Heartbeat, LANES, LaneRequest, OpenBr
 use super::Ran;
 use super::bench::{Bench, LEASE, NO_ROWS, backlog, event, ids, keyed_from};
 use super::harness::{Capability, Field};
+use crate::OPERATOR;
 
 /// Every worker asks in turn, and gives up what it is to leave, until nothing changes any more.
 async fn settle_down(workers: &[Bench]) -> Vec<Vec<Range>> {
@@ -325,7 +326,7 @@ pub async fn workers_are_listed(bench: Bench) -> Ran {
     bench.age(30).await;
     let late = bench.rival();
     late.heartbeat().await;
-    let workers = bench.operate().workers().await.expect("workers");
+    let workers = bench.operate().workers(&OPERATOR).await.expect("workers");
     let ids: Vec<_> = workers.iter().map(|worker| worker.id).collect();
     assert_eq!(ids, [late.worker, bench.worker], "the latest start first");
     let first = &workers[1];
@@ -336,11 +337,11 @@ pub async fn workers_are_listed(bench: Bench) -> Ran {
 
     bench.age(50).await;
     late.heartbeat().await;
-    let workers = bench.operate().workers().await.expect("workers");
+    let workers = bench.operate().workers(&OPERATOR).await.expect("workers");
     assert_eq!((workers[0].alive, workers[1].alive), (true, false));
     assert_eq!(workers[1].lanes, 0, "their lease is over");
     late.store().deregister(late.worker).await.expect("leaves");
-    let workers = bench.operate().workers().await.expect("workers");
+    let workers = bench.operate().workers(&OPERATOR).await.expect("workers");
     assert_eq!(workers.len(), 1);
     Ok(())
 }
@@ -364,7 +365,7 @@ pub async fn open_breakers_are_listed_by_worker(bench: Bench) -> Ran {
         ..Heartbeat::default()
     };
     let breakers = async || {
-        let workers = bench.operate().workers().await.expect("workers");
+        let workers = bench.operate().workers(&OPERATOR).await.expect("workers");
         workers
             .into_iter()
             .map(|worker| worker.breakers)

@@ -12,6 +12,7 @@
 //! Each case becomes one test. One more test compares random histories with the
 //! [memory store](pillarbox_store::stores::memory).
 
+pub mod auditing;
 mod bench;
 pub mod claiming;
 pub mod crashes;
@@ -32,6 +33,7 @@ pub mod routing;
 pub mod scope;
 pub mod settling;
 pub mod sweeping;
+pub mod tenants;
 pub mod time_passing;
 pub mod unkept;
 pub mod watching;
@@ -127,6 +129,15 @@ macro_rules! store_suite {
             scope::a_row_outside_the_scope_is_not_claimed
             scope::a_row_outside_the_scope_is_not_swept
             scope::a_row_outside_the_scope_is_not_due
+            scope::an_empty_scope_sees_nothing
+            tenants::every_call_needs_its_permission
+            tenants::an_actor_of_a_tenant_sees_and_changes_nothing_of_another
+            tenants::without_the_permission_content_is_hidden
+            auditing::a_change_writes_one_line
+            auditing::each_kind_of_change_has_its_line
+            auditing::a_call_that_changes_nothing_writes_no_line
+            auditing::content_never_enters_the_audit
+            auditing::lines_are_filtered_and_come_in_pages
             foreign::an_unknown_status_is_left_alone_counted_and_shown
             foreign::negative_attempts_count_as_none
             foreign::a_lease_without_an_end_has_expired
@@ -345,6 +356,8 @@ pub fn assert_complete(listed: &[&str]) {
         ("sweeping", include_str!("sweeping.rs")),
         ("time_passing", include_str!("time_passing.rs")),
         ("scope", include_str!("scope.rs")),
+        ("tenants", include_str!("tenants.rs")),
+        ("auditing", include_str!("auditing.rs")),
         ("foreign", include_str!("foreign.rs")),
         ("operating", include_str!("operating.rs")),
         ("finding", include_str!("finding.rs")),

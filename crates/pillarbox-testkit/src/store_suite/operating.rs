@@ -1,5 +1,6 @@
 //! What an operator sees and does.
 
+use crate::OPERATOR;
 use pillarbox::Event;
 use pillarbox_store::operate::Filter;
 use pillarbox_store::store::Parked;
@@ -13,7 +14,13 @@ use super::harness::Field;
 
 /// And how long the oldest due row has waited.
 pub async fn stats_count_each_state(bench: Bench) -> Ran {
-    let stats = async || bench.operate().stats(&Scope::All).await.expect("stats");
+    let stats = async || {
+        bench
+            .operate()
+            .stats(&OPERATOR, &Scope::All)
+            .await
+            .expect("stats")
+    };
     let empty = stats().await;
     assert_eq!((empty.pending, empty.oldest_pending_seconds), (0, None));
 
@@ -42,7 +49,14 @@ pub async fn stats_stay_within_the_scope(bench: Bench) -> Ran {
     bench
         .put_all(&[Event::new("till", "orders"), Event::new("till", "orders")])
         .await;
-    let pending = async |scope: Scope| bench.operate().stats(&scope).await.expect("stats").pending;
+    let pending = async |scope: Scope| {
+        bench
+            .operate()
+            .stats(&OPERATOR, &scope)
+            .await
+            .expect("stats")
+            .pending
+    };
     assert_eq!(pending(Scope::of(["shop"])).await, 1);
     assert_eq!(pending(Scope::of(["till"])).await, 2);
     assert_eq!(pending(Scope::All).await, 3);
@@ -127,7 +141,14 @@ pub async fn show_gives_the_payload(bench: Bench) -> Ran {
     let (json, bytes) = (bench.show(json).await, bench.show(bytes).await);
     assert_eq!((json.payload, json.body_bytes), (Some(value), None));
     assert_eq!((bytes.payload, bytes.body_bytes), (Some(json!(null)), Some(2)));
-    assert_eq!(bench.operate().show(Uuid::new_v4()).await.expect("a query"), None);
+    assert_eq!(
+        bench
+            .operate()
+            .show(&OPERATOR, Uuid::new_v4())
+            .await
+            .expect("a query"),
+        None
+    );
     Ok(())
 }
 
@@ -137,7 +158,11 @@ pub async fn a_manual_retry_makes_dead_and_pending_rows_due(bench: Bench) -> Ran
     let claimed = bench.claim(2).await;
     bench.settle(&claimed[0], dead()).await;
     bench.settle(&claimed[1], retry(100_000)).await;
-    let mut retried = bench.operate().retry(&ids(&claimed)).await.expect("a retry");
+    let mut retried = bench
+        .operate()
+        .retry(&OPERATOR, &ids(&claimed))
+        .await
+        .expect("a retry");
     let mut expected = ids(&claimed);
     retried.sort();
     expected.sort();
@@ -158,8 +183,14 @@ pub async fn a_manual_retry_leaves_delivered_and_leased_rows_alone(bench: Bench)
     let claimed = bench.claim(2).await;
     bench.settle(&claimed[0], Verdict::Delivered).await;
     let asked = [claimed[0].id, claimed[1].id, Uuid::new_v4()];
-    assert_eq!(bench.operate().retry(&asked).await.expect("a retry"), NO_ROWS);
-    assert_eq!(bench.operate().retry(&[]).await.expect("a retry"), NO_ROWS);
+    assert_eq!(
+        bench.operate().retry(&OPERATOR, &asked).await.expect("a retry"),
+        NO_ROWS
+    );
+    assert_eq!(
+        bench.operate().retry(&OPERATOR, &[]).await.expect("a retry"),
+        NO_ROWS
+    );
     assert_eq!(bench.show(claimed[0].id).await.status, "delivered");
     bench.settle(&claimed[1], Verdict::Delivered).await;
     Ok(())
@@ -169,7 +200,14 @@ pub async fn a_manual_retry_leaves_delivered_and_leased_rows_alone(bench: Bench)
 pub async fn the_old_claim_of_a_retried_row_cannot_settle(bench: Bench) -> Ran {
     let old = bench.put_and_claim().await;
     bench.settle(&old, dead()).await;
-    assert_eq!(bench.operate().retry(&[old.id]).await.expect("a retry"), [old.id]);
+    assert_eq!(
+        bench
+            .operate()
+            .retry(&OPERATOR, &[old.id])
+            .await
+            .expect("a retry"),
+        [old.id]
+    );
     assert_eq!(bench.try_settle(&old, Verdict::Delivered).await, [old.id]);
     let new = bench.claim_one().await;
     assert_eq!(bench.try_settle(&old, Verdict::Delivered).await, [old.id]);
@@ -184,7 +222,7 @@ pub async fn delete_leaves_leased_rows_alone(bench: Bench) -> Ran {
     bench.settle(&claimed[0], Verdict::Delivered).await;
     bench.settle(&claimed[1], dead()).await;
     let all: Vec<Uuid> = bench.rows().await.iter().map(|row| row.id).collect();
-    let mut deleted = bench.operate().delete(&all).await.expect("a delete");
+    let mut deleted = bench.operate().delete(&OPERATOR, &all).await.expect("a delete");
     let mut expected: Vec<Uuid> = all.iter().copied().filter(|id| *id != claimed[2].id).collect();
     deleted.sort();
     expected.sort();
@@ -192,7 +230,7 @@ pub async fn delete_leaves_leased_rows_alone(bench: Bench) -> Ran {
 
     bench.age(100).await;
     assert_eq!(
-        bench.operate().delete(&all).await.expect("a delete"),
+        bench.operate().delete(&OPERATOR, &all).await.expect("a delete"),
         [claimed[2].id]
     );
     assert_eq!(bench.rows().await, []);
@@ -226,7 +264,7 @@ pub async fn a_blocked_key_is_listed_and_can_be_skipped(bench: Bench) -> Ran {
     let blocked = async |limit| {
         bench
             .operate()
-            .blocked(&Scope::All, limit)
+            .blocked(&OPERATOR, &Scope::All, limit)
             .await
             .expect("blocked keys")
     };
@@ -254,10 +292,10 @@ pub async fn a_blocked_key_is_listed_and_can_be_skipped(bench: Bench) -> Ran {
     assert!(keys[0].age_seconds >= 100.0 && keys[0].next_attempt_at.is_none());
     assert!(keys[1].next_attempt_at.is_some());
     assert_eq!(blocked(1).await.len(), 1);
-    let elsewhere = bench.operate().blocked(&Scope::of(["till"]), 10).await;
+    let elsewhere = bench.operate().blocked(&OPERATOR, &Scope::of(["till"]), 10).await;
     assert_eq!(elsewhere.expect("blocked keys"), []);
 
-    let mut skipped = bench.operate().skip(&put).await.expect("a skip");
+    let mut skipped = bench.operate().skip(&OPERATOR, &put).await.expect("a skip");
     let mut expected = put[..5].to_vec();
     skipped.sort();
     expected.sort();
@@ -270,7 +308,10 @@ pub async fn a_blocked_key_is_listed_and_can_be_skipped(bench: Bench) -> Ran {
         bench.show(put[1]).await.last_error.as_deref(),
         Some("connection reset")
     );
-    assert_eq!(bench.operate().skip(&put).await.expect("a skip"), NO_ROWS);
+    assert_eq!(
+        bench.operate().skip(&OPERATOR, &put).await.expect("a skip"),
+        NO_ROWS
+    );
     Ok(())
 }
 
@@ -284,7 +325,7 @@ pub async fn keys_that_no_live_worker_serves_are_listed(bench: Bench) -> Ran {
     let blocked = async |limit| {
         let mut keys = bench
             .operate()
-            .blocked(&Scope::All, limit)
+            .blocked(&OPERATOR, &Scope::All, limit)
             .await
             .expect("blocked keys");
         keys.sort_by_key(|key| key.seq);

@@ -1,5 +1,6 @@
 //! Where a row goes, and families.
 
+use crate::OPERATOR;
 use pillarbox::{Delivery, Event};
 use pillarbox_store::operate::Filter;
 use pillarbox_store::store::{Family, Member, Parked, Routed, Routing, Settlement, UNROUTED};
@@ -247,7 +248,11 @@ pub async fn unrouted_rows_are_held_and_unparked(bench: Bench) -> Ran {
     };
     assert_eq!(bench.settle_all(&[hold]).await, NO_ROWS);
     assert!(!bench.is_due().await);
-    let stats = bench.operate().stats(&Scope::All).await.expect("stats");
+    let stats = bench
+        .operate()
+        .stats(&OPERATOR, &Scope::All)
+        .await
+        .expect("stats");
     assert_eq!((stats.pending, stats.unrouted), (1, 1));
 
     let parked = async |after| {

@@ -1,12 +1,14 @@
 //! Two modules share one table without seeing each other.
 
+use crate::OPERATOR;
 use pillarbox::Event;
 use pillarbox_store::Scope;
+use pillarbox_store::operate::Filter;
 use pillarbox_store::store::{Backlog, ClaimRequest, SweepRequest, Take};
 use uuid::Uuid;
 
 use super::Ran;
-use super::bench::{Bench, LIMIT, free_from, has_work, ids};
+use super::bench::{Bench, LIMIT, event, free_from, has_work, ids, retry};
 use super::harness::Field;
 
 async fn put_two(bench: &Bench) -> (Uuid, Uuid) {
@@ -83,5 +85,53 @@ pub async fn a_row_outside_the_scope_is_not_due(bench: Bench) -> Ran {
     };
     assert!(!suspects(Scope::of(["shop"])).await);
     assert!(suspects(Scope::of(["till"])).await);
+    Ok(())
+}
+
+/// An empty list names nothing, whoever made it.
+pub async fn an_empty_scope_sees_nothing(bench: Bench) -> Ran {
+    bench.needs(&[Field::OrderingKey])?;
+    bench.put(event()).await;
+    bench.put(event().ordering_key("k")).await;
+    bench
+        .operate()
+        .pause(&OPERATOR, "chat", "too loud")
+        .await
+        .expect("pauses");
+    let nothing = Scope::of([""; 0]);
+    let nowhere = |request: ClaimRequest| ClaimRequest {
+        scope: nothing.clone(),
+        ..request
+    };
+    assert_eq!(bench.find_in(&nothing).await.due, []);
+    assert_eq!(bench.claim_changed(10, nowhere).await, []);
+    let head = bench.claim_keyed(10).await;
+    bench.settle(&head[0], retry(100)).await;
+
+    let operate = bench.operate();
+    let filter = Filter {
+        scope: nothing.clone(),
+        ..Filter::default()
+    };
+    let stats = operate.stats(&OPERATOR, &nothing).await.expect("stats");
+    assert_eq!((stats.pending, stats.processing, stats.delivered), (0, 0, 0));
+    assert_eq!(operate.list(&OPERATOR, &filter).await.expect("a list"), []);
+    assert_eq!(
+        operate
+            .blocked(&OPERATOR, &Scope::All, 10)
+            .await
+            .expect("keys")
+            .len(),
+        1
+    );
+    assert_eq!(operate.blocked(&OPERATOR, &nothing, 10).await.expect("keys"), []);
+    assert_eq!(
+        operate
+            .destinations(&OPERATOR, &nothing)
+            .await
+            .expect("destinations"),
+        []
+    );
+    assert!(!bench.rows().await.is_empty());
     Ok(())
 }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::Ran;
 use super::bench::{Bench, LEASE, NO_ROWS, dead, release, retry, settlement, suspect};
+use crate::OPERATOR;
 
 /// The second time reports a loss and changes nothing.
 pub async fn settle_is_idempotent(bench: Bench) -> Ran {
@@ -242,7 +243,10 @@ pub async fn updated_at_moves_with_each_transition(bench: Bench) -> Ran {
                 assert_eq!(bench.renew(&[held], LEASE).await, NO_ROWS);
             }
             "retry" => bench.settle(&held(), retry(0)).await,
-            "manual retry" => assert_eq!(bench.operate().retry(&[id]).await.expect("a retry"), [id]),
+            "manual retry" => assert_eq!(
+                bench.operate().retry(&OPERATOR, &[id]).await.expect("a retry"),
+                [id]
+            ),
             _ => bench.settle(&held(), dead()).await,
         }
         let after = bench.show(id).await;

@@ -1,5 +1,6 @@
 //! Delivered rows that are not kept.
 
+use crate::OPERATOR;
 use pillarbox::Delivery;
 use pillarbox_store::Verdict;
 use pillarbox_store::store::{Member, Routing, Settlement};
@@ -214,7 +215,10 @@ pub async fn a_deleted_row_leaves_no_lease_behind(bench: Bench) -> Ran {
     let delivery = bench.put_and_claim().await;
     let delivered = unkept(&delivery, Verdict::Delivered);
     assert_eq!(bench.settle_all(&[delivered]).await, NO_ROWS);
-    let stats = bench.operate().stats(&pillarbox_store::Scope::All).await;
+    let stats = bench
+        .operate()
+        .stats(&OPERATOR, &pillarbox_store::Scope::All)
+        .await;
     assert_eq!(stats.expect("statistics").processing, 0);
     bench.age(1_000).await;
     let swept = bench.sweep().await;

@@ -1,9 +1,10 @@
 //! `pillarbox adopt retry`
 
 use clap::Args;
-use pillarbox_store::Operate;
 use pillarbox_store::operate::MOST_RETRIED;
+use pillarbox_store::{Actor, Operate};
 
+use super::super::actor::Because;
 use super::super::database_args::DatabaseArgs;
 use crate::config;
 use crate::failure::Failure;
@@ -27,6 +28,9 @@ pub(super) struct Retry {
     #[arg(long = "id", value_name = "ID")]
     ids: Vec<String>,
 
+    #[command(flatten)]
+    because: Because,
+
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -38,12 +42,12 @@ pub(super) struct Retry {
 impl Retry {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let database = self.database.open().await?;
-        let operate = database.operate();
-        self.check_name(operate.as_ref()).await?;
+        let (operate, actor) = (database.operate(), self.because.operator());
+        self.check_name(operate.as_ref(), &actor).await?;
         if self.ids.is_empty() {
-            return self.all(operate.as_ref()).await;
+            return self.all(operate.as_ref(), &actor).await;
         }
-        let retried = operate.retry_imports(&self.name, Some(&self.ids)).await?;
+        let retried = operate.retry_imports(&actor, &self.name, Some(&self.ids)).await?;
         let left: Vec<&str> = self
             .ids
             .iter()
@@ -66,10 +70,10 @@ impl Retry {
         )))
     }
 
-    async fn all(&self, operate: &dyn Operate) -> Result<(), Failure> {
+    async fn all(&self, operate: &dyn Operate, actor: &Actor) -> Result<(), Failure> {
         let mut retried = 0;
         loop {
-            let page = operate.retry_imports(&self.name, None).await?.len();
+            let page = operate.retry_imports(actor, &self.name, None).await?.len();
             retried += page;
             // Rows that fail again meanwhile are not retried twice.
             if page < MOST_RETRIED {
@@ -82,8 +86,8 @@ impl Retry {
         output::line(&format!("{retried} retried"))
     }
 
-    async fn check_name(&self, operate: &dyn Operate) -> Result<(), Failure> {
-        let tables = operate.adopted_tables().await?;
+    async fn check_name(&self, operate: &dyn Operate, actor: &Actor) -> Result<(), Failure> {
+        let tables = operate.adopted_tables(actor).await?;
         if tables.iter().any(|table| table.name == self.name) {
             return Ok(());
         }

@@ -5,6 +5,7 @@ use pillarbox_store::Scope;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::super::actor;
 use super::super::database_args::{self, DatabaseArgs};
 use crate::destinations::{self, Listed};
 use crate::failure::Failure;
@@ -35,9 +36,11 @@ impl Ls {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let found = self.database.find()?;
         let database = database_args::open(&found.database).await?;
-        let operate = database.operate();
-        let records = operate.destinations(&Scope::of(self.namespace)).await?;
-        let workers = operate.workers().await?;
+        let (operate, actor) = (database.operate(), actor::operator());
+        let records = operate
+            .destinations(&actor, &Scope::configured(self.namespace))
+            .await?;
+        let workers = operate.workers(&actor).await?;
         let live = workers.iter().filter(|worker| worker.alive).count();
         let listed = destinations::list(records, &workers, found.destinations.as_deref());
         if self.json {

@@ -2,8 +2,9 @@
 
 use clap::Args;
 use pillarbox_store::store::UNROUTED;
-use pillarbox_store::{Operate, Scope};
+use pillarbox_store::{Actor, Operate, Scope};
 
+use super::super::actor;
 use super::super::database_args::{self, DatabaseArgs};
 use crate::config;
 use crate::failure::Failure;
@@ -27,7 +28,7 @@ pub(crate) struct Pause {
     /// Name the destination
     name: String,
 
-    /// Record a reason, which `destinations ls` shows
+    /// Record a reason, which `destinations ls` and the audit show
     #[arg(long, default_value = REASON)]
     reason: String,
 
@@ -48,11 +49,11 @@ impl Pause {
         }
         let found = self.database.find()?;
         let database = database_args::open(&found.database).await?;
-        let operate = database.operate();
+        let (operate, actor) = (database.operate(), actor::operator());
         if let Some(configured) = &found.destinations {
-            self.check_name(configured, operate.as_ref()).await?;
+            self.check_name(configured, operate.as_ref(), &actor).await?;
         }
-        operate.pause(&self.name, &self.reason).await?;
+        operate.pause(&actor, &self.name, &self.reason).await?;
         if self.json {
             return output::json(&serde_json::json!({ "paused": self.name, "reason": self.reason }));
         }
@@ -60,11 +61,16 @@ impl Pause {
     }
 
     /// Rejects an unknown name: a misspelt one would pause nothing.
-    async fn check_name(&self, configured: &[String], operate: &dyn Operate) -> Result<(), Failure> {
+    async fn check_name(
+        &self,
+        configured: &[String],
+        operate: &dyn Operate,
+        actor: &Actor,
+    ) -> Result<(), Failure> {
         if configured.contains(&self.name) {
             return Ok(());
         }
-        let known = operate.destinations(&Scope::All).await?;
+        let known = operate.destinations(actor, &Scope::All).await?;
         if known.iter().any(|record| record.name == self.name) {
             return Ok(());
         }

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::super::actor::Because;
 use super::super::database_args::DatabaseArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -11,6 +12,9 @@ use crate::output;
 pub(crate) struct Resume {
     /// Name the destination
     name: String,
+
+    #[command(flatten)]
+    because: Because,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -23,7 +27,11 @@ pub(crate) struct Resume {
 impl Resume {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let database = self.database.open().await?;
-        if !database.operate().resume(&self.name).await? {
+        if !database
+            .operate()
+            .resume(&self.because.operator(), &self.name)
+            .await?
+        {
             return Err(Failure::failed(format!(
                 "destination `{}` is not paused (`destinations ls` shows paused ones)",
                 self.name

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use clap::Args;
 use uuid::Uuid;
 
+use super::super::actor::Because;
 use super::super::database_args::DatabaseArgs;
 use super::report;
 use crate::failure::Failure;
@@ -27,6 +28,9 @@ pub(crate) struct Delete {
     #[arg(long)]
     yes: bool,
 
+    #[command(flatten)]
+    because: Because,
+
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -41,7 +45,10 @@ impl Delete {
             confirm(self.ids.len())?;
         }
         let database = self.database.open().await?;
-        let changed = database.operate().delete(&self.ids).await?;
+        let changed = database
+            .operate()
+            .delete(&self.because.operator(), &self.ids)
+            .await?;
         report(
             "deleted",
             &self.ids,

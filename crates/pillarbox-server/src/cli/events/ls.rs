@@ -6,6 +6,7 @@ use pillarbox_store::operate::{Filter, Record};
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
+use super::super::actor;
 use super::super::database_args::DatabaseArgs;
 use super::Which;
 use crate::failure::Failure;
@@ -83,7 +84,7 @@ impl Ls {
             limit: usize::try_from(self.limit).unwrap_or(usize::MAX),
             ..self.which.filter(self.status.map(Status::from))
         };
-        let records = database.operate().list(&filter).await?;
+        let records = database.operate().list(&actor::operator(), &filter).await?;
         if self.json {
             return records.iter().try_for_each(output::json);
         }

@@ -61,7 +61,7 @@ struct Which {
 impl Which {
     fn filter(&self, status: Option<Status>) -> Filter {
         Filter {
-            scope: Scope::of(self.namespace.clone()),
+            scope: Scope::configured(self.namespace.clone()),
             status,
             topic: self.topic.clone(),
             destination: self.destination.clone(),

@@ -5,6 +5,7 @@ use pillarbox_store::Status;
 use pillarbox_store::operate::Filter;
 use uuid::Uuid;
 
+use super::super::actor::Because;
 use super::super::database_args::DatabaseArgs;
 use super::{Which, report};
 use crate::database::Database;
@@ -34,6 +35,9 @@ pub(crate) struct Retry {
     #[command(flatten)]
     which: Which,
 
+    #[command(flatten)]
+    because: Because,
+
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -48,7 +52,10 @@ impl Retry {
         if self.dead {
             return self.all_dead(&database).await;
         }
-        let changed = database.operate().retry(&self.ids).await?;
+        let changed = database
+            .operate()
+            .retry(&self.because.operator(), &self.ids)
+            .await?;
         let why_not = "not found, delivered, or in flight";
         report("retried", &self.ids, &changed, why_not, self.json)
     }
@@ -59,13 +66,14 @@ impl Retry {
             limit: BATCH,
             ..self.which.filter(Some(Status::Dead))
         };
+        let actor = self.because.operator();
         let mut retried = 0;
         loop {
-            let page = database.operate().list(&filter).await?;
+            let page = database.operate().list(&actor, &filter).await?;
             let Some(last) = page.last() else { break };
             filter.before = Some(last.seq);
             let ids: Vec<Uuid> = page.iter().map(|record| record.id).collect();
-            retried += database.operate().retry(&ids).await?.len();
+            retried += database.operate().retry(&actor, &ids).await?.len();
         }
         if self.json {
             return output::json(&serde_json::json!({ "retried": retried }));

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
+use super::super::actor;
 use super::super::database_args::DatabaseArgs;
 use super::family;
 use crate::failure::Failure;
@@ -32,8 +33,8 @@ pub(crate) struct Show {
 
 impl Show {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let database = self.database.open().await?;
-        let Some(record) = database.operate().show(self.id).await? else {
+        let (database, actor) = (self.database.open().await?, actor::operator());
+        let Some(record) = database.operate().show(&actor, self.id).await? else {
             return Err(Failure::failed(format!(
                 "no event has the id {} (`events ls` lists them)",
                 self.id
@@ -44,7 +45,7 @@ impl Show {
             limit: MOST_ROWS,
             ..Filter::default()
         };
-        let family = database.operate().list(&filter).await?;
+        let family = database.operate().list(&actor, &filter).await?;
         if self.json {
             return output::json(&Shown {
                 record: &record,

@@ -3,6 +3,7 @@
 use clap::Args;
 use uuid::Uuid;
 
+use super::super::actor::Because;
 use super::super::database_args::DatabaseArgs;
 use super::report;
 use crate::failure::Failure;
@@ -23,6 +24,9 @@ pub(crate) struct Skip {
     #[arg(required = true)]
     ids: Vec<Uuid>,
 
+    #[command(flatten)]
+    because: Because,
+
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -34,7 +38,10 @@ pub(crate) struct Skip {
 impl Skip {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let database = self.database.open().await?;
-        let changed = database.operate().skip(&self.ids).await?;
+        let changed = database
+            .operate()
+            .skip(&self.because.operator(), &self.ids)
+            .await?;
         let why_not = "not found, blocks no key, delivered, or in flight";
         report("skipped", &self.ids, &changed, why_not, self.json)
     }

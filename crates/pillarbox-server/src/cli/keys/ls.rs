@@ -4,6 +4,7 @@ use clap::Args;
 use pillarbox_store::Scope;
 use pillarbox_store::operate::{BlockedKey, MOST_BEHIND};
 
+use super::super::actor;
 use super::super::database_args::DatabaseArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -43,7 +44,7 @@ impl Ls {
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let keys = database
             .operate()
-            .blocked(&Scope::of(self.namespace), limit)
+            .blocked(&actor::operator(), &Scope::configured(self.namespace), limit)
             .await?;
         if self.json {
             return keys.iter().try_for_each(output::json);

@@ -2,8 +2,9 @@
 
 use clap::Args;
 use pillarbox_store::operate::BlockedKey;
-use pillarbox_store::{Operate, Scope};
+use pillarbox_store::{Actor, Operate, Scope};
 
+use super::super::actor::Because;
 use super::super::database_args::DatabaseArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -29,6 +30,9 @@ pub(crate) struct Unblock {
     /// Choose the destination, if the key is blocked at several
     #[arg(long, value_name = "NAME")]
     destination: Option<String>,
+
+    #[command(flatten)]
+    because: Because,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -59,11 +63,11 @@ impl Verb {
 impl Unblock {
     pub(super) async fn run(self, verb: Verb) -> Result<(), Failure> {
         let database = self.database.open().await?;
-        let operate = database.operate();
-        let blocked = self.find(operate.as_ref()).await?;
+        let (operate, actor) = (database.operate(), self.because.operator());
+        let blocked = self.find(operate.as_ref(), &actor).await?;
         let changed = match verb {
-            Verb::Skip => operate.skip(&[blocked.head]).await?,
-            Verb::Retry => operate.retry(&[blocked.head]).await?,
+            Verb::Skip => operate.skip(&actor, &[blocked.head]).await?,
+            Verb::Retry => operate.retry(&actor, &[blocked.head]).await?,
         };
         if changed.is_empty() {
             return Err(Failure::failed(format!(
@@ -86,9 +90,9 @@ impl Unblock {
     }
 
     /// The event that blocks the key. An error if there is none, or if there are several.
-    async fn find(&self, operate: &dyn Operate) -> Result<BlockedKey, Failure> {
+    async fn find(&self, operate: &dyn Operate, actor: &Actor) -> Result<BlockedKey, Failure> {
         let scope = Scope::of([self.namespace.clone()]);
-        let all = operate.blocked(&scope, MOST).await?;
+        let all = operate.blocked(actor, &scope, MOST).await?;
         let cut_off = all.len() == MOST;
         let matches = |blocked: &BlockedKey| {
             let wanted = |name: &String| blocked.destination.as_ref() == Some(name);

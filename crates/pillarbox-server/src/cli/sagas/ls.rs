@@ -6,6 +6,7 @@ use pillarbox_store::sagas::{SagaFilter, SagaRecord};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::super::actor;
 use super::super::database_args::DatabaseArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -77,7 +78,7 @@ impl Ls {
             before: self.before,
             limit: usize::try_from(self.limit).unwrap_or(usize::MAX),
         };
-        let sagas = database.operate().sagas(&filter).await?;
+        let sagas = database.operate().sagas(&actor::operator(), &filter).await?;
         if self.json {
             return sagas.iter().try_for_each(output::json);
         }

@@ -6,8 +6,8 @@ mod show;
 
 use clap::{Args, Subcommand};
 use pillarbox::saga::Ask;
-use pillarbox_store::Operate;
 use pillarbox_store::sagas::{SagaFilter, SagaRecord};
+use pillarbox_store::{Actor, Operate};
 
 use crate::failure::Failure;
 use crate::output;
@@ -49,13 +49,13 @@ struct Which {
 
 impl Which {
     /// The one saga. An error if there is none, or if there are several.
-    async fn find(&self, operate: &dyn Operate) -> Result<SagaRecord, Failure> {
+    async fn find(&self, operate: &dyn Operate, actor: &Actor) -> Result<SagaRecord, Failure> {
         let filter = SagaFilter {
             id: Some(self.id.clone()),
             name: self.name.clone(),
             ..SagaFilter::default()
         };
-        let mut found = operate.sagas(&filter).await?;
+        let mut found = operate.sagas(actor, &filter).await?;
         match (found.pop(), found.as_slice()) {
             (Some(saga), []) => Ok(saga),
             (None, _) => Err(self.not_found()),

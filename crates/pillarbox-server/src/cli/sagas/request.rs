@@ -7,6 +7,7 @@ use clap::Args;
 use pillarbox::saga::{Ask, AskResult, Status};
 use pillarbox_store::sagas::SagaRecord;
 
+use super::super::actor::Because;
 use super::super::database_args::DatabaseArgs;
 use super::{Which, title};
 use crate::failure::Failure;
@@ -26,6 +27,9 @@ pub(crate) struct Request {
     #[command(flatten)]
     which: Which,
 
+    #[command(flatten)]
+    because: Because,
+
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -37,9 +41,9 @@ pub(crate) struct Request {
 impl Request {
     pub(super) async fn run(self, ask: Ask) -> Result<(), Failure> {
         let database = self.database.open().await?;
-        let operate = database.operate();
-        let saga = self.which.find(operate.as_ref()).await?;
-        let event = match operate.ask_saga(&saga.name, &saga.id, ask).await? {
+        let (operate, actor) = (database.operate(), self.because.operator());
+        let saga = self.which.find(operate.as_ref(), &actor).await?;
+        let event = match operate.ask_saga(&actor, &saga.name, &saga.id, ask).await? {
             AskResult::Enqueued(event) => event,
             AskResult::NoEffect(status) => return Err(no_effect(&saga, status)),
             AskResult::NotFound => return Err(self.which.not_found()), // deleted meanwhile

@@ -6,6 +6,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::super::actor;
 use super::super::database_args::DatabaseArgs;
 use super::Which;
 use crate::failure::Failure;
@@ -36,11 +37,11 @@ struct Shown<'a> {
 impl Show {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let database = self.database.open().await?;
-        let operate = database.operate();
-        let found = self.which.find(operate.as_ref()).await?;
-        let saga = operate.saga(&found.name, &found.id).await?;
+        let (operate, actor) = (database.operate(), actor::operator());
+        let found = self.which.find(operate.as_ref(), &actor).await?;
+        let saga = operate.saga(&actor, &found.name, &found.id).await?;
         let saga = saga.ok_or_else(|| self.which.not_found())?; // deleted meanwhile
-        let log = operate.saga_log(&saga.name, &saga.id).await?;
+        let log = operate.saga_log(&actor, &saga.name, &saga.id).await?;
         if self.json {
             return output::json(&Shown {
                 saga: &saga,

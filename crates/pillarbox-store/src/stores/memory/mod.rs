@@ -2,6 +2,7 @@
 //!
 //! For tests. **If we die here** everything is lost.
 
+mod audit;
 mod claim;
 mod enqueue;
 mod families;
@@ -25,6 +26,7 @@ use uuid::Uuid;
 
 pub use self::enqueue::Transaction;
 use self::workers::{Lanes, Worker};
+use crate::audit::{AuditRecord, Line};
 use crate::operate::Paused;
 use crate::state::{State, Status};
 use crate::store::{
@@ -55,6 +57,7 @@ struct Table {
     workers: BTreeMap<Uuid, Worker>,
     paused: BTreeMap<String, Paused>,
     marks: inbox::Marks,
+    audit: Vec<AuditRecord>,
     /// Changes with every commit of events.
     commits: tokio::sync::watch::Sender<()>,
 }
@@ -235,8 +238,11 @@ impl Store for Memory {
         Ok(())
     }
 
-    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
-        self.table().pause(destination, reason, true, self.clock.wall());
+    async fn disable(&self, worker: Uuid, destination: &str, reason: &str) -> Result<(), StoreError> {
+        let (now, mut table) = (self.clock.wall(), self.table());
+        if table.pause(destination, reason, true, now) {
+            table.write(Line::disabled(worker, destination), now);
+        }
         Ok(())
     }
 
@@ -259,7 +265,11 @@ impl Store for Memory {
     }
 
     async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {
-        Ok(Some(crate::operate::Operate::stats(self, scope).await?.pending))
+        Ok(Some(
+            self.table()
+                .stats(|row| scope.contains(&row.event.namespace), self.clock.wall())
+                .pending,
+        ))
     }
 
     async fn watch(&self) -> Result<Option<Box<dyn Watch>>, StoreError> {

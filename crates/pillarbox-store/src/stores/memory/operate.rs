@@ -7,29 +7,26 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{Memory, Row, Table};
+use crate::actor::{Actor, OperateError, Permission};
+use crate::audit::{Action, AuditFilter, AuditRecord, Changed, Line};
 use crate::operate::{
-    BlockedKey, DestinationRecord, Filter, MOST_BEHIND, Operate, Record, SKIPPED, Stats, WorkerRecord,
+    BlockedKey, Content, DestinationRecord, Filter, MOST_BEHIND, Operate, Record, SKIPPED, Stats,
+    WorkerRecord,
 };
 use crate::state::{Change, Status};
-use crate::store::{Scope, StoreError, UNROUTED};
+use crate::store::{Scope, UNROUTED};
 use crate::stores::sharing::unserved;
 use pillarbox::Envelope;
 use pillarbox::Payload;
 
-#[async_trait]
-impl Operate for Memory {
-    async fn stats(&self, scope: &Scope) -> Result<Stats, StoreError> {
-        let now = self.clock.wall();
+impl Table {
+    /// Counts the rows that are seen.
+    pub(super) fn stats(&self, is_seen: impl Fn(&Row) -> bool, now: OffsetDateTime) -> Stats {
         let mut stats = Stats {
             exact: true,
             ..Stats::default()
         };
-        for row in self
-            .table()
-            .rows
-            .values()
-            .filter(|row| scope.contains(&row.event.namespace))
-        {
+        for row in self.rows.values().filter(|row| is_seen(row)) {
             match row.state.status {
                 Status::Pending => {
                     stats.pending += 1;
@@ -49,13 +46,24 @@ impl Operate for Memory {
                 );
             }
         }
-        Ok(stats)
+        stats
+    }
+}
+
+#[async_trait]
+impl Operate for Memory {
+    async fn stats(&self, actor: &Actor, scope: &Scope) -> Result<Stats, OperateError> {
+        actor.may(Permission::Read)?;
+        let is_seen = |row: &Row| row.is_reached(actor) && scope.contains(&row.event.namespace);
+        Ok(self.table().stats(is_seen, self.clock.wall()))
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, actor: &Actor, filter: &Filter) -> Result<Vec<Record>, OperateError> {
+        actor.may(Permission::Read)?;
         let limit = if filter.limit == 0 { 50 } else { filter.limit };
         let wanted = |row: &&Row| {
-            filter.scope.contains(&row.event.namespace)
+            row.is_reached(actor)
+                && filter.scope.contains(&row.event.namespace)
                 && filter
                     .topic
                     .as_ref()
@@ -72,47 +80,57 @@ impl Operate for Memory {
                     Some(status) => *status == row.state.status,
                 }
         };
-        Ok(self
-            .table()
-            .rows
-            .values()
-            .rev()
-            .filter(wanted)
-            .take(limit)
-            .map(|row| row.record(false))
-            .collect())
+        let table = self.table();
+        let listed = table.rows.values().rev().filter(wanted).take(limit);
+        let listed: Vec<Record> = listed.map(|row| row.record(false)).collect();
+        Ok(listed.seen_by(actor))
     }
 
-    async fn show(&self, id: Uuid) -> Result<Option<Record>, StoreError> {
-        Ok(self.table().find(id).map(|row| row.record(true)))
+    async fn show(&self, actor: &Actor, id: Uuid) -> Result<Option<Record>, OperateError> {
+        actor.may(Permission::Read)?;
+        let mut table = self.table();
+        let found = table.find(id).filter(|row| row.is_reached(actor));
+        Ok(found.map(|row| row.record(true)).seen_by(actor))
     }
 
-    async fn retry(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+    async fn retry(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
+        actor.may(Permission::Write)?;
         let now = self.clock.wall();
         let mut table = self.table();
-        Ok(ids
-            .iter()
-            .copied()
-            .filter(|id| table.change(*id, Change::ManualRetry, now))
-            .collect())
+        let mut retried = Vec::new();
+        for id in ids {
+            let before = table.find(*id).filter(|row| row.is_reached(actor));
+            let before = before.map(|row| row.state.status.as_str().to_owned());
+            if let Some(before) = before.filter(|_| table.change(*id, Change::ManualRetry, now)) {
+                retried.push((*id, before));
+            }
+        }
+        Ok(table.changed(actor, Action::RetryEvents, retried, Some(&Status::Pending), now))
     }
 
-    async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+    async fn delete(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
+        actor.may(Permission::Delete)?;
         let now = self.clock.wall();
         let mut table = self.table();
         let mut deleted = Vec::new();
         table.rows.retain(|_, row| {
             let held = row.state.status == Status::Processing && !row.state.is_expired(now);
-            let is_deleted = ids.contains(&row.id) && !held;
+            let is_deleted = ids.contains(&row.id) && row.is_reached(actor) && !held;
             if is_deleted {
-                deleted.push(row.id);
+                deleted.push((row.id, row.state.status.as_str().to_owned()));
             }
             !is_deleted
         });
-        Ok(deleted)
+        Ok(table.changed(actor, Action::DeleteEvents, deleted, None, now))
     }
 
-    async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
+    async fn blocked(
+        &self,
+        actor: &Actor,
+        scope: &Scope,
+        limit: usize,
+    ) -> Result<Vec<BlockedKey>, OperateError> {
+        actor.may(Permission::Read)?;
         let now = self.clock.wall();
         let table = self.table();
         let failed = |row: &&Row| {
@@ -123,10 +141,14 @@ impl Operate for Memory {
             };
             let destination = row.event.destination.as_deref();
             let first = |row: &Row| !table.rows.values().any(|other| row.waits_for(other, destination));
-            stuck && row.lane.is_some() && scope.contains(&row.event.namespace) && first(row)
+            stuck
+                && row.lane.is_some()
+                && row.is_reached(actor)
+                && scope.contains(&row.event.namespace)
+                && first(row)
         };
         let heads = table.rows.values().filter(failed);
-        let mut keys: Vec<BlockedKey> = heads.map(|head| table.blocked_key(head, now)).collect();
+        let mut keys: Vec<BlockedKey> = heads.map(|head| table.blocked_key(actor, head, now)).collect();
         let live = table.live_workers(now);
         let waits = |row: &&Row| {
             let destination = row.event.destination.as_deref();
@@ -134,25 +156,28 @@ impl Operate for Memory {
             let never_tried = row.state.status == Status::Pending && row.state.attempts == 0;
             never_tried
                 && row.lane.is_some()
+                && row.is_reached(actor)
                 && scope.contains(&row.event.namespace)
                 && !unserved(vec![row.backlog()], &live).is_empty()
                 && !table.rows.values().any(earlier)
         };
         let unserved = table.rows.values().filter(waits);
-        keys.extend(unserved.map(|head| table.blocked_key(head, now).unserved()));
+        keys.extend(unserved.map(|head| table.blocked_key(actor, head, now).unserved()));
         keys.truncate(limit);
-        Ok(keys)
+        Ok(keys.seen_by(actor))
     }
 
-    async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+    async fn skip(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
+        actor.may(Permission::Write)?;
         let now = self.clock.wall();
         let mut table = self.table();
         let mut skipped = Vec::new();
         for row in table.rows.values_mut() {
             let stuck = matches!(row.state.status, Status::Pending | Status::Dead);
-            if !ids.contains(&row.id) || !stuck || row.lane.is_none() {
+            if !ids.contains(&row.id) || !row.is_reached(actor) || !stuck || row.lane.is_none() {
                 continue;
             }
+            skipped.push((row.id, row.state.status.as_str().to_owned()));
             row.lane = None;
             if row.state.status == Status::Pending {
                 row.state.status = Status::Dead;
@@ -160,12 +185,16 @@ impl Operate for Memory {
             }
             row.state.lease = None;
             row.updated_at = now;
-            skipped.push(row.id);
         }
-        Ok(skipped)
+        Ok(table.changed(actor, Action::SkipEvents, skipped, Some(&Status::Dead), now))
     }
 
-    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError> {
+    async fn destinations(
+        &self,
+        actor: &Actor,
+        scope: &Scope,
+    ) -> Result<Vec<DestinationRecord>, OperateError> {
+        actor.may(Permission::Read)?;
         let table = self.table();
         let mut records: BTreeMap<String, DestinationRecord> = BTreeMap::new();
         let mut record = |name: &str, change: &dyn Fn(&mut DestinationRecord)| {
@@ -180,15 +209,17 @@ impl Operate for Memory {
                     }),
             );
         };
-        for name in table.paused.keys() {
-            record(name, &|_| {});
+        if actor.tenant().is_none() && scope.names().is_none_or(|names| !names.is_empty()) {
+            for name in table.paused.keys() {
+                record(name, &|_| {});
+            }
         }
         for row in table.rows.values() {
             let Some(name) = row
                 .event
                 .destination
                 .as_deref()
-                .filter(|_| scope.contains(&row.event.namespace))
+                .filter(|_| row.is_reached(actor) && scope.contains(&row.event.namespace))
             else {
                 continue;
             };
@@ -198,29 +229,62 @@ impl Operate for Memory {
                 Status::Processing | Status::Delivered | Status::Unknown(_) => {}
             }
         }
-        Ok(records.into_values().collect())
+        let records = records.into_values();
+        Ok(records.map(|record| record.seen_by(actor)).collect())
     }
 
-    async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
-        self.table().pause(destination, reason, false, self.clock.wall());
+    async fn pause(&self, actor: &Actor, destination: &str, reason: &str) -> Result<(), OperateError> {
+        actor.may_in_system(Permission::Write)?;
+        let (now, mut table) = (self.clock.wall(), self.table());
+        if table.pause(destination, reason, false, now) {
+            table.write(Line::paused(actor, destination, reason), now);
+        }
         Ok(())
     }
 
-    async fn resume(&self, destination: &str) -> Result<bool, StoreError> {
-        Ok(self.table().paused.remove(destination).is_some())
+    async fn resume(&self, actor: &Actor, destination: &str) -> Result<bool, OperateError> {
+        actor.may_in_system(Permission::Write)?;
+        let mut table = self.table();
+        let paused = table.paused.remove(destination);
+        if let Some(paused) = &paused {
+            let line = Line::resumed(actor, destination, paused.disabled);
+            table.write(line, self.clock.wall());
+        }
+        Ok(paused.is_some())
     }
 
-    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
-        Ok(self.table().worker_records(self.clock.wall()))
+    async fn workers(&self, actor: &Actor) -> Result<Vec<WorkerRecord>, OperateError> {
+        actor.may_in_system(Permission::Read)?;
+        Ok(self.table().worker_records(self.clock.wall()).seen_by(actor))
+    }
+
+    async fn audit(&self, actor: &Actor, filter: &AuditFilter) -> Result<Vec<AuditRecord>, OperateError> {
+        actor.may(Permission::Audit)?;
+        Ok(self.table().audit_lines(actor, filter))
     }
 }
 
 impl Table {
-    fn blocked_key(&self, head: &Row, now: OffsetDateTime) -> BlockedKey {
+    /// Writes the line of a change of these rows, and returns their ids.
+    fn changed(
+        &mut self,
+        actor: &Actor,
+        action: Action,
+        rows: Vec<Changed>,
+        status: Option<&Status>,
+        now: OffsetDateTime,
+    ) -> Vec<Uuid> {
+        if !rows.is_empty() {
+            self.write(Line::of_rows(actor, action, &rows, status), now);
+        }
+        rows.into_iter().map(|(id, _)| id).collect()
+    }
+
+    fn blocked_key(&self, actor: &Actor, head: &Row, now: OffsetDateTime) -> BlockedKey {
         let behind = self
             .rows
             .values()
-            .filter(|row| row.waits_for(head, row.event.destination.as_deref()))
+            .filter(|row| row.is_reached(actor) && row.waits_for(head, row.event.destination.as_deref()))
             .count();
         let pending = head.state.status == Status::Pending;
         BlockedKey {
@@ -240,6 +304,10 @@ impl Table {
 }
 
 impl Row {
+    fn is_reached(&self, actor: &Actor) -> bool {
+        actor.reaches(self.event.tenant_id)
+    }
+
     fn record(&self, with_payload: bool) -> Record {
         let (event, state) = (&self.event, &self.state);
         let (payload, body_bytes) = match &event.payload {

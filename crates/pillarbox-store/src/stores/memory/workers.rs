@@ -185,13 +185,23 @@ impl Table {
             .any(|range| !range.leaving && (range.first..=range.last).contains(&lane))
     }
 
-    pub(super) fn pause(&mut self, destination: &str, reason: &str, disabled: bool, now: OffsetDateTime) {
+    pub(super) fn pause(
+        &mut self,
+        destination: &str,
+        reason: &str,
+        disabled: bool,
+        now: OffsetDateTime,
+    ) -> bool {
         let paused = Paused {
             since: now,
             reason: reason.to_owned(),
             disabled,
         };
-        self.paused.entry(destination.to_owned()).or_insert(paused);
+        if self.paused.contains_key(destination) {
+            return false;
+        }
+        self.paused.insert(destination.to_owned(), paused);
+        true
     }
 
     pub(super) fn worker_records(&self, now: OffsetDateTime) -> Vec<WorkerRecord> {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use sqlx::AssertSqlSafe;
 
-use super::{Inner, Postgres, store_error};
+use super::{Inner, Postgres, audit, store_error};
+use crate::actor::Actor;
+use crate::audit::Line;
 use crate::store::StoreError;
 use pillarbox::internal::schema::{self, check_name, in_schema};
 
@@ -94,10 +96,17 @@ impl Postgres {
     ///
     /// # Errors
     /// When the role does not exist, or the current role does not own the outbox.
-    pub async fn grant(&self, duty: Duty, role: &str, create: bool) -> Result<bool, StoreError> {
+    pub async fn grant(
+        &self,
+        actor: &Actor,
+        duty: Duty,
+        role: &str,
+        create: bool,
+    ) -> Result<bool, StoreError> {
         let grants = grants(duty, self.schema(), role)?;
         let create = create.then(|| create_role(role)).transpose()?;
-        self.run(grant(self.inner.clone(), role.to_owned(), create, grants))
+        let line = Line::granted(actor, role, duty.name());
+        self.run(grant(self.inner.clone(), role.to_owned(), create, grants, line))
             .await
     }
 }
@@ -107,6 +116,7 @@ async fn grant(
     role: String,
     create: Option<String>,
     grants: String,
+    line: Line,
 ) -> Result<bool, StoreError> {
     let mut transaction = inner.begin().await?;
     let exists: bool = sqlx::query_scalar("select exists (select from pg_roles where rolname = $1)")
@@ -121,6 +131,7 @@ async fn grant(
         .execute(&mut *transaction)
         .await
         .map_err(store_error)?;
+    audit::write(&inner, &mut transaction, line).await?;
     transaction.commit().await.map_err(store_error)?;
     Ok(created)
 }

@@ -22,9 +22,13 @@ const FEW: i64 = 10_000;
 /// Up to this many rows in processing are looked up by their leases. Workers hold fewer.
 const MOST_HELD: i64 = 1_000_000;
 
-pub(super) async fn list(inner: Arc<Inner>, filter: Filter) -> Result<Vec<Record>, StoreError> {
+pub(super) async fn list(
+    inner: Arc<Inner>,
+    tenant: Option<Uuid>,
+    filter: Filter,
+) -> Result<Vec<Record>, StoreError> {
     let mut transaction = inner.begin().await?;
-    let named = named(&inner, &mut transaction, &filter).await?;
+    let named = named(&inner, &mut transaction, tenant, &filter).await?;
     let order = match filter.status {
         _ if named.is_some() => "seq desc",
         // Without a partial index, the primary key returns the newest rows first, because ids grow with time.
@@ -39,7 +43,7 @@ pub(super) async fn list(inner: Arc<Inner>, filter: Filter) -> Result<Vec<Record
     let which = format!(
         "where {which} and {} and ($1::text[] is null or namespace = any($1)) \
          and ($2::text is null or topic = $2) and ($3::bigint is null or seq < $3) \
-         and ($4::text is null or destination = $4) order by {order} limit $5",
+         and ($4::text is null or destination = $4) and ($7::uuid is null or tenant_id = $7) order by {order} limit $5",
         filter.status.as_ref().map_or("true", is_status),
     );
     let limit = if filter.limit == 0 { 50 } else { filter.limit };
@@ -51,6 +55,7 @@ pub(super) async fn list(inner: Arc<Inner>, filter: Filter) -> Result<Vec<Record
             .bind(filter.destination.clone())
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
             .bind(named.clone())
+            .bind(tenant)
             .persistent(false)
     };
     let columns = record_sql(&inner, "null::jsonb");
@@ -93,6 +98,7 @@ fn is_status(status: &Status) -> &'static str {
 async fn named(
     inner: &Inner,
     transaction: &mut Transaction,
+    tenant: Option<Uuid>,
     filter: &Filter,
 ) -> Result<Option<Vec<Uuid>>, StoreError> {
     if let Some(event) = filter.event {
@@ -103,7 +109,8 @@ async fn named(
     if filter.status == Some(Status::Processing) {
         let query = sqlx::query_scalar(inner.sql.processing.safe())
             .bind(filter.scope.names())
-            .bind(MOST_HELD);
+            .bind(MOST_HELD)
+            .bind(tenant);
         let held = query.persistent(false).fetch_all(&mut **transaction).await;
         return held.map(Some).map_err(store_error);
     }
@@ -112,7 +119,8 @@ async fn named(
     }
     let query = sqlx::query_scalar(inner.sql.pending.safe())
         .bind(filter.scope.names())
-        .bind(FEW + 1);
+        .bind(FEW + 1)
+        .bind(tenant);
     let pending: Vec<Uuid> = query
         .persistent(false)
         .fetch_all(&mut **transaction)
@@ -139,10 +147,20 @@ async fn one_by_one(inner: &Inner, columns: &Statement, ids: Vec<Uuid>) -> Resul
     Ok(sorted.read.into_iter().chain(bare.read).collect())
 }
 
-pub(super) async fn show(inner: Arc<Inner>, id: Uuid) -> Result<Option<Record>, StoreError> {
+pub(super) async fn show(
+    inner: Arc<Inner>,
+    tenant: Option<Uuid>,
+    id: Uuid,
+) -> Result<Option<Record>, StoreError> {
     let mut transaction = inner.begin().await?;
-    let text = format!("{} where id = $1", record_sql(&inner, "payload").text());
-    let query = sqlx::query(AssertSqlSafe(text)).bind(id).persistent(false);
+    let text = format!(
+        "{} where id = $1 and ($2::uuid is null or tenant_id = $2)",
+        record_sql(&inner, "payload").text()
+    );
+    let query = sqlx::query(AssertSqlSafe(text))
+        .bind(id)
+        .bind(tenant)
+        .persistent(false);
     let read = records(query, &mut transaction).await;
     transaction.rollback().await.map_err(store_error)?;
     let mut records = match read {

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::pool::silence;
-use super::{Inner, Postgres, Transaction, store_error};
+use super::{Inner, Postgres, Transaction, audit, store_error};
+use crate::actor::Actor;
+use crate::audit::{Line, program};
 use crate::store::StoreError;
 use crate::stores::migration::{Migrated, Migration};
 use pillarbox::internal::schema::{check_name, in_schema};
@@ -56,6 +58,12 @@ pub fn script(schema: &str) -> Result<String, StoreError> {
             migration.version, migration.name
         );
     }
+    script += &format!(
+        "\ninsert into \"{schema}\".audit (subject, kind, action, objects, count, before, after, reason)\n\
+         values (session_user, 'operator', 'migrate', array['{schema}'], 1, '{{\"version\": 0}}', \
+         '{{\"version\": {}}}', 'migrated by a script');\n",
+        newest()
+    );
     Ok(script + "\ncommit;\n")
 }
 
@@ -65,7 +73,16 @@ impl Postgres {
     /// # Errors
     /// When the schema is newer than this program, or the role lacks a permission.
     pub async fn migrate(&self) -> Result<Migrated, StoreError> {
-        self.run_long(migrate(self.inner.clone())).await
+        self.migrate_as(&program()).await
+    }
+
+    /// The same for an actor, whose name and reason the [audit](crate::audit) has. [`migrate`](Self::migrate) writes the
+    /// program's name.
+    ///
+    /// # Errors
+    /// When the schema is newer than this program, or the role lacks a permission.
+    pub async fn migrate_as(&self, actor: &Actor) -> Result<Migrated, StoreError> {
+        self.run_long(migrate(self.inner.clone(), actor.clone())).await
     }
 }
 
@@ -77,10 +94,10 @@ const LOCK_PAUSE: Duration = Duration::from_secs(2);
 const REPEAT: Duration = Duration::from_secs(60);
 
 #[expect(clippy::disallowed_methods, reason = "the wait between two tries")]
-async fn migrate(inner: Arc<Inner>) -> Result<Migrated, StoreError> {
+async fn migrate(inner: Arc<Inner>, actor: Actor) -> Result<Migrated, StoreError> {
     let mut logged: Option<Instant> = None;
     loop {
-        match try_migrate(&inner).await {
+        match try_migrate(&inner, &actor).await {
             Err(StoreError::Unavailable(error)) if error.ends_with("(55P03)") => {
                 if logged.is_none_or(|at| at.elapsed() >= REPEAT) {
                     tracing::warn!(schema = %inner.sql.schema, error, "migration waits for a lock; retrying");
@@ -93,7 +110,7 @@ async fn migrate(inner: Arc<Inner>) -> Result<Migrated, StoreError> {
     }
 }
 
-async fn try_migrate(inner: &Inner) -> Result<Migrated, StoreError> {
+async fn try_migrate(inner: &Inner, actor: &Actor) -> Result<Migrated, StoreError> {
     let schema = &inner.sql.schema;
     // A statement may take long. But a program that died must not keep its locks.
     let silence = silence(inner.options.timeout);
@@ -137,6 +154,10 @@ async fn try_migrate(inner: &Inner) -> Result<Migrated, StoreError> {
             .execute(&mut *transaction)
             .await
             .map_err(store_error)?;
+    }
+    if from < known {
+        let line = Line::migrated(actor, schema, from, known);
+        audit::write(inner, &mut transaction, line).await?;
     }
     transaction.commit().await.map_err(store_error)?;
     Ok(Migrated { from, to: known })

@@ -9,6 +9,8 @@
 //! **If we die here** PostgreSQL rolls back uncommitted changes. The leases of claimed rows expire.
 
 pub mod adopt;
+mod audit;
+mod by_hand;
 mod chosen;
 mod claim;
 mod decode;
@@ -53,6 +55,7 @@ use self::observer::{Change, NoObserver, RowObserver};
 use self::pool::{begin, open, open_apart};
 use self::sql::Sql;
 use crate::adopt::Import;
+use crate::audit::Line;
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope,
     Settlement, Store, StoreError, Stub, SweepRequest, Swept, Watch,
@@ -341,12 +344,13 @@ impl Store for Postgres {
         self.run(workers::execute(self.inner.clone(), statement)).await
     }
 
-    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+    async fn disable(&self, worker: Uuid, destination: &str, reason: &str) -> Result<(), StoreError> {
         self.run(workers::pause(
             self.inner.clone(),
             destination.to_owned(),
             reason.to_owned(),
             true,
+            Line::disabled(worker, destination),
         ))
         .await
     }
@@ -387,7 +391,8 @@ impl Store for Postgres {
     }
 
     async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {
-        Ok(Some(crate::operate::Operate::stats(self, scope).await?.pending))
+        let counted = operate::stats(self.inner.clone(), None, scope.clone());
+        Ok(Some(self.run(counted).await?.pending))
     }
 
     async fn watch(&self) -> Result<Option<Box<dyn Watch>>, StoreError> {

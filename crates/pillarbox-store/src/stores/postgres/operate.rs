@@ -1,4 +1,4 @@
-//! What operators do with the outbox. Bounded: no statement here reads the whole of a large table.
+//! What operators see of the outbox, and what they change. Bounded: no statement here reads the whole of a large table.
 
 use std::sync::Arc;
 
@@ -7,11 +7,12 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use super::observer::{Change, RowObserver};
-use super::{Inner, Postgres, adopt, decode, list, sagas, store_error, workers};
+use super::{Inner, Postgres, adopt, audit, by_hand, decode, list, sagas, store_error, workers};
+use crate::actor::{Actor, OperateError, Permission};
+use crate::audit::{AuditFilter, AuditRecord, Line};
 use crate::operate::{
-    AdoptedTableRecord, BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Paused,
-    Record, SKIPPED, Stats, WorkerRecord,
+    AdoptedTableRecord, BlockedKey, Content, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate,
+    Paused, Record, Stats, WorkerRecord,
 };
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::store::{Backlog, Scope, StoreError};
@@ -23,87 +24,163 @@ const COUNTED: i64 = 100_000;
 
 #[async_trait]
 impl Operate for Postgres {
-    async fn stats(&self, scope: &Scope) -> Result<Stats, StoreError> {
-        self.run(stats(self.inner.clone(), scope.clone())).await
+    async fn stats(&self, actor: &Actor, scope: &Scope) -> Result<Stats, OperateError> {
+        actor.may(Permission::Read)?;
+        let counted = stats(self.inner.clone(), actor.tenant(), scope.clone());
+        Ok(self.run(counted).await?)
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
-        self.run(list::list(self.inner.clone(), filter.clone())).await
+    async fn list(&self, actor: &Actor, filter: &Filter) -> Result<Vec<Record>, OperateError> {
+        actor.may(Permission::Read)?;
+        let listed = list::list(self.inner.clone(), actor.tenant(), filter.clone());
+        Ok(self.run(listed).await?.seen_by(actor))
     }
 
-    async fn show(&self, id: Uuid) -> Result<Option<Record>, StoreError> {
-        self.run(list::show(self.inner.clone(), id)).await
+    async fn show(&self, actor: &Actor, id: Uuid) -> Result<Option<Record>, OperateError> {
+        actor.may(Permission::Read)?;
+        let shown = list::show(self.inner.clone(), actor.tenant(), id);
+        Ok(self.run(shown).await?.seen_by(actor))
     }
 
-    async fn retry(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        let (inner, ids) = (self.inner.clone(), ids.to_vec());
-        self.run(async move { inner.change(inner.sql.retry.safe(), ids).await })
-            .await
+    async fn retry(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
+        actor.may(Permission::Write)?;
+        let retried = by_hand::retry(self.inner.clone(), actor.clone(), ids.to_vec());
+        Ok(self.run(retried).await?)
     }
 
-    async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        self.run(delete(self.inner.clone(), ids.to_vec())).await
+    async fn delete(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
+        actor.may(Permission::Delete)?;
+        let deleted = by_hand::delete(self.inner.clone(), actor.clone(), ids.to_vec());
+        Ok(self.run(deleted).await?)
     }
 
-    async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
-        self.run(blocked(self.inner.clone(), scope.clone(), limit)).await
+    async fn blocked(
+        &self,
+        actor: &Actor,
+        scope: &Scope,
+        limit: usize,
+    ) -> Result<Vec<BlockedKey>, OperateError> {
+        actor.may(Permission::Read)?;
+        let blocked = blocked(self.inner.clone(), actor.tenant(), scope.clone(), limit);
+        Ok(self.run(blocked).await?.seen_by(actor))
     }
 
-    async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        self.run(skip(self.inner.clone(), ids.to_vec())).await
+    async fn skip(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
+        actor.may(Permission::Write)?;
+        let skipped = by_hand::skip(self.inner.clone(), actor.clone(), ids.to_vec());
+        Ok(self.run(skipped).await?)
     }
 
-    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError> {
-        self.run(destinations(self.inner.clone(), scope.clone())).await
+    async fn destinations(
+        &self,
+        actor: &Actor,
+        scope: &Scope,
+    ) -> Result<Vec<DestinationRecord>, OperateError> {
+        actor.may(Permission::Read)?;
+        let found = destinations(self.inner.clone(), actor.tenant(), scope.clone());
+        let found = self.run(found).await?.into_iter();
+        Ok(found.map(|record| record.seen_by(actor)).collect())
     }
 
-    async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+    async fn pause(&self, actor: &Actor, destination: &str, reason: &str) -> Result<(), OperateError> {
+        actor.may_in_system(Permission::Write)?;
+        let line = Line::paused(actor, destination, reason);
         let (destination, reason) = (destination.to_owned(), reason.to_owned());
-        self.run(workers::pause(self.inner.clone(), destination, reason, false))
-            .await
+        let pause = workers::pause(self.inner.clone(), destination, reason, false, line);
+        Ok(self.run(pause).await?)
     }
 
-    async fn resume(&self, destination: &str) -> Result<bool, StoreError> {
-        self.run(workers::resume(self.inner.clone(), destination.to_owned()))
-            .await
+    async fn resume(&self, actor: &Actor, destination: &str) -> Result<bool, OperateError> {
+        actor.may_in_system(Permission::Write)?;
+        let resume = workers::resume(self.inner.clone(), actor.clone(), destination.to_owned());
+        Ok(self.run(resume).await?)
     }
 
-    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
-        self.run(workers::workers(self.inner.clone())).await
+    async fn workers(&self, actor: &Actor) -> Result<Vec<WorkerRecord>, OperateError> {
+        actor.may_in_system(Permission::Read)?;
+        let workers = self.run(workers::workers(self.inner.clone())).await?;
+        Ok(workers.seen_by(actor))
     }
 
-    async fn adopted_tables(&self) -> Result<Vec<AdoptedTableRecord>, StoreError> {
-        self.run(adopt::tables(self.inner.clone())).await
+    async fn adopted_tables(&self, actor: &Actor) -> Result<Vec<AdoptedTableRecord>, OperateError> {
+        actor.may_in_system(Permission::Read)?;
+        Ok(self.run(adopt::tables(self.inner.clone())).await?)
     }
 
-    async fn retry_imports(&self, table: &str, rows: Option<&[String]>) -> Result<Vec<String>, StoreError> {
+    async fn retry_imports(
+        &self,
+        actor: &Actor,
+        table: &str,
+        rows: Option<&[String]>,
+    ) -> Result<Vec<String>, OperateError> {
+        actor.may_in_system(Permission::Write)?;
         let (table, rows) = (table.to_owned(), rows.map(<[String]>::to_vec));
-        self.run(adopt::retry_imports(self.inner.clone(), table, rows))
-            .await
+        let retried = adopt::retry_imports(self.inner.clone(), actor.clone(), table, rows);
+        Ok(self.run(retried).await?)
     }
 
-    async fn sagas(&self, filter: &SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
-        self.run(sagas::list(self.inner.clone(), filter.clone())).await
+    async fn sagas(&self, actor: &Actor, filter: &SagaFilter) -> Result<Vec<SagaRecord>, OperateError> {
+        actor.may(Permission::Read)?;
+        if actor.tenant().is_some() {
+            return Ok(Vec::new()); // a saga has no tenant
+        }
+        let listed = self.run(sagas::list(self.inner.clone(), filter.clone()));
+        Ok(listed.await?.seen_by(actor))
     }
 
-    async fn saga(&self, name: &str, id: &str) -> Result<Option<SagaRecord>, StoreError> {
+    async fn saga(&self, actor: &Actor, name: &str, id: &str) -> Result<Option<SagaRecord>, OperateError> {
+        actor.may(Permission::Read)?;
+        if actor.tenant().is_some() {
+            return Ok(None);
+        }
         let (name, id) = (name.to_owned(), id.to_owned());
-        self.run(sagas::show(self.inner.clone(), name, id)).await
+        let shown = self.run(sagas::show(self.inner.clone(), name, id));
+        Ok(shown.await?.seen_by(actor))
     }
 
-    async fn saga_log(&self, name: &str, id: &str) -> Result<Vec<SagaLine>, StoreError> {
+    async fn saga_log(&self, actor: &Actor, name: &str, id: &str) -> Result<Vec<SagaLine>, OperateError> {
+        actor.may(Permission::Read)?;
+        if actor.tenant().is_some() {
+            return Ok(Vec::new());
+        }
         let (name, id) = (name.to_owned(), id.to_owned());
-        self.run(sagas::log(self.inner.clone(), name, id)).await
+        let lines = self.run(sagas::log(self.inner.clone(), name, id));
+        Ok(lines.await?.seen_by(actor))
     }
 
-    async fn ask_saga(&self, name: &str, id: &str, ask: Ask) -> Result<AskResult, StoreError> {
-        let (name, id) = (name.to_owned(), id.to_owned());
-        let asked = sagas::send_request(self.inner.clone(), self.outbox(), name, id, ask);
-        self.run(asked).await
+    async fn ask_saga(
+        &self,
+        actor: &Actor,
+        name: &str,
+        id: &str,
+        ask: Ask,
+    ) -> Result<AskResult, OperateError> {
+        actor.may(Permission::Write)?;
+        if actor.tenant().is_some() {
+            return Ok(AskResult::NotFound);
+        }
+        let request = sagas::Request {
+            actor: actor.clone(),
+            name: name.to_owned(),
+            id: id.to_owned(),
+            ask,
+        };
+        let asked = sagas::send_request(self.inner.clone(), self.outbox(), request);
+        Ok(self.run(asked).await?)
+    }
+
+    async fn audit(&self, actor: &Actor, filter: &AuditFilter) -> Result<Vec<AuditRecord>, OperateError> {
+        actor.may(Permission::Audit)?;
+        let lines = audit::list(self.inner.clone(), actor.tenant(), filter.clone());
+        Ok(self.run(lines).await?)
     }
 }
 
-async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
+pub(super) async fn stats(
+    inner: Arc<Inner>,
+    tenant: Option<Uuid>,
+    scope: Scope,
+) -> Result<Stats, StoreError> {
     let count = |row: &PgRow, column: &str| -> Result<u64, StoreError> {
         let count: i64 = row.try_get(column).map_err(store_error)?;
         Ok(count.unsigned_abs())
@@ -112,6 +189,7 @@ async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
     let query = sqlx::query(inner.sql.stats.safe())
         .bind(scope.names())
         .bind(COUNTED)
+        .bind(tenant)
         .persistent(false);
     let row = query.fetch_one(&mut *transaction).await.map_err(store_error)?;
     let mut stats = Stats {
@@ -127,7 +205,8 @@ async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
     if !stats.exact {
         let query = sqlx::query(inner.sql.stats_large.safe())
             .bind(scope.names())
-            .bind(COUNTED);
+            .bind(COUNTED)
+            .bind(tenant);
         let row = query
             .persistent(false)
             .fetch_one(&mut *transaction)
@@ -139,56 +218,32 @@ async fn stats(inner: Arc<Inner>, scope: Scope) -> Result<Stats, StoreError> {
         stats.unknown = count(&row, "unknown")?;
         stats.unrouted = count(&row, "unrouted")?;
         stats.oldest_pending_seconds = row.try_get("oldest").map_err(store_error)?;
-        let rest = stats.pending + stats.processing + stats.dead + stats.unknown;
-        stats.delivered = count(&row, "total")?.saturating_sub(rest);
+        let total = count(&row, "total")?;
+        let is_part = tenant.is_some() || scope != Scope::All;
+        stats.delivered = if is_part {
+            // The sample has as many of them as the table, in proportion.
+            stats.delivered.saturating_mul(total) / COUNTED.unsigned_abs()
+        } else {
+            let rest = stats.pending + stats.processing + stats.dead + stats.unknown;
+            total.saturating_sub(rest)
+        };
     }
     transaction.commit().await.map_err(store_error)?;
     Ok(stats)
 }
 
-async fn delete(inner: Arc<Inner>, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
-    let mut transaction = inner.begin().await?;
-    let observer = inner.operator_observer();
-    let locked = observer.lock(&mut transaction, &ids).await?;
-    let deleted: Vec<(Uuid, Uuid, bool)> = sqlx::query_as(inner.sql.delete.safe())
-        .bind(ids)
-        .persistent(false)
-        .fetch_all(&mut *transaction)
-        .await
-        .map_err(store_error)?;
-    let undelivered = deleted.iter().filter(|(_, _, delivered)| !delivered);
-    let undelivered: Vec<Uuid> = undelivered.map(|(_, event, _)| *event).collect();
-    let change = Change {
-        deleted: &undelivered,
-        ..Change::default()
-    };
-    observer.changed(&mut transaction, locked, change).await?;
-    transaction.commit().await.map_err(store_error)?;
-    Ok(deleted.into_iter().map(|(id, _, _)| id).collect())
-}
-
-async fn skip(inner: Arc<Inner>, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
-    let mut transaction = inner.begin().await?;
-    let observer = inner.operator_observer();
-    let locked = observer.lock(&mut transaction, &ids).await?;
-    let query = sqlx::query_scalar(inner.sql.skip.safe())
-        .bind(ids)
-        .bind(SKIPPED)
-        .persistent(false);
-    let skipped = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
-    observer
-        .changed(&mut transaction, locked, Change::default())
-        .await?;
-    transaction.commit().await.map_err(store_error)?;
-    Ok(skipped)
-}
-
-async fn blocked(inner: Arc<Inner>, scope: Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
+async fn blocked(
+    inner: Arc<Inner>,
+    tenant: Option<Uuid>,
+    scope: Scope,
+    limit: usize,
+) -> Result<Vec<BlockedKey>, StoreError> {
     let mut transaction = inner.begin().await?;
     let query = sqlx::query(inner.sql.blocked.safe())
         .bind(scope.names())
         .bind(i64::try_from(limit).unwrap_or(i64::MAX))
         .bind(i64::try_from(MOST_BEHIND).unwrap_or(i64::MAX))
+        .bind(tenant)
         .persistent(false);
     let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
     transaction.commit().await.map_err(store_error)?;
@@ -199,13 +254,18 @@ async fn blocked(inner: Arc<Inner>, scope: Scope, limit: usize) -> Result<Vec<Bl
         .map_err(store_error)?;
     let room = limit.saturating_sub(keys.len());
     if room > 0 {
-        keys.extend(unserved_keys(&inner, &scope, room).await?);
+        keys.extend(unserved_keys(&inner, tenant, &scope, room).await?);
     }
     Ok(keys)
 }
 
 /// Keys that no live worker serves.
-async fn unserved_keys(inner: &Inner, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
+async fn unserved_keys(
+    inner: &Inner,
+    tenant: Option<Uuid>,
+    scope: &Scope,
+    limit: usize,
+) -> Result<Vec<BlockedKey>, StoreError> {
     let live = workers::live_workers(inner).await?;
     if live.is_empty() {
         return Ok(Vec::new());
@@ -229,6 +289,7 @@ async fn unserved_keys(inner: &Inner, scope: &Scope, limit: usize) -> Result<Vec
             .bind(namespaces)
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
             .bind(i64::try_from(MOST_BEHIND).unwrap_or(i64::MAX))
+            .bind(tenant)
             .persistent(false);
         let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
         for row in &rows {
@@ -256,11 +317,16 @@ fn blocked_key(row: &PgRow) -> Result<BlockedKey, sqlx::Error> {
     })
 }
 
-async fn destinations(inner: Arc<Inner>, scope: Scope) -> Result<Vec<DestinationRecord>, StoreError> {
+async fn destinations(
+    inner: Arc<Inner>,
+    tenant: Option<Uuid>,
+    scope: Scope,
+) -> Result<Vec<DestinationRecord>, StoreError> {
     let mut transaction = inner.begin().await?;
     let query = sqlx::query(inner.sql.destinations.safe())
         .bind(scope.names())
         .bind(i64::try_from(MOST_WAITING).unwrap_or(i64::MAX))
+        .bind(tenant)
         .persistent(false);
     let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
     transaction.commit().await.map_err(store_error)?;

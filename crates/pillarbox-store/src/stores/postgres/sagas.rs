@@ -6,7 +6,9 @@ use sqlx::postgres::PgRow;
 use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{Inner, store_error};
+use super::{Inner, audit, store_error};
+use crate::actor::Actor;
+use crate::audit::Line;
 use crate::sagas::{MOST_LINES, SagaFilter, SagaLine, SagaRecord};
 use crate::store::StoreError;
 use pillarbox::Outbox;
@@ -76,15 +78,31 @@ pub(super) async fn log(inner: Arc<Inner>, name: String, id: String) -> Result<V
     lines.map_err(store_error)
 }
 
+/// What an actor asks of a saga.
+pub(super) struct Request {
+    pub(super) actor: Actor,
+    pub(super) name: String,
+    pub(super) id: String,
+    pub(super) ask: Ask,
+}
+
 pub(super) async fn send_request(
     inner: Arc<Inner>,
     outbox: Outbox,
-    name: String,
-    id: String,
-    what: Ask,
+    request: Request,
 ) -> Result<AskResult, StoreError> {
+    let Request {
+        actor,
+        name,
+        id,
+        ask: what,
+    } = request;
     let mut transaction = inner.begin().await?;
     let asked = ask(&mut transaction, &outbox, &name, &id, what).await?;
+    if let AskResult::Enqueued(event) = asked {
+        let line = Line::asked(&actor, &name, &id, what, event);
+        audit::write(&inner, &mut transaction, line).await?;
+    }
     transaction.commit().await.map_err(store_error)?;
     Ok(asked)
 }

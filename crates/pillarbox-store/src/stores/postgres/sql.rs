@@ -103,7 +103,7 @@ macro_rules! statements {
 }
 
 statements! {
-    adopted_table adopted_tables barriers_keyed blocked bottoms claim_by_key claim_expired claim_fair claim_free
+    adopted_table adopted_tables audit audit_lines barriers_keyed blocked bottoms claim_by_key claim_expired claim_fair claim_free
     claim_keyed claim_read count_mapping create_lanes defer_write_back delete delete_lanes deregister destinations
     detect_ended due_failures earlier_keyed end_leases end_unreadable fair_index families family find heartbeat
     holders import_failure in_progress is_abandoned is_expired is_fair keyed_backlogs lanes lease_importer
@@ -147,6 +147,7 @@ impl Sql {
     pub(super) fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Statement {
         let scope = match scope.names() {
             None => String::new(),
+            Some(names) if names.is_empty() => "and false".to_owned(),
             Some(names) => format!("and next.namespace in ({})", list(&names)),
         };
         let after = after.map_or_else(

@@ -13,7 +13,9 @@ use uuid::Uuid;
 
 use super::lanes::{Change, Ranges, Seen, Step};
 use super::sql::{Statement, destination};
-use super::{Inner, Transaction, interval, store_error};
+use super::{Inner, Transaction, audit, interval, store_error};
+use crate::actor::Actor;
+use crate::audit::Line;
 use crate::operate::WorkerRecord;
 use crate::store::{Backlog, LaneRequest, Range, Scope, StoreError};
 use crate::stores::sharing::{LiveWorker, Sharers};
@@ -285,6 +287,7 @@ pub(super) async fn pause(
     destination: String,
     reason: String,
     disabled: bool,
+    line: Line,
 ) -> Result<(), StoreError> {
     let mut transaction = inner.begin().await?;
     let query = sqlx::query(inner.sql.pause.safe())
@@ -292,18 +295,28 @@ pub(super) async fn pause(
         .bind(error_text(&reason))
         .bind(disabled)
         .persistent(false);
-    query.execute(&mut *transaction).await.map_err(store_error)?;
+    let done = query.execute(&mut *transaction).await.map_err(store_error)?;
+    if done.rows_affected() > 0 {
+        audit::write(&inner, &mut transaction, line).await?;
+    }
     transaction.commit().await.map_err(store_error)
 }
 
-pub(super) async fn resume(inner: Arc<Inner>, destination: String) -> Result<bool, StoreError> {
+pub(super) async fn resume(inner: Arc<Inner>, actor: Actor, destination: String) -> Result<bool, StoreError> {
     let mut transaction = inner.begin().await?;
-    let query = sqlx::query(inner.sql.resume.safe())
-        .bind(destination)
+    let query = sqlx::query_scalar(inner.sql.resume.safe())
+        .bind(&destination)
         .persistent(false);
-    let done = query.execute(&mut *transaction).await.map_err(store_error)?;
+    let disabled: Option<bool> = query
+        .fetch_optional(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    if let Some(disabled) = disabled {
+        let line = Line::resumed(&actor, &destination, disabled);
+        audit::write(&inner, &mut transaction, line).await?;
+    }
     transaction.commit().await.map_err(store_error)?;
-    Ok(done.rows_affected() > 0)
+    Ok(disabled.is_some())
 }
 
 pub(super) async fn workers(inner: Arc<Inner>) -> Result<Vec<WorkerRecord>, StoreError> {

@@ -6,7 +6,9 @@
 
 use sqlx::{Row, SqliteConnection, SqlitePool};
 
-use super::Sqlite;
+use super::{Sqlite, audit};
+use crate::actor::Actor;
+use crate::audit::{Line, program};
 use crate::store::StoreError;
 use crate::stores::migration::{Migrated, Migration};
 
@@ -31,6 +33,12 @@ pub fn script() -> String {
         script +=
             &format!("\ninsert into pillarbox_migrations (version, name) values ({version}, '{name}');\n");
     }
+    script += &format!(
+        "\ninsert into pillarbox_audit (subject, kind, action, objects, count, \"before\", \"after\", reason)\n\
+         values ('sqlite3', 'operator', 'migrate', '[\"main\"]', 1, '{{\"version\": 0}}', '{{\"version\": {}}}', \
+         'migrated by a script');\n",
+        known()
+    );
     script + "\ncommit;\n"
 }
 
@@ -45,7 +53,16 @@ impl Sqlite {
     /// # Errors
     /// When the schema is newer than this program, or the file cannot be written.
     pub async fn migrate(&self) -> Result<Migrated, StoreError> {
-        let migrated = self.apart(migrate(self.writer.clone())).await?;
+        self.migrate_as(&program()).await
+    }
+
+    /// The same for an actor, whose name and reason the [audit](crate::audit) has. [`migrate`](Self::migrate) writes the
+    /// program's name.
+    ///
+    /// # Errors
+    /// When the schema is newer than this program, or the file cannot be written.
+    pub async fn migrate_as(&self, actor: &Actor) -> Result<Migrated, StoreError> {
+        let migrated = self.apart(migrate(self.writer.clone(), actor.clone())).await?;
         if migrated.from > known() {
             return Err(StoreError::Newer {
                 found: migrated.from,
@@ -73,7 +90,7 @@ impl Sqlite {
 }
 
 /// Changes nothing if the schema is newer; the caller sees it in `from`.
-async fn migrate(writer: SqlitePool) -> Result<Migrated, sqlx::Error> {
+async fn migrate(writer: SqlitePool, actor: Actor) -> Result<Migrated, sqlx::Error> {
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
     sqlx::query(MIGRATIONS_TABLE).execute(&mut *tx).await?;
     let from: i32 = sqlx::query_scalar("select coalesce(max(version), 0) from pillarbox_migrations")
@@ -81,6 +98,10 @@ async fn migrate(writer: SqlitePool) -> Result<Migrated, sqlx::Error> {
         .await?;
     for migration in MIGRATIONS.iter().filter(|migration| migration.version > from) {
         apply(&mut tx, migration).await?;
+    }
+    if from < known() {
+        let line = Line::migrated(&actor, "main", from, known());
+        audit::write(&mut tx, line).await?;
     }
     tx.commit().await?;
     Ok(Migrated {

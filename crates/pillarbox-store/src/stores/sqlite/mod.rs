@@ -14,6 +14,8 @@
 //!
 //! **If we die here** SQLite rolls back uncommitted changes, and leases expire.
 
+mod audit;
+mod by_hand;
 mod choose;
 mod claim;
 mod decode;
@@ -27,6 +29,7 @@ mod route;
 mod sagas;
 mod settle;
 mod sweep;
+mod tenant;
 mod watch;
 mod workers;
 
@@ -42,6 +45,8 @@ use uuid::Uuid;
 use self::choose::Turns;
 pub use self::migrate::{migrations, script};
 pub use self::open::{Options, connect_options};
+use self::tenant::Confined;
+use crate::audit::Line;
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope,
     Settlement, Store, StoreError, Stub, SweepRequest, Swept, Watch,
@@ -168,10 +173,17 @@ impl Store for Sqlite {
         self.apart(workers::deregister(self.writer.clone(), worker)).await
     }
 
-    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+    async fn disable(&self, worker: Uuid, destination: &str, reason: &str) -> Result<(), StoreError> {
+        let line = Line::disabled(worker, destination);
         let (destination, reason) = (destination.to_owned(), error_text(reason));
-        self.apart(workers::pause(self.writer.clone(), destination, reason, true))
-            .await
+        self.apart(workers::pause(
+            self.writer.clone(),
+            destination,
+            reason,
+            true,
+            line,
+        ))
+        .await
     }
 
     async fn parked(
@@ -196,7 +208,8 @@ impl Store for Sqlite {
     }
 
     async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {
-        Ok(Some(crate::operate::Operate::stats(self, scope).await?.pending))
+        let counted = operate::stats(self.readers.clone(), Confined(None), scope.clone());
+        Ok(Some(self.apart(counted).await?.pending))
     }
 
     async fn watch(&self) -> Result<Option<Box<dyn Watch>>, StoreError> {

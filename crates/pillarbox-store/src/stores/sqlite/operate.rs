@@ -1,120 +1,176 @@
-//! What operators do with the outbox.
-
-use std::sync::LazyLock;
+//! What operators see of the outbox, and what they change.
 
 use async_trait::async_trait;
-use sqlx::{AssertSqlSafe, Row, SqlitePool};
+use sqlx::{Row, SqlitePool};
 use uuid::Uuid;
 
-use super::choose::{destination, with_key_steps};
-use super::{Sqlite, decode, ids_json, row_limit, sagas, scope_json, workers};
+use super::choose::destination;
+use super::tenant::{Confined, FAMILY};
+use super::{Sqlite, audit, by_hand, decode, row_limit, sagas, scope_json, workers};
+use crate::actor::{Actor, OperateError, Permission};
+use crate::audit::{AuditFilter, AuditRecord, Line};
 use crate::operate::{
-    BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Record, SKIPPED, Stats,
+    BlockedKey, Content, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Record, Stats,
     WorkerRecord,
 };
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
-use crate::store::{Backlog, Scope, StoreError};
+use crate::store::{Backlog, Scope};
 use crate::stores::sharing::unserved;
-use pillarbox::internal::envelope::with_columns;
 use pillarbox::saga::{Ask, AskResult};
 use pillarbox::text::error_text;
 
 /// Up to how many rows are counted one by one.
 const COUNTED: i64 = 20_000;
 
-static RECORD: LazyLock<String> = LazyLock::new(|| with_columns(include_str!("sql/record.sql")));
-
-static UNSERVED: LazyLock<String> = LazyLock::new(|| with_key_steps(include_str!("sql/unserved.sql")));
-
-/// The rows of one event.
-const EVENT: &str = "and rowno in (
-  select rowno from outbox_events where id = ?6 and parent_id is null
-  union all select rowno from outbox_events where parent_id = ?6
-)";
-
 #[async_trait]
 impl Operate for Sqlite {
-    async fn stats(&self, scope: &Scope) -> Result<Stats, StoreError> {
-        self.apart(stats(self.readers.clone(), scope.clone())).await
+    async fn stats(&self, actor: &Actor, scope: &Scope) -> Result<Stats, OperateError> {
+        actor.may(Permission::Read)?;
+        let counted = stats(self.readers.clone(), Confined(actor.tenant()), scope.clone());
+        Ok(self.apart(counted).await?)
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
-        self.apart(list(self.readers.clone(), filter.clone())).await
+    async fn list(&self, actor: &Actor, filter: &Filter) -> Result<Vec<Record>, OperateError> {
+        actor.may(Permission::Read)?;
+        let listed = list(self.readers.clone(), Confined(actor.tenant()), filter.clone());
+        Ok(self.apart(listed).await?.seen_by(actor))
     }
 
-    async fn show(&self, id: Uuid) -> Result<Option<Record>, StoreError> {
-        self.apart(show(self.readers.clone(), id)).await
+    async fn show(&self, actor: &Actor, id: Uuid) -> Result<Option<Record>, OperateError> {
+        actor.may(Permission::Read)?;
+        let shown = show(self.readers.clone(), Confined(actor.tenant()), id);
+        Ok(self.apart(shown).await?.seen_by(actor))
     }
 
-    async fn retry(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        let query = sqlx::query(include_str!("sql/retry.sql")).bind(ids_json(ids));
-        self.change(query).await
+    async fn retry(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
+        actor.may(Permission::Write)?;
+        let retried = by_hand::retry(self.writer.clone(), actor.clone(), ids.to_vec());
+        Ok(self.apart(retried).await?)
     }
 
-    async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        let query = sqlx::query(include_str!("sql/delete.sql")).bind(ids_json(ids));
-        self.change(query).await
+    async fn delete(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
+        actor.may(Permission::Delete)?;
+        let deleted = by_hand::delete(self.writer.clone(), actor.clone(), ids.to_vec());
+        Ok(self.apart(deleted).await?)
     }
 
-    async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
-        self.apart(blocked(self.readers.clone(), scope.clone(), limit))
-            .await
+    async fn blocked(
+        &self,
+        actor: &Actor,
+        scope: &Scope,
+        limit: usize,
+    ) -> Result<Vec<BlockedKey>, OperateError> {
+        actor.may(Permission::Read)?;
+        let blocked = blocked(
+            self.readers.clone(),
+            Confined(actor.tenant()),
+            scope.clone(),
+            limit,
+        );
+        Ok(self.apart(blocked).await?.seen_by(actor))
     }
 
-    async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        let query = sqlx::query(include_str!("sql/skip.sql"))
-            .bind(ids_json(ids))
-            .bind(SKIPPED);
-        self.change(query).await
+    async fn skip(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
+        actor.may(Permission::Write)?;
+        let skipped = by_hand::skip(self.writer.clone(), actor.clone(), ids.to_vec());
+        Ok(self.apart(skipped).await?)
     }
 
-    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError> {
-        self.apart(destinations(self.readers.clone(), scope.clone()))
-            .await
+    async fn destinations(
+        &self,
+        actor: &Actor,
+        scope: &Scope,
+    ) -> Result<Vec<DestinationRecord>, OperateError> {
+        actor.may(Permission::Read)?;
+        let found = destinations(self.readers.clone(), Confined(actor.tenant()), scope.clone());
+        let found = self.apart(found).await?.into_iter();
+        Ok(found.map(|record| record.seen_by(actor)).collect())
     }
 
-    async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
+    async fn pause(&self, actor: &Actor, destination: &str, reason: &str) -> Result<(), OperateError> {
+        actor.may_in_system(Permission::Write)?;
+        let line = Line::paused(actor, destination, reason);
         let (destination, reason) = (destination.to_owned(), error_text(reason));
-        self.apart(workers::pause(self.writer.clone(), destination, reason, false))
-            .await
+        let pause = workers::pause(self.writer.clone(), destination, reason, false, line);
+        Ok(self.apart(pause).await?)
     }
 
-    async fn resume(&self, destination: &str) -> Result<bool, StoreError> {
-        let query = sqlx::query(include_str!("sql/resume.sql")).bind(destination.to_owned());
-        let writer = self.writer.clone();
-        let ended = self.apart(async move { query.execute(&writer).await }).await?;
-        Ok(ended.rows_affected() > 0)
+    async fn resume(&self, actor: &Actor, destination: &str) -> Result<bool, OperateError> {
+        actor.may_in_system(Permission::Write)?;
+        let resume = workers::resume(self.writer.clone(), actor.clone(), destination.to_owned());
+        Ok(self.apart(resume).await?)
     }
 
-    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
-        self.apart(workers::workers(self.readers.clone())).await
+    async fn workers(&self, actor: &Actor) -> Result<Vec<WorkerRecord>, OperateError> {
+        actor.may_in_system(Permission::Read)?;
+        let workers = self.apart(workers::workers(self.readers.clone())).await?;
+        Ok(workers.seen_by(actor))
     }
 
-    async fn sagas(&self, filter: &SagaFilter) -> Result<Vec<SagaRecord>, StoreError> {
-        self.apart(sagas::list(self.readers.clone(), filter.clone()))
-            .await
+    async fn sagas(&self, actor: &Actor, filter: &SagaFilter) -> Result<Vec<SagaRecord>, OperateError> {
+        actor.may(Permission::Read)?;
+        if actor.tenant().is_some() {
+            return Ok(Vec::new()); // a saga has no tenant
+        }
+        let listed = self.apart(sagas::list(self.readers.clone(), filter.clone()));
+        Ok(listed.await?.seen_by(actor))
     }
 
-    async fn saga(&self, name: &str, id: &str) -> Result<Option<SagaRecord>, StoreError> {
+    async fn saga(&self, actor: &Actor, name: &str, id: &str) -> Result<Option<SagaRecord>, OperateError> {
+        actor.may(Permission::Read)?;
+        if actor.tenant().is_some() {
+            return Ok(None);
+        }
         let (name, id) = (name.to_owned(), id.to_owned());
-        self.apart(sagas::show(self.readers.clone(), name, id)).await
+        let shown = self.apart(sagas::show(self.readers.clone(), name, id));
+        Ok(shown.await?.seen_by(actor))
     }
 
-    async fn saga_log(&self, name: &str, id: &str) -> Result<Vec<SagaLine>, StoreError> {
+    async fn saga_log(&self, actor: &Actor, name: &str, id: &str) -> Result<Vec<SagaLine>, OperateError> {
+        actor.may(Permission::Read)?;
+        if actor.tenant().is_some() {
+            return Ok(Vec::new());
+        }
         let (name, id) = (name.to_owned(), id.to_owned());
-        self.apart(sagas::log(self.readers.clone(), name, id)).await
+        let lines = self.apart(sagas::log(self.readers.clone(), name, id));
+        Ok(lines.await?.seen_by(actor))
     }
 
-    async fn ask_saga(&self, name: &str, id: &str, ask: Ask) -> Result<AskResult, StoreError> {
-        let (name, id) = (name.to_owned(), id.to_owned());
-        self.apart(sagas::tell(self.writer.clone(), name, id, ask))
-            .await?
+    async fn ask_saga(
+        &self,
+        actor: &Actor,
+        name: &str,
+        id: &str,
+        ask: Ask,
+    ) -> Result<AskResult, OperateError> {
+        actor.may(Permission::Write)?;
+        if actor.tenant().is_some() {
+            return Ok(AskResult::NotFound);
+        }
+        let request = sagas::Request {
+            actor: actor.clone(),
+            name: name.to_owned(),
+            id: id.to_owned(),
+            ask,
+        };
+        let asked = sagas::send_request(self.writer.clone(), request);
+        Ok(self.apart(asked).await??)
+    }
+
+    async fn audit(&self, actor: &Actor, filter: &AuditFilter) -> Result<Vec<AuditRecord>, OperateError> {
+        actor.may(Permission::Audit)?;
+        let lines = audit::list(self.readers.clone(), Confined(actor.tenant()), filter.clone());
+        Ok(self.apart(lines).await?)
     }
 }
 
-async fn stats(readers: SqlitePool, scope: Scope) -> Result<Stats, sqlx::Error> {
-    let row = sqlx::query(include_str!("sql/stats.sql"))
+pub(super) async fn stats(
+    readers: SqlitePool,
+    confined: Confined,
+    scope: Scope,
+) -> Result<Stats, sqlx::Error> {
+    let row = sqlx::query(confined.stats())
         .bind(scope_json(&scope))
         .bind(COUNTED)
         .fetch_one(&readers)
@@ -132,7 +188,7 @@ async fn stats(readers: SqlitePool, scope: Scope) -> Result<Stats, sqlx::Error> 
     })
 }
 
-async fn list(readers: SqlitePool, filter: Filter) -> Result<Vec<Record>, sqlx::Error> {
+async fn list(readers: SqlitePool, confined: Confined, filter: Filter) -> Result<Vec<Record>, sqlx::Error> {
     let limit = if filter.limit == 0 { 50 } else { filter.limit };
     // The status is a literal. A partial index does not serve a bound value.
     let status = match filter.status {
@@ -143,15 +199,14 @@ async fn list(readers: SqlitePool, filter: Filter) -> Result<Vec<Record>, sqlx::
         Some(Status::Dead) => "and status = 'dead'",
         Some(Status::Unknown(_)) => "and status not in ('pending', 'processing', 'delivered', 'dead')",
     };
-    let event = filter.event.map_or("", |_| EVENT);
-    let columns = RECORD.replace("/*payload*/", "null");
-    let sql = format!(
-        "{columns} where seq is not null and seq < ?1 {status} and (?2 is null or topic = ?2)
+    let event = filter.event.map_or("", |_| FAMILY);
+    let condition = format!(
+        "seq is not null and seq < ?1 {status} and (?2 is null or topic = ?2)
          and (?3 is null or namespace in (select value from json_each(?3)))
-         and (?5 is null or destination = ?5) {event}
-         order by seq desc, rowno desc limit ?4"
+         and (?5 is null or destination = ?5) {event}"
     );
-    let rows = sqlx::query(AssertSqlSafe(sql))
+    let sql = confined.records("null", &condition, "order by seq desc, rowno desc limit ?4");
+    let rows = sqlx::query(sql)
         .bind(filter.before.unwrap_or(i64::MAX))
         .bind(filter.topic)
         .bind(scope_json(&filter.scope))
@@ -163,17 +218,21 @@ async fn list(readers: SqlitePool, filter: Filter) -> Result<Vec<Record>, sqlx::
     rows.iter().map(decode::record).collect()
 }
 
-async fn show(readers: SqlitePool, id: Uuid) -> Result<Option<Record>, sqlx::Error> {
-    let columns = RECORD.replace("/*payload*/", "payload");
-    let row = sqlx::query(AssertSqlSafe(format!("{columns} where id = ?1")))
+async fn show(readers: SqlitePool, confined: Confined, id: Uuid) -> Result<Option<Record>, sqlx::Error> {
+    let row = sqlx::query(confined.records("payload", "id = ?1", ""))
         .bind(id.to_string())
         .fetch_optional(&readers)
         .await?;
     row.as_ref().map(decode::record).transpose()
 }
 
-async fn blocked(readers: SqlitePool, scope: Scope, limit: usize) -> Result<Vec<BlockedKey>, sqlx::Error> {
-    let rows = sqlx::query(include_str!("sql/blocked.sql"))
+async fn blocked(
+    readers: SqlitePool,
+    confined: Confined,
+    scope: Scope,
+    limit: usize,
+) -> Result<Vec<BlockedKey>, sqlx::Error> {
+    let rows = sqlx::query(confined.blocked())
         .bind(scope_json(&scope))
         .bind(row_limit(limit))
         .bind(most(MOST_BEHIND))
@@ -182,7 +241,7 @@ async fn blocked(readers: SqlitePool, scope: Scope, limit: usize) -> Result<Vec<
     let mut keys: Vec<BlockedKey> = rows.iter().map(decode::blocked_key).collect::<Result<_, _>>()?;
     let room = limit.saturating_sub(keys.len());
     if room > 0 {
-        keys.extend(unserved_keys(&readers, &scope, room).await?);
+        keys.extend(unserved_keys(&readers, confined, &scope, room).await?);
     }
     Ok(keys)
 }
@@ -190,6 +249,7 @@ async fn blocked(readers: SqlitePool, scope: Scope, limit: usize) -> Result<Vec<
 /// Keys that no live worker serves.
 async fn unserved_keys(
     readers: &SqlitePool,
+    confined: Confined,
     scope: &Scope,
     limit: usize,
 ) -> Result<Vec<BlockedKey>, sqlx::Error> {
@@ -203,7 +263,7 @@ async fn unserved_keys(
     let mut keys: Vec<BlockedKey> = Vec::new();
     for backlog in unserved(backlogs, &live) {
         let room = limit - keys.len();
-        let rows = sqlx::query(UNSERVED.as_str())
+        let rows = sqlx::query(confined.unserved())
             .bind(destination(&backlog).to_owned())
             .bind(backlog.namespace)
             .bind("")
@@ -224,8 +284,12 @@ async fn unserved_keys(
     Ok(keys)
 }
 
-async fn destinations(readers: SqlitePool, scope: Scope) -> Result<Vec<DestinationRecord>, sqlx::Error> {
-    let rows = sqlx::query(include_str!("sql/destinations.sql"))
+async fn destinations(
+    readers: SqlitePool,
+    confined: Confined,
+    scope: Scope,
+) -> Result<Vec<DestinationRecord>, sqlx::Error> {
+    let rows = sqlx::query(confined.destinations())
         .bind(scope_json(&scope))
         .bind(most(MOST_WAITING))
         .fetch_all(&readers)

@@ -4,7 +4,9 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row, SqlitePool};
 use time::OffsetDateTime;
 
-use super::{decode, row_limit};
+use super::{audit, decode, row_limit};
+use crate::actor::Actor;
+use crate::audit::Line;
 use crate::sagas::{MOST_LINES, SagaFilter, SagaLine, SagaRecord};
 use crate::store::StoreError;
 use pillarbox::Outbox;
@@ -57,15 +59,31 @@ pub(super) async fn log(readers: SqlitePool, name: String, id: String) -> Result
     rows.iter().rev().map(line).collect()
 }
 
-pub(super) async fn tell(
+/// What an actor asks of a saga.
+pub(super) struct Request {
+    pub(super) actor: Actor,
+    pub(super) name: String,
+    pub(super) id: String,
+    pub(super) ask: Ask,
+}
+
+pub(super) async fn send_request(
     writer: SqlitePool,
-    name: String,
-    id: String,
-    what: Ask,
+    request: Request,
 ) -> Result<Result<AskResult, StoreError>, sqlx::Error> {
+    let Request {
+        actor,
+        name,
+        id,
+        ask: what,
+    } = request;
     let mut transaction = writer.begin_with("BEGIN IMMEDIATE").await?;
     match ask(&mut transaction, &Outbox::default(), &name, &id, what).await {
         Ok(asked) => {
+            if let AskResult::Enqueued(event) = asked {
+                let line = Line::asked(&actor, &name, &id, what, event);
+                audit::write(&mut transaction, line).await?;
+            }
             transaction.commit().await?;
             Ok(Ok(asked))
         }

@@ -8,7 +8,9 @@ use sqlx::{Row, SqliteConnection, SqlitePool};
 use uuid::Uuid;
 
 use super::choose::destination;
-use super::{MAX_LEASE, decode, later, scope_json};
+use super::{MAX_LEASE, audit, decode, later, scope_json};
+use crate::actor::Actor;
+use crate::audit::Line;
 use crate::operate::WorkerRecord;
 use crate::store::{Backlog, Heartbeat, LANES, LaneRequest, Range, Scope};
 use crate::stores::sharing::{LiveWorker, Sharers};
@@ -147,13 +149,34 @@ pub(super) async fn pause(
     destination: String,
     reason: String,
     disabled: bool,
+    line: Line,
 ) -> Result<(), sqlx::Error> {
     let query = sqlx::query(include_str!("sql/pause.sql"))
         .bind(destination)
         .bind(reason)
         .bind(disabled);
-    query.execute(&writer).await?;
-    Ok(())
+    let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
+    if query.execute(&mut *tx).await?.rows_affected() > 0 {
+        audit::write(&mut tx, line).await?;
+    }
+    tx.commit().await
+}
+
+pub(super) async fn resume(
+    writer: SqlitePool,
+    actor: Actor,
+    destination: String,
+) -> Result<bool, sqlx::Error> {
+    let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
+    let disabled: Option<bool> = sqlx::query_scalar(include_str!("sql/resume.sql"))
+        .bind(&destination)
+        .fetch_optional(&mut *tx)
+        .await?;
+    if let Some(disabled) = disabled {
+        audit::write(&mut tx, Line::resumed(&actor, &destination, disabled)).await?;
+    }
+    tx.commit().await?;
+    Ok(disabled.is_some())
 }
 
 pub(super) async fn workers(readers: SqlitePool) -> Result<Vec<WorkerRecord>, sqlx::Error> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use pillarbox::{Delivery, Event};
 use pillarbox_store::store::{ClaimRequest, Member, Routing, Settlement, SweepRequest, Take};
 use pillarbox_store::{Operate, Scope, Store, Verdict};
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::store_suite::Harness;
 use pillarbox_testkit::wait::until;
 use serde_json::Value;
@@ -267,7 +268,12 @@ async fn siblings_share_the_lease_of_their_claim() {
     };
     harness.store.route(ME, &[routing]).await.expect("routes");
     let until = async |id| {
-        let record = harness.store.show(id).await.expect("shows").expect("is there");
+        let record = harness
+            .store
+            .show(&OPERATOR, id)
+            .await
+            .expect("shows")
+            .expect("is there");
         record.locked_until.expect("is leased")
     };
     assert_eq!(until(row).await, until(sibling).await);
@@ -322,7 +328,13 @@ async fn a_delete_that_waits_for_a_claim_leaves_its_rows() {
             .expect("the database answers");
         count > 0
     };
-    let deleting = async { harness.store.delete(&[id]).await.expect("the database answers") };
+    let deleting = async {
+        harness
+            .store
+            .delete(&OPERATOR, &[id])
+            .await
+            .expect("the database answers")
+    };
     let committing = async {
         until("the delete waits", waits).await;
         claiming.commit().await.expect("commits");

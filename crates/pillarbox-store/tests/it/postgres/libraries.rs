@@ -10,6 +10,7 @@ use pillarbox_testkit::store_suite::{Capability, Corruption, Harness, Skipped, T
 use uuid::Uuid;
 
 use super::harness::{Open, PostgresHarness, Session};
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::environment::variable;
 
 /// An outbox whose producers use this library.
@@ -28,7 +29,11 @@ impl<L: Library> Through<L> {
 
     /// Are these all the rows that there are? Cleans up.
     async fn assert_holds(self, ids: &[Uuid]) {
-        let rows = self.operate().list(&Filter::default()).await.expect("lists");
+        let rows = self
+            .operate()
+            .list(&OPERATOR, &Filter::default())
+            .await
+            .expect("lists");
         assert_eq!(rows.iter().map(|row| row.id).collect::<Vec<_>>(), ids);
         self.clean_up().await;
     }
@@ -186,7 +191,7 @@ mod tokio_postgres {
         assert_eq!(
             harness
                 .operate()
-                .stats(&pillarbox_store::Scope::All)
+                .stats(&OPERATOR, &pillarbox_store::Scope::All)
                 .await
                 .expect("counts")
                 .pending,
@@ -264,7 +269,7 @@ mod sea_orm {
         assert_eq!(
             harness
                 .operate()
-                .stats(&pillarbox_store::Scope::All)
+                .stats(&OPERATOR, &pillarbox_store::Scope::All)
                 .await
                 .expect("counts")
                 .pending,

@@ -5,7 +5,8 @@ use pillarbox::saga::{Saga, SagaError, Step};
 use pillarbox::{EnqueueError, Event, Outbox, Recorded, StoreError};
 use pillarbox_store::store::{Backlog, Heartbeat, LaneRequest, Settlement, SweepRequest};
 use pillarbox_store::stores::postgres::{Duty, Options, Postgres};
-use pillarbox_store::{Operate, Scope, Store, Verdict};
+use pillarbox_store::{Operate, OperateError, Scope, Store, Verdict};
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::store_suite::Harness;
 use sqlx::{AssertSqlSafe, PgConnection};
 use std::time::Duration;
@@ -35,7 +36,7 @@ pub(super) async fn as_role(harness: &PostgresHarness, grants: &str) -> (String,
 /// A role of its own that is there for this, and the store as that role sees it.
 pub(super) async fn on_duty(harness: &PostgresHarness, duty: Duty) -> (String, Postgres) {
     let (role, store) = as_role(harness, "").await;
-    let created = harness.store.grant(duty, &role, true).await;
+    let created = harness.store.grant(&OPERATOR, duty, &role, true).await;
     assert!(!created.expect("grants"), "it was there");
     (role, store)
 }
@@ -112,9 +113,22 @@ async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
     let watch = store.watch().await.expect("may watch");
     assert!(watch.is_some());
     keep_lanes(&store, request.worker).await;
-    assert_eq!(store.stats(&Scope::All).await.expect("may count").delivered, 1);
-    let refused = store.delete(&[claimed[0].id]).await.expect_err("may not delete");
-    assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
+    assert_eq!(
+        store
+            .stats(&OPERATOR, &Scope::All)
+            .await
+            .expect("may count")
+            .delivered,
+        1
+    );
+    let refused = store
+        .delete(&OPERATOR, &[claimed[0].id])
+        .await
+        .expect_err("may not delete");
+    assert!(
+        matches!(refused, OperateError::Store(StoreError::Denied(_))),
+        "{refused}"
+    );
     clean_up(harness, &role, store).await;
 }
 
@@ -151,7 +165,10 @@ async fn keep_lanes(store: &Postgres, worker: Uuid) {
     assert_eq!(store.lease_lanes(&lanes(1)).await.expect("may divide").len(), 1);
     store.deregister(worker).await.expect("may leave");
     assert_eq!(store.prune_lanes().await.expect("may prune"), 1);
-    store.disable("chat", "410").await.expect("may pause");
+    store
+        .disable(Uuid::nil(), "chat", "410")
+        .await
+        .expect("may pause");
 }
 
 #[tokio::test]
@@ -185,7 +202,15 @@ async fn a_producer_enqueues_by_both_functions_by_the_library_and_by_hand() {
             transaction.rollback().await.expect("rolls back");
         }
     }
-    assert_eq!(harness.store.stats(&Scope::All).await.expect("counts").pending, 2);
+    assert_eq!(
+        harness
+            .store
+            .stats(&OPERATOR, &Scope::All)
+            .await
+            .expect("counts")
+            .pending,
+        2
+    );
     clean_up(harness, &role, store).await;
 }
 
@@ -288,7 +313,15 @@ async fn a_producer_cannot_slip_its_own_functions_and_tables_under_ours() {
         call.execute(&mut *connection).await.expect("is not trapped");
     }
     drop(connection);
-    assert_eq!(harness.store.stats(&Scope::All).await.expect("counts").pending, 2);
+    assert_eq!(
+        harness
+            .store
+            .stats(&OPERATOR, &Scope::All)
+            .await
+            .expect("counts")
+            .pending,
+        2
+    );
     harness.execute(&format!("drop schema {evil} cascade")).await;
     clean_up(harness, &role, store).await;
 }
@@ -305,11 +338,14 @@ async fn a_dispatcher_is_no_producer_and_only_the_owner_grants() {
         "{refused}"
     );
     let refused = store
-        .grant(Duty::Producer, &role, false)
+        .grant(&OPERATOR, Duty::Producer, &role, false)
         .await
         .expect_err("may not grant");
     assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
-    let unknown = harness.store.grant(Duty::Producer, "no_such_role", false).await;
+    let unknown = harness
+        .store
+        .grant(&OPERATOR, Duty::Producer, "no_such_role", false)
+        .await;
     assert!(
         unknown
             .expect_err("is not there")
@@ -324,7 +360,7 @@ async fn a_role_is_created_once_whatever_its_name() {
     let harness = PostgresHarness::direct().await;
     let role = format!("Odd \"{}\"", Uuid::new_v4().simple());
     for is_new in [true, false] {
-        let created = harness.store.grant(Duty::Producer, &role, true).await;
+        let created = harness.store.grant(&OPERATOR, Duty::Producer, &role, true).await;
         assert_eq!(created.expect("grants"), is_new);
     }
     drop_role(&harness, &format!("\"{}\"", role.replace('"', "\"\""))).await;
@@ -364,7 +400,7 @@ async fn an_orchestrator_that_is_a_producer_too_needs_nothing_more_to_run_sagas(
     );
     transaction.rollback().await.expect("rolls back");
 
-    let granted = harness.store.grant(Duty::Producer, &role, false).await;
+    let granted = harness.store.grant(&OPERATOR, Duty::Producer, &role, false).await;
     granted.expect("grants");
     let mut transaction = begin().await;
     saga.start(&mut transaction, 1, &1).await.expect("may start");

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::harness::PostgresHarness;
 use super::producer::share;
+use pillarbox_testkit::{OPERATOR, store_error};
 
 /// A worker whose server gives a statement two and a half seconds, and a lock one.
 fn hurried(harness: &PostgresHarness, url: &str) -> Postgres {
@@ -89,7 +90,11 @@ async fn every_statement_that_waits_for_a_lock_is_ended_by_the_server() {
         assert_ended_by_server("lanes", store.lease_lanes(&lanes()).await, code);
         assert_ended_by_server("heartbeat", store.heartbeat(&heartbeat()).await, code);
         assert_ended_by_server("deregister", store.deregister(Uuid::new_v4()).await, code);
-        assert_ended_by_server("stats", store.stats(&Scope::All).await, code);
+        assert_ended_by_server(
+            "stats",
+            store.stats(&OPERATOR, &Scope::All).await.map_err(store_error),
+            code,
+        );
         holder.rollback().await.expect("rolls back");
         assert_eq!(working(&harness).await, 0);
         store.close().await;

@@ -7,6 +7,7 @@ use pillarbox_store::operate::Filter;
 use pillarbox_store::store::{ClaimRequest, LaneRequest, Parked, Share, SweepRequest, Take};
 use pillarbox_store::stores::postgres::Duty;
 use pillarbox_store::{Operate, Scope, Store};
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::store_suite::Harness;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
@@ -43,7 +44,12 @@ async fn claim(harness: &PostgresHarness, request: &ClaimRequest) -> Vec<Uuid> {
 
 /// The status and the error of a row.
 async fn state(harness: &PostgresHarness, id: Uuid) -> (String, Option<String>) {
-    let row = harness.store.show(id).await.expect("shows").expect("is there");
+    let row = harness
+        .store
+        .show(&OPERATOR, id)
+        .await
+        .expect("shows")
+        .expect("is there");
     (row.status, row.last_error)
 }
 
@@ -96,7 +102,10 @@ async fn a_row_that_is_more_text_than_the_database_can_write_becomes_dead() {
         limit: 1000,
         ..Filter::default()
     };
-    assert_eq!(harness.store.list(&filter).await.expect("lists").len(), 1000);
+    assert_eq!(
+        harness.store.list(&OPERATOR, &filter).await.expect("lists").len(),
+        1000
+    );
     harness.clean_up().await;
 }
 
@@ -141,7 +150,7 @@ async fn many_unreadable_rows_become_dead_together() {
             "next_attempt_at = '-infinity', updated_at = 'infinity', delivered_at = 'infinity'",
         )
         .await;
-        let stats = harness.store.stats(&Scope::All).await.expect("stats");
+        let stats = harness.store.stats(&OPERATOR, &Scope::All).await.expect("stats");
         assert_eq!(stats.pending, 100);
         assert!(
             stats.oldest_pending_seconds.is_some_and(|age| age < 3600.0),
@@ -156,7 +165,15 @@ async fn many_unreadable_rows_become_dead_together() {
         for n in [10, 20, 30, 40] {
             assert_eq!(state(&harness, ids[n]).await, dead("22008"));
         }
-        assert_eq!(harness.store.stats(&Scope::All).await.expect("stats").dead, 4);
+        assert_eq!(
+            harness
+                .store
+                .stats(&OPERATOR, &Scope::All)
+                .await
+                .expect("stats")
+                .dead,
+            4
+        );
         harness.clean_up().await;
     }
 }
@@ -190,7 +207,7 @@ async fn the_run_of_a_key_ends_at_an_unreadable_row() {
     assert!(!harness.store.take_unreadable(), "once");
     let blocked = harness
         .store
-        .blocked(&Scope::All, 10)
+        .blocked(&OPERATOR, &Scope::All, 10)
         .await
         .expect("blocked keys");
     let [key] = &blocked[..] else {
@@ -326,13 +343,17 @@ async fn operators_see_a_row_with_unreadable_headers() {
     .await;
     let headers = format!("headers = jsonb_build_object('huge', {HUGE})");
     corrupt(&harness, ids[1], &format!("{headers}, status = 'dead'")).await;
-    let rows = harness.store.list(&Filter::default()).await.expect("lists");
+    let rows = harness
+        .store
+        .list(&OPERATOR, &Filter::default())
+        .await
+        .expect("lists");
     let seen: Vec<(Uuid, usize)> = rows.iter().map(|row| (row.id, row.event.headers.len())).collect();
     assert_eq!(seen, [(ids[2], 1), (ids[1], 0), (ids[0], 1)]);
     assert_eq!(
         harness
             .store
-            .show(ids[1])
+            .show(&OPERATOR, ids[1])
             .await
             .expect("shows")
             .expect("is there")
@@ -358,7 +379,7 @@ async fn a_number_that_no_float_holds_is_sent_and_shown_without_payload() {
     assert_eq!(
         harness
             .store
-            .show(ids[0])
+            .show(&OPERATOR, ids[0])
             .await
             .expect("shows")
             .expect("is there")

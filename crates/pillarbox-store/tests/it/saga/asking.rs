@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use pillarbox::saga::message::ASK_TYPE;
 use pillarbox::saga::{Action, Answer, Ask, AskResult, Handled, Status, Why};
+use pillarbox_store::audit::AuditFilter;
 use pillarbox_store::sagas::SagaFilter;
+use pillarbox_testkit::{OPERATOR, operator_of};
+use uuid::Uuid;
 
 use super::backends::{Backend, on_every_backend};
 use super::{Shop, assert_about, attempt, order};
@@ -15,13 +18,15 @@ on_every_backend!(
     compensating_also_undoes_ambiguous_steps,
     an_impossible_request_is_rejected,
     sagas_are_listed_by_status_name_and_id_the_latest_first,
+    an_actor_of_a_tenant_sees_no_saga,
+    a_request_has_its_line_in_the_audit,
 );
 
 impl<P: Backend> Shop<'_, P> {
     async fn ask(&self, ask: Ask) -> AskResult {
         self.backend
             .operate()
-            .ask_saga("order", "42", ask)
+            .ask_saga(&OPERATOR, "order", "42", ask)
             .await
             .expect("asks")
     }
@@ -119,7 +124,7 @@ async fn sagas_are_listed_by_status_name_and_id_the_latest_first<P: Backend>(bac
     backend.commit(tx).await;
     let operate = backend.operate();
     let list = async |filter: SagaFilter| -> Vec<String> {
-        let sagas = operate.sagas(&filter).await.expect("lists");
+        let sagas = operate.sagas(&OPERATOR, &filter).await.expect("lists");
         sagas
             .iter()
             .map(|saga| format!("{} {}", saga.name, saga.id))
@@ -148,7 +153,7 @@ async fn sagas_are_listed_by_status_name_and_id_the_latest_first<P: Backend>(bac
     };
     assert_eq!(list(page.clone()).await, ["order 43", "order 42"]);
     let last = operate
-        .sagas(&page)
+        .sagas(&OPERATOR, &page)
         .await
         .expect("lists")
         .pop()
@@ -159,4 +164,47 @@ async fn sagas_are_listed_by_status_name_and_id_the_latest_first<P: Backend>(bac
     };
     assert_eq!(list(next).await, ["order 41"]);
     assert_eq!(last.data, None, "a list does not say what they know");
+}
+
+/// A saga has no tenant.
+async fn an_actor_of_a_tenant_sees_no_saga<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
+    let (operate, actor) = (backend.operate(), operator_of(Uuid::new_v4()));
+    let (log, events) = (shop.log().await, shop.events().await.len());
+    assert!(
+        !operate
+            .sagas(&OPERATOR, &SagaFilter::default())
+            .await
+            .expect("lists")
+            .is_empty()
+    );
+    assert_eq!(
+        operate
+            .sagas(&actor, &SagaFilter::default())
+            .await
+            .expect("lists"),
+        []
+    );
+    assert_eq!(operate.saga(&actor, "order", "42").await.expect("reads"), None);
+    assert_eq!(operate.saga_log(&actor, "order", "42").await.expect("reads"), []);
+    for ask in [Ask::Resume, Ask::Compensate] {
+        let asked = operate.ask_saga(&actor, "order", "42", ask).await;
+        assert_eq!(asked.expect("asks"), AskResult::NotFound);
+    }
+    assert_eq!((shop.log().await, shop.events().await.len()), (log, events));
+}
+
+async fn a_request_has_its_line_in_the_audit<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
+    let AskResult::Enqueued(event) = shop.ask(Ask::Compensate).await else {
+        panic!("a request");
+    };
+    let filter = AuditFilter {
+        object: Some("order 42".to_owned()),
+        ..AuditFilter::default()
+    };
+    let lines = backend.operate().audit(&OPERATOR, &filter).await.expect("lines");
+    assert_eq!(lines.len(), 1);
+    assert_eq!(lines[0].action, "sagas.compensate");
+    assert_eq!(lines[0].after, Some(serde_json::json!({ "event": event })));
 }

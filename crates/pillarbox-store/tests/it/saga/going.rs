@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pillarbox::saga::message::{OUTCOME, TIMEOUT_TYPE};
 use pillarbox::saga::{Action, Answer, Handled, Started, Status, Why};
 use pillarbox::{Event, Payload};
+use pillarbox_testkit::OPERATOR;
 
 use super::backends::{Backend, on_every_backend};
 use super::{Shop, assert_about, attempt, order};
@@ -75,7 +76,11 @@ async fn a_rolled_back_event_does_not_exist<P: Backend>(backend: Arc<P>) {
     shop.saga.start(&mut tx, 42, &order()).await.expect("starts");
     backend.rollback(tx).await;
     assert_eq!(
-        backend.operate().saga("order", "42").await.expect("it reads"),
+        backend
+            .operate()
+            .saga(&OPERATOR, "order", "42")
+            .await
+            .expect("it reads"),
         None
     );
     assert_eq!(shop.events().await, Vec::<Event>::new());

@@ -15,6 +15,7 @@ use pillarbox::saga::{
 };
 use pillarbox::{Event, RetryPolicy};
 use pillarbox_store::sagas::{SagaLine, SagaRecord};
+use pillarbox_testkit::OPERATOR;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -170,14 +171,14 @@ impl<'a, P: Backend> Shop<'a, P> {
     }
 
     async fn record(&self) -> SagaRecord {
-        let record = self.backend.operate().saga("order", "42").await;
+        let record = self.backend.operate().saga(&OPERATOR, "order", "42").await;
         record.expect("it reads").expect("it is there")
     }
 
     async fn log(&self) -> Vec<SagaLine> {
         self.backend
             .operate()
-            .saga_log("order", "42")
+            .saga_log(&OPERATOR, "order", "42")
             .await
             .expect("it reads")
     }

@@ -1,6 +1,7 @@
 //! Statistics of a table that is too large to be counted.
 
 use pillarbox_store::{Operate, Scope};
+use pillarbox_testkit::OPERATOR;
 
 use super::SqliteHarness;
 
@@ -16,7 +17,7 @@ async fn a_large_outbox_is_counted_within_bounds_and_says_so() {
              from n",
         )
         .await;
-    let stats = outbox.store.stats(&Scope::All).await.expect("stats");
+    let stats = outbox.store.stats(&OPERATOR, &Scope::All).await.expect("stats");
     assert!(!stats.exact);
     assert_eq!(
         (stats.pending, stats.dead),
@@ -27,7 +28,11 @@ async fn a_large_outbox_is_counted_within_bounds_and_says_so() {
         (50_000..=60_000).contains(&stats.delivered),
         "an estimate from the newest rows: {stats:?}"
     );
-    let till = outbox.store.stats(&Scope::of(["till"])).await.expect("stats");
+    let till = outbox
+        .store
+        .stats(&OPERATOR, &Scope::of(["till"]))
+        .await
+        .expect("stats");
     assert!(
         (12_000..=15_000).contains(&till.delivered),
         "a quarter of it: {till:?}"
@@ -35,7 +40,7 @@ async fn a_large_outbox_is_counted_within_bounds_and_says_so() {
     assert_eq!(till.pending, 6_250);
 
     outbox.run("delete from outbox_events where rowno <= 45000").await;
-    let stats = outbox.store.stats(&Scope::All).await.expect("stats");
+    let stats = outbox.store.stats(&OPERATOR, &Scope::All).await.expect("stats");
     assert!(stats.exact);
     assert_eq!((stats.pending, stats.delivered, stats.dead), (0, 14_985, 15));
 }

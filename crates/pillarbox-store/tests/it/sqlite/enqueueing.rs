@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::SqliteHarness;
 use super::harness::request;
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::wait::until_some;
 
 fn event() -> Event {
@@ -47,7 +48,7 @@ async fn a_plain_insert_by_another_client_is_claimed() {
     assert_eq!(claimed[0].event.payload, Payload::Json("{\"order\": 42}".into()));
     let row = outbox
         .store
-        .show(claimed[0].id)
+        .show(&OPERATOR, claimed[0].id)
         .await
         .expect("a look")
         .expect("it is there");
@@ -108,11 +109,23 @@ async fn seq_is_never_used_again() {
     let mut last = 0;
     for _ in 0..3 {
         outbox.enqueue(&[event(), event()]).await.expect("accepted");
-        let rows = outbox.store.list(&Filter::default()).await.expect("a list");
+        let rows = outbox
+            .store
+            .list(&OPERATOR, &Filter::default())
+            .await
+            .expect("a list");
         assert!(rows.iter().all(|row| row.seq > last));
         last = rows[0].seq;
         let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
-        assert_eq!(outbox.store.delete(&ids).await.expect("a delete").len(), 2);
+        assert_eq!(
+            outbox
+                .store
+                .delete(&OPERATOR, &ids)
+                .await
+                .expect("a delete")
+                .len(),
+            2
+        );
     }
     assert_eq!(last, 6);
 }
@@ -232,7 +245,7 @@ async fn a_refusal_in_a_later_statement_of_a_batch_takes_back_the_earlier_ones()
     tx.commit().await.expect("a commit");
     let rows: Vec<Uuid> = outbox
         .store
-        .list(&Filter::default())
+        .list(&OPERATOR, &Filter::default())
         .await
         .expect("a list")
         .iter()
@@ -259,7 +272,7 @@ async fn a_caller_that_goes_away_does_not_stop_the_call() {
     assert!(futures_poll_once(&mut claim).await, "it has begun");
     drop(claim);
     until_some("the claim goes on", async || {
-        let stats = outbox.store.stats(&Scope::All).await.expect("stats");
+        let stats = outbox.store.stats(&OPERATOR, &Scope::All).await.expect("stats");
         (stats.processing == 1).then_some(())
     })
     .await;

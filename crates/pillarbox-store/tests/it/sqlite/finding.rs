@@ -7,6 +7,7 @@ use pillarbox_store::operate::Filter;
 use pillarbox_store::store::{Backlog, Share, Take};
 use pillarbox_store::{Operate, Scope, Store};
 use pillarbox_testkit::Harness;
+use pillarbox_testkit::OPERATOR;
 use uuid::Uuid;
 
 use super::SqliteHarness;
@@ -20,7 +21,11 @@ fn event(destination: &str) -> Event {
 async fn a_look_does_not_wait_for_a_writer() {
     let outbox = SqliteHarness::fresh().await;
     outbox.enqueue(&[event("broker")]).await.expect("accepted");
-    outbox.store.pause("chat", "too loud").await.expect("a pause");
+    outbox
+        .store
+        .pause(&OPERATOR, "chat", "too loud")
+        .await
+        .expect("a pause");
     let writer = begin(&outbox.application).await.expect("its turn");
     let look = outbox.store.find(&Scope::All, None, 10).await.expect("a look");
     assert_eq!((look.due.len(), look.paused), (1, vec!["chat".to_owned()]));
@@ -96,7 +101,7 @@ async fn a_time_to_deliver_is_kept_to_the_microsecond_and_never_early() {
         .await
         .expect("accepted");
 
-    let row = outbox.store.show(scheduled.id).await.expect("a look");
+    let row = outbox.store.show(&OPERATOR, scheduled.id).await.expect("a look");
     let due = row.expect("it is there").next_attempt_at;
     assert_eq!(due, later.replace_nanosecond(123_457_000).expect("a nanosecond"));
     let request = request(outbox.free(10).await);
@@ -158,7 +163,7 @@ async fn the_family_of_an_event_is_listed_whole() {
         event: Some(parent.id),
         ..Filter::default()
     };
-    let rows = outbox.store.list(&family).await.expect("a list");
+    let rows = outbox.store.list(&OPERATOR, &family).await.expect("a list");
     let destinations: Vec<&str> = rows.iter().filter_map(|row| row.destination.as_deref()).collect();
     assert_eq!(destinations, ["chat", "broker"], "the newest first");
     assert!(rows.iter().all(|row| row.event.id == parent.id));

@@ -1,5 +1,6 @@
 //! The SQLite store: the suite, and what only SQLite has.
 
+mod audit;
 mod clock;
 mod counting;
 mod enqueueing;

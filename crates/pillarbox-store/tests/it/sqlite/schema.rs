@@ -6,6 +6,7 @@ use pillarbox::StoreError;
 use pillarbox_store::stores::migration::Migrated;
 use pillarbox_store::stores::sqlite::{Sqlite, migrations};
 use pillarbox_store::{Operate, Scope, Store};
+use pillarbox_testkit::{OPERATOR, store_error};
 use sqlx::AssertSqlSafe;
 
 use super::SqliteHarness;
@@ -66,8 +67,22 @@ async fn a_file_without_an_outbox_says_so() {
     };
     missing(outbox.store.check().await);
     missing(outbox.store.find(&Scope::All, None, 1).await.map(drop));
-    missing(outbox.store.retry(&[uuid::Uuid::nil()]).await.map(drop));
-    missing(outbox.store.stats(&Scope::All).await.map(drop));
+    missing(
+        outbox
+            .store
+            .retry(&OPERATOR, &[uuid::Uuid::nil()])
+            .await
+            .map(drop)
+            .map_err(store_error),
+    );
+    missing(
+        outbox
+            .store
+            .stats(&OPERATOR, &Scope::All)
+            .await
+            .map(drop)
+            .map_err(store_error),
+    );
 
     outbox.store.migrate().await.expect("a migration");
     outbox.run("drop table outbox_events").await;

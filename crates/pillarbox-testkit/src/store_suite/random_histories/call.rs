@@ -11,6 +11,7 @@ use pillarbox_store::store::{
 use uuid::Uuid;
 
 use super::operation::Supported;
+use crate::OPERATOR;
 use crate::store_suite::harness::Harness;
 
 pub(super) enum Call {
@@ -105,14 +106,17 @@ pub(super) async fn perform(harness: &dyn Harness, call: &Call, supported: &Supp
             Answer::Nothing
         }
         Call::Unpark(what, ids) => rows(store.unpark(*what, ids).await.expect("unparks")),
-        Call::Retry(ids) => rows(operate.retry(ids).await.expect("a retry")),
-        Call::Skip(ids) => rows(operate.skip(ids).await.expect("a skip")),
-        Call::Delete(ids) => rows(operate.delete(ids).await.expect("a delete")),
+        Call::Retry(ids) => rows(operate.retry(&OPERATOR, ids).await.expect("a retry")),
+        Call::Skip(ids) => rows(operate.skip(&OPERATOR, ids).await.expect("a skip")),
+        Call::Delete(ids) => rows(operate.delete(&OPERATOR, ids).await.expect("a delete")),
         Call::Pause(name) => {
-            operate.pause(name, "maintenance").await.expect("pauses");
+            operate
+                .pause(&OPERATOR, name, "maintenance")
+                .await
+                .expect("pauses");
             Answer::Nothing
         }
-        Call::Resume(name) => Answer::Resumed(operate.resume(name).await.expect("resumes")),
+        Call::Resume(name) => Answer::Resumed(operate.resume(&OPERATOR, name).await.expect("resumes")),
     }
 }
 

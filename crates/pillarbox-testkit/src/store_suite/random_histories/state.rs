@@ -7,6 +7,7 @@ use pillarbox_store::operate::{Filter, Record};
 use pillarbox_store::store::{Backlog, Parked};
 
 use super::operation::Supported;
+use crate::OPERATOR;
 use crate::store_suite::harness::Harness;
 
 /// The state of a store.
@@ -66,7 +67,7 @@ async fn rows(harness: &dyn Harness, lines: &mut Vec<String>) {
         limit: 10_000,
         ..Filter::default()
     };
-    let rows = harness.operate().list(&all).await.expect("a list");
+    let rows = harness.operate().list(&OPERATOR, &all).await.expect("a list");
     lines.extend(rows.iter().map(row));
 }
 
@@ -107,22 +108,30 @@ async fn parked(harness: &dyn Harness, supported: &Supported, lines: &mut Vec<St
 
 async fn keys_destinations_and_workers(harness: &dyn Harness, lines: &mut Vec<String>) {
     let operate = harness.operate();
-    let mut stats = operate.stats(&Scope::All).await.expect("statistics");
+    let mut stats = operate.stats(&OPERATOR, &Scope::All).await.expect("statistics");
     stats.oldest_pending_seconds = stats.oldest_pending_seconds.map(fifties);
     lines.push(format!("{stats:?}"));
-    for mut key in operate.blocked(&Scope::All, 100).await.expect("blocked keys") {
+    for mut key in operate
+        .blocked(&OPERATOR, &Scope::All, 100)
+        .await
+        .expect("blocked keys")
+    {
         key.seq = 0;
         key.age_seconds = fifties(key.age_seconds);
         key.next_attempt_at = None;
         lines.push(format!("{key:?}"));
     }
-    for mut destination in operate.destinations(&Scope::All).await.expect("destinations") {
+    for mut destination in operate
+        .destinations(&OPERATOR, &Scope::All)
+        .await
+        .expect("destinations")
+    {
         if let Some(paused) = &mut destination.paused {
             paused.since = time::OffsetDateTime::UNIX_EPOCH;
         }
         lines.push(format!("{destination:?}"));
     }
-    for worker in operate.workers().await.expect("workers") {
+    for worker in operate.workers(&OPERATOR).await.expect("workers") {
         lines.push(format!(
             "worker {} alive {} lanes {}",
             worker.id, worker.alive, worker.lanes

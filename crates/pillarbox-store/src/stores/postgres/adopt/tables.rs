@@ -7,9 +7,11 @@ use sqlx::Row;
 use uuid::Uuid;
 
 use super::maintain::count_unknown;
+use crate::actor::Actor;
+use crate::audit::{Action, Line};
 use crate::operate::{AdoptedTableRecord, MOST_RETRIED, MOST_WAITING};
 use crate::store::StoreError;
-use crate::stores::postgres::{Inner, Transaction, store_error};
+use crate::stores::postgres::{Inner, Transaction, audit, store_error};
 
 /// The tables that a worker imports or has imported, and those in this process's configuration.
 pub(in crate::stores::postgres) async fn tables(
@@ -70,11 +72,12 @@ pub(super) async fn table(
 /// Makes rows of a table due that cannot be imported, and returns their ids.
 pub(in crate::stores::postgres) async fn retry_imports(
     inner: Arc<Inner>,
+    actor: Actor,
     table: String,
     rows: Option<Vec<String>>,
 ) -> Result<Vec<String>, StoreError> {
     let mut transaction = inner.begin().await?;
-    let retried = sqlx::query_scalar(inner.sql.retry_imports.safe())
+    let retried: Vec<String> = sqlx::query_scalar(inner.sql.retry_imports.safe())
         .bind(table)
         .bind(rows)
         .bind(i64::try_from(MOST_RETRIED).unwrap_or(i64::MAX))
@@ -82,6 +85,10 @@ pub(in crate::stores::postgres) async fn retry_imports(
         .fetch_all(&mut *transaction)
         .await
         .map_err(store_error)?;
+    if !retried.is_empty() {
+        let line = Line::of(&actor, Action::RetryImports, &retried);
+        audit::write(&inner, &mut transaction, line).await?;
+    }
     transaction.commit().await.map_err(store_error)?;
     Ok(retried)
 }

@@ -838,3 +838,35 @@ create table pillarbox.saga_log (
   detail  text,
   primary key (saga, seq)
 );
+
+-- 8. Audit
+-- --------
+
+-- Who changed what, and why: docs/operations/audit.md. A line is written in the transaction of its change, and stays as it is.
+create table pillarbox.audit (
+  seq       bigint generated always as identity primary key,
+  at        timestamptz not null default now(),
+  -- The actor, as the program names it.
+  subject   text not null check (octet_length(subject) <= 2048),
+  kind      text collate "C" not null check (kind in ('operator', 'service', 'worker')),
+  -- The role of the session, which a program cannot choose.
+  role      name not null default session_user,
+  -- Set if the actor acted for one tenant.
+  tenant_id uuid,
+  action    text collate "C" not null check (octet_length(action) <= 64),
+  -- Ids of rows, or names. The first thousand; `count` has all.
+  objects   text[] not null check (cardinality(objects) <= 1000),
+  count     bigint not null,
+  before    jsonb,
+  after     jsonb,
+  reason    text check (octet_length(reason) <= 2048)
+);
+
+create function pillarbox.keep_audit() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$ begin
+  raise exception 'the audit is not changed: lines are only added' using errcode = '42501';
+end $$;
+
+create trigger audit_is_kept before update or delete or truncate on pillarbox.audit
+for each statement execute function pillarbox.keep_audit();

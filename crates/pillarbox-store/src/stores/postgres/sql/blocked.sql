@@ -1,5 +1,6 @@
 -- Blocked keys: their first unfinished row failed or is dead. Oldest first.
 -- $1 namespaces, or null for all   $2 how many   $3 up to how many rows behind a head are counted
+-- $4 the tenant, or null for all
 -- Index: outbox_events_tried, then outbox_events_keyed. Steps through the keys with a row that was tried, 10,000 at most.
 --
 -- A head without a destination blocks its key at every destination. The first thousand destinations that have rows with a
@@ -33,7 +34,7 @@ with recursive name as (
     e.next_attempt_at
   from tried t cross join lateral (select * from pillarbox.outbox_events where id = t.id limit 1) as e
   where (e.status = 'dead' or (e.status = 'pending' and e.attempts > 0))
-    and ($1::text[] is null or e.namespace = any($1))
+    and ($1::text[] is null or e.namespace = any($1)) and ($4::uuid is null or e.tenant_id = $4)
 ), head as materialized (
   select f.* from failed f
   where not exists (
@@ -58,6 +59,7 @@ select h.id as head, h.seq, h.namespace, nullif(h.destination, '') as destinatio
         where o.open < 3 and o.lane is not null
           and coalesce(o.destination, '') = n.name and o.namespace = h.namespace
           and o.lane = h.lane and o.ordering_key = h.ordering_key and o.seq > h.seq
+          and ($4::uuid is null or o.tenant_id = $4)
         limit $3
       ) as one
       where n.name = coalesce(h.destination, '') or coalesce(h.destination, '') = ''

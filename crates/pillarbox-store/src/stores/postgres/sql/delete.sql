@@ -1,11 +1,11 @@
--- Deletes rows that are not in flight. Returns each with its event, and whether it was delivered.
--- $1 ids
+-- Deletes rows that are not in flight. Returns each with its event and its status.
+-- $1 ids   $2 the tenant, or null for all
 -- Locks: the rows, in the order of their ids; waits for a running claim.
 --
 -- After a wait for a claim the row is read again, but its lease is not: the statement does not see it. `locked_until` tells.
 with chosen as materialized (
   select id from pillarbox.outbox_events e
-  where id = any($1) and (status <> 'processing' or case
+  where id = any($1) and ($2::uuid is null or tenant_id = $2) and (status <> 'processing' or case
     when own_until is not null then own_until < now()
     else coalesce(locked_until, '-infinity') < now()
       and not exists (select from pillarbox.leases l where l.claim_id = e.claim_id and l.until >= now())
@@ -16,4 +16,4 @@ with chosen as materialized (
 delete from pillarbox.outbox_events e
 using chosen c
 where e.id = c.id
-returning e.id, coalesce(e.parent_id, e.id), e.status = 'delivered'
+returning e.id, coalesce(e.parent_id, e.id), e.status

@@ -1,5 +1,6 @@
 -- Destinations that are paused or have pending or dead rows, in the order of their names.
 -- $1 namespaces, or null for all   $2 up to how many rows of each are counted
+-- $3 the tenant, or null for all: it sees a pause only where it has rows
 -- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_keyed, outbox_events_dead_at; steps from name to name.
 with recursive name as (
   select ''::text collate "C" as name
@@ -32,20 +33,24 @@ with recursive name as (
   select n.name,
     (select count(*) from (select from pillarbox.outbox_events
       where open = 0 and lane is null and status = 'pending'
-        and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as fresh)
+        and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1))
+        and ($3::uuid is null or tenant_id = $3) limit $2) as fresh)
     + (select count(*) from (select from pillarbox.outbox_events
       where open = 1 and lane is null and status = 'pending'
-        and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as waiting)
+        and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1))
+        and ($3::uuid is null or tenant_id = $3) limit $2) as waiting)
     + (select count(*) from (select from pillarbox.outbox_events
       where open < 3 and lane is not null and status = 'pending'
-        and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as keyed)
+        and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1))
+        and ($3::uuid is null or tenant_id = $3) limit $2) as keyed)
     as pending,
     (select count(*) from (select from pillarbox.outbox_events
       where open = 2
-        and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1)) limit $2) as dead) as dead
+        and coalesce(destination, '') = n.name and ($1::text[] is null or namespace = any($1))
+        and ($3::uuid is null or tenant_id = $3) limit $2) as dead) as dead
   from name n where n.name <> ''
 )
 select c.name, least(c.pending, $2) as pending, c.dead, d.paused_at, d.reason, d.disabled
 from counted c left join pillarbox.destinations d on d.name = c.name
-where c.pending > 0 or c.dead > 0 or d.name is not null
+where c.pending > 0 or c.dead > 0 or (d.name is not null and $3::uuid is null and ($1::text[] is null or cardinality($1) > 0))
 order by c.name

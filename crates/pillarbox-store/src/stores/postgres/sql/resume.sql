@@ -1,3 +1,3 @@
--- Resumes a destination.
+-- Resumes a destination. Returns whether the destination itself had asked for no more events.
 -- $1 name
-delete from pillarbox.destinations where name = $1
+delete from pillarbox.destinations where name = $1 returning disabled

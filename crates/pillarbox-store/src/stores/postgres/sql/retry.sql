@@ -1,9 +1,10 @@
 -- Makes dead and pending rows due now, with all their attempts.
--- $1 ids
+-- $1 ids   $2 the tenant, or null for all
+-- Returns each row with the status that it had.
 -- Locks: the rows, in the order of their ids; waits for a running claim.
 with chosen as materialized (
-  select id from pillarbox.outbox_events
-  where id = any($1) and status in ('pending', 'dead')
+  select id, status from pillarbox.outbox_events
+  where id = any($1) and ($2::uuid is null or tenant_id = $2) and status in ('pending', 'dead')
   order by id
   for update
 )
@@ -12,4 +13,4 @@ set status = 'pending', attempts = 0, next_attempt_at = now(), updated_at = now(
     locked_by = null, locked_until = null, claim_id = null
 from chosen c
 where e.id = c.id and e.status in ('pending', 'dead')
-returning e.id
+returning e.id, c.status

@@ -1,5 +1,6 @@
 -- The keys of these backlogs whose first unfinished row is pending and was never tried.
 -- $1 destinations ('' for none)   $2 namespaces   $3 how many   $4 up to how many rows behind a head are counted
+-- $5 the tenant, or null for all
 -- Index: outbox_events_keyed. Steps from key to key, at most twice as often as keys are asked for, and once per backlog.
 with recursive given as materialized (
   select * from unnest($1::text[], $2::text[]) with ordinality as g (destination, namespace, place)
@@ -12,7 +13,7 @@ with recursive given as materialized (
     s.found + next.waits::int, s.step + 1
   from stepped s cross join lateral (
     (select s.place, s.destination, s.namespace, lane, ordering_key as key, id as head,
-       status = 'pending' and attempts = 0 as waits
+       status = 'pending' and attempts = 0 and ($5::uuid is null or tenant_id = $5) as waits
      from pillarbox.outbox_events
      where open < 3 and lane is not null
        and coalesce(destination, '') = s.destination and namespace = s.namespace
@@ -33,6 +34,7 @@ select h.id as head, h.seq, h.namespace, nullif(h.destination, '') as destinatio
       where o.open < 3 and o.lane is not null
         and coalesce(o.destination, '') = s.destination and o.namespace = s.namespace
         and o.lane = s.lane and o.ordering_key = s.key and o.seq > h.seq
+        and ($5::uuid is null or o.tenant_id = $5)
       limit $4
     ) as rest
   ) as behind

@@ -223,3 +223,31 @@ create table pillarbox_saga_log (
 ) strict;
 
 create index pillarbox_saga_log_saga on pillarbox_saga_log (saga, seq);
+
+-- 5. Audit
+-- --------
+
+-- Who changed what, and why: docs/operations/audit.md. A line is written in the transaction of its change, and stays as it is.
+create table pillarbox_audit (
+  seq       integer primary key autoincrement,
+  at        text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
+  subject   text not null, -- the actor, as the program names it
+  kind      text not null check (kind in ('operator', 'service', 'worker')),
+  tenant_id text, -- set if the actor acted for one tenant
+  action    text not null,
+  objects   text not null, -- ids of rows, or names, as a JSON array; the first thousand
+  count     integer not null,
+  "before"  text,
+  "after"   text,
+  reason    text
+) strict;
+
+create trigger pillarbox_audit_is_not_updated before update on pillarbox_audit
+begin
+  select raise(abort, 'the audit is not changed: lines are only added');
+end;
+
+create trigger pillarbox_audit_is_not_deleted before delete on pillarbox_audit
+begin
+  select raise(abort, 'the audit is not changed: lines are only added');
+end;

@@ -1,5 +1,6 @@
 -- Blocked keys: their first unfinished row failed or is dead. Oldest first.
 -- ?1 namespaces as a JSON array, or null for all   ?2 how many   ?3 up to how many rows behind are counted
+-- /*tenant e*/ is the tenant
 -- Index: outbox_events_blocking, outbox_events_failing; outbox_events_keyed for the rows before and behind.
 --
 -- Behind a row without a destination, the rows of every destination wait. The first thousand destinations that have rows
@@ -18,7 +19,7 @@ with recursive step (name, number) as (
   select name from step
 ), dead as materialized (
   select rowno, seq from outbox_events as e indexed by outbox_events_blocking
-  where status = 'dead' and lane = 0 and (?1 is null or namespace in (select value from json_each(?1)))
+  where status = 'dead' and lane = 0 and (?1 is null or namespace in (select value from json_each(?1))) /*tenant e*/
     and not exists (
       select 1 from outbox_events as other
       where other.lane = 0 and other.status in ('pending', 'processing', 'dead') and other.seq is not null
@@ -29,7 +30,7 @@ with recursive step (name, number) as (
 ), failing as materialized (
   select rowno, seq from outbox_events as e indexed by outbox_events_failing
   where status = 'pending' and attempts > 0 and lane = 0
-    and (?1 is null or namespace in (select value from json_each(?1)))
+    and (?1 is null or namespace in (select value from json_each(?1))) /*tenant e*/
     and not exists (
       select 1 from outbox_events as other
       where other.lane = 0 and other.status in ('pending', 'processing', 'dead') and other.seq is not null
@@ -48,7 +49,7 @@ select e.namespace, e.destination, e.ordering_key, e.id, e.seq, e.status, e.atte
         select 1 from named cross join outbox_events as other
         where other.lane = 0 and other.status in ('pending', 'processing', 'dead') and other.seq is not null
           and coalesce(other.destination, '') = named.name
-          and other.namespace = e.namespace and other.ordering_key = e.ordering_key and other.seq > e.seq
+          and other.namespace = e.namespace and other.ordering_key = e.ordering_key and other.seq > e.seq /*tenant other*/
         limit ?3
       )
     ) else (
@@ -56,7 +57,7 @@ select e.namespace, e.destination, e.ordering_key, e.id, e.seq, e.status, e.atte
         select 1 from outbox_events as other
         where other.lane = 0 and other.status in ('pending', 'processing', 'dead') and other.seq is not null
           and coalesce(other.destination, '') = coalesce(e.destination, '')
-          and other.namespace = e.namespace and other.ordering_key = e.ordering_key and other.seq > e.seq
+          and other.namespace = e.namespace and other.ordering_key = e.ordering_key and other.seq > e.seq /*tenant other*/
         limit ?3
       )
     ) end

@@ -1,5 +1,5 @@
 -- Destinations that are paused or have pending or dead rows, with counts up to a cap.
--- ?1 namespaces as a JSON array, or null for all   ?2 the cap
+-- ?1 namespaces as a JSON array, or null for all   ?2 the cap   /*tenant*/ is the tenant, which sees a pause only where it has rows
 -- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_dead_there. Steps from name to name.
 with recursive fresh (name) as (
   select ''
@@ -39,7 +39,7 @@ with recursive fresh (name) as (
       select 1 from outbox_events
       where status = 'pending' and next_attempt_at <= created_at and seq is not null
         and coalesce(destination, '') = known.name
-        and (?1 is null or namespace in (select value from json_each(?1)))
+        and (?1 is null or namespace in (select value from json_each(?1))) /*tenant*/
       limit ?2
     )
   ) + (
@@ -47,14 +47,14 @@ with recursive fresh (name) as (
       select 1 from outbox_events
       where status = 'pending' and next_attempt_at > created_at and seq is not null
         and coalesce(destination, '') = known.name
-        and (?1 is null or namespace in (select value from json_each(?1)))
+        and (?1 is null or namespace in (select value from json_each(?1))) /*tenant*/
       limit ?2
     )
   ) as pending, (
     select count(*) from (
       select 1 from outbox_events
       where status = 'dead' and coalesce(destination, '') = known.name
-        and (?1 is null or namespace in (select value from json_each(?1)))
+        and (?1 is null or namespace in (select value from json_each(?1))) /*tenant*/
       limit ?2
     )
   ) as dead
@@ -64,5 +64,6 @@ select counted.name, min(counted.pending, ?2) as pending, counted.dead, paused.s
   coalesce(paused.disabled, 0) as disabled
 from counted
 left join pillarbox_paused as paused on paused.destination = counted.name
-where counted.pending > 0 or counted.dead > 0 or paused.since is not null
+where counted.pending > 0 or counted.dead > 0
+  or (paused.since is not null and (?1 is null or json_array_length(?1) > 0) and /*system*/true)
 order by counted.name

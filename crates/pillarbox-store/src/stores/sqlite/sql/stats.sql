@@ -1,6 +1,6 @@
 -- Counts rows: exactly while the table is small. Later it counts by the partial indexes up to a cap, and estimates the
 -- delivered rows from the newest ones.
--- ?1 namespaces as a JSON array, or null for all   ?2 the cap
+-- ?1 namespaces as a JSON array, or null for all   ?2 the cap   /*tenant*/ is the tenant
 -- Reads the newest ?2 rows, at most ?2 entries of each partial index, and the first of each backlog for the oldest.
 with recursive fresh (destination, namespace) as (
   select '', ''
@@ -40,43 +40,43 @@ with recursive fresh (destination, namespace) as (
   select coalesce((select max(rowno) from outbox_events) - (select min(rowno) from outbox_events) + 1, 0) as width
 ), newest as materialized (
   select status from (
-    select status, namespace from outbox_events order by rowno desc limit ?2
+    select status, namespace, tenant_id from outbox_events order by rowno desc limit ?2
   )
-  where ?1 is null or namespace in (select value from json_each(?1))
+  where (?1 is null or namespace in (select value from json_each(?1))) /*tenant*/
 )
 select
   (select width from span) <= ?2 as exact,
   (select count(*) from (
     select 1 from outbox_events
     where status = 'pending' and next_attempt_at <= created_at and seq is not null
-      and (?1 is null or namespace in (select value from json_each(?1)))
+      and (?1 is null or namespace in (select value from json_each(?1))) /*tenant*/
     limit ?2
   )) + (select count(*) from (
     select 1 from outbox_events
     where status = 'pending' and next_attempt_at > created_at and seq is not null
-      and (?1 is null or namespace in (select value from json_each(?1)))
+      and (?1 is null or namespace in (select value from json_each(?1))) /*tenant*/
     limit ?2
   )) as pending,
   (select count(*) from (
     select 1 from outbox_events
-    where status = 'processing' and (?1 is null or namespace in (select value from json_each(?1)))
+    where status = 'processing' and (?1 is null or namespace in (select value from json_each(?1))) /*tenant*/
     limit ?2
   )) as processing,
   (select count(*) from (
     select 1 from outbox_events
-    where status = 'dead' and (?1 is null or namespace in (select value from json_each(?1)))
+    where status = 'dead' and (?1 is null or namespace in (select value from json_each(?1))) /*tenant*/
     limit ?2
   )) as dead,
   (select count(*) from (
     select 1 from outbox_events
     where status not in ('pending', 'processing', 'delivered', 'dead')
-      and (?1 is null or namespace in (select value from json_each(?1)))
+      and (?1 is null or namespace in (select value from json_each(?1))) /*tenant*/
     limit ?2
   )) as unknown,
   (select count(*) from (
     select 1 from outbox_events
     where status = 'pending' and destination = 'unrouted'
-      and (?1 is null or namespace in (select value from json_each(?1)))
+      and (?1 is null or namespace in (select value from json_each(?1))) /*tenant*/
     limit ?2
   )) as unrouted,
   (select count(*) from newest where status = 'delivered') * max((select width from span), ?2) / ?2 as delivered,
@@ -84,7 +84,7 @@ select
     select (
       select next_attempt_at from outbox_events
       where status = 'pending' and next_attempt_at <= created_at and seq is not null
-        and coalesce(destination, '') = s.destination and namespace = s.namespace and lane is l.lane
+        and coalesce(destination, '') = s.destination and namespace = s.namespace and lane is l.lane /*tenant*/
       order by seq limit 1
     ) as at
     from fresh as s cross join lane as l
@@ -93,7 +93,7 @@ select
     select (
       select next_attempt_at from outbox_events
       where status = 'pending' and next_attempt_at > created_at and seq is not null
-        and coalesce(destination, '') = s.destination and namespace = s.namespace and lane is l.lane
+        and coalesce(destination, '') = s.destination and namespace = s.namespace and lane is l.lane /*tenant*/
         and next_attempt_at <= strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')
       order by next_attempt_at limit 1
     )

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::super::harness::unmigrated;
 use super::harness::{Adopted, dead, importer, retry};
 use super::seeds::{ARAP, FAMILY_HUB, ORDER_SERVICE, REDIVER};
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::environment::variable;
 use pillarbox_testkit::wait::TIMEOUT;
 
@@ -141,7 +142,7 @@ async fn a_deleted_row_is_dropped() {
         adopted
             .outbox
             .store
-            .show(id)
+            .show(&OPERATOR, id)
             .await
             .expect("looks")
             .map(|row| row.id),
@@ -195,7 +196,12 @@ async fn a_manual_retry_is_written_back() {
     let delivery = adopted.take().await;
     adopted.settle(&delivery, dead()).await;
     assert_eq!(adopted.row(id).await["status"], "FAILED");
-    adopted.outbox.store.retry(&[id]).await.expect("retries");
+    adopted
+        .outbox
+        .store
+        .retry(&OPERATOR, &[id])
+        .await
+        .expect("retries");
     assert_eq!(adopted.row(id).await["status"], "NEW");
     let delivery = adopted.claim().await.remove(0);
     adopted.settle(&delivery, Verdict::Delivered).await;

@@ -4,6 +4,7 @@ use pillarbox_store::adopt::{ImportRequest, Imported};
 use pillarbox_store::stores::postgres::adopt::Table;
 use pillarbox_store::stores::postgres::{Options, Postgres};
 use pillarbox_store::{Operate, Verdict};
+use pillarbox_testkit::OPERATOR;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use pillarbox_testkit::environment::variable;
 
 impl Adopted {
     async fn delete_here(&self, id: Uuid) {
-        let deleted = self.outbox.store.delete(&[id]).await;
+        let deleted = self.outbox.store.delete(&OPERATOR, &[id]).await;
         assert_eq!(deleted.expect("deletes"), [id]);
     }
 
@@ -41,7 +42,7 @@ impl Adopted {
         let imported = self.import().await;
         assert_eq!((imported.rows, imported.reset), (0, 0), "{name}");
         assert_eq!(self.claim().await.len(), 0, "{name}");
-        let tables = self.outbox.store.adopted_tables().await.expect("counts");
+        let tables = self.outbox.store.adopted_tables(&OPERATOR).await.expect("counts");
         assert_eq!(
             (tables[0].in_progress, tables[0].pending_write_backs),
             (0, 0),
@@ -132,7 +133,12 @@ async fn a_dead_event_that_is_retried_and_unrouted_is_delivered() {
     let delivery = adopted.take().await;
     adopted.settle(&delivery, dead()).await;
     let session = adopted.hold(id).await;
-    adopted.outbox.store.retry(&[id]).await.expect("retries");
+    adopted
+        .outbox
+        .store
+        .retry(&OPERATOR, &[id])
+        .await
+        .expect("retries");
     let delivery = adopted.claim().await.remove(0);
     adopted.settle(&delivery, Verdict::Delete).await;
     session.rollback().await.expect("rolls back");
@@ -202,7 +208,7 @@ async fn the_change_of_a_command_without_a_layout_is_written_back_later() {
     let id = adopted.produce().await;
     adopted.import().await;
     let command = adopted.without_layout();
-    assert_eq!(command.delete(&[id]).await.expect("deletes"), [id]);
+    assert_eq!(command.delete(&OPERATOR, &[id]).await.expect("deletes"), [id]);
     command.close().await;
     assert_eq!(
         adopted.row(id).await["status"],
@@ -267,7 +273,7 @@ async fn the_mapping_row_of_a_dead_event_is_pruned_with_its_row() {
         assert_eq!(adopted.notes().await, 1, "{}", seed.name);
         adopted.assert_quiet().await;
         for id in [kept, gone] {
-            let shown = adopted.outbox.store.show(id).await.expect("looks");
+            let shown = adopted.outbox.store.show(&OPERATOR, id).await.expect("looks");
             assert!(shown.is_some(), "{}: `find` still shows it", seed.name);
         }
         adopted.clean_up().await;
@@ -349,7 +355,12 @@ async fn events_settled_by_a_worker_without_the_table_are_written_back_later() {
         adopted.assert_done(ids[0]).await;
         adopted.assert_done(ids[1]).await;
         adopted.assert_given_up(ids[2]).await;
-        let tables = adopted.outbox.store.adopted_tables().await.expect("counts");
+        let tables = adopted
+            .outbox
+            .store
+            .adopted_tables(&OPERATOR)
+            .await
+            .expect("counts");
         let (in_progress, pending) = (tables[0].in_progress, tables[0].pending_write_backs);
         assert_eq!((in_progress, pending), (1, 0), "{}: it comes again", seed.name);
         other.close().await;

@@ -3,6 +3,7 @@
 use pillarbox_store::operate::AdoptedTableRecord;
 use pillarbox_store::stores::postgres::adopt::Layout;
 use pillarbox_store::{Operate, Verdict};
+use pillarbox_testkit::OPERATOR;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
@@ -12,7 +13,12 @@ use super::odd::{adopt, column, plain, url};
 use super::seeds::ORDER_SERVICE;
 
 pub(super) async fn record(adopted: &Adopted) -> AdoptedTableRecord {
-    let tables = adopted.outbox.store.adopted_tables().await.expect("counts");
+    let tables = adopted
+        .outbox
+        .store
+        .adopted_tables(&OPERATOR)
+        .await
+        .expect("counts");
     let ours = tables.into_iter().find(|table| table.name == adopted.seed.name);
     ours.expect("it is imported")
 }

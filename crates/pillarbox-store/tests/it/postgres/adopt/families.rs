@@ -3,6 +3,7 @@
 use pillarbox::Delivery;
 use pillarbox_store::store::{Member, Routing, Settlement};
 use pillarbox_store::{Operate, Store, Verdict};
+use pillarbox_testkit::OPERATOR;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -97,7 +98,12 @@ async fn a_retried_member_makes_the_row_pending_again() {
     let both = route(&adopted, &delivery, [Verdict::Delivered, dead()]).await;
     settle(&adopted, &both).await;
     assert_eq!(adopted.row(id).await["status"], "FAILED");
-    let retried = adopted.outbox.store.retry(&[both[1].id]).await.expect("retries");
+    let retried = adopted
+        .outbox
+        .store
+        .retry(&OPERATOR, &[both[1].id])
+        .await
+        .expect("retries");
     assert_eq!(retried, [both[1].id]);
     assert_eq!(adopted.row(id).await["status"], "NEW");
     assert_eq!(adopted.import().await.rows, 0, "it is on its way");

@@ -8,6 +8,7 @@ use pillarbox::Delivery;
 use pillarbox_store::adopt::ImportRequest;
 use pillarbox_store::store::{ClaimRequest, Due, Settlement, Share, SweepRequest, Take};
 use pillarbox_store::{Operate, Scope, Store, Verdict};
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::store_suite::{Harness, check};
 use proptest::prelude::{Just, Strategy, any};
 use proptest::prop_oneof;
@@ -222,18 +223,34 @@ impl History {
             Step::Sweep => self.sweep().await,
             Step::Retry(number) => {
                 if let Some(id) = self.free(number) {
-                    let retried = self.adopted.outbox.store.retry(&[id]).await.expect("retries");
+                    let retried = self
+                        .adopted
+                        .outbox
+                        .store
+                        .retry(&OPERATOR, &[id])
+                        .await
+                        .expect("retries");
                     self.known(id).excuses += u32::from(!retried.is_empty());
                 }
             }
             Step::Skip(number) => {
                 if let Some(id) = self.free(number) {
-                    self.adopted.outbox.store.skip(&[id]).await.expect("skips");
+                    self.adopted
+                        .outbox
+                        .store
+                        .skip(&OPERATOR, &[id])
+                        .await
+                        .expect("skips");
                 }
             }
             Step::DeleteEvent(number) => {
                 if let Some(id) = self.free(number) {
-                    self.adopted.outbox.store.delete(&[id]).await.expect("deletes");
+                    self.adopted
+                        .outbox
+                        .store
+                        .delete(&OPERATOR, &[id])
+                        .await
+                        .expect("deletes");
                 }
             }
             Step::TheirWorker => self.work_as_theirs().await,

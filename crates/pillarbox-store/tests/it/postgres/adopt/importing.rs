@@ -6,13 +6,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pillarbox::{Delivery, StoreError};
 use pillarbox_store::adopt::{Import, ImportRequest, Imported};
+use pillarbox_store::audit::{AuditFilter, AuditRecord};
 use pillarbox_store::operate::{BlockedKey, DestinationRecord, Filter, Record, Stats, WorkerRecord};
 use pillarbox_store::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement,
     Stub, SweepRequest, Swept,
 };
 use pillarbox_store::stores::postgres::Postgres;
-use pillarbox_store::{Operate, Scope, Store};
+use pillarbox_store::{Actor, Operate, OperateError, Scope, Store};
 use uuid::Uuid;
 
 use super::harness::importer;
@@ -98,8 +99,8 @@ impl Store for Importing {
         self.under.deregister(worker).await
     }
 
-    async fn disable(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
-        self.under.disable(destination, reason).await
+    async fn disable(&self, worker: Uuid, destination: &str, reason: &str) -> Result<(), StoreError> {
+        self.under.disable(worker, destination, reason).await
     }
 
     async fn parked(
@@ -123,50 +124,63 @@ impl Store for Importing {
 
 #[async_trait]
 impl Operate for Importing {
-    async fn stats(&self, scope: &Scope) -> Result<Stats, StoreError> {
+    async fn stats(&self, actor: &Actor, scope: &Scope) -> Result<Stats, OperateError> {
         import(self).await;
-        self.under.stats(scope).await
+        self.under.stats(actor, scope).await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, actor: &Actor, filter: &Filter) -> Result<Vec<Record>, OperateError> {
         import(self).await;
-        self.under.list(filter).await
+        self.under.list(actor, filter).await
     }
 
-    async fn show(&self, id: Uuid) -> Result<Option<Record>, StoreError> {
+    async fn show(&self, actor: &Actor, id: Uuid) -> Result<Option<Record>, OperateError> {
         import(self).await;
-        self.under.show(id).await
+        self.under.show(actor, id).await
     }
 
-    async fn retry(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        self.under.retry(ids).await
+    async fn retry(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
+        self.under.retry(actor, ids).await
     }
 
-    async fn delete(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        self.under.delete(ids).await
+    async fn delete(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
+        self.under.delete(actor, ids).await
     }
 
-    async fn blocked(&self, scope: &Scope, limit: usize) -> Result<Vec<BlockedKey>, StoreError> {
-        self.under.blocked(scope, limit).await
+    async fn blocked(
+        &self,
+        actor: &Actor,
+        scope: &Scope,
+        limit: usize,
+    ) -> Result<Vec<BlockedKey>, OperateError> {
+        self.under.blocked(actor, scope, limit).await
     }
 
-    async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
-        self.under.skip(ids).await
+    async fn skip(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
+        self.under.skip(actor, ids).await
     }
 
-    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError> {
-        self.under.destinations(scope).await
+    async fn destinations(
+        &self,
+        actor: &Actor,
+        scope: &Scope,
+    ) -> Result<Vec<DestinationRecord>, OperateError> {
+        self.under.destinations(actor, scope).await
     }
 
-    async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
-        self.under.pause(destination, reason).await
+    async fn pause(&self, actor: &Actor, destination: &str, reason: &str) -> Result<(), OperateError> {
+        self.under.pause(actor, destination, reason).await
     }
 
-    async fn resume(&self, destination: &str) -> Result<bool, StoreError> {
-        self.under.resume(destination).await
+    async fn resume(&self, actor: &Actor, destination: &str) -> Result<bool, OperateError> {
+        self.under.resume(actor, destination).await
     }
 
-    async fn workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
-        self.under.workers().await
+    async fn workers(&self, actor: &Actor) -> Result<Vec<WorkerRecord>, OperateError> {
+        self.under.workers(actor).await
+    }
+
+    async fn audit(&self, actor: &Actor, filter: &AuditFilter) -> Result<Vec<AuditRecord>, OperateError> {
+        self.under.audit(actor, filter).await
     }
 }

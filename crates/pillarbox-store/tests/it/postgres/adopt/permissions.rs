@@ -6,6 +6,7 @@ use pillarbox::StoreError;
 use pillarbox_store::stores::postgres::adopt::Table;
 use pillarbox_store::stores::postgres::{Duty, Postgres};
 use pillarbox_store::{Operate, Scope, Verdict};
+use pillarbox_testkit::OPERATOR;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -129,10 +130,20 @@ async fn the_documented_permissions_are_enough() {
         "{imported:?}"
     );
     assert_eq!(adopted.row(ids[0]).await, Value::Null);
-    let retried = adopted.outbox.store.retry(&[ids[1]]).await;
+    let retried = adopted.outbox.store.retry(&OPERATOR, &[ids[1]]).await;
     assert_eq!(retried.expect("may retry"), [ids[1]]);
-    adopted.outbox.store.adopted_tables().await.expect("may count");
-    adopted.outbox.store.stats(&Scope::All).await.expect("may count");
+    adopted
+        .outbox
+        .store
+        .adopted_tables(&OPERATOR)
+        .await
+        .expect("may count");
+    adopted
+        .outbox
+        .store
+        .stats(&OPERATOR, &Scope::All)
+        .await
+        .expect("may count");
     allowed.clean_up().await;
 }
 
@@ -196,7 +207,7 @@ async fn assert_refused(grants: &[String], expected: &str) {
         }
     };
     assert!(refused.contains(&expected), "{expected}: {refused}");
-    let stats = allowed.adopted.outbox.store.stats(&Scope::All).await;
+    let stats = allowed.adopted.outbox.store.stats(&OPERATOR, &Scope::All).await;
     assert_eq!(stats.expect("counts").pending, 0, "nothing was taken over");
     allowed.be().await.clean_up().await;
 }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::harness::{Adopted, importer, settlement};
 use super::seeds::{ARAP, ORDER_SERVICE, REDIVER};
+use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::wait::TIMEOUT;
 
 /// Rejects an update of this row, or its end.
@@ -57,7 +58,12 @@ async fn a_rejected_write_back_does_not_stop_the_others() {
             let expected = if *id == poison { "NEW" } else { "SENT" };
             assert_eq!(adopted.row(*id).await["status"], expected);
         }
-        let tables = adopted.outbox.store.adopted_tables().await.expect("counts");
+        let tables = adopted
+            .outbox
+            .store
+            .adopted_tables(&OPERATOR)
+            .await
+            .expect("counts");
         let counted = (tables[0].pending_write_backs, tables[0].rejected_write_backs);
         assert_eq!(counted, (0, 1), "{tables:?}");
     }
@@ -122,7 +128,7 @@ async fn a_thousand_rejected_write_backs_starve_no_other_and_do_not_stop_the_imp
     end_all(&adopted, REJECTED, &super::harness::dead()).await;
     end_all(&adopted, 2000, &Verdict::Delivered).await;
     let record = async || {
-        let tables = adopted.outbox.store.adopted_tables().await;
+        let tables = adopted.outbox.store.adopted_tables(&OPERATOR).await;
         tables.expect("counts").remove(0)
     };
     for _ in 0..20 {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pillarbox_store::Operate;
 use pillarbox_store::adopt::ImportRequest;
+use pillarbox_testkit::OPERATOR;
 
 use super::failures::{WIDE, record, text, wide};
 use super::harness::{Adopted, importer};
@@ -221,16 +222,22 @@ async fn an_operator_retries_failed_rows_at_once() {
     let store = &adopted.outbox.store;
     let name = adopted.seed.name;
     let unknown = ["2".to_owned(), "99".to_owned()];
-    let retried = store.retry_imports(name, Some(&unknown)).await.expect("retries");
+    let retried = store
+        .retry_imports(&OPERATOR, name, Some(&unknown))
+        .await
+        .expect("retries");
     assert_eq!(retried, ["2"]);
     assert_eq!(adopted.import().await.rows, 1);
-    let mut retried = store.retry_imports(name, None).await.expect("retries");
+    let mut retried = store.retry_imports(&OPERATOR, name, None).await.expect("retries");
     retried.sort();
     assert_eq!(retried, ["1", "3"]);
-    let again = store.retry_imports(name, None).await.expect("retries");
+    let again = store.retry_imports(&OPERATOR, name, None).await.expect("retries");
     assert_eq!(again, [] as [String; 0], "they are due");
     assert_eq!(adopted.import().await.rows, 2);
-    let another = store.retry_imports("another", None).await.expect("retries");
+    let another = store
+        .retry_imports(&OPERATOR, "another", None)
+        .await
+        .expect("retries");
     assert_eq!(another, [] as [String; 0]);
     adopted.clean_up().await;
 }

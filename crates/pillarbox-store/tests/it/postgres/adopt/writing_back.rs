@@ -2,6 +2,7 @@
 
 use pillarbox::Payload;
 use pillarbox_store::{Operate, Verdict};
+use pillarbox_testkit::OPERATOR;
 use serde_json::{Value, json};
 
 use super::agreement::assert_agree;
@@ -183,7 +184,7 @@ async fn debezium_rows_that_are_retried_are_in_progress_again() {
     let delivery = adopted.take().await;
     adopted.settle(&delivery, dead()).await;
     assert_agree(&adopted, None).await;
-    let retried = adopted.outbox.store.retry(&[id]).await;
+    let retried = adopted.outbox.store.retry(&OPERATOR, &[id]).await;
     retried.expect("it is there");
     assert_agree(&adopted, None).await;
     let delivery = adopted.take().await;

@@ -1,0 +1,89 @@
+//! What operators change: retry, skip, delete. The actor's tenant is a condition of each statement.
+//!
+//! **If we die here** the transaction rolls back, with its line of the audit.
+
+use std::sync::Arc;
+
+use sqlx::postgres::PgArguments;
+use sqlx::query::QueryAs;
+use uuid::Uuid;
+
+use super::observer::{Change, RowObserver};
+use super::{Inner, audit, store_error};
+use crate::actor::Actor;
+use crate::audit::{Action, Changed, Line};
+use crate::operate::SKIPPED;
+use crate::state::Status;
+use crate::store::StoreError;
+
+type ChangedQuery = QueryAs<'static, sqlx::Postgres, Changed, PgArguments>;
+
+pub(super) async fn retry(inner: Arc<Inner>, actor: Actor, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
+    let query = sqlx::query_as(inner.sql.retry.safe())
+        .bind(ids.clone())
+        .bind(actor.tenant())
+        .persistent(false);
+    change(&inner, &actor, ids, query, Action::RetryEvents, &Status::Pending).await
+}
+
+pub(super) async fn skip(inner: Arc<Inner>, actor: Actor, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
+    let query = sqlx::query_as(inner.sql.skip.safe())
+        .bind(ids.clone())
+        .bind(SKIPPED)
+        .bind(actor.tenant())
+        .persistent(false);
+    change(&inner, &actor, ids, query, Action::SkipEvents, &Status::Dead).await
+}
+
+/// Runs a change after which the rows have this status.
+async fn change(
+    inner: &Inner,
+    actor: &Actor,
+    ids: Vec<Uuid>,
+    query: ChangedQuery,
+    action: Action,
+    now: &Status,
+) -> Result<Vec<Uuid>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let observer = inner.operator_observer();
+    let locked = observer.lock(&mut transaction, &ids).await?;
+    let changed: Vec<Changed> = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
+    observer
+        .changed(&mut transaction, locked, Change::default())
+        .await?;
+    if !changed.is_empty() {
+        let line = Line::of_rows(actor, action, &changed, Some(now));
+        audit::write(inner, &mut transaction, line).await?;
+    }
+    transaction.commit().await.map_err(store_error)?;
+    Ok(changed.into_iter().map(|(id, _)| id).collect())
+}
+
+pub(super) async fn delete(inner: Arc<Inner>, actor: Actor, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let observer = inner.operator_observer();
+    let locked = observer.lock(&mut transaction, &ids).await?;
+    let deleted: Vec<(Uuid, Uuid, String)> = sqlx::query_as(inner.sql.delete.safe())
+        .bind(ids)
+        .bind(actor.tenant())
+        .persistent(false)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    let undelivered = deleted
+        .iter()
+        .filter(|(_, _, status)| status != Status::Delivered.as_str());
+    let undelivered: Vec<Uuid> = undelivered.map(|(_, event, _)| *event).collect();
+    let change = Change {
+        deleted: &undelivered,
+        ..Change::default()
+    };
+    observer.changed(&mut transaction, locked, change).await?;
+    let deleted: Vec<Changed> = deleted.into_iter().map(|(id, _, status)| (id, status)).collect();
+    if !deleted.is_empty() {
+        let line = Line::of_rows(&actor, Action::DeleteEvents, &deleted, None);
+        audit::write(&inner, &mut transaction, line).await?;
+    }
+    transaction.commit().await.map_err(store_error)?;
+    Ok(deleted.into_iter().map(|(id, _)| id).collect())
+}
