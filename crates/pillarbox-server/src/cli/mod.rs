@@ -2,6 +2,7 @@
 
 mod actor;
 mod adopt;
+mod audit;
 mod bench;
 mod config;
 mod database_args;
@@ -47,6 +48,7 @@ Operate:
   pillarbox sagas ls --status compensating
   pillarbox destinations pause partner
   pillarbox workers ls
+  pillarbox audit ls                         list who changed what, and why
   pillarbox stats --json
 
 Database: --database URL, PILLARBOX_DATABASE_URL, or the one in pillarbox.toml;
@@ -95,6 +97,9 @@ pub(crate) enum Command {
     /// List, pause and resume destinations
     #[command(subcommand)]
     Destinations(destinations::Destinations),
+    /// List and export who changed what, and why
+    #[command(subcommand)]
+    Audit(audit::Audit),
     /// List the workers of an outbox
     #[command(subcommand)]
     Workers(workers::Workers),
@@ -127,6 +132,7 @@ impl Command {
             | Self::Keys(_)
             | Self::Sagas(_)
             | Self::Destinations(_)
+            | Self::Audit(_)
             | Self::Workers(_)
             | Self::Stats(_)
             | Self::Adopt(_)
@@ -150,6 +156,7 @@ impl Command {
             Self::Keys(keys) => keys.run().await,
             Self::Sagas(sagas) => sagas.run().await,
             Self::Destinations(destinations) => destinations.run().await,
+            Self::Audit(audit) => audit.run().await,
             Self::Workers(workers) => workers.run().await,
             Self::Stats(stats) => stats.run().await,
             Self::Adopt(adopt) => Box::pin(adopt.run()).await,

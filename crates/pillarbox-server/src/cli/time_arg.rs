@@ -9,6 +9,22 @@ pub(super) fn parse(text: &str) -> Result<OffsetDateTime, String> {
     after(text, SystemClock.wall())
 }
 
+/// Parses a time in the past: `2027-01-31T12:00:00Z`, or `24h` ago.
+pub(super) fn parse_past(text: &str) -> Result<OffsetDateTime, String> {
+    before(text, SystemClock.wall())
+}
+
+fn before(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
+    let wrong = || "use a time such as 2027-01-31T12:00:00Z, or 10m, 24h, 7d ago".to_owned();
+    match humantime::parse_duration(text) {
+        Ok(ago) => {
+            let ago = time::Duration::try_from(ago).map_err(|_| wrong())?;
+            now.checked_sub(ago).ok_or_else(wrong)
+        }
+        Err(_) => OffsetDateTime::parse(text, &Rfc3339).map_err(|_| wrong()),
+    }
+}
+
 fn after(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
     let wrong = || "use a time such as 2027-01-31T12:00:00Z, or +10m, +1h 30m, +2d from now".to_owned();
     match text.strip_prefix('+') {
@@ -25,7 +41,7 @@ fn after(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
 mod tests {
     use time::macros::datetime;
 
-    use super::after;
+    use super::{after, before};
 
     #[test]
     fn a_time_is_absolute_or_relative_to_now() {
@@ -39,6 +55,20 @@ mod tests {
         }
         for text in ["10m", "+soon", "tomorrow", "+", "2026-02-01", "+99999999999999y"] {
             assert!(after(text, now).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_in_the_past_is_absolute_or_an_age() {
+        let now = datetime!(2026-02-01 12:00:00 UTC);
+        for (text, expected) in [
+            ("2026-02-01T13:00:00+01:00", now),
+            ("24h", datetime!(2026-01-31 12:00:00 UTC)),
+        ] {
+            assert_eq!(before(text, now).expect(text), expected);
+        }
+        for text in ["+10m", "yesterday", ""] {
+            assert!(before(text, now).is_err(), "{text}");
         }
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
 mod adopt;
+mod audit;
 mod bench;
 mod breaker;
 mod cli;

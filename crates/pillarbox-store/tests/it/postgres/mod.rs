@@ -2,6 +2,7 @@
 
 mod adopt;
 mod audit;
+mod counting;
 mod fair_index;
 mod functions;
 mod harness;
