@@ -59,7 +59,7 @@ impl Kafka {
 
     pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
         let added = Added::new(&config.headers, encode::legal_header)?;
-        let writer = Writer::new(name, &KAFKA, added).with_form(form)?;
+        let writer = Writer::new(name, &KAFKA, added).with_form(form);
         let client_config = settings::client_config(name, config)?;
         let log = Arc::new(ConnectionLog::of_destination(name, config.brokers.clone()));
         let producer = Producer::new(&client_config, &log).map_err(|error| settings::refused(&error))?;

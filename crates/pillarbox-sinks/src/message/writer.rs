@@ -9,7 +9,6 @@ use super::binding::Binding;
 use super::cloudevents::{self, STRUCTURED};
 use super::config::{Form, Source};
 use crate::headers::{self, Added, Header};
-use crate::registry::ConfigError;
 
 /// Writes the events of one destination.
 pub(crate) struct Writer {
@@ -39,28 +38,12 @@ impl Writer {
         }
     }
 
-    /// In this format. A configured header cannot look like a CloudEvents attribute.
-    pub(crate) fn with_form(self, form: &Form) -> Result<Self, ConfigError> {
-        let taken = match form {
-            Form::Plain => None,
-            Form::Binary(_) | Form::Structured(_) => {
-                let mut names = self.added.names();
-                names
-                    .find(|name| self.binding.is_attribute(name))
-                    .map(str::to_owned)
-            }
-        };
-        if let Some(name) = taken {
-            let prefix = self.binding.prefix();
-            let problem = format!(
-                "cannot have `{name}`: names that begin with `{prefix}` are attributes of CloudEvents"
-            );
-            return Err(ConfigError::at("headers", problem));
-        }
-        Ok(Self {
+    /// In this format.
+    pub(crate) fn with_form(self, form: &Form) -> Self {
+        Self {
             form: form.clone(),
             ..self
-        })
+        }
     }
 
     /// The destination's name.
@@ -76,6 +59,14 @@ impl Writer {
     /// Writes an event, or rejects it if it has no valid form.
     pub(crate) fn write<'a>(&'a self, delivery: &'a Delivery) -> Result<Parts<'a>, Outcome> {
         let event = &delivery.event;
+        let is_whole = matches!(self.form, Form::Structured(_));
+        if !is_whole && cloudevents::is_cloudevent(event.media_type()) {
+            return Err(Outcome::reject(
+                "the event's media type says that its payload is a CloudEvent: a receiver would take the payload's word for \
+                 who the event is (enqueue it with another media type, or set the destination's `format` to \
+                 \"cloudevents-structured\")",
+            ));
+        }
         let as_it_is = |headers| Parts {
             headers,
             content_type: event.media_type(),
@@ -86,7 +77,7 @@ impl Writer {
             Form::Plain => self.with_added(headers::of(delivery), delivery).map(as_it_is),
             Form::Binary(source) => self.attributes(delivery, source).map(as_it_is),
             Form::Structured(source) => Ok(Parts {
-                headers: self.with_added(self.own(delivery).collect(), delivery)?,
+                headers: self.with_added(headers::own(delivery).collect(), delivery)?,
                 content_type: STRUCTURED,
                 content_encoding: None,
                 body: cloudevents::structured(delivery, &self.destination, source)?.into(),
@@ -104,13 +95,8 @@ impl Writer {
             let media_type = self.binding.encode(Cow::from(delivery.event.media_type()));
             headers.push((names.datacontenttype, media_type));
         }
-        headers.extend(self.own(delivery));
+        headers.extend(headers::own(delivery));
         self.with_added(headers, delivery)
-    }
-
-    /// The event's own headers, except those that look like attributes.
-    fn own<'a>(&'a self, delivery: &'a Delivery) -> impl Iterator<Item = Header<'a>> {
-        headers::own(delivery).filter(|(name, _)| !self.binding.is_attribute(name))
     }
 
     fn with_added<'a>(
@@ -125,16 +111,12 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{self, AMQP, Config, Format, HTTP, KAFKA, NATS};
+    use crate::message::{self, AMQP, Config, Format, HTTP, KAFKA, NATS, REDIS};
     use crate::sample::{added, delivery};
     use pillarbox::Event;
     use std::collections::BTreeMap;
 
-    fn writer(
-        binding: &'static Binding,
-        format: Format,
-        headers: &[(&str, &str)],
-    ) -> Result<Writer, ConfigError> {
+    fn writer(binding: &'static Binding, format: Format, headers: &[(&str, &str)]) -> Writer {
         let config = Config {
             format,
             ..message::Config::default()
@@ -166,7 +148,7 @@ mod tests {
             (&KAFKA, "ce_type", "Order Größe"),
             (&AMQP, "cloudEvents_type", "Order Größe"),
         ] {
-            let writer = writer(binding, Format::CloudEvents, &[("x-added", "{topic}")]).unwrap();
+            let writer = writer(binding, Format::CloudEvents, &[("x-added", "{topic}")]);
             let headers = headers(&writer, &delivery);
             assert_eq!(headers[kind], value);
             assert_eq!((&*headers["x-own"], &*headers["x-added"]), ("kept", "orders"));
@@ -185,7 +167,7 @@ mod tests {
 
     #[test]
     fn in_structured_mode_the_body_is_the_event_and_only_other_headers_are_headers() {
-        let writer = writer(&HTTP, Format::CloudEventsStructured, &[("x-added", "{topic}")]).unwrap();
+        let writer = writer(&HTTP, Format::CloudEventsStructured, &[("x-added", "{topic}")]);
         let delivery = delivery(event());
         let headers = headers(&writer, &delivery);
         let names: Vec<&String> = headers.keys().collect();
@@ -197,17 +179,37 @@ mod tests {
     }
 
     #[test]
-    fn a_header_cannot_pass_for_an_attribute() {
-        for format in [Format::CloudEvents, Format::CloudEventsStructured] {
-            let delivery = delivery(event().header("CE-Id", "forged").header("ce-x", "forged"));
-            let sent = headers(&writer(&HTTP, format, &[]).unwrap(), &delivery);
-            assert!(sent.values().all(|value| value != "forged"), "{sent:?}");
-            let error = writer(&HTTP, format, &[("Ce-Source", "x")]).err().unwrap();
-            assert_eq!(error.key, "headers");
-            assert!(error.problem.contains("`Ce-Source`"), "{error}");
+    fn a_header_cannot_pass_for_metadata_in_any_format_and_protocol() {
+        for format in [Format::Plain, Format::CloudEvents, Format::CloudEventsStructured] {
+            for binding in [&HTTP, &NATS, &KAFKA, &AMQP, &REDIS] {
+                let event = event().header("CE-Id", "forged").header("ce_x", "forged");
+                let event = event
+                    .header("cloudEvents:id", "forged")
+                    .header("cloudEvents_id", "forged");
+                let event = event.header("pillarbox_tenant", "forged");
+                let sent = headers(&writer(binding, format, &[]), &delivery(event));
+                assert!(sent.values().all(|value| value != "forged"), "{sent:?}");
+                assert_eq!(sent["x-own"], "kept");
+            }
         }
-        let plain = writer(&HTTP, Format::Plain, &[("ce-source", "x")]).unwrap();
-        let sent = headers(&plain, &delivery(event().header("ce-id", "theirs")));
-        assert_eq!((&*sent["ce-id"], &*sent["ce-source"]), ("theirs", "x"));
+    }
+
+    #[test]
+    fn a_payload_that_says_it_is_a_cloudevent_is_only_sent_within_one() {
+        for media_type in [
+            "application/cloudevents+json",
+            " Application/CloudEvents",
+            "application/cloudevents-batch+json; charset=utf-8",
+        ] {
+            let delivery = delivery(event().bytes(&b"{}"[..], media_type));
+            for format in [Format::Plain, Format::CloudEvents] {
+                let Err(Outcome::Reject { reason }) = writer(&KAFKA, format, &[]).write(&delivery) else {
+                    panic!("{media_type} was sent")
+                };
+                assert!(reason.contains("cloudevents-structured"), "{reason}");
+            }
+            let structured = writer(&KAFKA, Format::CloudEventsStructured, &[]);
+            assert!(structured.write(&delivery).is_ok());
+        }
     }
 }

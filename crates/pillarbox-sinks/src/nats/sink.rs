@@ -34,7 +34,7 @@ impl Nats {
         let added = Added::new(&config.headers, encode::legal_header)?;
         Ok(Self {
             subject: config.subject.clone(),
-            writer: Writer::new(name, &NATS, added).with_form(form)?,
+            writer: Writer::new(name, &NATS, added).with_form(form),
             connector: Connector::new(name, Settings::new(name, config)?),
         })
     }

@@ -36,7 +36,7 @@ impl RabbitMq {
         let added = Added::new(&config.headers, encode::legal_header)?;
         Ok(Self {
             routing_key: config.routing_key.clone(),
-            writer: Writer::new(name, &AMQP, added).with_form(form)?,
+            writer: Writer::new(name, &AMQP, added).with_form(form),
             pool: Pool::new(name, Settings::new(name, config)?),
         })
     }

@@ -38,7 +38,7 @@ impl Redis {
         let added = Added::new(&config.headers, encode::legal_header)?;
         Ok(Self {
             stream: config.stream.clone(),
-            writer: Writer::new(name, &REDIS, added).with_form(form)?,
+            writer: Writer::new(name, &REDIS, added).with_form(form),
             max_len: config.max_len,
             connector: Connector::new(name, Settings::new(config)?),
         })

@@ -46,7 +46,7 @@ impl Webhook {
         Ok(Self {
             client: client(config)?,
             target: Target::parse(&reveal("url", &config.url)?)?,
-            writer: Writer::new(name, &HTTP, added).with_form(form)?,
+            writer: Writer::new(name, &HTTP, added).with_form(form),
             authorization: authorization(config)?,
             keys: keys(config)?,
             clock: Arc::new(SystemClock),
