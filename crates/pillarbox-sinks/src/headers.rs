@@ -7,6 +7,7 @@
 //! Names are compared without case, and `_` counts as `-`: CGI, WSGI and PHP fold both.
 
 mod table;
+pub(crate) mod taken;
 
 use std::borrow::Cow;
 
@@ -44,8 +45,20 @@ pub type Header<'a> = (&'a str, Cow<'a, str>);
 
 /// The headers of Pillarbox, then those of the event.
 pub fn of(delivery: &Delivery) -> Vec<Header<'_>> {
+    let mut headers = metadata(delivery);
+    let own = delivery
+        .event
+        .headers
+        .iter()
+        .filter(|(name, _)| !is_reserved(name));
+    headers.extend(own.map(|(name, value)| (name.as_str(), Cow::from(value))));
+    headers
+}
+
+/// The headers of Pillarbox.
+pub(crate) fn metadata(delivery: &Delivery) -> Vec<Header<'_>> {
     let event = &delivery.event;
-    let mut headers: Vec<Header<'_>> = Vec::with_capacity(13 + event.headers.len());
+    let mut headers: Vec<Header<'_>> = Vec::with_capacity(METADATA.len() + event.headers.len());
     headers.push(("pillarbox-id", event.id.to_string().into()));
     headers.push(("pillarbox-namespace", event.namespace.as_str().into()));
     headers.push(("pillarbox-topic", event.topic.as_str().into()));
@@ -67,18 +80,7 @@ pub fn of(delivery: &Delivery) -> Vec<Header<'_>> {
             headers.push((name, value.as_str().into()));
         }
     }
-    headers.extend(own(delivery));
     headers
-}
-
-/// The event's own headers.
-pub(crate) fn own(delivery: &Delivery) -> impl Iterator<Item = Header<'_>> {
-    let own = delivery
-        .event
-        .headers
-        .iter()
-        .filter(|(name, _)| !is_reserved(name));
-    own.map(|(name, value)| (name.as_str(), Cow::from(value)))
 }
 
 /// These headers and those of the destination, which replace others of the same name. Rejects an event without a value that

@@ -8,6 +8,7 @@ use pillarbox::{Delivery, Outcome};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::FutureRecord;
 
+use crate::headers::taken;
 use crate::message::{Parts, Writer};
 use crate::template::Template;
 
@@ -93,7 +94,7 @@ fn all_headers(parts: &Parts<'_>) -> OwnedHeaders {
     if let Some(encoding) = parts.content_encoding {
         all = insert(all, "content-encoding", encoding);
     }
-    for (name, value) in parts.headers.iter().filter(|(name, _)| !is_ours(name)) {
+    for (name, value) in &parts.headers {
         all = insert(all, name, value);
     }
     all
@@ -101,14 +102,10 @@ fn all_headers(parts: &Parts<'_>) -> OwnedHeaders {
 
 /// Why the configuration cannot add a header.
 pub(super) fn legal_header(name: &str, _: &str) -> Result<(), String> {
-    if is_ours(name) {
+    if taken::by_payload(name) {
         return Err("it describes the payload".to_owned());
     }
     Ok(())
-}
-
-fn is_ours(name: &str) -> bool {
-    name.eq_ignore_ascii_case("content-type") || name.eq_ignore_ascii_case("content-encoding")
 }
 
 fn insert(headers: OwnedHeaders, key: &str, value: &str) -> OwnedHeaders {
@@ -192,7 +189,10 @@ mod tests {
         let record = encode(
             "{topic}",
             None,
-            event().header("Content-Type", "forged").header("x", "y"),
+            event()
+                .header("Content-Type", "forged")
+                .header("content_type", "forged")
+                .header("x", "y"),
         );
         let headers = record.ok().unwrap().headers;
         let all: Vec<(&str, &[u8])> = headers.iter().map(|h| (h.key, h.value.unwrap())).collect();

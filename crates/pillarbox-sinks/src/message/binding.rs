@@ -15,7 +15,7 @@ use std::borrow::Cow;
 
 use percent_encoding::{percent_decode_str, utf8_percent_encode};
 
-use crate::headers;
+use crate::headers::{self, taken};
 use crate::percent;
 
 /// The names of the attributes in one protocol.
@@ -72,6 +72,8 @@ pub(crate) struct Binding {
     /// The prefixes of attribute names that are read, with `-` for `_`.
     prefixes: &'static [&'static str],
     values: Values,
+    /// Does the protocol give a header of this name a meaning of its own?
+    pub(super) is_taken: fn(&str) -> bool,
     /// Is the media type an attribute too, beside the field of the protocol?
     pub(super) repeats_media_type: bool,
 }
@@ -86,6 +88,7 @@ pub(crate) const HTTP: Binding = Binding {
     names: names!("ce-"),
     prefixes: &["ce-"],
     values: Values::PercentEncoded,
+    is_taken: taken::by_request_or_sender,
     repeats_media_type: false,
 };
 
@@ -94,6 +97,7 @@ pub(crate) const KAFKA: Binding = Binding {
     names: names!("ce_"),
     prefixes: &["ce-"],
     values: Values::Utf8,
+    is_taken: taken::by_payload,
     repeats_media_type: false,
 };
 
@@ -102,6 +106,7 @@ pub(crate) const NATS: Binding = Binding {
     names: names!("ce-"),
     prefixes: &["ce-"],
     values: Values::PercentEncoded,
+    is_taken: taken::by_payload,
     repeats_media_type: true,
 };
 
@@ -110,6 +115,7 @@ pub(crate) const AMQP: Binding = Binding {
     names: names!("cloudEvents_"),
     prefixes: &["cloudevents-", "cloudevents:"],
     values: Values::Utf8,
+    is_taken: taken::by_nothing,
     repeats_media_type: false,
 };
 
@@ -118,6 +124,7 @@ pub(crate) const REDIS: Binding = Binding {
     names: names!("ce-"),
     prefixes: &["ce-"],
     values: Values::Utf8,
+    is_taken: taken::by_entry,
     repeats_media_type: false,
 };
 

@@ -1,9 +1,10 @@
 //! One event as headers and a body, by the destination's format and the protocol's binding.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use pillarbox::{Delivery, Outcome};
+use pillarbox::{Delivery, Event, Outcome};
 
 use super::binding::Binding;
 use super::cloudevents::{self, STRUCTURED};
@@ -16,6 +17,8 @@ pub(crate) struct Writer {
     binding: &'static Binding,
     added: Added,
     form: Form,
+    /// Was it logged that a header of an event is left out?
+    has_warned: AtomicBool,
 }
 
 /// The parts of one message.
@@ -35,6 +38,7 @@ impl Writer {
             binding,
             added,
             form: Form::Plain,
+            has_warned: AtomicBool::new(false),
         }
     }
 
@@ -74,10 +78,14 @@ impl Writer {
             body: event.payload.as_bytes().clone(),
         };
         match &self.form {
-            Form::Plain => self.with_added(headers::of(delivery), delivery).map(as_it_is),
+            Form::Plain => {
+                let mut headers = headers::metadata(delivery);
+                headers.extend(self.own(delivery));
+                self.with_added(headers, delivery).map(as_it_is)
+            }
             Form::Binary(source) => self.attributes(delivery, source).map(as_it_is),
             Form::Structured(source) => Ok(Parts {
-                headers: self.with_added(headers::own(delivery).collect(), delivery)?,
+                headers: self.with_added(self.own(delivery).collect(), delivery)?,
                 content_type: STRUCTURED,
                 content_encoding: None,
                 body: cloudevents::structured(delivery, &self.destination, source)?.into(),
@@ -95,8 +103,35 @@ impl Writer {
             let media_type = self.binding.encode(Cow::from(delivery.event.media_type()));
             headers.push((names.datacontenttype, media_type));
         }
-        headers.extend(headers::own(delivery));
+        headers.extend(self.own(delivery));
         self.with_added(headers, delivery)
+    }
+
+    /// The event's own headers, except those that a receiver would take for something else.
+    fn own<'a>(&'a self, delivery: &'a Delivery) -> impl Iterator<Item = Header<'a>> {
+        let event = &delivery.event;
+        let is_sent = move |name: &str| {
+            let is_sent = !headers::is_reserved(name) && !(self.binding.is_taken)(name);
+            if !is_sent {
+                self.warn_once(event, name);
+            }
+            is_sent
+        };
+        let own = event.headers.iter().filter(move |(name, _)| is_sent(name));
+        own.map(|(name, value)| (name.as_str(), Cow::from(value)))
+    }
+
+    /// Once: a producer that sets such a header sets it in every event.
+    fn warn_once(&self, event: &Event, header: &str) {
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            let header: String = header.chars().take(100).collect();
+            tracing::warn!(
+                destination = self.destination,
+                event_id = %event.id,
+                header,
+                "reserved header of an event left out; further ones of this destination are not logged"
+            );
+        }
     }
 
     fn with_added<'a>(
@@ -113,7 +148,7 @@ mod tests {
     use super::*;
     use crate::message::{self, AMQP, Config, Format, HTTP, KAFKA, NATS, REDIS};
     use crate::sample::{added, delivery};
-    use pillarbox::Event;
+    use pillarbox_testkit::CapturedLogs;
     use std::collections::BTreeMap;
 
     fn writer(binding: &'static Binding, format: Format, headers: &[(&str, &str)]) -> Writer {
@@ -192,6 +227,21 @@ mod tests {
                 assert_eq!(sent["x-own"], "kept");
             }
         }
+    }
+
+    #[test]
+    fn what_is_left_out_is_logged_once_per_destination() {
+        let logs = CapturedLogs::start();
+        let writer = writer(&HTTP, Format::Plain, &[]);
+        for name in ["ce-id", "Cookie", "x-own"] {
+            headers(&writer, &delivery(event().header(name, "secret")));
+        }
+        let lines = logs.lines();
+        assert_eq!(lines.len(), 1);
+        assert_eq!(
+            (lines[0].field("destination"), lines[0].field("header")),
+            (Some("partner"), Some("ce-id"))
+        );
     }
 
     #[test]

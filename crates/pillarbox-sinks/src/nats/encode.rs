@@ -5,6 +5,7 @@ use async_nats::jetstream::message::{OutboundMessage, PublishMessage};
 use async_nats::{HeaderMap, HeaderName, HeaderValue};
 use pillarbox::{Delivery, Outcome};
 
+use crate::headers::taken;
 use crate::message::{Parts, Writer};
 use crate::template::Template;
 
@@ -70,7 +71,7 @@ fn all_headers(parts: &Parts<'_>) -> Result<HeaderMap, Outcome> {
     if let Some(encoding) = parts.content_encoding {
         insert(&mut all, "content-encoding", encoding)?;
     }
-    for (name, value) in parts.headers.iter().filter(|(name, _)| !is_ours(name)) {
+    for (name, value) in &parts.headers {
         insert(&mut all, name, value)?;
     }
     Ok(all)
@@ -78,15 +79,11 @@ fn all_headers(parts: &Parts<'_>) -> Result<HeaderMap, Outcome> {
 
 /// Why the configuration cannot add a header.
 pub(super) fn legal_header(name: &str, value: &str) -> Result<(), String> {
-    if is_ours(name) {
+    if taken::by_payload(name) {
         return Err("it describes the payload".to_owned());
     }
     header(name, value)?;
     Ok(())
-}
-
-fn is_ours(name: &str) -> bool {
-    name.eq_ignore_ascii_case("content-type") || name.eq_ignore_ascii_case("content-encoding")
 }
 
 fn insert(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Outcome> {
@@ -216,9 +213,14 @@ mod tests {
 
     #[test]
     fn the_media_type_is_a_header_that_the_event_cannot_override() {
-        let message = encode("{topic}", event().header("Content-Type", "forged"))
-            .ok()
-            .unwrap();
+        let message = encode(
+            "{topic}",
+            event()
+                .header("Content-Type", "forged")
+                .header("content_type", "forged"),
+        )
+        .ok()
+        .unwrap();
         assert_eq!(
             header(&message, "content-type").as_deref(),
             Some("application/json")

@@ -5,11 +5,9 @@ use std::num::NonZeroU64;
 use pillarbox::{Delivery, Outcome};
 use redis::{Cmd, cmd};
 
+use crate::headers::taken;
 use crate::message::Writer;
 use crate::template::Template;
-
-/// Fields that a header of the same name cannot override.
-const OURS: [&str; 3] = ["payload", "content-type", "content-encoding"];
 
 /// The command that adds the entry.
 pub(super) fn entry(
@@ -37,7 +35,7 @@ pub(super) fn entry(
     if let Some(encoding) = parts.content_encoding {
         add.arg("content-encoding").arg(encoding);
     }
-    for (name, value) in parts.headers.iter().filter(|(name, _)| !is_ours(name)) {
+    for (name, value) in &parts.headers {
         add.arg(*name).arg(value.as_ref());
     }
     Ok(add)
@@ -45,14 +43,10 @@ pub(super) fn entry(
 
 /// Why the configuration cannot add a header.
 pub(super) fn legal_header(name: &str, _: &str) -> Result<(), String> {
-    if is_ours(name) {
+    if taken::by_entry(name) {
         return Err("it is a field of every entry".to_owned());
     }
     Ok(())
-}
-
-fn is_ours(name: &str) -> bool {
-    OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours))
 }
 
 #[cfg(test)]
