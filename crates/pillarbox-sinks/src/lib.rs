@@ -26,6 +26,7 @@
     )
 )]
 
+mod address;
 pub mod callback;
 mod connection_log;
 mod connector;

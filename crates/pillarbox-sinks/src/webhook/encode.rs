@@ -1,9 +1,11 @@
 //! An event as an HTTP request.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use bytes::Bytes;
 use percent_encoding::utf8_percent_encode;
+use pillarbox::internal::MAX_NAME;
 use pillarbox::webhook::Keys;
 use pillarbox::{Delivery, Outcome};
 use reqwest::Url;
@@ -69,7 +71,15 @@ impl Target {
         if self.template.is_constant() {
             return Ok(self.probe.clone());
         }
-        let encode = |value: &str, out: &mut String| out.extend(utf8_percent_encode(value, percent::URI));
+        let problem = Cell::new(None);
+        let encode = |value: &str, out: &mut String| {
+            if value.is_empty() {
+                problem.set(Some("is empty"));
+            } else if value.len() > MAX_NAME {
+                problem.set(Some("is longer than 1024 bytes"));
+            }
+            out.extend(utf8_percent_encode(value, percent::URI));
+        };
         let text = self
             .template
             .render_with(delivery, destination, encode)
@@ -79,6 +89,11 @@ impl Target {
                     missing.field
                 ))
             })?;
+        if let Some(problem) = problem.get() {
+            return Err(Outcome::reject(format!(
+                "a value of the event that the URL needs {problem}"
+            )));
+        }
         // A URL parser resolves such a segment to the parent: the event would choose the path.
         let path = text.split(['?', '#']).next().unwrap_or_default();
         if path.split('/').any(|segment| matches!(segment, "." | "..")) {
@@ -382,6 +397,14 @@ mod tests {
                 },
             );
             assert_eq!(encode(url, event).unwrap_err().name(), "reject", "{url}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_no_segment_is_rejected() {
+        for value in ["", &"x".repeat(1025)] {
+            let outcome = encode("https://example.com/a/{header.x}/b", event().header("x", value));
+            assert_eq!(outcome.unwrap_err().name(), "reject");
         }
     }
 
