@@ -154,7 +154,7 @@ impl Template {
     }
 
     /// Is it one field, without text beside it?
-    pub fn is_one_field(&self) -> bool {
+    pub(crate) fn is_one_field(&self) -> bool {
         matches!(self.parts[..], [Part::Value(_)])
     }
 

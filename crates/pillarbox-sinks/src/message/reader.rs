@@ -63,7 +63,7 @@ impl Protocol {
 /// A message of any protocol.
 #[derive(Debug, Clone, Default)]
 pub struct Incoming {
-    /// Its headers. Of several with the same name the last one counts.
+    /// Its headers. Of several with the same name the last one counts; those that say which event it is must agree.
     pub headers: Vec<(String, String)>,
     /// The media type.
     pub content_type: Option<String>,
@@ -77,8 +77,8 @@ pub struct Incoming {
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Read {
-    /// The event's id, instead of that of the envelope. If the id of a CloudEvent is not a UUID, it is derived from
-    /// `source` and `id`.
+    /// The event's id, instead of that of the envelope. The id of a CloudEvent is unique within its source: it is derived from
+    /// `source` and `id`, unless the source is `/{namespace}` and the id is a UUID.
     pub id: Option<Uuid>,
     /// The other fields. A missing text is empty, and a missing version is 1.
     ///
@@ -141,12 +141,11 @@ pub fn read(protocol: Protocol, incoming: Incoming) -> Result<Read, Unreadable> 
     let media_type = read.content_type.as_deref();
     if let Some(ours) = headers.ours.keys().next() {
         let attribute = headers.attributes.values().next().map(|(name, _)| name.as_str());
-        let media_type = media_type.filter(|media_type| is_cloudevent(media_type));
-        if let Some(other) = attribute.or(media_type) {
+        let has_media_type = media_type.is_some_and(is_cloudevent);
+        if let Some(other) = attribute.or(has_media_type.then_some("content-type: application/cloudevents")) {
             let other: String = other.chars().take(MAX_SHOWN).collect();
-            return Err(Unreadable::Contradiction(format!(
-                "it has `{ours}` and `{other}`"
-            )));
+            let problem = format!("it has `{ours}` and `{other}`");
+            return Err(Unreadable::Contradiction(problem));
         }
         plain(&mut read, headers)?;
     } else if media_type.is_some_and(is_structured) {
@@ -408,14 +407,16 @@ impl Attributes {
 
     fn write_to(mut self, read: &mut Read) -> Result<(), Unreadable> {
         let source = self.0.remove(BARE.source);
+        let namespace = source.as_deref().and_then(namespace);
         if let Some(id) = self.0.remove(BARE.id) {
             let foreign = || {
                 let source = source.as_deref().unwrap_or_default();
                 Uuid::new_v5(&FOREIGN, format!("{} {source}{id}", source.len()).as_bytes())
             };
-            read.id = Some(id.parse().unwrap_or_else(|_| foreign()));
+            let own: Option<Uuid> = id.parse().ok().filter(|_| namespace.is_some());
+            read.id = Some(own.unwrap_or_else(foreign));
         }
-        read.namespace = source.map(namespace).unwrap_or_default();
+        read.namespace = namespace.or(source).unwrap_or_default();
         if let Some(version) = self.0.remove(BARE.eventversion) {
             read.event_version = parse(BARE.eventversion, &version, VERSION)?;
         }
@@ -446,14 +447,14 @@ impl Attributes {
     }
 }
 
-/// The `source` of the namespace `shop` is `/shop`.
-fn namespace(source: String) -> String {
-    let decoded = source
-        .strip_prefix('/')
-        .filter(|name| !name.is_empty() && !name.contains('/'))
-        .and_then(|name| percent_decode_str(name).decode_utf8().ok())
-        .map(std::borrow::Cow::into_owned);
-    decoded.unwrap_or(source)
+/// The namespace of a `source` that is `/{namespace}`, as ours is by default.
+fn namespace(source: &str) -> Option<String> {
+    let name = source.strip_prefix('/')?;
+    if name.is_empty() || name.contains('/') {
+        return None;
+    }
+    let decoded = percent_decode_str(name).decode_utf8().ok()?;
+    Some(decoded.into_owned())
 }
 
 #[cfg(test)]

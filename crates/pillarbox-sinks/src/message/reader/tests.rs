@@ -248,15 +248,25 @@ fn a_foreign_cloudevent_has_an_id_derived_from_its_source_and_id() {
     assert_eq!(one.id, of("https://shop.example/a", "1").id);
     assert_ne!(one.id, of("https://shop.example/a", "2").id);
     assert_ne!(one.id, of("https://shop.example/", "a1").id);
+    // Another source cannot use up the id of an event of ours.
+    let uuid = "019a8661-2b54-7d3e-a8c1-5f0b6c1d2e3f";
+    let ours = of("/shop", uuid);
+    assert_eq!(
+        (ours.id.unwrap().to_string().as_str(), &*ours.namespace),
+        (uuid, "shop")
+    );
+    for source in ["https://shop.example/shop", "/shop/eu", "shop", "/"] {
+        assert_ne!(of(source, uuid).id, ours.id, "{source}");
+    }
 }
 
 #[test]
 fn both_ways_to_write_amqp_attributes_are_understood() {
     for prefix in ["cloudEvents_", "cloudEvents:"] {
-        let names = ["specversion", "id", "type"].map(|name| format!("{prefix}{name}"));
-        let [version, id, kind] = &names;
+        let names = ["specversion", "id", "type", "source"].map(|name| format!("{prefix}{name}"));
+        let [version, id, kind, source] = &names;
         let uuid = "019a8661-2b54-7d3e-a8c1-5f0b6c1d2e3f";
-        let message = incoming(&[(version, "1.0"), (id, uuid), (kind, "made")]);
+        let message = incoming(&[(version, "1.0"), (id, uuid), (kind, "made"), (source, "/shop")]);
         let read = read(Protocol::Amqp, message).unwrap();
         assert_eq!(read.id.unwrap().to_string(), uuid);
         assert_eq!(read.event_type.as_deref(), Some("made"));
@@ -287,7 +297,7 @@ fn a_message_that_has_metadata_and_is_a_cloudevent_is_not_read() {
     let mut message = incoming(&[("Pillarbox_Id", id)]);
     message.content_type = Some("application/cloudevents+json".to_owned());
     let said = contradiction(Protocol::Kafka, message);
-    assert_eq!(said, "it has `pillarbox-id` and `application/cloudevents+json`");
+    assert_eq!(said, "it has `pillarbox-id` and `content-type: application/cloudevents`");
 }
 
 #[test]
