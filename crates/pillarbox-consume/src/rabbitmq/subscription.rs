@@ -217,7 +217,9 @@ impl Link {
             };
             match delivery {
                 Some(Ok(delivery)) => {
-                    let held = self.in_flight.try_hold(delivery.data.len());
+                    let held = self
+                        .in_flight
+                        .try_hold(read::len(&delivery.properties, &delivery.data));
                     if held.is_none() && prefetch.get() > 1 {
                         prefetch.halve(Instant::now());
                         self.abandon().await;
