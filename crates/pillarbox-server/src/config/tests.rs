@@ -271,6 +271,28 @@ fn errors_of_rules_are_reported_at_once() {
 }
 
 #[test]
+fn an_event_that_chooses_where_it_goes_is_warned_about() {
+    let kafka = "database.url = \"sqlite://a.db\"\n[[destination]]\nname = \"k\"\ntype = \"kafka\"\nbrokers = \"h:9092\"\n";
+    let said = |line: u8| {
+        format!(
+            "p.toml:{line}: every event chooses its `topic` (list what it may be in `allow`, such as [\"orders\", \
+             \"payments.*\"], or begin `topic` with a text)"
+        )
+    };
+    assert_eq!(warnings(kafka, &[]), [said(4)]);
+    assert_eq!(
+        warnings(&format!("{kafka}topic = \"{{namespace}}.x\"\n"), &[]),
+        [said(6)]
+    );
+    for bounded in ["allow = [\"orders\"]", "topic = \"shop.{topic}\""] {
+        assert!(
+            warnings(&format!("{kafka}{bounded}\n"), &[]).is_empty(),
+            "{bounded}"
+        );
+    }
+}
+
+#[test]
 fn several_destinations_without_a_route_are_warned_about() {
     let two = with("[[destination]]\nname = \"a\"\ntype = \"log\"");
     assert_eq!(
