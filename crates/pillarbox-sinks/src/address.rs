@@ -104,7 +104,7 @@ impl Address {
     fn problem(&self, value: &str) -> Option<&'static str> {
         if value.is_empty() {
             Some("a value is empty")
-        } else if value.contains(|c: char| matches!(c, '*' | '#' | '>')) {
+        } else if value.contains(['*', '#', '>']) {
             Some("a value has a wildcard of subscriptions (`*`, `#` or `>`)")
         } else if value.contains(|c: char| c.is_whitespace() || c.is_control()) {
             Some("a value has white space or a control character")

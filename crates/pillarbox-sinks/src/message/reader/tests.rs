@@ -297,7 +297,10 @@ fn a_message_that_has_metadata_and_is_a_cloudevent_is_not_read() {
     let mut message = incoming(&[("Pillarbox_Id", id)]);
     message.content_type = Some("application/cloudevents+json".to_owned());
     let said = contradiction(Protocol::Kafka, message);
-    assert_eq!(said, "it has `pillarbox-id` and `content-type: application/cloudevents`");
+    assert_eq!(
+        said,
+        "it has `pillarbox-id` and `content-type: application/cloudevents`"
+    );
 }
 
 #[test]
