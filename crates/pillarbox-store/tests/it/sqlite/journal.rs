@@ -211,3 +211,37 @@ impl Visit for Text {
         self.0 += &format!("{field}={value:?} ");
     }
 }
+
+#[tokio::test]
+#[cfg(unix)]
+async fn a_new_file_and_its_journal_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("outbox.db");
+    let store = Sqlite::create(&path).await.expect("creates");
+    store.migrate().await.expect("migrates");
+    for name in ["outbox.db", "outbox.db-wal", "outbox.db-shm"] {
+        let metadata = std::fs::metadata(folder.path().join(name)).expect("it exists");
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600, "{name}");
+    }
+    store.close().await;
+    let existing = folder.path().join("existing.db");
+    existing_with_mode(&existing, 0o640);
+    let store = Sqlite::create(&existing).await.expect("opens");
+    store.close().await;
+    let metadata = std::fs::metadata(&existing).expect("it exists");
+    assert_eq!(
+        metadata.permissions().mode() & 0o777,
+        0o640,
+        "an existing file keeps its own"
+    );
+}
+
+#[cfg(unix)]
+fn existing_with_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+
+    std::fs::write(path, "").expect("writes");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its mode");
+}
