@@ -196,9 +196,9 @@ impl Seen {
         if self.is_pooled() {
             return false;
         }
-        let query = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";
+        let query = "select ssl::text from pg_stat_ssl where pid = pg_backend_pid()";
         let row = sqlx::raw_sql(query).fetch_optional(connection).await;
-        row.is_ok_and(|row| row.is_some_and(|row| row.try_get::<String, _>(0).is_ok_and(|ssl| ssl == "t")))
+        row.is_ok_and(|row| row.is_some_and(|row| row.try_get::<String, _>(0).is_ok_and(|ssl| ssl == "true")))
     }
 }
 

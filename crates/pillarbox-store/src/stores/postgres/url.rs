@@ -124,7 +124,8 @@ impl FromStr for Url {
         let keys: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty()).collect();
         let keys = keys.iter().map(|pair| pair.split('=').next().unwrap_or_default());
         for key in keys.clone() {
-            if !KNOWN.contains(&key) && !(key.starts_with("options[") && key.ends_with(']')) {
+            let is_option = key.starts_with("options[") && key.ends_with(']');
+            if !KNOWN.contains(&key) && !is_option {
                 return Err(invalid(&unknown(key)));
             }
         }
