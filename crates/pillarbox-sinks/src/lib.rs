@@ -31,6 +31,7 @@ pub mod callback;
 mod connection_log;
 mod connector;
 pub mod duration;
+mod exposure;
 pub mod headers;
 pub mod kafka;
 pub mod log;

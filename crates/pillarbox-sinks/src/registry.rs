@@ -102,6 +102,21 @@ macro_rules! sinks {
                 }
             }
 
+            /// The setting with which credentials would travel unencrypted to another machine, and what to do. None if
+            /// there is none, or the settings are invalid.
+            pub fn exposure(&self) -> Option<ConfigError> {
+                match self {
+                    $(
+                        $(#[cfg(feature = $feature)])?
+                        Self::$Sink(config) => crate::$module::exposure(config),
+                        $(
+                            #[cfg(not(feature = $feature))]
+                            Self::$Sink(_) => None,
+                        )?
+                    )*
+                }
+            }
+
             fn sink(&self, name: &str, form: &Form) -> Result<Arc<dyn Sink>, BuildError> {
                 let built: Result<Arc<dyn Sink>, ConfigError> = match self {
                     $(

@@ -85,8 +85,14 @@ impl Resolver {
         let rate = self.rate(&raw, &places);
         let own = self.valid_retry(raw.retry, &format!("{path}.retry"), document)?;
         let retry = retry::merge(general, own);
+        let exposed = sink.exposure();
+        if let Some(error) = &exposed {
+            let message = format!("destination `{}`: {error}", raw.name);
+            self.insecure.push(Finding::new(at(&places, error.key), message));
+        }
         let destination = Destination {
             name: raw.name,
+            exposure: exposed.map(|error| error.to_string()),
             policy: Policy {
                 retry: retry::policy(&retry),
                 timeout: raw.timeout.map_or(settings.timeout, |span| span.0),

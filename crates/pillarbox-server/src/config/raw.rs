@@ -103,6 +103,18 @@ pub(crate) struct Http {
     pub(crate) listen: Option<String>,
     #[serde(default)]
     pub(crate) allow_remote: bool,
+    /// Names under which the API is reached, besides addresses and `localhost`.
+    #[serde(default)]
+    pub(crate) hosts: Vec<String>,
+    pub(crate) ops_listen: Option<String>,
+}
+
+/// `[security]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Security {
+    #[serde(default)]
+    pub(crate) strict: bool,
 }
 
 /// The keys that every `[[destination]]` has. The others belong to the sink.

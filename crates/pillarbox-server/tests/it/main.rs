@@ -28,3 +28,4 @@ mod receiver;
 mod routing;
 mod run;
 mod sagas;
+mod security;

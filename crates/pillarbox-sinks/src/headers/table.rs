@@ -65,6 +65,19 @@ impl Table {
         Ok(Self(table))
     }
 
+    /// Has it a value of the environment or of a file, or a header that is for secrets?
+    #[cfg_attr(
+        not(feature = "webhook"),
+        allow(dead_code, reason = "only HTTP sends it in the clear")
+    )]
+    pub(crate) fn has_secret(&self) -> bool {
+        let for_secrets = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
+        let is_secret = |(name, value): (&String, &Value)| {
+            matches!(value, Value::Kept(_)) || for_secrets.iter().any(|it| name.eq_ignore_ascii_case(it))
+        };
+        self.0.iter().any(is_secret)
+    }
+
     /// Is the table empty?
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

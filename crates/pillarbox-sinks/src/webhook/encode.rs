@@ -67,6 +67,16 @@ impl Target {
         &self.probe
     }
 
+    /// `host:port`, without what may be secret.
+    pub(super) fn host(&self) -> String {
+        let port = self.probe.port_or_known_default().unwrap_or_default();
+        format!("{}:{port}", self.probe.host_str().unwrap_or_default())
+    }
+
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.probe.scheme() == "https"
+    }
+
     fn url(&self, delivery: &Delivery, destination: &str) -> Result<Url, Outcome> {
         if self.template.is_constant() {
             return Ok(self.probe.clone());

@@ -39,7 +39,10 @@ impl Ls {
         let records = operate.destinations(&Scope::of(self.namespace)).await?;
         let workers = operate.workers().await?;
         let live = workers.iter().filter(|worker| worker.alive).count();
-        let listed = destinations::list(records, &workers, found.destinations.as_deref());
+        let mut listed = destinations::list(records, &workers, found.destinations.as_deref());
+        for to in &mut listed {
+            to.exposure = found.exposures.get(&to.name).cloned();
+        }
         if self.json {
             return listed.iter().try_for_each(output::json);
         }
@@ -81,8 +84,21 @@ fn row(to: &Listed, live: usize) -> Vec<String> {
         destinations::count(to.pending),
         destinations::count(to.dead),
         reason,
-        to.note.unwrap_or("-").to_owned(),
+        note(to),
     ]
+}
+
+fn note(to: &Listed) -> String {
+    let exposure = to
+        .exposure
+        .as_ref()
+        .map(|exposure| format!("warning: {exposure}"));
+    let notes: Vec<String> = to.note.map(str::to_owned).into_iter().chain(exposure).collect();
+    if notes.is_empty() {
+        "-".to_owned()
+    } else {
+        notes.join("; ")
+    }
 }
 
 fn moment(at: OffsetDateTime) -> String {

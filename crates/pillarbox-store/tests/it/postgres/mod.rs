@@ -14,6 +14,7 @@ mod plan;
 mod privileges;
 mod producer;
 mod timeouts;
+mod tls;
 mod trouble;
 mod unreadable;
 mod watch;
