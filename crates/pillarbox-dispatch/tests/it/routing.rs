@@ -235,7 +235,7 @@ async fn a_row_for_an_unknown_destination_is_not_claimed() {
     assert_eq!((row.status.as_str(), row.attempts), ("pending", 0));
     let listed = fixture
         .outbox
-        .destinations(&pillarbox_store::Scope::All)
+        .destinations(&pillarbox_store::Scope::All, &[])
         .await
         .expect("memory store");
     assert_eq!((listed[0].name.as_str(), listed[0].pending), ("unknown", 1));

@@ -145,7 +145,7 @@ impl Adopted {
         let look = self
             .outbox
             .store
-            .find(&Scope::All, None, 100)
+            .find(&Scope::All, None, None, 100)
             .await
             .expect("looks");
         let share = |due: Due| Share {
