@@ -242,6 +242,25 @@ async fn a_row_for_an_unknown_destination_is_not_claimed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rows_for_a_destination_that_is_configured_later_are_delivered_in_order() {
+    let fixture = Fixture::new();
+    for n in 0..500 {
+        fixture.enqueue(event().destination(format!("unknown-{n}")));
+    }
+    let ids: Vec<Uuid> = (0..20)
+        .map(|_| fixture.enqueue(keyed("k").destination("late")))
+        .collect();
+    let without = fixture.start(&FakeSink::willing());
+    tokio::time::sleep(s(100)).await;
+    assert_eq!(without.stop().await.claimed, 0);
+    let sink = FakeSink::willing();
+    let worker = fixture.start_with(vec![destination("late", &sink)], Vec::new());
+    fixture.until(20, "delivered").await;
+    assert_eq!(sink.delivered(), ids);
+    assert_eq!(worker.stop().await.claimed, 20);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_route_has_its_own_retries_and_timeout() {
     let fixture = Fixture::new();
     let sink = FakeSink::hanging();

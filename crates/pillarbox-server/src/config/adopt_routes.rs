@@ -23,20 +23,20 @@ impl Resolver {
         document: &Document<'_>,
     ) -> Vec<Route> {
         let mut all = Vec::new();
-        for index in 0..adopted.len() {
-            let Adopting { to, path, .. } = &adopted[index];
+        for adopting in adopted.iter_mut() {
+            let Adopting { to, path, .. } = &*adopting;
             self.known("destination", to, &names.destinations, path, document);
-            if let Texts::None = adopted[index].to {
+            if let Texts::None = adopting.to {
                 match names.destinations.as_slice() {
                     // As for every event: without routes, the only destination receives all rows.
-                    [only] if routes.is_empty() => adopted[index].to = Texts::One(only.clone()),
+                    [only] if routes.is_empty() => adopting.to = Texts::One(only.clone()),
                     _ => {
-                        self.check_by_hand(&adopted[index], &routes, document);
+                        self.check_by_hand(adopting, &routes, document);
                         continue;
                     }
                 }
             }
-            all.push(route(&adopted[index], written, document));
+            all.push(route(adopting, written, document));
         }
         let others = match names.destinations.as_slice() {
             [only] if routes.is_empty() && !all.is_empty() => Some(rest(only)),
