@@ -590,6 +590,8 @@ CREATE TABLE pillarbox.sagas (
     data jsonb NOT NULL,
     last_error text,
     timeout_at timestamp with time zone,
+    attempt_token text,
+    own_token text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     CONSTRAINT sagas_status_check CHECK ((status = ANY (ARRAY['running'::text, 'compensating'::text, 'completed'::text, 'compensated'::text])))

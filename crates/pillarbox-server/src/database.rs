@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, StoreError};
 use pillarbox_store::stores::migration::Migrated;
-use pillarbox_store::stores::postgres::adopt::{AdoptError, Table};
+use pillarbox_store::stores::postgres::adopt::{AdoptError, Layout, Table, foreign_code};
 use pillarbox_store::stores::{postgres, sqlite};
 use pillarbox_store::{Operate, Store};
 use sqlx::Connection;
@@ -243,6 +243,17 @@ impl Database {
         match self {
             Self::Postgres(store) => store.check_adopted().await,
             Self::Sqlite { .. } => Ok(()),
+        }
+    }
+
+    /// What other roles can run as ours by way of an adopted table.
+    pub(crate) async fn foreign_code(&self, layout: &Layout) -> Result<Vec<String>, StoreError> {
+        match self {
+            Self::Postgres(store) => {
+                let mut connection = store.connection().await?;
+                foreign_code(&mut connection, layout, store.schema()).await
+            }
+            Self::Sqlite { .. } => Ok(Vec::new()),
         }
     }
 

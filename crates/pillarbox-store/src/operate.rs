@@ -172,6 +172,9 @@ pub struct DestinationRecord {
 /// Up to how many rows of a destination are counted.
 pub const MOST_WAITING: u64 = 10_000;
 
+/// How many destinations are listed apart from those that are known and those that are paused.
+pub const MOST_NAMES: usize = 200;
+
 /// Why nothing is sent to a destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Paused {
@@ -291,11 +294,16 @@ pub trait Operate: Send + Sync + 'static {
     /// When the database does not answer.
     async fn skip(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError>;
 
-    /// Destinations that are paused or have pending or dead rows, in the order of their names.
+    /// Destinations that are paused or have pending or dead rows, in the order of their names: all of these `known` ones and
+    /// the paused ones, and the first [`MOST_NAMES`] by name. Producers can name any number of them.
     ///
     /// # Errors
     /// When the database does not answer.
-    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError>;
+    async fn destinations(
+        &self,
+        scope: &Scope,
+        known: &[String],
+    ) -> Result<Vec<DestinationRecord>, StoreError>;
 
     /// Pauses a destination: its rows are not claimed until an operator resumes it. Restarts do not change that.
     ///

@@ -87,6 +87,8 @@ impl Adopt {
             "name": self.table.name,
             "database": self.database,
             "layout": self.layout,
+            "namespaces": self.table.speaks_for.namespaces,
+            "tenants": self.table.speaks_for.tenants,
             "poll": time(self.table.poll),
             "batch": self.table.batch,
             "prune": self.table.prune.map(time),

@@ -84,7 +84,9 @@ async fn of_one(status: &DatabaseStatus) -> Result<Answer, Problem> {
             counters: running.counters.snapshot(),
         },
         destinations: destinations::list(
-            operate.destinations(&running.scope).await?,
+            operate
+                .destinations(&running.scope, &running.destinations)
+                .await?,
             &workers,
             Some(&running.destinations),
         ),

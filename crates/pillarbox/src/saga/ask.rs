@@ -58,7 +58,7 @@ pub async fn ask<C: Connection + ?Sized>(
         .event_type(ASK_TYPE)
         .aggregate(name, id)
         .header(ASK, ask.as_str());
-    let event = addressed(event, name, id, about.as_ref());
+    let event = addressed(event, name, id, about.as_ref(), &row.own_token);
     let line = Line {
         what: What::Asked,
         about,

@@ -2,12 +2,14 @@
 
 use clap::Args;
 use pillarbox_store::Scope;
+use pillarbox_store::operate::MOST_NAMES;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::super::database_args::{self, DatabaseArgs};
 use crate::destinations::{self, Listed};
 use crate::failure::Failure;
+use crate::logs;
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -36,7 +38,13 @@ impl Ls {
         let found = self.database.find()?;
         let database = database_args::open(&found.database).await?;
         let operate = database.operate();
-        let records = operate.destinations(&Scope::of(self.namespace)).await?;
+        let records = operate
+            .destinations(
+                &Scope::of(self.namespace),
+                found.destinations.as_deref().unwrap_or_default(),
+            )
+            .await?;
+        let is_cut = records.len() >= MOST_NAMES;
         let workers = operate.workers().await?;
         let live = workers.iter().filter(|worker| worker.alive).count();
         let mut listed = destinations::list(records, &workers, found.destinations.as_deref());
@@ -53,7 +61,13 @@ impl Ls {
         output::table(
             &["NAME", "STATE", "SINCE", "PENDING", "DEAD", "REASON", "NOTE"],
             &rows,
-        )
+        )?;
+        if is_cut {
+            logs::warning(&format!(
+                "events name more destinations: configured and paused ones are listed, and the first {MOST_NAMES} by name"
+            ));
+        }
+        Ok(())
     }
 }
 

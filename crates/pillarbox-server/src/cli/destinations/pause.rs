@@ -64,7 +64,9 @@ impl Pause {
         if configured.contains(&self.name) {
             return Ok(());
         }
-        let known = operate.destinations(&Scope::All).await?;
+        let known = operate
+            .destinations(&Scope::All, std::slice::from_ref(&self.name))
+            .await?;
         if known.iter().any(|record| record.name == self.name) {
             return Ok(());
         }

@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use super::{Memory, Row, Table};
 use crate::operate::{
-    BlockedKey, DestinationRecord, Filter, MOST_BEHIND, Operate, Record, SKIPPED, Stats, WorkerRecord,
+    BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_NAMES, Operate, Record, SKIPPED, Stats,
+    WorkerRecord,
 };
 use crate::state::{Change, Status};
 use crate::store::{Scope, StoreError, UNROUTED};
@@ -165,7 +166,11 @@ impl Operate for Memory {
         Ok(skipped)
     }
 
-    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError> {
+    async fn destinations(
+        &self,
+        scope: &Scope,
+        known: &[String],
+    ) -> Result<Vec<DestinationRecord>, StoreError> {
         let table = self.table();
         let mut records: BTreeMap<String, DestinationRecord> = BTreeMap::new();
         let mut record = |name: &str, change: &dyn Fn(&mut DestinationRecord)| {
@@ -198,7 +203,12 @@ impl Operate for Memory {
                 Status::Processing | Status::Delivered | Status::Unknown(_) => {}
             }
         }
-        Ok(records.into_values().collect())
+        let first: Vec<String> = records.keys().take(MOST_NAMES).cloned().collect();
+        let is_listed = |record: &DestinationRecord| {
+            let name = &record.name;
+            first.contains(name) || known.contains(name) || record.paused.is_some()
+        };
+        Ok(records.into_values().filter(is_listed).collect())
     }
 
     async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {

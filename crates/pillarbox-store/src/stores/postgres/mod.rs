@@ -298,10 +298,17 @@ impl Inner {
 
 #[async_trait]
 impl Store for Postgres {
-    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
+    async fn find(
+        &self,
+        scope: &Scope,
+        served: Option<&[String]>,
+        after: Option<&Backlog>,
+        limit: usize,
+    ) -> Result<Found, StoreError> {
         self.run(find::find(
             self.inner.clone(),
             scope.clone(),
+            served.map(<[String]>::to_vec),
             after.cloned(),
             limit,
         ))

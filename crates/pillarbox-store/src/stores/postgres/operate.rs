@@ -10,8 +10,8 @@ use uuid::Uuid;
 use super::observer::{Change, RowObserver};
 use super::{Inner, Postgres, adopt, decode, list, sagas, store_error, workers};
 use crate::operate::{
-    AdoptedTableRecord, BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Paused,
-    Record, SKIPPED, Stats, WorkerRecord,
+    AdoptedTableRecord, BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_NAMES, MOST_WAITING,
+    Operate, Paused, Record, SKIPPED, Stats, WorkerRecord,
 };
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::store::{Backlog, Scope, StoreError};
@@ -53,8 +53,13 @@ impl Operate for Postgres {
         self.run(skip(self.inner.clone(), ids.to_vec())).await
     }
 
-    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError> {
-        self.run(destinations(self.inner.clone(), scope.clone())).await
+    async fn destinations(
+        &self,
+        scope: &Scope,
+        known: &[String],
+    ) -> Result<Vec<DestinationRecord>, StoreError> {
+        self.run(destinations(self.inner.clone(), scope.clone(), known.to_vec()))
+            .await
     }
 
     async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
@@ -256,11 +261,17 @@ fn blocked_key(row: &PgRow) -> Result<BlockedKey, sqlx::Error> {
     })
 }
 
-async fn destinations(inner: Arc<Inner>, scope: Scope) -> Result<Vec<DestinationRecord>, StoreError> {
+async fn destinations(
+    inner: Arc<Inner>,
+    scope: Scope,
+    known: Vec<String>,
+) -> Result<Vec<DestinationRecord>, StoreError> {
     let mut transaction = inner.begin().await?;
     let query = sqlx::query(inner.sql.destinations.safe())
         .bind(scope.names())
         .bind(i64::try_from(MOST_WAITING).unwrap_or(i64::MAX))
+        .bind(known)
+        .bind(i32::try_from(MOST_NAMES).unwrap_or(i32::MAX))
         .persistent(false);
     let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
     transaction.commit().await.map_err(store_error)?;

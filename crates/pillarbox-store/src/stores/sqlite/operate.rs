@@ -7,10 +7,11 @@ use sqlx::{AssertSqlSafe, Row, SqlitePool};
 use uuid::Uuid;
 
 use super::choose::{destination, with_key_steps};
+use super::find::names_json;
 use super::{Sqlite, decode, ids_json, row_limit, sagas, scope_json, workers};
 use crate::operate::{
-    BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Record, SKIPPED, Stats,
-    WorkerRecord,
+    BlockedKey, DestinationRecord, Filter, MOST_BEHIND, MOST_NAMES, MOST_WAITING, Operate, Record, SKIPPED,
+    Stats, WorkerRecord,
 };
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
@@ -69,8 +70,12 @@ impl Operate for Sqlite {
         self.change(query).await
     }
 
-    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError> {
-        self.apart(destinations(self.readers.clone(), scope.clone()))
+    async fn destinations(
+        &self,
+        scope: &Scope,
+        known: &[String],
+    ) -> Result<Vec<DestinationRecord>, StoreError> {
+        self.apart(destinations(self.readers.clone(), scope.clone(), known.to_vec()))
             .await
     }
 
@@ -224,10 +229,16 @@ async fn unserved_keys(
     Ok(keys)
 }
 
-async fn destinations(readers: SqlitePool, scope: Scope) -> Result<Vec<DestinationRecord>, sqlx::Error> {
+async fn destinations(
+    readers: SqlitePool,
+    scope: Scope,
+    known: Vec<String>,
+) -> Result<Vec<DestinationRecord>, sqlx::Error> {
     let rows = sqlx::query(include_str!("sql/destinations.sql"))
         .bind(scope_json(&scope))
         .bind(most(MOST_WAITING))
+        .bind(names_json(known))
+        .bind(i32::try_from(MOST_NAMES).unwrap_or(i32::MAX))
         .fetch_all(&readers)
         .await?;
     rows.iter().map(decode::destination).collect()

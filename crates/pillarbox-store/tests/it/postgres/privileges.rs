@@ -68,7 +68,7 @@ async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
     harness.enqueue(&events).await.expect("enqueues");
     let (role, store) = on_duty(&harness, Duty::Dispatcher).await;
     store.check().await.expect("may see the version");
-    let look = store.find(&Scope::All, None, 10).await.expect("may look");
+    let look = store.find(&Scope::All, None, None, 10).await.expect("may look");
     assert_eq!(look.due.len(), 1);
     let request = request(10);
     let claimed = store.claim(&request).await.expect("may claim");

@@ -65,7 +65,7 @@ async fn an_existing_file_keeps_its_journal_and_works() {
         .await
         .expect("accepted");
     tx.commit().await.expect("a commit");
-    let look = store.find(&Scope::All, None, 1).await.expect("a look");
+    let look = store.find(&Scope::All, None, None, 1).await.expect("a look");
     assert_eq!(look.due.len(), 1);
     assert_eq!(store.journal_mode().await.expect("a mode"), "delete");
     store.close().await;

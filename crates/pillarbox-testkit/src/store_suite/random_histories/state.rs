@@ -116,7 +116,11 @@ async fn keys_destinations_and_workers(harness: &dyn Harness, lines: &mut Vec<St
         key.next_attempt_at = None;
         lines.push(format!("{key:?}"));
     }
-    for mut destination in operate.destinations(&Scope::All).await.expect("destinations") {
+    for mut destination in operate
+        .destinations(&Scope::All, &[])
+        .await
+        .expect("destinations")
+    {
         if let Some(paused) = &mut destination.paused {
             paused.since = time::OffsetDateTime::UNIX_EPOCH;
         }
@@ -139,7 +143,7 @@ fn fifties(seconds: f64) -> f64 {
 async fn backlogs(harness: &dyn Harness, lines: &mut Vec<String>) -> BTreeSet<Backlog> {
     let found = harness
         .store()
-        .find(&Scope::All, None, 1_000)
+        .find(&Scope::All, None, None, 1_000)
         .await
         .expect("a search");
     let mut keyed = BTreeSet::new();

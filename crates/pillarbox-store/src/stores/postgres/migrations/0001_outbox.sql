@@ -818,6 +818,9 @@ create table pillarbox.sagas (
   data       jsonb not null,
   last_error text,
   timeout_at timestamptz,
+  -- Secrets: what a reply to the current try echoes, and what proves the saga's timeouts and the requests of operators.
+  attempt_token text,
+  own_token     text not null,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
   primary key (id, name)

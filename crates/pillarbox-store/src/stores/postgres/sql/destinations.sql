@@ -1,10 +1,11 @@
--- Destinations that are paused or have pending or dead rows, in the order of their names.
--- $1 namespaces, or null for all   $2 up to how many rows of each are counted
+-- Destinations that are paused or have pending or dead rows, in the order of their names: known and paused ones, and the first
+-- others. Rows may name any number of them.
+-- $1 namespaces, or null for all   $2 up to how many rows of each are counted   $3 known ones   $4 how many others
 -- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_keyed, outbox_events_dead_at; steps from name to name.
-with recursive name as (
-  select ''::text collate "C" as name
+with recursive stepped as (
+  select ''::text collate "C" as name, 0 as step
   union all
-  select next.name from name s cross join lateral (
+  select next.name, s.step + 1 from stepped s cross join lateral (
     select one.name from (
       (select coalesce(destination, '') as name from pillarbox.outbox_events
        where open = 0 and lane is null
@@ -23,11 +24,14 @@ with recursive name as (
       (select coalesce(destination, '') from pillarbox.outbox_events
        where open = 2 and coalesce(destination, '') > s.name
        order by coalesce(destination, ''), namespace, seq limit 1)
-      union all
-      (select d.name from pillarbox.destinations d where d.name > s.name order by d.name limit 1)
     ) as one
     order by one.name limit 1
   ) as next
+  where s.step < $4
+), name as (
+  select name from stepped
+  union select known collate "C" from unnest($3::text[]) as known
+  union select d.name collate "C" from pillarbox.destinations d
 ), counted as (
   select n.name,
     (select count(*) from (select from pillarbox.outbox_events

@@ -47,9 +47,15 @@ pub(super) async fn import(outbox: &Importing) -> Imported {
 
 #[async_trait]
 impl Store for Importing {
-    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
+    async fn find(
+        &self,
+        scope: &Scope,
+        served: Option<&[String]>,
+        after: Option<&Backlog>,
+        limit: usize,
+    ) -> Result<Found, StoreError> {
         import(self).await;
-        self.under.find(scope, after, limit).await
+        self.under.find(scope, served, after, limit).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
@@ -154,8 +160,12 @@ impl Operate for Importing {
         self.under.skip(ids).await
     }
 
-    async fn destinations(&self, scope: &Scope) -> Result<Vec<DestinationRecord>, StoreError> {
-        self.under.destinations(scope).await
+    async fn destinations(
+        &self,
+        scope: &Scope,
+        known: &[String],
+    ) -> Result<Vec<DestinationRecord>, StoreError> {
+        self.under.destinations(scope, known).await
     }
 
     async fn pause(&self, destination: &str, reason: &str) -> Result<(), StoreError> {
