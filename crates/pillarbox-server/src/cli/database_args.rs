@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use pillarbox::Limits;
+use pillarbox::{Limits, StoreError};
 
 use crate::config::{self, Config, Flags};
 use crate::database::{Database, IfMissing, is_name};
@@ -130,6 +130,15 @@ pub(super) async fn open(database: &config::Database) -> Result<Database, Failur
     let database = Database::open(database, IfMissing::Fail).await?;
     database.store().check().await?;
     Ok(database)
+}
+
+/// The same for a role that may enqueue and not read the version of the schema.
+pub(super) async fn open_to_enqueue(database: &config::Database) -> Result<Database, Failure> {
+    let database = Database::open(database, IfMissing::Fail).await?;
+    match database.store().check().await {
+        Ok(()) | Err(StoreError::Denied(_)) => Ok(database),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The database that an option or a variable names: by the name in the configuration, by URL or by path.
