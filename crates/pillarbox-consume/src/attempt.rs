@@ -241,7 +241,8 @@ fn unavailable(error: StoreError) -> StoreError {
         | StoreError::Missing(_)
         | StoreError::Outdated { .. }
         | StoreError::Newer { .. }
-        | StoreError::Denied(_)) => known,
+        | StoreError::Denied(_)
+        | StoreError::Unsafe(_)) => known,
     }
 }
 

@@ -334,7 +334,8 @@ fn outcome_of(error: StoreError) -> Outcome {
         | StoreError::Missing(_)
         | StoreError::Outdated { .. }
         | StoreError::Newer { .. }
-        | StoreError::Denied(_) => Outcome::unavailable(error.to_string()),
+        | StoreError::Denied(_)
+        | StoreError::Unsafe(_) => Outcome::unavailable(error.to_string()),
         StoreError::Other(_) => Outcome::retry(error.to_string()),
     }
 }

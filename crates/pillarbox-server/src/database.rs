@@ -257,6 +257,14 @@ impl Database {
         }
     }
 
+    /// Is the role a superuser, which no grant confines?
+    pub(crate) async fn is_superuser(&self) -> Result<bool, StoreError> {
+        match self {
+            Self::Postgres(store) => store.is_superuser().await,
+            Self::Sqlite { .. } => Ok(false),
+        }
+    }
+
     /// Migrates the schema to the current version.
     pub(crate) async fn migrate(&self) -> Result<Migrated, StoreError> {
         match self {
@@ -275,11 +283,11 @@ impl Database {
             Self::Postgres(store) => {
                 let mut connection = store.connection().await?;
                 let mut transaction = connection.begin().await.map_err(unavailable)?;
-                let enqueued = store
-                    .outbox()
-                    .limits(limits)
-                    .enqueue_all(&mut transaction, events)
-                    .await?;
+                let mut outbox = store.outbox().limits(limits);
+                if store.may_call_functions().await? {
+                    outbox = outbox.by_function();
+                }
+                let enqueued = outbox.enqueue_all(&mut transaction, events).await?;
                 transaction.commit().await.map_err(unavailable)?;
                 Ok(enqueued)
             }

@@ -80,6 +80,12 @@ impl Startup<'_> {
             }
         }
         store.check().await?;
+        if self.database.is_superuser().await? {
+            tracing::warn!(
+                database = self.config.name,
+                "the database role is a superuser; let the daemon log in as a dispatcher (pillarbox grant dispatcher)"
+            );
+        }
         let adopted = self.database.adopt(self.adopt).await;
         adopted.map_err(|error| match config::adopt_finding(self.adopt, &error) {
             Some(finding) => NotReady::Fatal(Failure::usage(finding.line(self.file))),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use pillarbox::Limits;
+use pillarbox::{Limits, StoreError};
 
 use crate::config::{self, Config, Flags};
 use crate::database::{Database, IfMissing, is_name};
@@ -143,6 +143,15 @@ pub(super) fn warn_of_password(option: &str, text: &str) {
         logs::warning(&format!(
             "{option} has a password, which the process list shows to every user (set {VARIABLE} instead)"
         ));
+    }
+}
+
+/// The same for a role that may enqueue and not read the version of the schema.
+pub(super) async fn open_to_enqueue(database: &config::Database) -> Result<Database, Failure> {
+    let database = Database::open(database, IfMissing::Fail).await?;
+    match database.store().check().await {
+        Ok(()) | Err(StoreError::Denied(_)) => Ok(database),
+        Err(error) => Err(error.into()),
     }
 }
 

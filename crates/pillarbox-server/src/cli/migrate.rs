@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use pillarbox::StoreError;
 use pillarbox_store::stores::migration::Migrated;
 use pillarbox_store::stores::{postgres, sqlite};
 
@@ -21,6 +20,7 @@ It is safe to run twice, and in two processes at once. With several configured d
 
 Examples:
   pillarbox migrate --database postgres://owner@localhost/shop
+  pillarbox migrate --owner pillarbox_owner --database postgres://dba@localhost/shop
   pillarbox migrate --database outbox.db
   pillarbox migrate --print --dialect postgres --schema shop_outbox > outbox.sql";
 
@@ -42,6 +42,10 @@ pub(crate) struct Migrate {
     /// Switch a SQLite file to the WAL journal for all its users
     #[arg(long, conflicts_with = "print")]
     wal: bool,
+
+    /// Give the outbox to this role, which cannot log in (PostgreSQL)
+    #[arg(long, value_name = "ROLE", conflicts_with = "print")]
+    owner: Option<String>,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -78,7 +82,7 @@ impl Migrate {
 
     async fn migrate(&self, config: &config::Database) -> Result<(), Failure> {
         let database = Database::open(config, IfMissing::Create).await?;
-        let done = migrate(&database, &config.url.to_string()).await?;
+        let done = migrate(&database, &config.url.to_string(), self.owner.as_deref()).await?;
         if self.wal {
             use_wal(&database).await?;
         }
@@ -124,8 +128,16 @@ impl Migrate {
     }
 }
 
-async fn migrate(database: &Database, name: &str) -> Result<Migrated, StoreError> {
-    let mut migrating = pin!(database.migrate());
+async fn migrate(database: &Database, name: &str, owner: Option<&str>) -> Result<Migrated, Failure> {
+    let mut migrating = pin!(async {
+        match (database, owner) {
+            (_, None) => Ok(database.migrate().await?),
+            (Database::Postgres(store), Some(owner)) => Ok(store.migrate_for(owner).await?),
+            (Database::Sqlite { .. }, Some(_)) => Err(Failure::usage(
+                "--owner: not supported by SQLite (it is for PostgreSQL)",
+            )),
+        }
+    });
     loop {
         if let Ok(done) = tokio::time::timeout(PROGRESS, &mut migrating).await {
             return done;

@@ -80,6 +80,7 @@ fn refused(error: EnqueueError) -> StoreError {
         EnqueueError::Invalid(_)
         | EnqueueError::NoJson(_)
         | EnqueueError::Payload(_)
+        | EnqueueError::Rejected(_)
         | EnqueueError::IdTaken(_)
         | EnqueueError::NotImmediate => StoreError::Other(error.to_string()),
     }

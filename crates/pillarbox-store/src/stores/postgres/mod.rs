@@ -26,6 +26,7 @@ mod migrate;
 mod nodelay;
 mod observer;
 mod operate;
+mod owner;
 mod pool;
 mod route;
 mod sagas;
@@ -48,7 +49,7 @@ use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgPool;
 use uuid::Uuid;
 
-pub use self::grants::{Duty, create_role, grants};
+pub use self::grants::{Bounds, Duty, create_role, grants};
 pub use self::migrate::{migrations, script};
 use self::observer::{Change, NoObserver, RowObserver};
 use self::pool::{Seen, begin, open, open_apart};

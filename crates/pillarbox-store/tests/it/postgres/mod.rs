@@ -1,6 +1,7 @@
 //! The PostgreSQL store: the suite directly and with PgBouncer, and cases of PostgreSQL alone.
 
 mod adopt;
+mod boundaries;
 mod fair_index;
 mod functions;
 mod harness;
