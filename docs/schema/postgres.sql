@@ -5,6 +5,25 @@ CREATE TYPE pillarbox.enqueued AS (
 	is_new boolean
 );
 
+CREATE FUNCTION pillarbox.authorise(namespace text, tenant_id uuid, destination text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+  if not "pillarbox".may_enqueue(namespace, tenant_id, destination) then
+    raise exception using
+      errcode = 'insufficient_privilege',
+      message = format('role "%s" may not enqueue in namespace "%s"%s%s', "pillarbox".caller(), left(namespace, 1024),
+        coalesce(' for tenant ' || tenant_id, ' without a tenant'),
+        ' with destination "' || left(destination, 1024) || '"'),
+      hint = 'The owner of the outbox allows it with `pillarbox grant producer ROLE --namespace NAME [--tenant ID] [--destination NAME]`.';
+  end if;
+end
+$$;
+
+CREATE FUNCTION pillarbox.caller() RETURNS name
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN COALESCE((NULLIF(current_setting('role'::text), 'none'::text))::name, SESSION_USER);
+
 CREATE FUNCTION pillarbox.decompressed_size(payload jsonb) RETURNS integer
     LANGUAGE plpgsql STABLE
     AS $$
@@ -41,7 +60,10 @@ begin
   headers := "pillarbox".traced(headers, trace);
   perform "pillarbox".refuse("pillarbox".refusal(
     namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
-    severity, payload, body, content_type, content_encoding, headers, destination, deliver_at), 0);
+    severity, payload, body, content_type, content_encoding, headers, destination, deliver_at), 0::bigint);
+  if not "pillarbox".may_enqueue(namespace, tenant_id, destination) then
+    perform "pillarbox".authorise(namespace, tenant_id, destination);
+  end if;
   if body is not null then
     payload := 'null';
   end if;
@@ -89,7 +111,16 @@ declare
   news boolean[];
 begin
   if events is null or jsonb_typeof(events) <> 'array' then
-    perform "pillarbox".refuse('`events` is no JSON array; give an array of objects', 0);
+    perform "pillarbox".refuse('`events` is no JSON array; give an array of objects'::text, 0::bigint);
+  end if;
+  -- Before anything is looked up: the answer about a duplicate must not tell what is in another namespace.
+  if not pg_has_role("pillarbox".caller(), current_user, 'usage') then
+    perform "pillarbox".authorise(asked.namespace, asked.tenant_id, asked.destination) from (
+      select distinct element ->> 'namespace' as namespace, (element ->> 'tenant_id')::uuid as tenant_id,
+        element ->> 'destination' as destination
+      from jsonb_array_elements(events) as given (element)
+      where element ->> 'namespace' is not null
+    ) as asked;
   end if;
   if serialised then
     -- The same lock as in sql/serialise.sql.
@@ -171,16 +202,45 @@ $_$;
 
 COMMENT ON FUNCTION pillarbox.enqueue_many(events jsonb, serialised boolean) IS 'Enqueues an array of events in this transaction; the keys of each are the arguments of enqueue';
 
+CREATE FUNCTION pillarbox.headers_fit(headers jsonb) RETURNS boolean
+    LANGUAGE plpgsql STABLE PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce(sum(octet_length(name) + octet_length(value)) <= 65536 and max(octet_length(name)) <= 1024, true)
+    from jsonb_each_text(headers) as header (name, value);
+end
+$$;
+
 CREATE FUNCTION pillarbox.headers_refusal(headers jsonb) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
   select coalesce(
-    min("pillarbox".name_refusal('headers', name)),
+    min("pillarbox".name_refusal('headers'::text, name)),
     case when sum(octet_length(name) + octet_length(value)) > 65536
       then format('`headers` is %s bytes long; the limit is 65536', sum(octet_length(name) + octet_length(value)))
     end
   )
   from jsonb_each_text(headers) as header (name, value)
+$$;
+
+CREATE FUNCTION pillarbox.ids_taken(ids uuid[]) RETURNS SETOF uuid
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select e.id from "pillarbox".outbox_events e
+  where e.id = any(ids) and "pillarbox".may_enqueue(e.namespace, e.tenant_id, null::text)
+$$;
+
+CREATE FUNCTION pillarbox.is_own_saga(saga bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  own constant text[] := "pillarbox".own_names('orchestrator'::text);
+begin
+  return exists (select from "pillarbox".sagas s where s.seq = saga and (own is null or s.name = any(own)));
+end
 $$;
 
 CREATE FUNCTION pillarbox.keep_audit() RETURNS trigger
@@ -199,14 +259,37 @@ $$;
 
 CREATE FUNCTION pillarbox.lane(key text) RETURNS smallint
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    AS $$
-  select ('x' || substr(md5(key), 1, 3))::bit(12)::int::smallint
-$$;
+    RETURN (((('x'::text || substr(md5(key), 1, 3)))::bit(12))::integer)::smallint;
 
 CREATE FUNCTION pillarbox.max_payload() RETURNS bigint
-    LANGUAGE sql STABLE PARALLEL SAFE
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN 16777216;
+
+CREATE FUNCTION pillarbox.may_enqueue(namespace text, tenant_id uuid, destination text) RETURNS boolean
+    LANGUAGE plpgsql STABLE
     AS $$
-  select coalesce(pg_size_bytes(nullif(current_setting('pillarbox' || '.max_payload', true), '')), 16777216)
+#variable_conflict use_variable
+declare
+  caller constant name := "pillarbox".caller();
+begin
+  if pg_has_role(caller, current_user, 'usage') then
+    return true;
+  end if;
+  return exists (
+      select from "pillarbox".role_bounds b
+      where b.role = caller and b.duty = 'producer'
+        and (b.namespaces is null or namespace = any(b.namespaces))
+        and (b.tenants is null or tenant_id = any(b.tenants))
+        and (destination is null or destination = any(b.destinations))
+    )
+    or exists (
+      select from "pillarbox".role_bounds b join pg_roles r on r.rolname = b.role
+      where b.duty = 'producer' and pg_has_role(caller, r.oid, 'usage')
+        and (b.namespaces is null or namespace = any(b.namespaces))
+        and (b.tenants is null or tenant_id = any(b.tenants))
+        and (destination is null or destination = any(b.destinations))
+    );
+end
 $$;
 
 CREATE FUNCTION pillarbox.name_refusal(field text, name text) RETURNS text
@@ -216,6 +299,29 @@ CREATE FUNCTION pillarbox.name_refusal(field text, name text) RETURNS text
     when name = '' then format('`%s` is empty; give it a name such as "orders"', field)
     when octet_length(name) > 1024 then format('`%s` is %s bytes long; the limit is 1024', field, octet_length(name))
   end
+$$;
+
+CREATE FUNCTION pillarbox.own_names(duty text) RETURNS text[]
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return case when not bool_or(b.names is null) or count(b.role) = 0 then coalesce(array_agg(name), '{}') end
+    from "pillarbox".role_bounds b
+    join pg_roles r on r.rolname = b.role and pg_has_role("pillarbox".caller(), r.oid, 'usage')
+    left join unnest(b.names) as name on true
+    where b.duty = own_names.duty;
+end
+$$;
+
+CREATE FUNCTION pillarbox.payload_fits(payload jsonb, body bytea) RETURNS boolean
+    LANGUAGE plpgsql STABLE PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce(octet_length(body), octet_length(payload::text)) <= "pillarbox".max_payload();
+end
 $$;
 
 CREATE FUNCTION pillarbox.payload_length(payload jsonb, body bytea) RETURNS bigint
@@ -243,9 +349,9 @@ CREATE FUNCTION pillarbox.read_events(events jsonb, trace jsonb) RETURNS TABLE(o
       element ->> 'aggregate_type' as aggregate_type, element ->> 'aggregate_id' as aggregate_id,
       (element ->> 'tenant_id')::uuid as tenant_id, element ->> 'dedupe_key' as dedupe_key,
       element ->> 'ordering_key' as ordering_key, element ->> 'severity' as severity,
-      coalesce(element -> 'payload', '{}') as payload, decode(element ->> 'body', 'base64') as body,
+      coalesce(element -> 'payload', '{}'::jsonb) as payload, decode(element ->> 'body', 'base64') as body,
       element ->> 'content_type' as content_type, element ->> 'content_encoding' as content_encoding,
-      "pillarbox".traced(coalesce(nullif(element -> 'headers', 'null'), '{}'), trace) as headers,
+      "pillarbox".traced(coalesce(nullif(element -> 'headers', 'null'::jsonb), '{}'::jsonb), trace) as headers,
       element ->> 'destination' as destination, (element ->> 'deliver_at')::timestamptz as deliver_at
     from jsonb_array_elements(events) with ordinality as given (element, ord)
     offset 0
@@ -265,17 +371,17 @@ CREATE FUNCTION pillarbox.refusal(namespace text, topic text, event_type text, e
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $_$
   select coalesce(
-    "pillarbox".name_refusal('namespace', coalesce(namespace, '')),
-    "pillarbox".name_refusal('topic', coalesce(topic, '')),
-    "pillarbox".name_refusal('event_type', event_type),
-    "pillarbox".name_refusal('aggregate_type', aggregate_type),
-    "pillarbox".name_refusal('aggregate_id', aggregate_id),
-    "pillarbox".name_refusal('ordering_key', ordering_key),
-    "pillarbox".name_refusal('severity', severity),
-    "pillarbox".name_refusal('content_type', content_type),
-    "pillarbox".name_refusal('content_encoding', content_encoding),
-    "pillarbox".name_refusal('dedupe_key', dedupe_key),
-    "pillarbox".name_refusal('destination', destination),
+    "pillarbox".name_refusal('namespace'::text, coalesce(namespace, '')),
+    "pillarbox".name_refusal('topic'::text, coalesce(topic, '')),
+    "pillarbox".name_refusal('event_type'::text, event_type),
+    "pillarbox".name_refusal('aggregate_type'::text, aggregate_type),
+    "pillarbox".name_refusal('aggregate_id'::text, aggregate_id),
+    "pillarbox".name_refusal('ordering_key'::text, ordering_key),
+    "pillarbox".name_refusal('severity'::text, severity),
+    "pillarbox".name_refusal('content_type'::text, content_type),
+    "pillarbox".name_refusal('content_encoding'::text, content_encoding),
+    "pillarbox".name_refusal('dedupe_key'::text, dedupe_key),
+    "pillarbox".name_refusal('destination'::text, destination),
     case
       when event_version < 1 then format('`event_version` is %s; versions count from 1', event_version)
       when destination = 'unrouted' then
@@ -360,14 +466,7 @@ $$;
 
 CREATE FUNCTION pillarbox.uuidv7() RETURNS uuid
     LANGUAGE sql PARALLEL SAFE
-    AS $$
-  select encode(
-    set_bit(set_bit(
-      overlay(uuid_send(gen_random_uuid())
-        placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6),
-      52, 1), 53, 1),
-    'hex')::uuid
-$$;
+    RETURN (encode(set_bit(set_bit(OVERLAY(uuid_send(gen_random_uuid()) PLACING SUBSTRING(int8send(((EXTRACT(epoch FROM clock_timestamp()) * (1000)::numeric))::bigint) FROM 3) FROM 1 FOR 6), (52)::bigint, 1), (53)::bigint, 1), 'hex'::text))::uuid;
 
 CREATE FUNCTION pillarbox.vanished() RETURNS void
     LANGUAGE plpgsql
@@ -574,11 +673,14 @@ CASE
     ELSE NULL::integer
 END) STORED,
     CONSTRAINT attempts_are_counted CHECK ((attempts >= 0)),
+    CONSTRAINT headers_have_at_most_64_kib CHECK (((updated_at > created_at) OR ((pg_column_size(headers) <= 1024) AND (pg_column_compression(headers) IS NULL)) OR pillarbox.headers_fit(headers))),
+    CONSTRAINT names_have_at_most_1024_bytes CHECK (((updated_at > created_at) OR ((octet_length(namespace) <= 1024) AND (octet_length(topic) <= 1024) AND (octet_length(event_type) <= 1024) AND (octet_length(aggregate_type) <= 1024) AND (octet_length(aggregate_id) <= 1024) AND (octet_length(dedupe_key) <= 1024) AND (octet_length(ordering_key) <= 1024) AND (octet_length(severity) <= 1024) AND (octet_length(destination) <= 1024) AND (octet_length(content_type) <= 1024) AND (octet_length(content_encoding) <= 1024)))),
     CONSTRAINT outbox_events_destination_check CHECK ((destination <> ''::text)),
     CONSTRAINT outbox_events_headers_check CHECK ((jsonb_typeof(headers) = 'object'::text)),
     CONSTRAINT outbox_events_namespace_check CHECK ((namespace <> ''::text)),
     CONSTRAINT outbox_events_ordering_key_check CHECK ((ordering_key <> ''::text)),
     CONSTRAINT outbox_events_topic_check CHECK ((topic <> ''::text)),
+    CONSTRAINT payload_is_within_max_payload CHECK (((updated_at > created_at) OR ((body IS NULL) AND (pg_column_size(payload) <= 1536) AND (pg_column_compression(payload) IS NULL)) OR pillarbox.payload_fits(payload, body))),
     CONSTRAINT times_are_in_the_years_1_to_9999 CHECK (((next_attempt_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (next_attempt_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (locked_until >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (locked_until < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (created_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (created_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (delivered_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (delivered_at < '10000-01-01 00:00:00+00'::timestamp with time zone)))
 )
 WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1');
@@ -591,6 +693,16 @@ CREATE SEQUENCE pillarbox.outbox_seq
     CACHE 1;
 
 ALTER SEQUENCE pillarbox.outbox_seq OWNED BY pillarbox.outbox_events.seq;
+
+CREATE TABLE pillarbox.role_bounds (
+    role name NOT NULL,
+    duty text NOT NULL,
+    namespaces text[],
+    tenants uuid[],
+    destinations text[] DEFAULT '{}'::text[] NOT NULL,
+    names text[],
+    CONSTRAINT role_bounds_duty_check CHECK ((duty = ANY (ARRAY['producer'::text, 'writer'::text, 'consumer'::text, 'orchestrator'::text, 'dispatcher'::text])))
+);
 
 CREATE TABLE pillarbox.saga_log (
     saga bigint NOT NULL,
@@ -626,6 +738,8 @@ CREATE TABLE pillarbox.sagas (
     data jsonb NOT NULL,
     last_error text,
     timeout_at timestamp with time zone,
+    attempt_token text,
+    own_token text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     CONSTRAINT sagas_status_check CHECK ((status = ANY (ARRAY['running'::text, 'compensating'::text, 'completed'::text, 'compensated'::text])))
@@ -687,6 +801,9 @@ ALTER TABLE ONLY pillarbox.migrations
 
 ALTER TABLE ONLY pillarbox.outbox_events
     ADD CONSTRAINT outbox_events_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY pillarbox.role_bounds
+    ADD CONSTRAINT role_bounds_pkey PRIMARY KEY (role, duty);
 
 ALTER TABLE ONLY pillarbox.saga_log
     ADD CONSTRAINT saga_log_pkey PRIMARY KEY (saga, seq);

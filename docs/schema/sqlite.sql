@@ -173,6 +173,8 @@ CREATE TABLE pillarbox_sagas (
   data       text not null,
   last_error text,
   timeout_at text,
+  attempt_token text, -- secret: what a reply to the current try echoes
+  own_token  text not null, -- secret: what proves the saga's timeouts and the requests of operators
   created_at text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
   updated_at text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now'))
 ) strict;

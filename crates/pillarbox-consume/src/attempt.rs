@@ -1,12 +1,13 @@
 //! One attempt to handle one event.
 //!
 //! ```text
-//! begin ─▶ mark ─▶ duplicate: roll back
-//!            └───▶ new: decompress ─▶ upcast ─▶ decode ─▶ handler ─▶ commit
+//! memory ─▶ begin ─▶ mark ─▶ duplicate: roll back
+//!                      └───▶ new: decompress ─▶ upcast ─▶ decode ─▶ handler ─▶ commit
 //! ```
 //!
 //! The mark comes first. It blocks every other process that received the same event until this attempt commits or rolls
-//! back, and a duplicate costs no decoding.
+//! back, and a duplicate costs no decoding. Memory for a compressed payload is reserved before, so that no transaction waits
+//! for it.
 //!
 //! **If we die here** before the commit, nothing happened and the broker delivers the event again. After the commit it delivers
 //! the event again too, and the mark is found.
@@ -23,6 +24,7 @@ use pillarbox::compress::{self, ZSTD};
 use pillarbox::inbox::Inbox;
 use pillarbox::versions::{Upcast, UpcastError};
 use pillarbox::{Outcome, StoreError, failpoint, trace};
+use pillarbox_sinks::message::{Memory, Reserved};
 use tokio::time::timeout;
 
 use crate::database::Database;
@@ -46,6 +48,8 @@ pub(crate) enum Ended {
     Ignored,
     /// The handler failed.
     Failed(Outcome),
+    /// The handler does not understand its version yet, and it may wait for one that does.
+    Newer(String),
     /// The handler took longer than this.
     TimedOut(Duration),
     /// A database call failed.
@@ -59,6 +63,20 @@ pub(crate) struct Attempts<D: Database> {
     pub(crate) inbox: Inbox,
     pub(crate) registry: Registry<D::Transaction>,
     pub(crate) settings: Settings,
+    /// For decompressed payloads of all attempts.
+    pub(crate) memory: Memory,
+}
+
+/// Why an event was not handled.
+enum Failed {
+    Handler(HandlerError),
+    Newer(String),
+}
+
+impl From<HandlerError> for Failed {
+    fn from(error: HandlerError) -> Self {
+        Self::Handler(error)
+    }
 }
 
 impl<D: Database> Attempts<D> {
@@ -69,6 +87,7 @@ impl<D: Database> Attempts<D> {
             return self.unknown(&event);
         };
         let limit = self.settings.timeout;
+        let memory = self.reserve(&event).await;
         let mut transaction = match timeout(limit.max(DATABASE_TIMEOUT), self.begin(&event)).await {
             Ok(Ok(Some(transaction))) => transaction,
             Ok(Ok(None)) => return Ended::Duplicate,
@@ -76,9 +95,10 @@ impl<D: Database> Attempts<D> {
             Err(_) => return Ended::Store(silent(limit)),
         };
         failpoint::hit("consume_marked");
-        match timeout(limit, self.handle(&mut transaction, entry, event)).await {
+        match timeout(limit, self.handle(&mut transaction, entry, event, memory)).await {
             Ok(Ok(())) => {}
-            Ok(Err(failed)) => return Ended::Failed(failed.outcome()),
+            Ok(Err(Failed::Handler(error))) => return Ended::Failed(error.outcome()),
+            Ok(Err(Failed::Newer(reason))) => return Ended::Newer(reason),
             Err(_) => return Ended::TimedOut(limit),
         }
         failpoint::hit("consume_handled");
@@ -112,11 +132,13 @@ impl<D: Database> Attempts<D> {
         transaction: &mut D::Transaction,
         entry: &Entry<D::Transaction>,
         event: Received<Bytes>,
-    ) -> Result<(), HandlerError> {
+        memory: Option<Reserved>,
+    ) -> Result<(), Failed> {
         let context = event.trace();
         let handled = async {
-            let event = self.upcast(entry, decompressed(event)?)?;
-            entry.handler.handle(transaction, event).await
+            let (event, _memory) = self.decompressed(event, memory).await?;
+            let event = self.upcast(entry, event)?;
+            Ok(entry.handler.handle(transaction, event).await?)
         };
         // Unwind safe: a panicking handler leaves its changes in the transaction, which rolls back.
         let handled = AssertUnwindSafe(handled).catch_unwind();
@@ -125,10 +147,8 @@ impl<D: Database> Attempts<D> {
             None => handled.await,
         };
         handled.unwrap_or_else(|panic| {
-            Err(HandlerError::retry(format!(
-                "handler panicked: {}",
-                panic_text(&*panic)
-            )))
+            let panic = panic_text(&*panic);
+            Err(HandlerError::retry(format!("handler panicked: {panic}")).into())
         })
     }
 
@@ -137,7 +157,7 @@ impl<D: Database> Attempts<D> {
         &self,
         entry: &Entry<D::Transaction>,
         event: Received<Bytes>,
-    ) -> Result<Received<Bytes>, HandlerError> {
+    ) -> Result<Received<Bytes>, Failed> {
         let (Some(version), Some(event_type)) = (entry.version, &event.event_type) else {
             return Ok(event);
         };
@@ -146,13 +166,50 @@ impl<D: Database> Attempts<D> {
             Ok(Upcast::Same) => Ok(event),
             Ok(Upcast::Changed(body)) => Ok(event.with_body(body)),
             Err(error @ UpcastError::Newer { .. }) => Err(match self.settings.newer {
-                Newer::Reject => HandlerError::reject(error.to_string()),
-                Newer::Hold => HandlerError::unavailable(error.to_string()),
+                Newer::Reject => HandlerError::reject(error.to_string()).into(),
+                Newer::Hold => Failed::Newer(error.to_string()),
             }),
             Err(
                 error @ (UpcastError::Older { .. } | UpcastError::Refused { .. } | UpcastError::NotJson(_)),
-            ) => Err(HandlerError::reject(error.to_string())),
+            ) => Err(HandlerError::reject(error.to_string()).into()),
         }
+    }
+
+    /// Memory for the decompressed body, if it is compressed. Waits for other attempts, each of which ends.
+    async fn reserve(&self, event: &Received<Bytes>) -> Option<Reserved> {
+        if !is_compressed(event) {
+            return None;
+        }
+        Some(self.memory.reserve(self.decompressed_size(event)).await)
+    }
+
+    /// What the frame declares, or the limit: no more is decompressed.
+    fn decompressed_size(&self, event: &Received<Bytes>) -> usize {
+        let limit = self.settings.max_decompressed;
+        let declared = compress::decompressed_size(&event.body);
+        declared.map_or(limit, |size| {
+            usize::try_from(size).unwrap_or(usize::MAX).min(limit)
+        })
+    }
+
+    /// Decompresses the body in this memory, which it takes until it is dropped.
+    async fn decompressed(
+        &self,
+        event: Received<Bytes>,
+        memory: Option<Reserved>,
+    ) -> Result<(Received<Bytes>, Option<Reserved>), HandlerError> {
+        let Some(memory) = memory else {
+            return Ok((event, None));
+        };
+        let (compressed, limit) = (event.body.clone(), self.settings.max_decompressed);
+        let work = move || compress::decompress(&compressed, limit);
+        let worked = memory.work(self.decompressed_size(&event), work).await;
+        let (body, memory) = worked
+            .map_err(|error| HandlerError::retry(format!("decompressing the payload failed: {error}")))?;
+        let body = body.map_err(|error| HandlerError::reject(error.to_string()))?;
+        let mut event = event.with_body(body);
+        event.content_encoding = None;
+        Ok((event, Some(memory)))
     }
 
     async fn commit(&self, mut transaction: D::Transaction) -> Ended {
@@ -184,22 +241,14 @@ fn unavailable(error: StoreError) -> StoreError {
         | StoreError::Missing(_)
         | StoreError::Outdated { .. }
         | StoreError::Newer { .. }
-        | StoreError::Denied(_)) => known,
+        | StoreError::Denied(_)
+        | StoreError::Unsafe(_)) => known,
     }
 }
 
-/// Decompresses the body.
-fn decompressed(event: Received<Bytes>) -> Result<Received<Bytes>, HandlerError> {
-    let is_zstd = |encoding: &str| encoding.eq_ignore_ascii_case(ZSTD);
-    if !event.content_encoding.as_deref().is_some_and(is_zstd) {
-        return Ok(event);
-    }
-    let limit = pillarbox_sinks::message::MAX_DECOMPRESSED;
-    let body =
-        compress::decompress(&event.body, limit).map_err(|error| HandlerError::reject(error.to_string()))?;
-    let mut event = event.with_body(body);
-    event.content_encoding = None;
-    Ok(event)
+fn is_compressed(event: &Received<Bytes>) -> bool {
+    let encoding = event.content_encoding.as_deref();
+    encoding.is_some_and(|encoding| encoding.eq_ignore_ascii_case(ZSTD))
 }
 
 /// The message of a panic.

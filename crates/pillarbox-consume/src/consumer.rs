@@ -7,6 +7,7 @@ use bytes::Bytes;
 use pillarbox::inbox::Inbox;
 use pillarbox::versions::Upcasters;
 use pillarbox::{Clock, RetryPolicy, SystemClock};
+use pillarbox_sinks::message::{MAX_DECOMPRESSED, Memory};
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -161,6 +162,20 @@ impl<D: Database> Consumer<D> {
         self
     }
 
+    /// Sets how many events wait at once with [`Newer::Hold`]: 128 by default. Each takes one of the messages in flight, so
+    /// choose fewer than those.
+    pub fn hold_at_most(mut self, events: usize) -> Self {
+        self.settings.hold_at_most = events.min(Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// Sets the largest decompressed body: 64 MiB by default. A larger one becomes a dead letter. All handlers together hold
+    /// up to 64 MiB of decompressed bodies; a larger one is handled while no other is.
+    pub fn max_decompressed(mut self, bytes: usize) -> Self {
+        self.settings.max_decompressed = bytes;
+        self
+    }
+
     /// Sets how long running handlers may take to finish at a shutdown: 30 seconds by default.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
@@ -215,12 +230,14 @@ impl<D: Database> Consumer<D> {
         }
         let processor = Arc::new(Processor {
             permits: Semaphore::new(self.settings.concurrency),
+            newer: Semaphore::new(self.settings.hold_at_most),
             attempts: Attempts {
                 consumer: self.name,
                 database: self.database,
                 inbox: self.inbox,
                 registry: self.registry,
                 settings: self.settings,
+                memory: Memory::new(MAX_DECOMPRESSED),
             },
             counters: self.counters.clone(),
             clock: self.clock,

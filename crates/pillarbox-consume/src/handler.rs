@@ -50,6 +50,7 @@ use std::marker::PhantomData;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use pillarbox::text::json_error;
 use serde::de::DeserializeOwned;
 
 use crate::handler_error::HandlerError;
@@ -144,9 +145,10 @@ where
         event: Received<Bytes>,
     ) -> BoxFuture<'a, Result<(), HandlerError>> {
         Box::pin(async move {
-            let body = serde_json::from_slice(&event.body);
-            let body =
-                body.map_err(|error| HandlerError::reject(format!("body cannot be decoded: {error}")))?;
+            let body = serde_json::from_slice(&event.body).map_err(|error| {
+                let reason = json_error(&error);
+                HandlerError::reject(format!("body cannot be decoded: {reason}"))
+            })?;
             self.handler.handle(transaction, event.with_body(body)).await
         })
     }

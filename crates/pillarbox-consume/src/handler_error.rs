@@ -89,6 +89,7 @@ fn is_unavailable(error: &(dyn Error + 'static)) -> bool {
             SagaError::Store(error) => is_unavailable(error),
             SagaError::Enqueue(error) => is_unavailable(error),
             SagaError::Message(_)
+            | SagaError::WrongToken { .. }
             | SagaError::Reply { .. }
             | SagaError::Data { .. }
             | SagaError::Changed { .. }

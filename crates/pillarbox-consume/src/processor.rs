@@ -47,6 +47,8 @@ pub(crate) struct Processor<D: Database> {
     pub(crate) clock: Arc<dyn Clock>,
     /// Bounds the handlers that run at once.
     pub(crate) permits: Semaphore,
+    /// Bounds the events that wait for a consumer that understands their version.
+    pub(crate) newer: Semaphore,
     /// No attempt begins after this.
     pub(crate) stop: CancellationToken,
     pub(crate) health: DatabaseHealth,
@@ -69,6 +71,16 @@ enum Next {
     Wait(Duration, Counted),
     /// Publish a dead letter with this reason.
     GiveUp(String),
+}
+
+/// What became of a message until now.
+#[derive(Default)]
+struct Progress<'a> {
+    /// Attempts that count, and those that do not.
+    attempts: u32,
+    uncounted: u32,
+    /// Its place among those that wait for an upgraded consumer.
+    place: Option<SemaphorePermit<'a>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,20 +107,21 @@ impl<D: Database> Processor<D> {
     }
 
     async fn try_until_done(&self, message: &Message, event: &Received<Bytes>) {
-        let (mut attempts, mut uncounted) = (0, 0);
+        let mut progress = Progress::default();
         loop {
-            let Some(next) = self.try_once(message, event, attempts + 1, uncounted).await else {
+            let Some(next) = self.try_once(message, event, &mut progress).await else {
                 return self.counters.released();
             };
             match next {
                 Next::Done => return,
                 Next::GiveUp(reason) => {
-                    return self.give_up(message, Some(event.id), attempts + 1, reason).await;
+                    let attempts = progress.attempts + 1;
+                    return self.give_up(message, Some(event.id), attempts, reason).await;
                 }
                 Next::Wait(delay, counted) => {
                     match counted {
-                        Counted::Yes => attempts += 1,
-                        Counted::No => uncounted += 1,
+                        Counted::Yes => progress.attempts += 1,
+                        Counted::No => progress.uncounted += 1,
                     }
                     if !self.wait(delay).await {
                         return self.counters.released();
@@ -119,19 +132,18 @@ impl<D: Database> Processor<D> {
     }
 
     /// Makes one attempt, and acknowledges the message if it was the last. None if the attempt may not begin.
-    async fn try_once(
-        &self,
+    async fn try_once<'a>(
+        &'a self,
         message: &Message,
         event: &Received<Bytes>,
-        attempt: u32,
-        uncounted: u32,
+        progress: &mut Progress<'a>,
     ) -> Option<Next> {
         let _permit = self.permit(&*message.receipt).await?;
         let _running = HandlerGuard::begin(&*message.receipt)?;
         let mut event = event.clone();
-        event.attempt = attempt;
+        event.attempt = progress.attempts + 1;
         let id = event.id;
-        let next = self.decide(id, self.attempts.make(event).await, attempt, uncounted);
+        let next = self.decide(id, self.attempts.make(event).await, progress);
         if let Next::Done = next {
             self.acknowledge(message).await;
         }
@@ -149,7 +161,8 @@ impl<D: Database> Processor<D> {
     }
 
     /// Counts and logs how an attempt ended, and decides what follows.
-    fn decide(&self, event_id: Uuid, ended: Ended, attempt: u32, uncounted: u32) -> Next {
+    fn decide<'a>(&'a self, event_id: Uuid, ended: Ended, progress: &mut Progress<'a>) -> Next {
+        let (attempt, uncounted) = (progress.attempts + 1, progress.uncounted);
         let consumer = &*self.attempts.consumer;
         let outcome = match ended {
             Ended::Handled => {
@@ -168,6 +181,7 @@ impl<D: Database> Processor<D> {
                 return Next::Done;
             }
             Ended::Failed(outcome) => outcome,
+            Ended::Newer(reason) => self.hold(reason, &mut progress.place),
             Ended::TimedOut(limit) => {
                 self.counters.timed_out();
                 Outcome::retry(format!("timeout: handler did not finish within {limit:?}"))
@@ -220,6 +234,20 @@ impl<D: Database> Processor<D> {
                 Next::Wait(after, Counted::No)
             }
         }
+    }
+
+    /// The event waits if there is a place for it. Without the bound, whoever sends enough of them would stop the consumer.
+    fn hold<'a>(&'a self, reason: String, place: &mut Option<SemaphorePermit<'a>>) -> Outcome {
+        if place.is_none() {
+            *place = self.newer.try_acquire().ok();
+        }
+        if place.is_some() {
+            return Outcome::unavailable(reason);
+        }
+        let most = self.attempts.settings.hold_at_most;
+        Outcome::reject(format!(
+            "{reason}, and {most} events wait for an upgraded consumer already"
+        ))
     }
 
     /// May a line be logged now? Returns how many were suppressed since the last one.
@@ -306,7 +334,8 @@ fn outcome_of(error: StoreError) -> Outcome {
         | StoreError::Missing(_)
         | StoreError::Outdated { .. }
         | StoreError::Newer { .. }
-        | StoreError::Denied(_) => Outcome::unavailable(error.to_string()),
+        | StoreError::Denied(_)
+        | StoreError::Unsafe(_) => Outcome::unavailable(error.to_string()),
         StoreError::Other(_) => Outcome::retry(error.to_string()),
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pillarbox::RetryPolicy;
 use pillarbox::inbox::TooShort;
+use pillarbox_sinks::message::MAX_DECOMPRESSED;
 
 /// What happens to events of types without a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,7 +22,8 @@ pub enum Newer {
     /// They become dead letters. An operator can publish them again after the consumer is upgraded.
     #[default]
     Reject,
-    /// They wait and block their key until an upgraded consumer takes over.
+    /// They wait and block their key until an upgraded consumer takes over. Only so many wait
+    /// [at once](crate::Consumer::hold_at_most); further ones become dead letters.
     Hold,
 }
 
@@ -35,6 +37,10 @@ pub(crate) struct Settings {
     pub(crate) by_dedupe_key: bool,
     pub(crate) unknown: Unknown,
     pub(crate) newer: Newer,
+    /// How many events of newer versions wait at once.
+    pub(crate) hold_at_most: usize,
+    /// The largest decompressed body.
+    pub(crate) max_decompressed: usize,
     pub(crate) redelivered: Redelivered,
 }
 
@@ -85,6 +91,9 @@ impl Default for Settings {
             by_dedupe_key: false,
             unknown: Unknown::default(),
             newer: Newer::default(),
+            // Half of RabbitMQ's prefetch: other events go on.
+            hold_at_most: 128,
+            max_decompressed: MAX_DECOMPRESSED,
             redelivered: Redelivered::Unset,
         }
     }

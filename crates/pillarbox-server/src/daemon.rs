@@ -34,7 +34,7 @@ pub(crate) async fn run(
     let mut served = Vec::new();
     let mut statuses = Vec::new();
     for database in &config.databases {
-        let (phase, seen) = watch::channel(Phase::Starting("connecting to the database".to_owned()));
+        let (phase, seen) = watch::channel(Phase::Connecting);
         statuses.push(DatabaseStatus {
             database: database.name.clone(),
             phase: seen,
@@ -55,14 +55,17 @@ pub(crate) async fn run(
             phase,
         });
     }
-    let listener = http::bind(&config.http).await?;
+    let sockets = http::bind(&config.http).await?;
     let app = App {
         databases: statuses,
         shutdown: shutdown.clone(),
     };
-    let server = Server::start(listener, app)?;
+    let server = Server::start(sockets, app)?;
     let address = server.address();
     tracing::info!(url = %format_args!("http://{address}"), "listening");
+    if let Some(address) = server.ops_address() {
+        tracing::info!(url = %format_args!("http://{address}"), "answering probes");
+    }
     let ended = join_all(served.into_iter().map(|served| served.run(&shutdown))).await;
     server.stop().await;
     ended.into_iter().collect()
@@ -115,14 +118,15 @@ impl Served<'_> {
         if !startup.wait_until_ready(&shutdown).await? {
             return Ok(()); // stopped before it was ready
         }
+        let for_http = database.for_http()?;
         let store = database.store();
         let dispatcher = self.dispatcher(&store)?;
         let worker = dispatcher.worker();
         let name = &self.database.name;
         tracing::info!(%worker, database = name, url = %self.database.url, "serving database");
         self.phase.send_replace(Phase::Running(Running {
-            store,
-            operate: database.operate(),
+            store: for_http.store(),
+            operate: for_http.operate(),
             scope: self.config.dispatch.scope.clone(),
             destinations: self
                 .config

@@ -4,24 +4,28 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, StoreError};
 use pillarbox_store::stores::migration::Migrated;
-use pillarbox_store::stores::postgres::adopt::{AdoptError, Table};
+use pillarbox_store::stores::postgres::adopt::{AdoptError, Layout, Table, foreign_code};
 use pillarbox_store::stores::{postgres, sqlite};
 use pillarbox_store::{Actor, Operate, Store};
 use sqlx::Connection;
 use sqlx::SqlitePool;
-use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqlitePoolOptions;
 
 use crate::config;
+
+/// The connections of the HTTP API, and how long one of its reads may take.
+const HTTP_CONNECTIONS: u32 = 2;
+const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A database's URL or path. Prints without its password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum DatabaseUrl {
     /// `postgres://…`
-    Postgres(String),
+    Postgres(Box<postgres::Url>),
     /// `sqlite://path`, or a path.
     Sqlite(PathBuf),
 }
@@ -32,7 +36,10 @@ impl FromStr for DatabaseUrl {
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
         match text.split_once("://") {
-            Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(text.to_owned())),
+            Some(("postgres" | "postgresql", _)) => {
+                let url = text.parse().map_err(|error: StoreError| error.to_string())?;
+                Ok(Self::Postgres(Box::new(url)))
+            }
             // Parameters of a SQLite URL are ignored: the command decides how to open the file.
             Some(("sqlite", rest)) if !rest.is_empty() => Ok(Self::Sqlite(
                 rest.split_once('?').map_or(rest, |(path, _)| path).into(),
@@ -53,18 +60,12 @@ impl DatabaseUrl {
         if let Some(path) = text.strip_prefix("sqlite:") {
             return Ok(Self::Sqlite(path.into()));
         }
-        let is_mistyped = |sign| text.contains(sign);
-        if [
-            "postgres:",
-            "postgresql:",
-            "postgres//",
-            "postgresql//",
-            "@",
-            "password=",
-        ]
-        .into_iter()
-        .any(is_mistyped)
-        {
+        let is_mistyped = ["postgres:", "postgresql:", "postgres//", "postgresql//", "@"]
+            .into_iter()
+            .any(|sign| text.contains(sign));
+        // libpq's `host=db password=secret`. A path with `=` can begin with `./`.
+        let is_list = text.contains('=') && !text.starts_with(['/', '.']);
+        if is_mistyped || is_list {
             return Err(
                 "invalid database URL (use postgres://user@host/database, or sqlite://path for a file)"
                     .to_owned(),
@@ -89,26 +90,23 @@ impl DatabaseUrl {
     /// Where to connect: `host:port`, the socket, or the file. Never the password.
     pub(crate) fn address(&self) -> String {
         match self {
-            Self::Postgres(url) => match PgConnectOptions::from_str(url) {
-                Ok(options) => match options.get_socket() {
-                    Some(socket) => socket.display().to_string(),
-                    None => format!("{}:{}", options.get_host(), options.get_port()),
-                },
-                Err(_) => masked(url),
-            },
+            Self::Postgres(url) => url.address(),
             Self::Sqlite(path) => path.display().to_string(),
+        }
+    }
+
+    /// What is not protected on the way to the database.
+    pub(crate) fn warning(&self) -> Option<String> {
+        match self {
+            Self::Postgres(url) => url.warning(),
+            Self::Sqlite(_) => None,
         }
     }
 
     /// Equal for two spellings of one database. Recognises the usual spellings, not all.
     pub(crate) fn identity(&self) -> String {
         match self {
-            Self::Postgres(url) => {
-                let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
-                let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
-                let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
-                rest.replacen(":5432/", "/", 1)
-            }
+            Self::Postgres(url) => format!("{}/{}", url.address(), url.database()),
             Self::Sqlite(path) => {
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
                 path.display().to_string()
@@ -120,7 +118,7 @@ impl DatabaseUrl {
 impl fmt::Display for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Postgres(url) => f.write_str(&masked(url)),
+            Self::Postgres(url) => fmt::Display::fmt(url, f),
             Self::Sqlite(path) => write!(f, "sqlite://{}", path.display()),
         }
     }
@@ -129,32 +127,6 @@ impl fmt::Display for DatabaseUrl {
 impl fmt::Debug for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-/// The URL with `***` for its password, before the `@` and in the parameters. A password may have any character, also `@`
-/// and `?`.
-fn masked(url: &str) -> String {
-    let url = match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => match url[scheme + 3..at].split_once(':') {
-            Some((user, _)) => format!("{}{user}:***{}", &url[..scheme + 3], &url[at..]),
-            None => url.to_owned(),
-        },
-        _ => url.to_owned(),
-    };
-    let (base, query) = url.split_once('?').unwrap_or((&url, ""));
-    let query: Vec<String> = query
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| match pair.split_once('=') {
-            Some((key, _)) if key.to_ascii_lowercase().contains("pass") => format!("{key}=***"),
-            Some(_) | None => pair.to_owned(),
-        })
-        .collect();
-    if query.is_empty() {
-        base.to_owned()
-    } else {
-        format!("{base}?{}", query.join("&"))
     }
 }
 
@@ -191,9 +163,21 @@ impl Database {
                     max_connections: config.max_connections,
                     ..postgres::Options::default()
                 };
-                postgres::Postgres::new(url, options).map(Self::Postgres)
+                postgres::Postgres::at((**url).clone(), options).map(Self::Postgres)
             }
             DatabaseUrl::Sqlite(path) => Self::open_file(path, if_missing).await,
+        }
+    }
+
+    /// The same database for the HTTP API, which must not take the dispatcher's connections. SQLite reads on connections of
+    /// their own anyway.
+    pub(crate) fn for_http(&self) -> Result<Self, StoreError> {
+        match self {
+            Self::Postgres(store) => {
+                let store = store.with_own_connections(HTTP_CONNECTIONS, HTTP_TIMEOUT)?;
+                Ok(Self::Postgres(store))
+            }
+            Self::Sqlite { .. } => Ok(self.clone()),
         }
     }
 
@@ -262,6 +246,25 @@ impl Database {
         }
     }
 
+    /// What other roles can run as ours by way of an adopted table.
+    pub(crate) async fn foreign_code(&self, layout: &Layout) -> Result<Vec<String>, StoreError> {
+        match self {
+            Self::Postgres(store) => {
+                let mut connection = store.connection().await?;
+                foreign_code(&mut connection, layout, store.schema()).await
+            }
+            Self::Sqlite { .. } => Ok(Vec::new()),
+        }
+    }
+
+    /// Is the role a superuser, which no grant confines?
+    pub(crate) async fn is_superuser(&self) -> Result<bool, StoreError> {
+        match self {
+            Self::Postgres(store) => store.is_superuser().await,
+            Self::Sqlite { .. } => Ok(false),
+        }
+    }
+
     /// Migrates the schema to the current version.
     pub(crate) async fn migrate(&self, actor: &Actor) -> Result<Migrated, StoreError> {
         match self {
@@ -280,11 +283,11 @@ impl Database {
             Self::Postgres(store) => {
                 let mut connection = store.connection().await?;
                 let mut transaction = connection.begin().await.map_err(unavailable)?;
-                let enqueued = store
-                    .outbox()
-                    .limits(limits)
-                    .enqueue_all(&mut transaction, events)
-                    .await?;
+                let mut outbox = store.outbox().limits(limits);
+                if store.may_call_functions().await? {
+                    outbox = outbox.by_function();
+                }
+                let enqueued = outbox.enqueue_all(&mut transaction, events).await?;
                 transaction.commit().await.map_err(unavailable)?;
                 Ok(enqueued)
             }
@@ -317,25 +320,14 @@ mod tests {
 
     #[test]
     fn a_password_is_never_printed() {
-        for (url, printed) in [
-            (
-                "postgres://u:secret@host:5432/db",
-                "postgres://u:***@host:5432/db",
-            ),
-            (
-                "postgres://u:se@cr/et@host/db?sslmode=require",
-                "postgres://u:***@host/db?sslmode=require",
-            ),
-            (
-                "postgresql://host/db?user=u&password=secret",
-                "postgresql://host/db?user=u&password=***",
-            ),
-            ("postgres://u@host/db", "postgres://u@host/db"),
-            ("postgres://u:se?cr@et@host/db", "postgres://u:***@host/db"),
+        for url in [
+            "postgres://u:secret@host:5432/db",
+            "postgresql://host/db?user=u&password=secret",
+            "postgres://u@host/db",
         ] {
             let target: DatabaseUrl = url.parse().unwrap();
-            assert_eq!(target.to_string(), printed);
-            assert_eq!(format!("{target:?}"), printed);
+            assert_eq!(target.to_string(), "postgres://u@host:5432/db?sslmode=prefer");
+            assert_eq!(format!("{target:?}"), target.to_string());
         }
     }
 
@@ -393,10 +385,14 @@ mod tests {
             "postgres//u:secret@host/db",
             "postgresql:u:secret@host/db",
             "host=db user=u password=secret",
+            "host = db.example.com password = secret",
+            "dbname=x sslpassword=secret",
+            "postgres://u:secret?x@host/db",
+            "postgres://u@host/db?sslpassword=secret",
         ] {
             let error = url.parse::<DatabaseUrl>().unwrap_err();
             assert!(
-                !error.contains("secret") && error.contains("postgres://"),
+                !error.contains("secret") && error.contains("invalid database URL"),
                 "{error}"
             );
         }

@@ -25,6 +25,9 @@ pub(crate) struct Listed {
     /// A hint for the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<&'static str>,
+    /// The setting with which credentials would travel unencrypted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exposure: Option<String>,
 }
 
 /// Whether events are sent to a destination.
@@ -132,6 +135,7 @@ impl Listed {
             pending: 0,
             dead: 0,
             note: None,
+            exposure: None,
         }
     }
 }

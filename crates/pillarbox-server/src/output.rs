@@ -23,7 +23,21 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
     let text = serde_json::to_string(value)
         .map_err(|error| Failure::failed(format!("cannot encode the answer as JSON: {error}")))?;
-    line(&text)
+    line(&escape_json(&text))
+}
+
+/// JSON with the control characters escaped that JSON itself allows: DEL, C1 and those that change the direction of text.
+/// They only occur inside of texts.
+pub(crate) fn escape_json(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if (c.is_control() || is_bidi(c)) && !c.is_ascii_whitespace() {
+            escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
 }
 
 /// Prints rows under their headings, in columns.
@@ -80,7 +94,7 @@ fn escape_but(text: &str, keep: &[char]) -> String {
 
 /// Characters that change the direction of text and can disguise it.
 fn is_bidi(c: char) -> bool {
-    matches!(c, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+    matches!(c, '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The first characters, with an ellipsis if there are more.
@@ -122,7 +136,22 @@ mod tests {
         assert_eq!(escape("a\u{1b}[2Jb\r\n\u{9b}1m"), "a\\u{1b}[2Jb\\r\\n\\u{9b}1m");
         assert_eq!(escape_text("one\ntwo\u{7}"), "one\ntwo\\u{7}");
         assert_eq!(escape("\u{202e}txt.exe"), "\\u{202e}txt.exe");
+        assert_eq!(escape("\u{61c}a"), "\\u{61c}a");
         assert_eq!(escape("Grüße, 世界"), "Grüße, 世界");
+    }
+
+    #[test]
+    fn json_has_no_control_characters_and_the_same_meaning() {
+        let text = "a\u{1b}[2J\u{7f}\u{9b}1m\u{61c}\u{202e}\n Grüße";
+        let json = serde_json::to_string(text).unwrap();
+        let escaped = escape_json(&json);
+        assert!(
+            !escaped.contains(|c: char| c.is_control() || is_bidi(c)),
+            "{escaped}"
+        );
+        assert_eq!(serde_json::from_str::<String>(&escaped).unwrap(), text);
+        let line = "{\n  \"a\": 1\n}";
+        assert_eq!(escape_json(line), line);
     }
 
     #[test]

@@ -83,6 +83,12 @@ impl Startup<'_> {
             }
         }
         store.check().await?;
+        if self.database.is_superuser().await? {
+            tracing::warn!(
+                database = self.config.name,
+                "the database role is a superuser; let the daemon log in as a dispatcher (pillarbox grant dispatcher)"
+            );
+        }
         let adopted = self.database.adopt(self.adopt).await;
         adopted.map_err(|error| match config::adopt_finding(self.adopt, &error) {
             Some(finding) => NotReady::Fatal(Failure::usage(finding.line(self.file))),
@@ -145,8 +151,7 @@ impl Outage<'_> {
             tracing::warn!(database, address, error, "database unavailable; retrying");
             self.warned = Some(Instant::now());
         }
-        let reason = format!("database unavailable: {error}");
-        self.phase.send_replace(Phase::Starting(reason));
+        self.phase.send_replace(Phase::Unavailable);
     }
 
     fn ended(&self) {
@@ -164,7 +169,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_outage_is_logged_at_once_then_once_a_minute_and_when_it_ends() {
         let log = Captured::start();
-        let (phase, _seen) = watch::channel(Phase::Starting(String::new()));
+        let (phase, _seen) = watch::channel(Phase::Connecting);
         let started = Instant::now();
         let prepare = async || {
             if started.elapsed() < Duration::from_secs(150) {

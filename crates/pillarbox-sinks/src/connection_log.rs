@@ -54,8 +54,9 @@ impl ConnectionLog {
         }
     }
 
-    /// The connection works. May be called often.
-    pub fn connected(&self) {
+    /// The connection works. May be called often. No sink connects to a server that it does not verify, so an encrypted
+    /// connection is verified too.
+    pub fn connected(&self, is_encrypted: bool) {
         let before = std::mem::replace(&mut *self.state(), State::Connected);
         let message = match before {
             State::Connected => return,
@@ -66,6 +67,8 @@ impl ConnectionLog {
             destination = self.destination,
             consumer = self.consumer,
             host = self.host,
+            encrypted = is_encrypted,
+            verified = is_encrypted,
             "{message}"
         );
     }
@@ -140,7 +143,7 @@ mod tests {
         let log = ConnectionLog::of_destination("queue", "mq:5672".to_owned());
         log.lost(None); // there was none
         for _ in 0..3 {
-            log.connected();
+            log.connected(true);
         }
         log.lost(Some("connection reset"));
         log.lost(None);
@@ -148,7 +151,7 @@ mod tests {
             log.failed("connection refused (mq:5672)");
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        log.connected();
+        log.connected(true);
         let lines = logs.lines();
         let messages: Vec<&str> = lines.iter().map(|line| line.message.as_str()).collect();
         let retrying = "not connected; retrying";
@@ -170,6 +173,8 @@ mod tests {
                     && line.field("host") == Some("mq:5672"))
         );
         assert_eq!(lines[1].field("error"), Some("connection reset"));
+        assert_eq!(lines[0].field("encrypted"), Some("true"));
+        assert_eq!(lines[0].field("verified"), Some("true"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -178,7 +183,7 @@ mod tests {
         let log = ConnectionLog::of_consumer("letters", "mq:5672".to_owned());
         log.failed("connection refused (mq:5672)");
         log.lost(None);
-        log.connected();
+        log.connected(false);
         let messages: Vec<String> = logs.lines().into_iter().map(|line| line.message).collect();
         assert_eq!(messages, ["not connected; retrying", "connected"]);
     }

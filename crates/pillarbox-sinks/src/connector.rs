@@ -24,6 +24,9 @@ pub(crate) trait Connect: Sized + Send + Sync + 'static {
 
     fn open(settings: Arc<Self::Settings>) -> impl Future<Output = Result<Self, String>> + Send + 'static;
 
+    /// Is it encrypted, and its server verified?
+    fn is_encrypted(&self) -> bool;
+
     /// Has the connection ended?
     fn is_lost(&self) -> bool;
 
@@ -139,7 +142,7 @@ impl<C: Connect> SharedConnection<C> {
                     let log = self.log.clone();
                     let opened = open().map(move |result| match result {
                         Ok(connection) => {
-                            log.connected();
+                            log.connected(connection.is_encrypted());
                             Ok(Arc::new(connection))
                         }
                         Err(reason) => {
@@ -201,6 +204,10 @@ mod tests {
 
         async fn open(_: Arc<()>) -> Result<Self, String> {
             Ok(Self::default())
+        }
+
+        fn is_encrypted(&self) -> bool {
+            false
         }
 
         fn is_lost(&self) -> bool {

@@ -1,9 +1,13 @@
 //! The headers of a message, the same for every sink: `docs/sinks/message-format.md`.
 //!
-//! Names that begin with `pillarbox-` are reserved. A header of the event with such a name is left out, so a producer cannot
-//! forge what a receiver relies on. The configuration cannot add one either. Its headers override those of the event.
+//! Names that begin with `pillarbox-`, and those of CloudEvents attributes in any protocol, are reserved in every format. A
+//! header of the event with such a name is left out, so a producer cannot forge what a receiver relies on. The configuration
+//! cannot add one either. Its headers override those of the event.
+//!
+//! Names are compared without case, and `_` counts as `-`: CGI, WSGI and PHP fold both.
 
 mod table;
+pub(crate) mod taken;
 
 use std::borrow::Cow;
 
@@ -13,16 +17,48 @@ use time::format_description::well_known::Rfc3339;
 pub(crate) use table::Added;
 pub use table::{Table, TableError};
 
-/// The prefix of reserved header names.
+/// The prefix of the names of our own headers.
 pub const PREFIX: &str = "pillarbox-";
+
+/// The beginnings of names that some protocol has for attributes of a CloudEvent.
+const ATTRIBUTES: [&str; 3] = ["ce-", "cloudevents-", "cloudevents:"];
+
+/// Our own headers, which tell a receiver what a plain message is.
+pub(crate) const METADATA: [&str; 13] = [
+    "pillarbox-id",
+    "pillarbox-namespace",
+    "pillarbox-topic",
+    "pillarbox-version",
+    "pillarbox-created-at",
+    "pillarbox-attempt",
+    "pillarbox-type",
+    "pillarbox-aggregate-type",
+    "pillarbox-aggregate-id",
+    "pillarbox-tenant",
+    "pillarbox-key",
+    "pillarbox-dedupe-key",
+    "pillarbox-severity",
+];
 
 /// A name and its value.
 pub type Header<'a> = (&'a str, Cow<'a, str>);
 
 /// The headers of Pillarbox, then those of the event.
 pub fn of(delivery: &Delivery) -> Vec<Header<'_>> {
+    let mut headers = metadata(delivery);
+    let own = delivery
+        .event
+        .headers
+        .iter()
+        .filter(|(name, _)| !is_reserved(name));
+    headers.extend(own.map(|(name, value)| (name.as_str(), Cow::from(value))));
+    headers
+}
+
+/// The headers of Pillarbox.
+pub(crate) fn metadata(delivery: &Delivery) -> Vec<Header<'_>> {
     let event = &delivery.event;
-    let mut headers: Vec<Header<'_>> = Vec::with_capacity(13 + event.headers.len());
+    let mut headers: Vec<Header<'_>> = Vec::with_capacity(METADATA.len() + event.headers.len());
     headers.push(("pillarbox-id", event.id.to_string().into()));
     headers.push(("pillarbox-namespace", event.namespace.as_str().into()));
     headers.push(("pillarbox-topic", event.topic.as_str().into()));
@@ -44,14 +80,7 @@ pub fn of(delivery: &Delivery) -> Vec<Header<'_>> {
             headers.push((name, value.as_str().into()));
         }
     }
-    headers.extend(own(delivery));
     headers
-}
-
-/// The event's own headers.
-pub(crate) fn own(delivery: &Delivery) -> impl Iterator<Item = Header<'_>> {
-    let own = delivery.event.headers.iter().filter(|(name, _)| !is_ours(name));
-    own.map(|(name, value)| (name.as_str(), Cow::from(value)))
 }
 
 /// These headers and those of the destination, which replace others of the same name. Rejects an event without a value that
@@ -75,9 +104,32 @@ pub(crate) fn created_at(delivery: &Delivery) -> String {
     delivery.created_at.format(&Rfc3339).unwrap_or_else(|_| seconds())
 }
 
-fn is_ours(name: &str) -> bool {
-    name.get(..PREFIX.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+/// Is it the name of metadata, of Pillarbox or of CloudEvents, in any protocol?
+pub(crate) fn is_reserved(name: &str) -> bool {
+    is_ours(name) || ATTRIBUTES.iter().any(|prefix| begins_with(name, prefix))
+}
+
+/// Is it a name of our own headers?
+pub(crate) fn is_ours(name: &str) -> bool {
+    begins_with(name, PREFIX)
+}
+
+/// Does the name begin with this prefix, without case and with `_` as `-`?
+pub(crate) fn begins_with(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len())
+        .is_some_and(|start| is_same(start, prefix))
+}
+
+/// Are the names the same, without case and with `_` as `-`?
+pub(crate) fn is_same(a: &str, b: &str) -> bool {
+    let fold = |byte: u8| {
+        if byte == b'_' {
+            b'-'
+        } else {
+            byte.to_ascii_lowercase()
+        }
+    };
+    a.len() == b.len() && a.bytes().map(fold).eq(b.bytes().map(fold))
 }
 
 #[cfg(test)]
@@ -148,6 +200,12 @@ mod tests {
         let event = Event::new("shop", "orders")
             .header("pillarbox-id", "forged")
             .header("Pillarbox-Type", "forged")
+            .header("pillarbox_tenant", "forged")
+            .header("PILLARBOX_key", "forged")
+            .header("ce_id", "forged")
+            .header("Ce-Id", "forged")
+            .header("cloudEvents:id", "forged")
+            .header("CLOUDEVENTS-id", "forged")
             .header("pillarboxes", "fine")
             .header("é", "fine");
         let delivery = delivery(event);

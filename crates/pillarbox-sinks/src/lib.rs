@@ -26,10 +26,12 @@
     )
 )]
 
+mod address;
 pub mod callback;
 mod connection_log;
 mod connector;
 pub mod duration;
+mod exposure;
 pub mod headers;
 pub mod kafka;
 pub mod log;

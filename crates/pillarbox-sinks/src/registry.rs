@@ -102,6 +102,21 @@ macro_rules! sinks {
                 }
             }
 
+            /// The setting with which credentials would travel unencrypted to another machine, and what to do. None if
+            /// there is none, or the settings are invalid.
+            pub fn exposure(&self) -> Option<ConfigError> {
+                match self {
+                    $(
+                        $(#[cfg(feature = $feature)])?
+                        Self::$Sink(config) => crate::$module::exposure(config),
+                        $(
+                            #[cfg(not(feature = $feature))]
+                            Self::$Sink(_) => None,
+                        )?
+                    )*
+                }
+            }
+
             fn sink(&self, name: &str, form: &Form) -> Result<Arc<dyn Sink>, BuildError> {
                 let built: Result<Arc<dyn Sink>, ConfigError> = match self {
                     $(
@@ -134,6 +149,22 @@ sinks! {
     "redis" if feature "redis" => redis::Redis, 1024;
     "webhook" if feature "webhook" => webhook::Webhook, 16, timeout;
     "log" => log::Log, 64;
+}
+
+impl SinkConfig {
+    /// The key by which every event chooses where it goes without a bound, if there is one. It deserves a warning.
+    ///
+    /// Queues are bound to an exchange of RabbitMQ, and a stream of NATS has subjects: there the receiver chooses.
+    pub fn unbounded(&self) -> Option<&'static str> {
+        let (key, template, allow) = match self {
+            Self::Kafka(config) => ("topic", &config.topic, &config.allow),
+            Self::Redis(config) => ("stream", &config.stream, &config.allow),
+            Self::Nats(config) if config.stream.is_none() => ("subject", &config.subject, &config.allow),
+            Self::Nats(_) | Self::RabbitMq(_) | Self::Webhook(_) | Self::Log(_) => return None,
+        };
+        let begins_with_field = !template.is_constant() && template.literal_start().is_empty();
+        (begins_with_field && allow.is_empty()).then_some(key)
+    }
 }
 
 /// A sink that a configuration can name.
@@ -212,6 +243,50 @@ mod tests {
         SINKS
             .iter()
             .map(|sink| format!("type = \"{}\"\n{}", sink.name, sink.minimal))
+    }
+
+    #[test]
+    fn an_event_that_chooses_where_it_goes_without_a_bound_is_known() {
+        for (keys, key) in [
+            ("type = \"kafka\"\nbrokers = \"a:1\"", Some("topic")),
+            (
+                "type = \"kafka\"\nbrokers = \"a:1\"\ntopic = \"{namespace}.x\"",
+                Some("topic"),
+            ),
+            (
+                "type = \"kafka\"\nbrokers = \"a:1\"\ntopic = \"x.{namespace}\"",
+                None,
+            ),
+            ("type = \"kafka\"\nbrokers = \"a:1\"\nallow = [\"orders\"]", None),
+            ("type = \"redis\"\nurl = \"redis://a\"", Some("stream")),
+            (
+                "type = \"redis\"\nurl = \"redis://a\"\nstream = \"events:{topic}\"",
+                None,
+            ),
+            ("type = \"nats\"\nurl = \"a\"", Some("subject")),
+            ("type = \"nats\"\nurl = \"a\"\nstream = \"SHOP\"", None),
+            (
+                "type = \"rabbitmq\"\nurl = \"amqp://a\"\nexchange = \"events\"",
+                None,
+            ),
+        ] {
+            assert_eq!(parse(keys).unwrap().unbounded(), key, "{keys}");
+        }
+    }
+
+    #[cfg(feature = "rabbitmq")]
+    #[tokio::test]
+    async fn events_cannot_choose_a_queue_that_is_not_listed() {
+        let keys = "type = \"rabbitmq\"\nurl = \"amqp://a\"\nexchange = \"\"";
+        for (more, is_built) in [
+            ("", false),
+            ("\nallow = [\"mail.*\"]", true),
+            ("\nrouting_key = \"mail\"", true),
+        ] {
+            let config = parse(&format!("{keys}{more}")).unwrap();
+            let built = config.build("queue", &message::Config::default()).await;
+            assert_eq!(built.is_ok(), is_built, "{more}");
+        }
     }
 
     #[test]

@@ -153,6 +153,11 @@ impl Template {
         self.parts.iter().all(|part| matches!(part, Part::Literal(_)))
     }
 
+    /// Is it one field, without text beside it?
+    pub(crate) fn is_one_field(&self) -> bool {
+        matches!(self.parts[..], [Part::Value(_)])
+    }
+
     /// The text up to the first field.
     pub fn literal_start(&self) -> &str {
         match self.parts.first() {

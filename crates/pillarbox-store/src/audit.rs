@@ -38,13 +38,15 @@ pub enum Action {
     RetryImports,
     /// The owner granted a role its duty.
     Grant,
+    /// The owner took a duty from a role.
+    Revoke,
     /// The schema was migrated.
     Migrate,
 }
 
 impl Action {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::RetryEvents,
         Self::SkipEvents,
         Self::DeleteEvents,
@@ -55,6 +57,7 @@ impl Action {
         Self::CompensateSaga,
         Self::RetryImports,
         Self::Grant,
+        Self::Revoke,
         Self::Migrate,
     ];
 
@@ -71,6 +74,7 @@ impl Action {
             Self::CompensateSaga => "sagas.compensate",
             Self::RetryImports => "imports.retry",
             Self::Grant => "grant",
+            Self::Revoke => "revoke",
             Self::Migrate => "migrate",
         }
     }
@@ -255,6 +259,14 @@ impl Line {
         Self {
             after: Some(json!({ "duty": duty })),
             ..Self::of(actor, Action::Grant, &[role])
+        }
+    }
+
+    /// A duty was taken from a role.
+    pub(crate) fn revoked(actor: &Actor, role: &str, duty: &str) -> Self {
+        Self {
+            before: Some(json!({ "duty": duty })),
+            ..Self::of(actor, Action::Revoke, &[role])
         }
     }
 

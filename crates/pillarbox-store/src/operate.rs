@@ -174,6 +174,9 @@ pub struct DestinationRecord {
 /// Up to how many rows of a destination are counted.
 pub const MOST_WAITING: u64 = 10_000;
 
+/// How many destinations are listed apart from those that are known and those that are paused.
+pub const MOST_NAMES: usize = 200;
+
 /// Why nothing is sent to a destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Paused {
@@ -303,7 +306,8 @@ pub trait Operate: Send + Sync + 'static {
     /// When the actor lacks a permission, or the database does not answer.
     async fn skip(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError>;
 
-    /// Destinations that are paused or have pending or dead rows, in the order of their names.
+    /// Destinations that are paused or have pending or dead rows, in the order of their names: all of these `known` ones and
+    /// the paused ones, and the first [`MOST_NAMES`] by name. Producers can name any number of them.
     ///
     /// # Errors
     /// When the actor lacks a permission, or the database does not answer.
@@ -311,6 +315,7 @@ pub trait Operate: Send + Sync + 'static {
         &self,
         actor: &Actor,
         scope: &Scope,
+        known: &[String],
     ) -> Result<Vec<DestinationRecord>, OperateError>;
 
     /// Pauses a destination: its rows are not claimed until an operator resumes it. Restarts do not change that.

@@ -458,9 +458,18 @@ pub trait Store: Send + Sync + 'static {
     /// Finds at most `limit` backlogs that may have due rows, after the given one. It is cheap: an idle worker calls it twice a
     /// second. It may return a backlog without a claimable row, and never misses one that has some.
     ///
+    /// With `served`, it finds backlogs of these destinations and of none only. Its cost then does not depend on how many other
+    /// destinations rows name: it steps over all names between two of these at once.
+    ///
     /// # Errors
     /// When the database does not answer.
-    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError>;
+    async fn find(
+        &self,
+        scope: &Scope,
+        served: Option<&[String]>,
+        after: Option<&Backlog>,
+        limit: usize,
+    ) -> Result<Found, StoreError>;
 
     /// Claims rows. Each gets one more attempt and the lease. The rows are sorted by `seq`.
     ///

@@ -6,6 +6,7 @@
 //! | [`fakes`], [`clock`] | faults on purpose: a sink, a store and clocks that a test controls |
 //! | [`proxy`] | a network that a test disturbs |
 //! | [`services`] | a server that a test may kill |
+//! | [`tls`] | servers whose certificates a client must refuse |
 //! | [`process`] | child processes that a test stops, freezes and kills |
 //! | [`captured_logs`] | the log lines that a test causes |
 //! | [`wait`] | waiting for a fact, and taking turns on the machine |
@@ -33,6 +34,7 @@ pub mod proxy;
 pub mod services;
 pub mod sink_suite;
 pub mod store_suite;
+pub mod tls;
 pub mod wait;
 
 pub use captured_logs::CapturedLogs;

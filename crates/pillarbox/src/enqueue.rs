@@ -42,6 +42,9 @@ pub enum EnqueueError {
     /// database holds or a lone surrogate.
     #[error("the database rejected the payload: {0} (send it as bytes to keep it as it is)")]
     Payload(String),
+    /// The database rejected the event, such as a payload over the limit of the outbox.
+    #[error("the database rejected the event: {0}")]
+    Rejected(String),
     /// Another event has this id.
     #[error("event id {0} is taken: another event has it (use a new id for every event)")]
     IdTaken(Uuid),

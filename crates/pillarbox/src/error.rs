@@ -30,6 +30,9 @@ pub enum StoreError {
     /// The database role lacks a permission.
     #[error("the database refused: {0}; see docs/postgres.md for the permissions that the role needs")]
     Denied(String),
+    /// The outbox is not safe as it is set up, such as in a schema in which other roles may create functions.
+    #[error("the outbox is not safe: {0}")]
+    Unsafe(String),
     /// Anything else: a bug in Pillarbox, or a table that another program changed.
     #[error("the database answered: {0}")]
     Other(String),

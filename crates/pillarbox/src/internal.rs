@@ -3,6 +3,7 @@
 #[cfg(feature = "postgres")]
 pub use crate::connect::{acquire, root_cause};
 pub use crate::line_limit::LineLimit;
+pub use crate::network::is_local;
 pub use crate::outbox::enqueued::restored;
 pub use crate::outbox::sealed;
 #[cfg(feature = "sqlite")]

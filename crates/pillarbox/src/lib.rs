@@ -35,6 +35,7 @@ pub mod inbox;
 #[doc(hidden)]
 pub mod internal;
 mod line_limit;
+mod network;
 mod outbox;
 mod outcome;
 mod payload;

@@ -25,6 +25,47 @@ pub fn error_text(text: &str) -> String {
     }
 }
 
+/// Why a text is not the JSON that was expected, and where, without any of its content: the reason ends in logs and in headers
+/// of dead letters.
+pub fn json_error(error: &serde_json::Error) -> String {
+    if !error.is_data() {
+        return error.to_string(); // grammar: the text has no values
+    }
+    let text = error.to_string();
+    let problem = without_values(&text);
+    format!("{problem} at line {} column {}", error.line(), error.column())
+}
+
+/// The sentences of serde with the names of the program's own types. Any other may hold a value.
+fn without_values(text: &str) -> String {
+    for known in ["missing field `", "duplicate field `"] {
+        if let Some((name, _)) = text.strip_prefix(known).and_then(|rest| rest.split_once('`')) {
+            return format!("{known}{name}`");
+        }
+    }
+    let known = [
+        "invalid type",
+        "invalid value",
+        "invalid length",
+        "unknown variant",
+        "unknown field",
+    ];
+    let Some(problem) = known.iter().find(|known| text.starts_with(**known)) else {
+        return "invalid data".to_owned();
+    };
+    // What was expected comes last, and is a name of the program.
+    let expected = text.rsplit_once(", expected ").map(|(_, expected)| expected);
+    let expected = expected.map(|expected| {
+        expected
+            .rsplit_once(" at line ")
+            .map_or(expected, |(text, _)| text)
+    });
+    expected.map_or_else(
+        || (*problem).to_owned(),
+        |expected| format!("{problem}, expected {expected}"),
+    )
+}
+
 /// How many letters have to be put in, taken out or replaced to make one text of the other (Levenshtein).
 pub fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
@@ -50,6 +91,52 @@ mod tests {
     fn a_nul_is_replaced_and_an_empty_text_says_so() {
         assert_eq!(error_text("a\0b"), "a\u{FFFD}b");
         assert_eq!(error_text(" "), "(no reason was given)");
+    }
+
+    #[test]
+    fn an_error_about_json_names_the_type_and_the_place_and_no_value() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code, reason = "only its errors count")]
+        struct Order {
+            order: i64,
+            #[serde(default)]
+            kind: Option<Kind>,
+            #[serde(default)]
+            id: Option<uuid::Uuid>,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        enum Kind {
+            Small,
+        }
+        for (json, said) in [
+            (
+                r#"{"order":"secret"}"#,
+                "invalid type, expected i64 at line 1 column 17",
+            ),
+            (
+                r#"{"order":"secret, expected x"}"#,
+                "invalid type, expected i64 at line 1 column 29",
+            ),
+            ("{}", "missing field `order` at line 1 column 2"),
+            (
+                r#"{"order":1,"order":2}"#,
+                "duplicate field `order` at line 1 column 18",
+            ),
+            (
+                r#"{"secret":1}"#,
+                "unknown field, expected one of `order`, `kind`, `id` at line 1 column 9",
+            ),
+            (
+                r#"{"order":1,"kind":"secret"}"#,
+                "unknown variant, expected `Small` at line 1 column 26",
+            ),
+            (r#"{"order":1,"id":"secret"}"#, "invalid data at line 1 column 24"),
+            (r#"{"order":secret}"#, "expected value at line 1 column 10"),
+        ] {
+            let error = serde_json::from_str::<Order>(json).unwrap_err();
+            assert_eq!(json_error(&error), said, "{json}");
+        }
     }
 
     #[test]

@@ -210,10 +210,13 @@ fn encoding(event: &Event) -> Result<(), InvalidEvent> {
 }
 
 fn payload(event: &Event, limits: &Limits) -> Result<(), InvalidEvent> {
-    let bytes = event.payload.as_bytes();
-    if bytes.len() > limits.payload {
+    let len = match &event.payload {
+        Payload::Json(text) => written_out(text),
+        Payload::Bytes(body) => body.len(),
+    };
+    if len > limits.payload {
         return Err(InvalidEvent::PayloadTooLarge {
-            len: bytes.len(),
+            len,
             limit: limits.payload,
         });
     }
@@ -226,6 +229,35 @@ fn payload(event: &Event, limits: &Limits) -> Result<(), InvalidEvent> {
         }
     }
     Ok(())
+}
+
+/// The size of JSON whose numbers are written out, as `jsonb` sends them: `1e131071` has 131,072 digits.
+fn written_out(json: &[u8]) -> usize {
+    let mut len = json.len();
+    let mut in_text = false;
+    let mut rest = json;
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        match first {
+            b'"' => in_text = !in_text,
+            // Skip the escaped character, which may be a quote.
+            b'\\' => rest = rest.get(1..).unwrap_or_default(),
+            b'e' | b'E' if !in_text => len = len.saturating_add(exponent(rest)),
+            _ => {}
+        }
+    }
+    len
+}
+
+/// The size of the exponent at the beginning. Beyond that of the largest number, the database rejects it.
+fn exponent(json: &[u8]) -> usize {
+    let digits = json.iter().skip_while(|byte| matches!(byte, b'+' | b'-'));
+    let digits = digits.take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |sum: usize, digit| {
+        sum.saturating_mul(10)
+            .saturating_add(usize::from(digit - b'0'))
+            .min(131_072)
+    })
 }
 
 /// Is there a `\u0000` whose backslash is not itself escaped?
@@ -337,6 +369,23 @@ mod tests {
             validate(&over, &limits),
             Err(InvalidEvent::PayloadTooLarge { len: 11, limit: 10 })
         );
+    }
+
+    #[test]
+    fn a_number_counts_as_long_as_it_is_written_out() {
+        let over = |json: &str| match check(&event().json_text(json.to_owned())) {
+            Err(InvalidEvent::PayloadTooLarge { len, .. }) => Some(len),
+            other => {
+                assert_eq!(other, Ok(()), "{json}");
+                None
+            }
+        };
+        let many = format!("[{}1]", "1e131071,".repeat(200));
+        assert_eq!(over(&many), Some(many.len() + 200 * 131_071));
+        let many = format!("[{}1]", "1.5E-9999,".repeat(2_000));
+        assert_eq!(over(&many), Some(many.len() + 2_000 * 9_999));
+        assert_eq!(over("[1e131071, true, false, 1.5e300]"), None);
+        assert_eq!(over(&format!("[\"\\\"{}\"]", "1e131071,".repeat(200))), None);
     }
 
     #[test]

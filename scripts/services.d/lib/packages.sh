@@ -17,7 +17,8 @@ apt_install() {
     # shellcheck disable=SC2016 # expands in the inner shell
     as_admin bash -c '
         set -euo pipefail
-        exec 8>/tmp/pillarbox-apt.lock
+        # Not below /tmp, where any user could put a link of this name.
+        exec 8>/run/lock/pillarbox-apt.lock
         flock 8
         policy=/usr/sbin/policy-rc.d
         if [[ ! -e $policy ]]; then

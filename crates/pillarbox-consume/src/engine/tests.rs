@@ -494,6 +494,43 @@ async fn a_newer_version_is_dead_or_waits_as_configured() {
     assert_eq!(running.stop().await.released, 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn events_of_newer_versions_wait_up_to_a_number_and_stop_no_other() {
+    let (consumer, seen) = scripted(fine);
+    let consumer = consumer.newer(Newer::Hold).hold_at_most(2);
+    let mut running = Running::start(consumer);
+    for number in 1..=3 {
+        running.deliver(&order(number).version(i32::MAX).ordering_key(number.to_string()));
+    }
+    running.deliver(&order(4).ordering_key("3"));
+    running.until_acknowledged(2).await;
+    tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+    let dead = running.dead();
+    assert_eq!(dead.len(), 1, "one had no place");
+    assert!(
+        dead[0]
+            .1
+            .reason
+            .contains("2 events wait for an upgraded consumer"),
+        "{dead:?}"
+    );
+    assert_eq!(*seen.lock().unwrap(), [(4, 1)]);
+    assert_eq!(running.stop().await.released, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reason_holds_nothing_of_the_body() {
+    let (consumer, _) = scripted(fine);
+    let mut running = Running::start(consumer);
+    running.deliver(&order(0).json(&serde_json::json!({"order": "4111 1111"})).unwrap());
+    running.until_acknowledged(1).await;
+    let reason = &running.dead()[0].1.reason;
+    assert_eq!(
+        reason,
+        "body cannot be decoded: invalid type, expected u32 at line 1 column 20"
+    );
+}
+
 /// Version 2 renames `number` to `order`.
 fn renamed() -> Upcasters {
     Upcasters::new().add("OrderCreated", 1, |mut body| {
@@ -552,6 +589,46 @@ async fn a_compressed_body_is_decompressed_for_the_handler() {
     running.deliver(&broken);
     running.until_acknowledged(2).await;
     assert!(running.dead()[0].1.reason.contains("not valid zstd"));
+}
+
+/// How many handlers run, and how many did at most.
+#[cfg(feature = "zstd")]
+#[derive(Clone, Default)]
+struct Crowd(Arc<Mutex<(usize, usize)>>);
+
+#[cfg(feature = "zstd")]
+impl Handler<Transaction, bytes::Bytes> for Crowd {
+    async fn handle(&self, _: &mut Transaction, _: Received<bytes::Bytes>) -> Result<(), HandlerError> {
+        {
+            let mut crowd = self.0.lock().unwrap();
+            crowd.0 += 1;
+            crowd.1 = crowd.1.max(crowd.0);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await; // the clock goes on when all wait
+        self.0.lock().unwrap().0 -= 1;
+        Ok(())
+    }
+}
+
+#[cfg(feature = "zstd")]
+#[tokio::test(start_paused = true)]
+async fn decompressed_bodies_are_bounded_in_total() {
+    const MIB: usize = 1024 * 1024;
+    let compressed = |size: usize| {
+        let event = Event::new("shop", "orders").bytes(vec![b'x'; size], "text/plain");
+        pillarbox::compress::compress(&event, 0).unwrap()
+    };
+    let crowd = Crowd::default();
+    let consumer = Consumer::new("letters", Memory::default()).otherwise(crowd.clone());
+    let mut running = Running::start(consumer.max_decompressed(40 * MIB));
+    for _ in 0..3 {
+        running.deliver(&compressed(40 * MIB));
+    }
+    running.until_acknowledged(3).await;
+    assert_eq!(crowd.0.lock().unwrap().1, 1, "two of them are more than 64 MiB");
+    running.deliver(&compressed(40 * MIB + 1));
+    running.until_acknowledged(4).await;
+    assert!(running.dead()[0].1.reason.contains("larger than 41943040 bytes"));
 }
 
 #[tokio::test(start_paused = true)]

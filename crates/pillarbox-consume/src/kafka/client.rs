@@ -103,6 +103,7 @@ fn keys(list: &TopicPartitionList) -> Vec<(String, i32)> {
 /// The callbacks of librdkafka.
 pub(super) struct Member {
     pub(super) log: Arc<ConnectionLog>,
+    pub(super) is_encrypted: bool,
     pub(super) partitions: Arc<Partitions>,
     /// Revoked partitions, which the subscription unassigns when their handlers have ended. Closed at the end: then a revoked
     /// partition is unassigned at once.
@@ -126,7 +127,7 @@ impl ClientContext for Member {
 impl ConsumerContext for Member {
     fn rebalance(&self, client: &BaseConsumer<Self>, what: RDKafkaRespErr, list: &mut TopicPartitionList) {
         let done = if what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
-            self.log.connected();
+            self.log.connected(self.is_encrypted);
             self.partitions.add(list);
             assign(client, list)
         } else if client.assignment_lost() || self.revoked.send(list.clone()).is_err() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pillarbox_sinks::kafka::{Sasl, refused, security};
+use pillarbox_sinks::kafka::{Sasl, login_exposure, refused, reserved, security};
 use pillarbox_sinks::registry::ConfigError;
 use pillarbox_sinks::{Secret, Tls};
 use rdkafka::ClientConfig;
@@ -33,6 +33,7 @@ pub struct Config {
     begin: Begin,
     sasl: Option<Sasl>,
     tls: Option<Tls>,
+    strict: bool,
     options: BTreeMap<String, Secret>,
 }
 
@@ -48,11 +49,10 @@ pub enum Begin {
 }
 
 /// Options that `option` must not set, and why.
-const RESERVED: [(&str, &str); 10] = [
+const RESERVED: [(&str, &str); 9] = [
     ("group.id", "is set by the group's name"),
     ("bootstrap.servers", "is set by the brokers"),
     ("metadata.broker.list", "is set by the brokers"),
-    ("sasl.password", "is set by `sasl`"),
     ("auto.offset.reset", "is set by `begin`"),
     ("enable.auto.commit", PROMISE),
     ("enable.auto.offset.store", PROMISE),
@@ -111,6 +111,7 @@ impl Config {
             begin: Begin::default(),
             sasl: None,
             tls: None,
+            strict: false,
             options: BTreeMap::new(),
         }
     }
@@ -178,6 +179,23 @@ impl Config {
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
+    }
+
+    /// Refuses to send credentials unencrypted to another machine, instead of logging a warning.
+    #[must_use]
+    pub fn strict(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
+    /// Is the connection encrypted, and are the brokers verified?
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The setting with which credentials would travel unencrypted to another machine.
+    pub(super) fn exposure(&self) -> Option<ConfigError> {
+        login_exposure(&self.brokers, self.sasl.as_ref(), self.tls.as_ref())
     }
 
     /// Sets any other librdkafka option for the consumer and for the producer of dead letters. Options that would break a
@@ -270,6 +288,9 @@ impl Config {
             let problem = "is one of the topics: every dead letter would be consumed again at once";
             return Err(ConfigError::at("dead_topic", problem));
         }
+        if let Some(exposure) = self.exposure().filter(|_| self.strict) {
+            return Err(exposure);
+        }
         let mut client = ClientConfig::new();
         client
             .set("bootstrap.servers", &self.brokers)
@@ -285,7 +306,8 @@ impl Config {
 
     fn set_options(&self, client: &mut ClientConfig) -> Result<(), ConfigError> {
         for (option, value) in &self.options {
-            if let Some((_, why)) = RESERVED.iter().find(|(reserved, _)| reserved == option) {
+            let own = RESERVED.iter().find(|(reserved, _)| reserved == option);
+            if let Some(why) = own.map(|(_, why)| *why).or_else(|| reserved(option)) {
                 return Err(ConfigError::at("option", format!("`{option}` {why}")));
             }
             let value = value
@@ -306,6 +328,7 @@ fn checked(client: ClientConfig) -> Result<ClientConfig, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pillarbox_sinks::kafka::Mechanism;
 
     fn config() -> Config {
         Config::new("127.0.0.1:9092", "letters").topic("orders")
@@ -327,7 +350,35 @@ mod tests {
             let error = config().option(option, "1").consumer().unwrap_err();
             assert!(error.problem.starts_with(&format!("`{option}` ")), "{error}");
         }
+        for option in [
+            "enable.ssl.certificate.verification",
+            "plugin.library.paths",
+            "sasl.password",
+        ] {
+            let error = config().option(option, "1").consumer().unwrap_err();
+            assert!(
+                error.problem.starts_with(&format!("`{option}` cannot be set")),
+                "{error}"
+            );
+        }
         assert!(config().option("fetch.wait.max.ms", "50").consumer().is_ok());
+    }
+
+    #[test]
+    fn a_strict_consumer_sends_no_credentials_unencrypted() {
+        let config = |brokers: &str| {
+            let sasl = Sasl {
+                mechanism: Mechanism::default(),
+                user: "u".to_owned(),
+                password: "hunter2".into(),
+            };
+            Config::new(brokers, "letters").topic("orders").sasl(sasl)
+        };
+        assert!(config("mq:9092").consumer().is_ok() && config("mq:9092").exposure().is_some());
+        let error = config("mq:9092").strict().consumer().unwrap_err();
+        assert_eq!(error.key, "sasl");
+        assert!(config("localhost:9092").strict().consumer().is_ok());
+        assert!(config("mq:9092").tls(Tls::default()).strict().consumer().is_ok());
     }
 
     #[test]

@@ -37,9 +37,13 @@ impl Record {
         }
     }
 
-    /// The size of its key and body.
+    /// The size of its key, headers and body.
     pub(super) fn len(&self) -> usize {
-        self.key.as_ref().map_or(0, Vec::len) + self.body.as_ref().map_or(0, Bytes::len)
+        let headers = self.headers.iter().flat_map(Headers::iter);
+        let headers = headers.map(|header| header.key.len() + header.value.map_or(0, <[u8]>::len));
+        self.key.as_ref().map_or(0, Vec::len)
+            + self.body.as_ref().map_or(0, Bytes::len)
+            + headers.sum::<usize>()
     }
 
     /// The event, or why the record holds none. The id of another producer's record is derived from its position: topic,
@@ -146,6 +150,15 @@ mod tests {
         assert_eq!(bytes.ordering_key(&event).unwrap().key, b"\xff\xfe");
         let none = record(None, 1, &[]);
         assert_eq!(none.ordering_key(&read(&none)), None);
+    }
+
+    #[test]
+    fn the_size_of_a_record_counts_its_headers() {
+        let size = |headers: &[(&str, &str)]| record(Some(b"key"), 1, headers).len();
+        assert_eq!(
+            (size(&[]), size(&[("x-large", &"x".repeat(1_000))])),
+            (5, 5 + 7 + 1_000)
+        );
     }
 
     #[test]

@@ -69,6 +69,7 @@ impl Kafka {
         let (sender, revoked) = mpsc::unbounded_channel();
         let member = Member {
             log: log.clone(),
+            is_encrypted: self.config.is_encrypted(),
             partitions: partitions.clone(),
             revoked: sender,
         };
@@ -81,6 +82,7 @@ impl Kafka {
         Ok(Membership {
             client,
             log: log.clone(),
+            is_encrypted: self.config.is_encrypted(),
             partitions,
             revoked,
             dead_letters: self.dead_letters.clone(),
@@ -109,6 +111,9 @@ impl Kafka {
 impl Listen for Kafka {
     #[expect(clippy::disallowed_methods, reason = "the wait before the next connection")]
     async fn listen(self: Box<Self>, consumer: &str, sender: MessageSender, end: CancellationToken) {
+        if let Some(exposure) = self.config.exposure() {
+            tracing::warn!(consumer, reason = %exposure, "credentials are sent unencrypted");
+        }
         tokio::select! {
             biased;
             () = end.cancelled() => return,
@@ -139,6 +144,7 @@ impl Listen for Kafka {
 struct Membership {
     client: StreamConsumer<Member>,
     log: Arc<ConnectionLog>,
+    is_encrypted: bool,
     partitions: Arc<Partitions>,
     revoked: mpsc::UnboundedReceiver<TopicPartitionList>,
     dead_letters: Arc<DeadLetters>,
@@ -181,7 +187,7 @@ impl Membership {
                 Happened::Room(held) => self.send_next(held, sender),
                 Happened::Full => self.pause(),
                 Happened::Record(record) => {
-                    self.log.connected();
+                    self.log.connected(self.is_encrypted);
                     self.accept(record, sender);
                 }
                 Happened::Failed(KafkaError::MessageConsumptionFatal(error)) => {

@@ -30,6 +30,7 @@ pub struct Config {
     pub(super) max_in_flight_bytes: usize,
     pub(super) calm: Duration,
     pub(super) delivery_limit: Option<u32>,
+    pub(super) strict: bool,
 }
 
 /// The type of the queue.
@@ -67,6 +68,7 @@ impl Config {
             max_in_flight_bytes: MAX_BYTES,
             calm: CALM,
             delivery_limit: None,
+            strict: false,
         }
     }
 
@@ -171,10 +173,37 @@ impl Config {
         self
     }
 
+    /// Refuses to send the password unencrypted to another machine, instead of logging a warning.
+    #[must_use]
+    pub fn strict(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
     /// Sets a private CA or a client certificate. For `amqps://` URLs only.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.broker.tls = Some(tls);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rabbitmq::RabbitMq;
+
+    #[test]
+    fn a_strict_consumer_sends_no_password_unencrypted() {
+        let consumer = |url: &str| Config::new(url, "letters");
+        assert!(RabbitMq::new(consumer("amqp://u:hunter2@mq")).is_ok());
+        let error = RabbitMq::new(consumer("amqp://u:hunter2@mq").strict())
+            .err()
+            .unwrap();
+        assert_eq!(error.key, "url");
+        assert!(!error.problem.contains("hunter2"), "{error}");
+        for url in ["amqps://u:hunter2@mq", "amqp://u:hunter2@localhost"] {
+            assert!(RabbitMq::new(consumer(url).strict()).is_ok(), "{url}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use lapin::BasicProperties;
-use lapin::types::AMQPValue;
+use lapin::types::{AMQPValue, FieldTable};
 use pillarbox_sinks::message::{self, Incoming, Protocol};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -37,6 +37,41 @@ pub(super) fn event(
         .and_then(|seconds| OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok());
     event.created_at = event.created_at.or(sent);
     Ok(event)
+}
+
+/// The size of a message in memory: its body and its headers.
+pub(super) fn len(properties: &BasicProperties, body: &[u8]) -> usize {
+    body.len() + properties.headers().as_ref().map_or(0, table_len)
+}
+
+fn table_len(table: &FieldTable) -> usize {
+    let entries = table.inner().iter();
+    entries
+        .map(|(name, value)| name.as_str().len() + value_len(value))
+        .sum()
+}
+
+fn value_len(value: &AMQPValue) -> usize {
+    match value {
+        AMQPValue::LongString(text) => text.as_bytes().len(),
+        AMQPValue::ShortString(text) => text.as_str().len(),
+        AMQPValue::ByteArray(bytes) => bytes.as_slice().len(),
+        AMQPValue::FieldArray(values) => values.as_slice().iter().map(value_len).sum(),
+        AMQPValue::FieldTable(table) => table_len(table),
+        AMQPValue::Boolean(_)
+        | AMQPValue::ShortShortInt(_)
+        | AMQPValue::ShortShortUInt(_)
+        | AMQPValue::ShortInt(_)
+        | AMQPValue::ShortUInt(_)
+        | AMQPValue::LongInt(_)
+        | AMQPValue::LongUInt(_)
+        | AMQPValue::LongLongInt(_)
+        | AMQPValue::Float(_)
+        | AMQPValue::Double(_)
+        | AMQPValue::Timestamp(_)
+        | AMQPValue::DecimalValue(_)
+        | AMQPValue::Void => size_of::<u64>(),
+    }
 }
 
 fn headers(properties: &BasicProperties) -> Vec<(String, String)> {
@@ -76,7 +111,7 @@ fn text(value: &AMQPValue) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lapin::types::{FieldArray, FieldTable};
+    use lapin::types::FieldArray;
 
     const ID: &str = "019a8661-2b54-7d3e-a8c1-5f0b6c1d2e3f";
 
@@ -109,6 +144,20 @@ mod tests {
                 "{reason}"
             );
         }
+    }
+
+    #[test]
+    fn the_size_of_a_message_counts_its_headers_however_deep() {
+        let mut inner = FieldTable::default();
+        inner.insert("k".into(), AMQPValue::LongString("x".repeat(1_000).into()));
+        let mut table = FieldTable::default();
+        table.insert(
+            "x-death".into(),
+            AMQPValue::FieldArray(vec![AMQPValue::FieldTable(inner)].into()),
+        );
+        let properties = BasicProperties::default().with_headers(table);
+        assert_eq!(len(&properties, b"{}"), 2 + 7 + 1 + 1_000);
+        assert_eq!(len(&BasicProperties::default(), b"{}"), 2);
     }
 
     #[test]

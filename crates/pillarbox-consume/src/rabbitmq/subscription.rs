@@ -60,8 +60,12 @@ impl RabbitMq {
             let problem = "is the queue itself: every dead letter would be consumed again at once";
             return Err(ConfigError::at("dead_queue", problem));
         }
+        let dial = Dial::new(&format!("consumer of {}", config.queue), &config.broker)?;
+        if let Some(exposure) = dial.exposure().filter(|_| config.strict) {
+            return Err(exposure);
+        }
         Ok(Self {
-            dial: Dial::new(&format!("consumer of {}", config.queue), &config.broker)?,
+            dial,
             dead_letter_dial: Arc::new(Dial::new(
                 &format!("dead letters of {}", config.queue),
                 &config.broker,
@@ -123,6 +127,9 @@ impl RabbitMq {
 impl Listen for RabbitMq {
     #[expect(clippy::disallowed_methods, reason = "the wait before the next connection")]
     async fn listen(self: Box<Self>, consumer: &str, sender: MessageSender, end: CancellationToken) {
+        if let Some(exposure) = self.dial.exposure() {
+            tracing::warn!(consumer, reason = %exposure, "credentials are sent unencrypted");
+        }
         let retry = reconnect_policy();
         let log = ConnectionLog::of_consumer(consumer, self.dial.host());
         let mut prefetch = Prefetch::new(self.config.prefetch, self.config.calm, Instant::now());
@@ -136,7 +143,7 @@ impl Listen for RabbitMq {
             match opened {
                 Ok(link) => {
                     failures = 0;
-                    log.connected();
+                    log.connected(self.dial.is_encrypted());
                     match link.receive(&mut prefetch, &sender, &end).await {
                         End::Stopped => return,
                         End::Lost(reason) => log.lost(Some(&reason)),
@@ -217,7 +224,9 @@ impl Link {
             };
             match delivery {
                 Some(Ok(delivery)) => {
-                    let held = self.in_flight.try_hold(delivery.data.len());
+                    let held = self
+                        .in_flight
+                        .try_hold(read::len(&delivery.properties, &delivery.data));
                     if held.is_none() && prefetch.get() > 1 {
                         prefetch.halve(Instant::now());
                         self.abandon().await;

@@ -4,7 +4,8 @@
 //! What it finds are hints for the claimer. A search also finds rows that were committed late, with a lower `seq` than
 //! claimed ones, and the destinations that are paused.
 //!
-//! It warns about destinations that rows name and that this dispatcher does not have: their rows wait.
+//! It searches only for destinations that this dispatcher has, so that rows for others cost it nothing, however many they are.
+//! Now and then it looks at all names, a page at a time, and warns about the others: their rows wait.
 //!
 //! A wake and a watch are only hints. Correctness comes from searching again after the poll interval.
 //!
@@ -31,6 +32,8 @@ const PAGE: usize = 256;
 const PAGES: usize = 8;
 /// How often rows that name an unknown destination are logged, for each name.
 const WARN_UNKNOWN: Duration = Duration::from_secs(3600);
+/// How often the finder looks for such names. A look costs at most as much as a page of a search.
+const LOOK_UNKNOWN: Duration = Duration::from_secs(10);
 /// How many such names are logged.
 const MOST_UNKNOWN: usize = 100;
 
@@ -51,8 +54,13 @@ pub(crate) struct Finder {
     /// What the watch reported since the last tick.
     watched: Option<watcher::Ended>,
     known: HashSet<String>,
+    /// The same, in order.
+    served: Vec<String>,
     /// Unknown destinations, and when they were last logged.
     unknown: HashMap<String, Duration>,
+    /// Where the next look for them begins, and when.
+    look_after: Option<Backlog>,
+    look_at: Duration,
 }
 
 impl Finder {
@@ -64,7 +72,9 @@ impl Finder {
     ) -> Self {
         let rhythm = Rhythm::new(worker.settings.poll_interval);
         let watcher = Watcher::new(Arc::clone(&worker.store), worker.settings.wake == WakeBy::Server);
-        let known = destinations.iter().map(|to| to.name.clone()).collect();
+        let known: HashSet<String> = destinations.iter().map(|to| to.name.clone()).collect();
+        let mut served: Vec<String> = known.iter().cloned().collect();
+        served.sort();
         Self {
             worker,
             destinations,
@@ -77,20 +87,24 @@ impl Finder {
             was_exhausted: false,
             watched: None,
             known,
+            served,
             unknown: HashMap::new(),
+            look_after: None,
+            look_at: Duration::ZERO,
         }
     }
 
     /// One round, or as many pages of it as fit. Returns when the next row is due that waits.
     async fn find(&mut self) -> Result<Option<Duration>, StoreError> {
         self.disable_destinations().await?;
+        self.look_for_unknown().await?;
         let mut due_in: Option<Duration> = None;
         for _ in 0..PAGES {
             let scope = &self.worker.settings.scope;
-            let found = self.worker.store.find(scope, self.after.as_ref(), PAGE).await?;
+            let (served, after) = (Some(self.served.as_slice()), self.after.as_ref());
+            let found = self.worker.store.find(scope, served, after, PAGE).await?;
             due_in = due_in.into_iter().chain(found.due_in).min();
             self.set_paused(&found.paused);
-            self.warn_unknown(&found.due);
             let now = self.worker.now();
             self.keyed.found(
                 self.after.as_ref(),
@@ -108,6 +122,25 @@ impl Finder {
             }
         }
         Ok(due_in)
+    }
+
+    /// Looks at one page of all backlogs, those of destinations included that this dispatcher does not have.
+    async fn look_for_unknown(&mut self) -> Result<(), StoreError> {
+        let now = self.worker.now();
+        if now < self.look_at {
+            return Ok(());
+        }
+        let scope = &self.worker.settings.scope;
+        let after = self.look_after.as_ref();
+        let found = self.worker.store.find(scope, None, after, PAGE).await?;
+        self.warn_unknown(&found.due);
+        self.look_after = found
+            .due
+            .last()
+            .map(|due| due.backlog.clone())
+            .filter(|_| found.more);
+        self.look_at = now + LOOK_UNKNOWN;
+        Ok(())
     }
 
     /// Logs destinations that rows name and that are not configured here: a misspelt name would otherwise wait silently.

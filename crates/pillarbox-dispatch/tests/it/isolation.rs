@@ -157,7 +157,7 @@ async fn a_disabled_destination_is_paused_for_all_workers_until_an_operator_resu
     let paused = loop {
         let listed = fixture
             .outbox
-            .destinations(&OPERATOR, &pillarbox_store::Scope::All)
+            .destinations(&OPERATOR, &pillarbox_store::Scope::All, &[])
             .await
             .expect("memory store");
         if let Some(paused) = listed.into_iter().find_map(|there| there.paused) {

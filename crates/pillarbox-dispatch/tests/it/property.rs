@@ -111,9 +111,15 @@ impl Store for WatchedStore {
         Ok(rows)
     }
 
-    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
+    async fn find(
+        &self,
+        scope: &Scope,
+        served: Option<&[String]>,
+        after: Option<&Backlog>,
+        limit: usize,
+    ) -> Result<Found, StoreError> {
         self.pause().await;
-        let found = self.under.find(scope, after, limit).await;
+        let found = self.under.find(scope, served, after, limit).await;
         self.pause().await;
         found
     }

@@ -243,10 +243,29 @@ async fn a_row_for_an_unknown_destination_is_not_claimed() {
     assert_eq!((row.status.as_str(), row.attempts), ("pending", 0));
     let listed = fixture
         .outbox
-        .destinations(&OPERATOR, &pillarbox_store::Scope::All)
+        .destinations(&OPERATOR, &pillarbox_store::Scope::All, &[])
         .await
         .expect("memory store");
     assert_eq!((listed[0].name.as_str(), listed[0].pending), ("unknown", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_for_a_destination_that_is_configured_later_are_delivered_in_order() {
+    let fixture = Fixture::new();
+    for n in 0..500 {
+        fixture.enqueue(event().destination(format!("unknown-{n}")));
+    }
+    let ids: Vec<Uuid> = (0..20)
+        .map(|_| fixture.enqueue(keyed("k").destination("late")))
+        .collect();
+    let without = fixture.start(&FakeSink::willing());
+    tokio::time::sleep(s(100)).await;
+    assert_eq!(without.stop().await.claimed, 0);
+    let sink = FakeSink::willing();
+    let worker = fixture.start_with(vec![destination("late", &sink)], Vec::new());
+    fixture.until(20, "delivered").await;
+    assert_eq!(sink.delivered(), ids);
+    assert_eq!(worker.stop().await.claimed, 20);
 }
 
 #[tokio::test(start_paused = true)]

@@ -140,21 +140,36 @@ async fn codes_of(connection: &mut PgConnection, at: &str, column: &str) -> Resu
     for check in texts(connection, CHECKS, &[at, column]).await? {
         codes.extend(literals(&check));
     }
-    let name = quoted(column);
-    let used = format!(
-        "select distinct s.code::text from (select {name} as code from {at} limit {LOOKED_AT}) as s \
-         where s.code is not null order by 1 limit {MOST_CODES}"
-    );
-    let used: Vec<String> = sqlx::query_scalar(AssertSqlSafe(used))
-        .persistent(false)
-        .fetch_all(connection)
-        .await?;
-    for code in used {
+    for code in used(connection, at, column).await? {
         if !codes.contains(&code) {
             codes.push(code);
         }
     }
     Ok(codes)
+}
+
+/// The namespaces that rows of the table have, in a part of it.
+pub(crate) async fn namespaces(
+    connection: &mut PgConnection,
+    layout: &Layout,
+) -> Result<Vec<String>, FactsError> {
+    match &layout.namespace {
+        Some(column) => used(connection, &quoted_table(&layout.table), column).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The values that a column has, in a part of the table.
+async fn used(connection: &mut PgConnection, at: &str, column: &str) -> Result<Vec<String>, FactsError> {
+    let name = quoted(column);
+    let used = format!(
+        "select distinct s.code::text from (select {name} as code from {at} limit {LOOKED_AT}) as s \
+         where s.code is not null order by 1 limit {MOST_CODES}"
+    );
+    Ok(sqlx::query_scalar(AssertSqlSafe(used))
+        .persistent(false)
+        .fetch_all(connection)
+        .await?)
 }
 
 async fn texts(

@@ -7,7 +7,9 @@ use pillarbox_store::stores::postgres::adopt::{
 use super::propose::Proposal;
 
 /// The sections `[[adopt]]` and `[[destination]]`.
-pub(crate) fn toml(proposal: &Proposal, database: Option<&str>) -> String {
+///
+/// `namespaces` are those that the rows name now. Without rows the list is empty, so that `config check` asks for it.
+pub(crate) fn toml(proposal: &Proposal, database: Option<&str>, namespaces: &[String]) -> String {
     let layout = &proposal.layout;
     let name = proposal.built_in.unwrap_or_else(|| layout.names().1);
     let mut lines = vec!["[[adopt]]".to_owned()];
@@ -23,6 +25,9 @@ pub(crate) fn toml(proposal: &Proposal, database: Option<&str>) -> String {
     }
     if let Some(content_type) = &layout.content_type {
         put("content_type", text(content_type));
+    }
+    if layout.namespace.is_some() {
+        put("namespaces", texts(namespaces));
     }
     if let Some(database) = database {
         put("database", text(database));
@@ -169,7 +174,11 @@ mod tests {
                 reasons: Vec::new(),
                 warnings: Vec::new(),
             };
-            assert_eq!(read_back(&toml(&proposal, None)), proposal.layout, "{name}");
+            assert_eq!(
+                read_back(&toml(&proposal, None, &["shop".to_owned()])),
+                proposal.layout,
+                "{name}"
+            );
         }
     }
 
@@ -203,7 +212,10 @@ mod tests {
             sample: None,
         };
         let proposal = propose(&facts).expect("a proposal");
-        assert_eq!(read_back(&toml(&proposal, None)), proposal.layout);
+        assert_eq!(
+            read_back(&toml(&proposal, None, &["shop".to_owned()])),
+            proposal.layout
+        );
     }
 
     #[test]
@@ -217,7 +229,7 @@ mod tests {
                 reasons: Vec::new(),
                 warnings: Vec::new(),
             };
-            assert_eq!(read_back(&toml(&proposal, None)), layout);
+            assert_eq!(read_back(&toml(&proposal, None, &["shop".to_owned()])), layout);
         }
     }
 
@@ -231,7 +243,7 @@ mod tests {
         };
         let text = format!(
             "database.url = \"postgres://localhost/shop\"\n{}",
-            toml(&proposal, None)
+            toml(&proposal, None, &["shop".to_owned()])
         );
         let error = config::read(&text).expect_err("the topic is missing").to_string();
         assert!(error.contains("fill_in_the_topic"), "{error}");

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use pillarbox_store::stores::postgres::Postgres;
-use pillarbox_store::stores::postgres::adopt::{AdoptError, Table, habits, missing_index};
+use pillarbox_store::stores::postgres::adopt::{
+    AdoptError, ErrorText, SpeaksFor, Table, habits, missing_index,
+};
 use serde_json::{Value, json};
 
 use super::database_args::DatabaseArgs;
@@ -117,11 +119,14 @@ impl Adopt {
         let poll = poll.unwrap_or(crate::config::ADOPTED_POLL);
         let mut connection = store.connection().await?;
         let index = missing_index(&mut connection, &proposal.layout, &facts.columns).await?;
+        let namespaces = facts::namespaces(&mut connection, &proposal.layout)
+            .await
+            .map_err(failed)?;
         let name = Some(found.database.name.as_str()).filter(|name| *name != "default");
         let report = Report {
             promises: promises(&proposal.layout, &facts, poll),
             index,
-            toml: toml::toml(&proposal, name),
+            toml: toml::toml(&proposal, name, &namespaces),
             facts,
             proposal,
         };
@@ -204,6 +209,12 @@ async fn misfit(store: &Postgres, proposal: &Proposal) -> Result<Option<String>,
         poll: Duration::from_secs(1),
         batch: 1,
         prune: None,
+        speaks_for: SpeaksFor {
+            // The proposal names those that the table has.
+            namespaces: proposal.layout.namespace.iter().map(|_| "*".to_owned()).collect(),
+            tenants: Vec::new(),
+        },
+        error_text: ErrorText::default(),
     };
     match store.adopt(&[table]).await {
         Ok(()) => Ok(None),

@@ -118,7 +118,18 @@ async fn table(config: &config::Database, adopt: &config::Adopt, file: &str) -> 
         Some(finding) => finding.line(file),
         None => error.to_string(),
     })?;
-    database.check_adopted().await.map_err(|error| error.to_string())
+    database
+        .check_adopted()
+        .await
+        .map_err(|error| error.to_string())?;
+    let warnings = database.foreign_code(&adopt.table.layout).await;
+    for warning in warnings.map_err(|error| error.to_string())? {
+        logs::warning(&format!(
+            "table {}: {warning}: this runs with the rights of Pillarbox's role (docs/adopt.md#whom-you-trust)",
+            adopt.table.layout.table
+        ));
+    }
+    Ok(())
 }
 
 async fn database(config: &config::Database) -> Result<(), String> {

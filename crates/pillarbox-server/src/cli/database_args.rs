@@ -1,13 +1,15 @@
 //! Chooses a command's database: `--database`, the environment, or the configuration file.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use pillarbox::Limits;
+use pillarbox::{Limits, StoreError};
 
 use crate::config::{self, Config, Flags};
 use crate::database::{Database, IfMissing, is_name};
 use crate::failure::Failure;
+use crate::logs;
 
 /// The default configuration file.
 pub(super) const CONFIG: &str = "pillarbox.toml";
@@ -40,6 +42,8 @@ pub(super) struct ChosenDatabase {
     pub(super) limits: Limits,
     /// The names of the configured destinations; None if no configuration was read.
     pub(super) destinations: Option<Vec<String>>,
+    /// The destinations to which credentials would travel unencrypted, and the setting.
+    pub(super) exposures: BTreeMap<String, String>,
     /// The tables to adopt in it.
     pub(super) adopt: Vec<config::Adopt>,
 }
@@ -83,6 +87,7 @@ impl DatabaseArgs {
 
     fn chosen(&self) -> Result<Vec<ChosenDatabase>, Failure> {
         if let Some(text) = &self.database {
+            warn_of_password("--database", text);
             // A URL or a path needs no file. A file that is given still sets limits and destinations.
             let config = if is_name(text) || self.config.is_some() {
                 self.config()?
@@ -132,6 +137,24 @@ pub(super) async fn open(database: &config::Database) -> Result<Database, Failur
     Ok(database)
 }
 
+/// Every user of the machine can list the arguments of all processes.
+pub(super) fn warn_of_password(option: &str, text: &str) {
+    if config::has_password(text) {
+        logs::warning(&format!(
+            "{option} has a password, which the process list shows to every user (set {VARIABLE} instead)"
+        ));
+    }
+}
+
+/// The same for a role that may enqueue and not read the version of the schema.
+pub(super) async fn open_to_enqueue(database: &config::Database) -> Result<Database, Failure> {
+    let database = Database::open(database, IfMissing::Fail).await?;
+    match database.store().check().await {
+        Ok(()) | Err(StoreError::Denied(_)) => Ok(database),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The database that an option or a variable names: by the name in the configuration, by URL or by path.
 fn named(origin: &str, text: &str, config: Option<&Config>) -> Result<ChosenDatabase, Failure> {
     let Some(config) = config else {
@@ -139,6 +162,7 @@ fn named(origin: &str, text: &str, config: Option<&Config>) -> Result<ChosenData
             database: at(origin, text)?,
             limits: Limits::default(),
             destinations: None,
+            exposures: BTreeMap::new(),
             adopt: Vec::new(),
         });
     };
@@ -168,6 +192,11 @@ fn found(database: &config::Database, config: &Config) -> ChosenDatabase {
         database: database.clone(),
         limits: config.limits,
         destinations: Some(config.destinations.iter().map(|to| to.name.clone()).collect()),
+        exposures: config
+            .destinations
+            .iter()
+            .filter_map(|to| Some((to.name.clone(), to.exposure.clone()?)))
+            .collect(),
         adopt: config.adopted_in(&database.name),
     }
 }

@@ -50,6 +50,7 @@ impl Dev {
             http: config::Http {
                 listen: self.listen,
                 allow_remote: self.allow_remote,
+                ..config::Http::default()
             },
             orders: self.orders,
             exit_when_done: self.exit_when_done,

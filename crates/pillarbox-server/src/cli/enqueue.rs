@@ -146,7 +146,7 @@ struct Line {
 impl Enqueue {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let found = self.database.find()?;
-        let database = database_args::open(&found.database).await?;
+        let database = database_args::open_to_enqueue(&found.database).await?;
         let mut target = Target {
             database,
             limits: found.limits,

@@ -1,7 +1,9 @@
 //! `pillarbox grant`
 
 use clap::{Args, Subcommand};
-use pillarbox_store::stores::postgres::{self, Duty};
+use pillarbox_store::Actor;
+use pillarbox_store::stores::postgres::{self, Bounds, Duty, Postgres};
+use uuid::Uuid;
 
 use super::actor::Because;
 use super::database_args::{self, DatabaseArgs};
@@ -10,12 +12,14 @@ use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
-Run it as the owner of the outbox. It is safe to run twice, and it revokes nothing.
+Run it as the owner of the outbox. It is safe to run twice. It replaces what the role was bound to
+in this duty, and revokes nothing else.
 
 Examples:
-  pillarbox grant producer shop --database postgres://owner@localhost/shop
+  pillarbox grant producer shop --namespace shop --database postgres://owner@localhost/shop
   pillarbox grant dispatcher pillarbox_daemon --create --database postgres://owner@localhost/shop
-  pillarbox grant producer shop --print --schema shop_outbox | psql …
+  pillarbox grant writer shop --print --schema shop_outbox | psql …
+  pillarbox grant producer shop --check      list what it may do beyond its duties
 
 A created role has no password: set one with `alter role … password`, or configure another
 authentication method.";
@@ -23,14 +27,69 @@ authentication method.";
 /// Grants a database role the permissions of one duty (PostgreSQL).
 #[derive(Debug, Subcommand)]
 pub(crate) enum Grant {
-    /// Allow a role to enqueue events, and not to read or change them
-    Producer(Role),
-    /// Allow a role to mark handled events in the inbox
-    Consumer(Role),
-    /// Allow a role to run sagas (it also needs `producer`)
-    Orchestrator(Role),
+    /// Allow a role to enqueue with the functions, in some namespaces, and nothing else
+    Producer(Box<Producer>),
+    /// Allow a role to insert events of any namespace, tenant and destination: trust it
+    Writer(Role),
+    /// Allow a role to mark handled events in the inbox, as some consumers
+    Consumer(Box<Consumer>),
+    /// Allow a role to run some kinds of saga (it also needs `producer` or `writer`)
+    Orchestrator(Box<Orchestrator>),
     /// Allow a role to run the daemon
     Dispatcher(Role),
+}
+
+/// A producer.
+#[derive(Debug, Args)]
+pub(crate) struct Producer {
+    #[command(flatten)]
+    role: Role,
+
+    /// Allow this namespace (repeatable)
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["any_namespace", "check"])]
+    namespace: Vec<String>,
+
+    /// Allow every namespace
+    #[arg(long, conflicts_with = "namespace")]
+    any_namespace: bool,
+
+    /// Allow only this tenant (repeatable) [default: any tenant, and none]
+    #[arg(long, value_name = "ID")]
+    tenant: Vec<Uuid>,
+
+    /// Allow to name this destination (repeatable) [default: the routes decide]
+    #[arg(long, value_name = "NAME")]
+    destination: Vec<String>,
+}
+
+/// A consumer.
+#[derive(Debug, Args)]
+pub(crate) struct Consumer {
+    #[command(flatten)]
+    role: Role,
+
+    /// Allow the marks of this consumer (repeatable)
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["any_name", "check"])]
+    name: Vec<String>,
+
+    /// Allow the marks of every consumer
+    #[arg(long, conflicts_with = "name")]
+    any_name: bool,
+}
+
+/// An orchestrator.
+#[derive(Debug, Args)]
+pub(crate) struct Orchestrator {
+    #[command(flatten)]
+    role: Role,
+
+    /// Allow sagas of this name (repeatable)
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["any_saga", "check"])]
+    saga: Vec<String>,
+
+    /// Allow every saga
+    #[arg(long, conflicts_with = "saga")]
+    any_saga: bool,
 }
 
 /// The role and the options.
@@ -51,6 +110,10 @@ pub(crate) struct Role {
     #[command(flatten)]
     because: Because,
 
+    /// Grant nothing; list what the role may do beyond this duty and its others
+    #[arg(long, conflicts_with_all = ["create", "print"])]
+    check: bool,
+
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -62,28 +125,53 @@ pub(crate) struct Role {
 impl Grant {
     pub(super) async fn run(self) -> Result<(), Failure> {
         match self {
-            Self::Producer(role) => role.grant(Duty::Producer).await,
-            Self::Consumer(role) => role.grant(Duty::Consumer).await,
-            Self::Orchestrator(role) => role.grant(Duty::Orchestrator).await,
-            Self::Dispatcher(role) => role.grant(Duty::Dispatcher).await,
+            Self::Producer(it) => {
+                let bounds = Bounds {
+                    namespaces: unless(it.any_namespace, it.namespace),
+                    tenants: unless(it.tenant.is_empty(), it.tenant),
+                    destinations: it.destination,
+                    ..Bounds::default()
+                };
+                it.role.run(Duty::Producer, &bounds).await
+            }
+            Self::Writer(role) => role.run(Duty::Writer, &Bounds::default()).await,
+            Self::Consumer(it) => {
+                let names = unless(it.any_name, it.name);
+                let bounds = Bounds {
+                    names,
+                    ..Bounds::default()
+                };
+                it.role.run(Duty::Consumer, &bounds).await
+            }
+            Self::Orchestrator(it) => {
+                let names = unless(it.any_saga, it.saga);
+                let bounds = Bounds {
+                    names,
+                    ..Bounds::default()
+                };
+                it.role.run(Duty::Orchestrator, &bounds).await
+            }
+            Self::Dispatcher(role) => role.run(Duty::Dispatcher, &Bounds::default()).await,
         }
     }
 }
 
+/// `None` for any.
+fn unless<T>(any: bool, values: Vec<T>) -> Option<Vec<T>> {
+    (!any).then_some(values)
+}
+
 impl Role {
-    async fn grant(self, duty: Duty) -> Result<(), Failure> {
+    async fn run(self, duty: Duty, bounds: &Bounds) -> Result<(), Failure> {
         if self.print {
-            return self.print(duty);
+            return self.print(duty, bounds);
         }
-        let found = self.database.find()?;
-        let Database::Postgres(store) = database_args::open(&found.database).await? else {
-            return Err(Failure::usage(
-                "cannot grant: SQLite has no roles (`grant` is for PostgreSQL)",
-            ));
-        };
-        let created = store
-            .grant(&self.because.operator(), duty, &self.role, self.create)
-            .await?;
+        let store = open(&self.database, "grant").await?;
+        let actor = self.because.operator();
+        if self.check {
+            return self.check(&actor, duty, &store).await;
+        }
+        let created = store.grant(&actor, duty, bounds, &self.role, self.create).await?;
         let (name, schema) = (duty.name(), store.schema());
         if self.json {
             return output::json(&serde_json::json!({
@@ -97,12 +185,46 @@ impl Role {
         )))
     }
 
-    fn print(&self, duty: Duty) -> Result<(), Failure> {
-        let schema = self.database.schema.as_deref().unwrap_or(postgres::SCHEMA);
+    /// The schema is the configured one, if there is a configuration.
+    fn print(&self, duty: Duty, bounds: &Bounds) -> Result<(), Failure> {
+        let schema = match (&self.database.schema, self.database.find_if_any()?) {
+            (Some(schema), _) => schema.clone(),
+            (None, Some(found)) => found.database.schema,
+            (None, None) => postgres::SCHEMA.to_owned(),
+        };
         let invalid = |error: pillarbox::StoreError| Failure::usage(error.to_string());
-        let grants = postgres::grants(duty, schema, &self.role).map_err(invalid)?;
+        let grants = postgres::grants(duty, bounds, &schema, &self.role).map_err(invalid)?;
         let create = self.create.then(|| postgres::create_role(&self.role));
         let create = create.transpose().map_err(invalid)?.unwrap_or_default();
         output::line((create + &grants).trim_end())
+    }
+
+    async fn check(&self, actor: &Actor, duty: Duty, store: &Postgres) -> Result<(), Failure> {
+        let beyond = store.beyond(actor, duty, &self.role).await?;
+        if self.json {
+            output::json(&serde_json::json!({ "role": self.role, "beyond": beyond }))?;
+        } else {
+            for permission in &beyond {
+                output::line(&output::escape(permission))?;
+            }
+        }
+        if beyond.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::failed(format!(
+            "role {} may do more than its duty: {} permissions (revoke them, or the roles that it is a member of)",
+            output::escape(&self.role),
+            beyond.len()
+        )))
+    }
+}
+
+/// Opens the chosen database, which has roles.
+pub(super) async fn open(database: &DatabaseArgs, what: &str) -> Result<Postgres, Failure> {
+    match database_args::open(&database.find()?.database).await? {
+        Database::Postgres(store) => Ok(store),
+        Database::Sqlite { .. } => Err(Failure::usage(format!(
+            "cannot {what}: SQLite has no roles (`{what}` is for PostgreSQL)"
+        ))),
     }
 }

@@ -22,8 +22,8 @@ Examples:
   pillarbox init --database shop.db --destination webhook --destination-url http://127.0.0.1:8080/events
   pillarbox init                            write every key, with comments";
 
-/// The permissions of a file with a password, and of others (before the umask).
-const MODES: (u32, u32) = (0o600, 0o666);
+/// For the owner alone: the file will have passwords, now or later.
+const MODE: u32 = 0o600;
 
 /// Writes a configuration to start from.
 #[derive(Debug, Args)]
@@ -60,11 +60,7 @@ impl Init {
         let file = self.file.clone().or(config).unwrap_or_else(|| CONFIG.into());
         let name = file.display();
         let mut options = std::fs::OpenOptions::new();
-        let urls = [&self.database, &self.destination_url];
-        let is_secret = urls.into_iter().flatten().any(|url| has_password(url));
-        options
-            .write(true)
-            .mode(if is_secret { MODES.0 } else { MODES.1 });
+        options.write(true).mode(MODE);
         // One system call checks and creates, so no other process can create the file in between.
         if self.force {
             options.create(true).truncate(true);
@@ -130,11 +126,6 @@ impl Init {
         };
         Ok(format!("{key} = {}\n{rest}", quoted(url)))
     }
-}
-
-fn has_password(url: &str) -> bool {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) || url.contains("password=")
 }
 
 /// A text as a TOML string.

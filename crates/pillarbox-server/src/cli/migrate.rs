@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use pillarbox::StoreError;
 use pillarbox_store::Actor;
 use pillarbox_store::stores::migration::Migrated;
 use pillarbox_store::stores::{postgres, sqlite};
@@ -23,6 +22,7 @@ It is safe to run twice, and in two processes at once. With several configured d
 
 Examples:
   pillarbox migrate --database postgres://owner@localhost/shop
+  pillarbox migrate --owner pillarbox_owner --database postgres://dba@localhost/shop
   pillarbox migrate --database outbox.db
   pillarbox migrate --print --dialect postgres --schema shop_outbox > outbox.sql";
 
@@ -47,6 +47,10 @@ pub(crate) struct Migrate {
 
     #[command(flatten)]
     because: Because,
+
+    /// Give the outbox to this role, which cannot log in (PostgreSQL)
+    #[arg(long, value_name = "ROLE", conflicts_with = "print")]
+    owner: Option<String>,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -83,7 +87,8 @@ impl Migrate {
 
     async fn migrate(&self, config: &config::Database) -> Result<(), Failure> {
         let database = Database::open(config, IfMissing::Create).await?;
-        let done = migrate(&database, &self.because.operator(), &config.url.to_string()).await?;
+        let (actor, owner) = (self.because.operator(), self.owner.as_deref());
+        let done = migrate(&database, &actor, owner, &config.url.to_string()).await?;
         if self.wal {
             use_wal(&database).await?;
         }
@@ -129,8 +134,21 @@ impl Migrate {
     }
 }
 
-async fn migrate(database: &Database, actor: &Actor, name: &str) -> Result<Migrated, StoreError> {
-    let mut migrating = pin!(database.migrate(actor));
+async fn migrate(
+    database: &Database,
+    actor: &Actor,
+    owner: Option<&str>,
+    name: &str,
+) -> Result<Migrated, Failure> {
+    let mut migrating = pin!(async {
+        match (database, owner) {
+            (_, None) => Ok(database.migrate(actor).await?),
+            (Database::Postgres(store), Some(owner)) => Ok(store.migrate_for(actor, owner).await?),
+            (Database::Sqlite { .. }, Some(_)) => Err(Failure::usage(
+                "--owner: not supported by SQLite (it is for PostgreSQL)",
+            )),
+        }
+    });
     loop {
         if let Ok(done) = tokio::time::timeout(PROGRESS, &mut migrating).await {
             return done;

@@ -14,6 +14,7 @@ mod grant;
 mod init;
 mod keys;
 mod migrate;
+mod revoke;
 mod run;
 mod sagas;
 mod stats;
@@ -37,7 +38,7 @@ Start here:
   pillarbox run                              run the daemon
 
 Then perhaps:
-  pillarbox grant producer shop              allow a role to enqueue and no more
+  pillarbox grant producer shop --namespace shop   allow a role to enqueue and no more
   pillarbox adopt --table outbox             propose a layout for your own outbox table
 
 Operate:
@@ -83,6 +84,8 @@ pub(crate) enum Command {
     /// Grant a database role the permissions of one duty (PostgreSQL)
     #[command(subcommand)]
     Grant(grant::Grant),
+    /// Take a duty from a database role (PostgreSQL)
+    Revoke(revoke::Revoke),
     /// Enqueue events by hand
     Enqueue(Box<enqueue::Enqueue>),
     /// List, show, retry, skip and delete events
@@ -127,6 +130,7 @@ impl Command {
             Self::Dev(_) => "error,pillarbox_dispatch::send::delivery_log=off",
             Self::Migrate(_)
             | Self::Grant(_)
+            | Self::Revoke(_)
             | Self::Enqueue(_)
             | Self::Events(_)
             | Self::Keys(_)
@@ -151,6 +155,7 @@ impl Command {
             Self::Run(run) => Box::pin(run.run()).await,
             Self::Migrate(migrate) => migrate.run().await,
             Self::Grant(grant) => grant.run().await,
+            Self::Revoke(revoke) => revoke.run().await,
             Self::Enqueue(enqueue) => enqueue.run().await,
             Self::Events(events) => events.run().await,
             Self::Keys(keys) => keys.run().await,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::database_args::warn_of_password;
 use crate::config;
 use crate::daemon;
 use crate::failure::Failure;
@@ -51,6 +52,9 @@ pub(crate) struct Run {
 
 impl Run {
     pub(super) async fn run(self) -> Result<(), Failure> {
+        if let Some(text) = &self.database {
+            warn_of_password("--database", text);
+        }
         let flags = config::Flags {
             database: self.database,
             schema: self.schema,

@@ -5,7 +5,7 @@
 
 use pillarbox_dispatch::OnDead;
 use pillarbox_store::stores::postgres::adopt::{
-    self, AdoptError, Delays, Habits, Layout, LayoutError, Status, Table,
+    self, AdoptError, Delays, ErrorText, Habits, Layout, LayoutError, SpeaksFor, Status, Table,
 };
 use serde_json::Value;
 
@@ -22,7 +22,6 @@ use crate::database::DatabaseUrl;
 pub(super) struct Adopting {
     pub(super) adopt: Adopt,
     pub(super) to: Texts,
-    pub(super) namespaces: Texts,
     /// The layout's own retry policy, with overrides.
     pub(super) retry: raw::Retry,
     /// Does it differ from the destination's policy?
@@ -110,6 +109,7 @@ impl Resolver {
         self.keep(impossible.map_err(|error| Finding::new(document.place_of(&path), error.to_string())))?;
         let database = self.database_of(&raw, databases, names, &path, document)?;
         let table = self.table(&raw, layout, habits.as_ref(), &path, document);
+        self.warn_unqualified(&table, &path, document);
         Some(Adopting {
             adopt: Adopt {
                 database,
@@ -118,7 +118,6 @@ impl Resolver {
                 places: document.places_in(&path),
             },
             to: raw.to,
-            namespaces: raw.namespaces,
             retry,
             has_retry,
             on_dead: raw.on_dead.map_or(OnDead::Continue, on_dead),
@@ -268,6 +267,7 @@ impl Resolver {
             let message = "`prune` needs `processed_at`: no other column has the time of delivery";
             wrong("prune", message);
         }
+        let speaks_for = self.speaks_for(raw, &layout, &name, path, document);
         Table {
             name,
             layout,
@@ -277,6 +277,62 @@ impl Resolver {
                 .or(habits.map(|habits| habits.batch))
                 .unwrap_or(raw::BATCH),
             prune: raw.prune.map(|span| span.0),
+            speaks_for,
+            error_text: match raw.error_text {
+                Some(raw::ErrorText::Full) => ErrorText::Full,
+                Some(raw::ErrorText::Status) | None => ErrorText::Status,
+            },
+        }
+    }
+
+    /// The namespaces and tenants that rows may name.
+    fn speaks_for(
+        &mut self,
+        raw: &raw::Adopt,
+        layout: &Layout,
+        name: &str,
+        path: &str,
+        document: &Document<'_>,
+    ) -> SpeaksFor {
+        let mut wrong = |key: &str, message: String| {
+            self.wrong(document.place_of(&format!("{path}.{key}")), message);
+        };
+        match (&layout.namespace, &raw.namespaces) {
+            (Some(_), Texts::None) => wrong(
+                "namespaces",
+                "its rows have their own namespaces: say which ones they may name with `namespaces = [\"…\"]` (\"*\" only if \
+                 its writers are trusted with all of them)"
+                    .to_owned(),
+            ),
+            (None, Texts::One(_) | Texts::Many(_)) => wrong(
+                "namespaces",
+                format!("all its rows have the namespace `{name}`: remove `namespaces`"),
+            ),
+            (Some(_), Texts::One(_) | Texts::Many(_)) | (None, Texts::None) => {}
+        }
+        if layout.tenant_id.is_none() && raw.tenants != Texts::None {
+            wrong(
+                "tenants",
+                "`tenants` needs a column with the tenant: name `tenant_id`".to_owned(),
+            );
+        }
+        self.patterns("namespaces", &raw.namespaces, path, document);
+        SpeaksFor {
+            namespaces: raw.namespaces.as_slice().to_vec(),
+            tenants: self.tenants("tenants", &raw.tenants, path, document),
+        }
+    }
+
+    /// Without a schema, another role's table of that name may be found first.
+    fn warn_unqualified(&mut self, table: &Table, path: &str, document: &Document<'_>) {
+        if let (None, name) = table.layout.names() {
+            let message = format!(
+                "adopted table `{}`: `{name}` has no schema, so `search_path` chooses among tables of that name: write \
+                 `table = \"schema.{name}\"`",
+                table.name
+            );
+            let place = document.place_of(&format!("{path}.table"));
+            self.warnings.push(Finding::new(place, message));
         }
     }
 }

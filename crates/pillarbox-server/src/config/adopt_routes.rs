@@ -23,23 +23,20 @@ impl Resolver {
         document: &Document<'_>,
     ) -> Vec<Route> {
         let mut all = Vec::new();
-        for index in 0..adopted.len() {
-            let Adopting { to, path, .. } = &adopted[index];
+        for adopting in adopted.iter_mut() {
+            let Adopting { to, path, .. } = &*adopting;
             self.known("destination", to, &names.destinations, path, document);
-            if let Texts::None = adopted[index].to {
+            if let Texts::None = adopting.to {
                 match names.destinations.as_slice() {
                     // As for every event: without routes, the only destination receives all rows.
-                    [only] if routes.is_empty() => adopted[index].to = Texts::One(only.clone()),
+                    [only] if routes.is_empty() => adopting.to = Texts::One(only.clone()),
                     _ => {
-                        self.check_by_hand(&adopted[index], &routes, document);
+                        self.check_by_hand(adopting, &routes, document);
                         continue;
                     }
                 }
             }
-            let Some(namespaces) = self.namespaces(index, adopted, &routes, document) else {
-                continue;
-            };
-            all.push(route(&adopted[index], namespaces, written, document));
+            all.push(route(adopting, written, document));
         }
         let others = match names.destinations.as_slice() {
             [only] if routes.is_empty() && !all.is_empty() => Some(rest(only)),
@@ -57,61 +54,12 @@ impl Resolver {
             let message = "no destination: set `to`, or write a [[route]]";
             self.wrong(document.place_of(path), message);
         }
-        for key in ["retry", "namespaces", "on_dead"] {
+        for key in ["retry", "on_dead"] {
             if adopt.places.contains_key(key) {
                 let message = format!("`{key}` needs `to`; without `to`, set it in the [[route]]");
                 self.wrong(document.place_of(&format!("{path}.{key}")), message);
             }
         }
-    }
-
-    /// The namespaces of the rows: the table's name, unless a column has them.
-    fn namespaces(
-        &mut self,
-        index: usize,
-        adopted: &[Adopting],
-        routes: &[Route],
-        document: &Document<'_>,
-    ) -> Option<OneOf> {
-        let Adopting {
-            adopt,
-            namespaces,
-            path,
-            ..
-        } = &adopted[index];
-        let own = Pattern::Exact(adopt.table.name.clone());
-        let place = document.place_of(&format!("{path}.namespaces"));
-        let has_column = adopt.table.layout.namespace.is_some();
-        if let Texts::None = namespaces {
-            let is_alone = adopted
-                .iter()
-                .filter(|other| other.adopt.database == adopt.database)
-                .count()
-                == 1
-                && !routes.iter().any(|route| route.is_for(&adopt.database));
-            return match (has_column, is_alone) {
-                (false, _) => Some(OneOf(vec![own])),
-                // There is no other route.
-                (true, true) => Some(OneOf(vec![Pattern::Any])),
-                (true, false) => {
-                    let message = "its rows have their own namespaces: set `namespaces = [\"…\"]`, or write a [[route]] \
-                                   instead of `to`";
-                    self.wrong(place, message);
-                    None
-                }
-            };
-        }
-        if !has_column {
-            let message = format!(
-                "all its rows have the namespace `{}`: remove `namespaces`",
-                adopt.table.name
-            );
-            self.wrong(place, message);
-            return None;
-        }
-        let OneOf(mut patterns) = self.patterns("namespaces", namespaces, path, document);
-        patterns.push(own);
-        Some(OneOf(patterns))
     }
 
     /// Rows outside the scope are never delivered.
@@ -132,12 +80,18 @@ impl Resolver {
     }
 }
 
-fn route(
-    adopting: &Adopting,
-    namespaces: OneOf,
-    written: &[ParsedDestination],
-    document: &Document<'_>,
-) -> Route {
+/// The namespaces that its rows can have: those that they may name, and the table's name.
+fn namespaces(adopting: &Adopting) -> OneOf {
+    let table = &adopting.adopt.table;
+    let named = table.speaks_for.namespaces.iter();
+    let all = named
+        .chain([&table.name])
+        .map(|name| Pattern::from(name.as_str()));
+    OneOf(all.collect())
+}
+
+fn route(adopting: &Adopting, written: &[ParsedDestination], document: &Document<'_>) -> Route {
+    let namespaces = namespaces(adopting);
     let target = |name: &String| {
         let to = written.iter().find(|to| to.destination.name == *name)?;
         let own = retry::merge(&to.retry, adopting.retry.clone());

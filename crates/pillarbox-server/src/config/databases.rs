@@ -109,9 +109,13 @@ impl Resolver {
         let url = text
             .parse::<DatabaseUrl>()
             .map_err(|message| Finding::new(place("url"), message));
+        let url = self.keep(url)?;
+        if let Some(warning) = url.warning() {
+            self.insecure.push(Finding::new(place("url"), warning));
+        }
         Some(Database {
             name,
-            url: self.keep(url)?,
+            url,
             schema: raw.schema.unwrap_or_else(|| "pillarbox".to_owned()),
             max_connections: connections,
         })

@@ -9,7 +9,7 @@ use pillarbox_sinks::{SinkConfig, message};
 use pillarbox_store::store::UNROUTED;
 
 use super::document::{Document, Section};
-use super::error::Place;
+use super::error::{Finding, Place};
 use super::resolve::Resolver;
 use super::{Destination, Route, raw, retry};
 
@@ -81,11 +81,18 @@ impl Resolver {
         if raw.concurrency == Some(0) {
             self.wrong(at(&places, "concurrency"), "`concurrency` must be at least 1");
         }
+        self.warn_without_bound(&sink, &places);
         let rate = self.rate(&raw, &places);
         let own = self.valid_retry(raw.retry, &format!("{path}.retry"), document)?;
         let retry = retry::merge(general, own);
+        let exposed = sink.exposure();
+        if let Some(error) = &exposed {
+            let message = format!("destination `{}`: {error}", raw.name);
+            self.insecure.push(Finding::new(at(&places, error.key), message));
+        }
         let destination = Destination {
             name: raw.name,
+            exposure: exposed.map(|error| error.to_string()),
             policy: Policy {
                 retry: retry::policy(&retry),
                 timeout: raw.timeout.map_or(settings.timeout, |span| span.0),
@@ -110,6 +117,17 @@ impl Resolver {
             retry,
             path,
         })
+    }
+
+    /// Whoever may enqueue chooses a topic, a stream or a subject, also one that was never meant for events.
+    fn warn_without_bound(&mut self, sink: &SinkConfig, places: &BTreeMap<String, Place>) {
+        let Some(key) = sink.unbounded() else { return };
+        let message = format!(
+            "every event chooses its `{key}` (list what it may be in `allow`, such as [\"orders\", \"payments.*\"], or begin \
+             `{key}` with a text)"
+        );
+        let place = if places.contains_key(key) { key } else { "type" };
+        self.warnings.push(Finding::new(at(places, place), message));
     }
 
     fn check_name(&mut self, name: &str, places: &BTreeMap<String, Place>) {

@@ -252,6 +252,17 @@ impl<'i> Document<'i> {
             .collect()
     }
 
+    /// Where the first text in the file stands for which this is true, by its key and its text in quotes.
+    pub(crate) fn find_text(&self, is_sought: impl Fn(&str, &str) -> bool) -> Option<Place> {
+        let found = self.keys.iter().filter_map(|(path, (_, value))| {
+            let text = self.text.get(value.clone())?;
+            let keys = path.rsplit('.').find(|part| !is_index(part));
+            (text.starts_with(['"', '\'']) && is_sought(keys?, text)).then_some(value)
+        });
+        let first = found.min_by_key(|span| span.start)?;
+        Some(self.place(first))
+    }
+
     /// The path of the key whose name or value contains this span.
     fn path_at(&self, span: &Range<usize>) -> Option<&str> {
         let around = |outer: &&Range<usize>| outer.start <= span.start && span.end <= outer.end;

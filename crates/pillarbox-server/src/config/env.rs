@@ -48,6 +48,9 @@ const KEYS: &[(&str, &str, Kind)] = &[
     ("limits", "max_payload", Kind::Number),
     ("http", "listen", Kind::Text),
     ("http", "allow_remote", Kind::Truth),
+    ("http", "hosts", Kind::List),
+    ("http", "ops_listen", Kind::Text),
+    ("security", "strict", Kind::Truth),
 ];
 
 /// One value that overrides the file.

@@ -6,6 +6,7 @@
 //! | `document`, `explain` | locations, and errors that suggest a fix |
 //! | `env` | `PILLARBOX_<SECTION>_<KEY>` |
 //! | `resolve` with `databases`, `destinations`, `routes`, `upcasts`, `adopt`, `adopt_routes`, `retry` | the rules: from written keys to a valid configuration |
+//! | `security` | what is unencrypted or readable by others, and `strict` |
 //! | `units`, `rate` | `"20s"`, `"32MiB"`, `"100/s"` |
 //! | `effective` | the effective configuration as JSON |
 //!
@@ -25,6 +26,7 @@ mod raw;
 mod resolve;
 mod retry;
 mod routes;
+mod security;
 mod units;
 mod upcasts;
 
@@ -43,6 +45,7 @@ use self::error::Place;
 pub(crate) use self::error::{ConfigError, Finding};
 pub(crate) use self::explain::{list, nearest};
 pub(crate) use self::raw::POLL as ADOPTED_POLL;
+pub(crate) use self::security::has_password;
 use crate::database::DatabaseUrl;
 
 /// The default address of the API.
@@ -58,6 +61,8 @@ pub(crate) struct Config {
     pub(crate) dispatch: Settings,
     pub(crate) limits: Limits,
     pub(crate) http: Http,
+    /// Is every warning about security an error?
+    pub(crate) strict: bool,
     pub(crate) destinations: Vec<Destination>,
     /// In the order of the file.
     pub(crate) routes: Vec<Route>,
@@ -78,10 +83,14 @@ pub(crate) struct Database {
 }
 
 /// Where the API listens.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Http {
     pub(crate) listen: SocketAddr,
     pub(crate) allow_remote: bool,
+    /// Names under which it is reached, besides addresses and `localhost`.
+    pub(crate) hosts: Vec<String>,
+    /// Where probes are answered without a check of the name.
+    pub(crate) ops_listen: Option<SocketAddr>,
 }
 
 /// One destination, ready to be built.
@@ -97,6 +106,8 @@ pub(crate) struct Destination {
     /// The versions that the receivers know, by event type, and the steps that lead there.
     pub(crate) versions: BTreeMap<String, i32>,
     pub(crate) upcasts: Upcasts,
+    /// The setting with which credentials would travel unencrypted.
+    pub(crate) exposure: Option<String>,
     /// The locations of its keys.
     places: BTreeMap<String, Place>,
 }
@@ -172,6 +183,8 @@ impl Default for Http {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7700)),
             allow_remote: false,
+            hosts: Vec::new(),
+            ops_listen: None,
         }
     }
 }
@@ -244,11 +257,16 @@ impl Draft {
         })?;
         let mut overrides = env::from_process();
         flags.put(&mut overrides);
-        Self::of(&file, &text, &overrides)
+        Self::of(&file, &text, &overrides, security::FileMode::of(path))
     }
 
-    fn of(file: &str, text: &str, overrides: &env::Overrides) -> Result<Self, ConfigError> {
-        let resolved = resolve::resolve(text, overrides);
+    fn of(
+        file: &str,
+        text: &str,
+        overrides: &env::Overrides,
+        mode: security::FileMode,
+    ) -> Result<Self, ConfigError> {
+        let resolved = resolve::resolve(text, overrides, mode);
         let resolved = resolved.map_err(|finding| ConfigError::new(file, vec![finding]))?;
         Ok(Self {
             file: file.to_owned(),
@@ -282,7 +300,12 @@ pub(crate) fn load(path: &Path, flags: &Flags) -> Result<(Config, Vec<Finding>),
 /// Reads a text without the environment.
 #[cfg(test)]
 pub(crate) fn read(text: &str) -> Result<Config, ConfigError> {
-    let draft = Draft::of("pillarbox.toml", text, &env::Overrides::default())?;
+    let draft = Draft::of(
+        "pillarbox.toml",
+        text,
+        &env::Overrides::default(),
+        security::FileMode::default(),
+    )?;
     draft.finish().map(|(config, _)| config)
 }
 

@@ -103,6 +103,18 @@ pub(crate) struct Http {
     pub(crate) listen: Option<String>,
     #[serde(default)]
     pub(crate) allow_remote: bool,
+    /// Names under which the API is reached, besides addresses and `localhost`.
+    #[serde(default)]
+    pub(crate) hosts: Vec<String>,
+    pub(crate) ops_listen: Option<String>,
+}
+
+/// `[security]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Security {
+    #[serde(default)]
+    pub(crate) strict: bool,
 }
 
 /// The keys that every `[[destination]]` has. The others belong to the sink.
@@ -201,6 +213,14 @@ pub(crate) struct Upcast {
     pub(crate) drop: Vec<String>,
 }
 
+/// What the `error` column of an adopted table shows.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ErrorText {
+    Status,
+    Full,
+}
+
 /// The default poll interval and batch size of an adopted table.
 pub(crate) const POLL: Duration = Duration::from_secs(1);
 pub(crate) const BATCH: usize = 100;
@@ -217,6 +237,9 @@ pub(crate) struct Adopt {
     pub(crate) to: Texts,
     #[serde(default)]
     pub(crate) namespaces: Texts,
+    #[serde(default)]
+    pub(crate) tenants: Texts,
+    pub(crate) error_text: Option<ErrorText>,
     pub(crate) poll: Option<Span>,
     pub(crate) batch: Option<usize>,
     pub(crate) prune: Option<Span>,
@@ -229,12 +252,14 @@ pub(crate) struct Adopt {
 
 impl Adopt {
     /// The keys that are removed before the layout is read.
-    pub(crate) const KEYS: [&'static str; 12] = [
+    pub(crate) const KEYS: [&'static str; 14] = [
         "name",
         "layout",
         "database",
         "to",
         "namespaces",
+        "tenants",
+        "error_text",
         "poll",
         "batch",
         "prune",

@@ -13,16 +13,18 @@ use super::destinations::ParsedDestination;
 use super::document::{Document, Section};
 use super::env::Overrides;
 use super::error::{Finding, Place};
+use super::security::FileMode;
 use super::units::NoTime;
 use super::{Config, Database, Http, Route, raw, retry};
 
-const SECTIONS: [&str; 10] = [
+const SECTIONS: [&str; 11] = [
     "database",
     "dispatch",
     "retry",
     "retention",
     "limits",
     "http",
+    "security",
     "destination",
     "route",
     "upcast",
@@ -40,12 +42,14 @@ pub(super) struct Resolved {
 ///
 /// # Errors
 /// When it is not TOML.
-pub(super) fn resolve(text: &str, overrides: &Overrides) -> Result<Resolved, Finding> {
+pub(super) fn resolve(text: &str, overrides: &Overrides, mode: FileMode) -> Result<Resolved, Finding> {
     let mut document = Document::parse(text, overrides)?;
     let mut resolver = Resolver {
         wrong: document.only(&SECTIONS),
         warnings: Vec::new(),
+        insecure: Vec::new(),
     };
+    resolver.check_file(mode, &document);
     for (variable, hint) in &overrides.unknown {
         resolver.warnings.push(Finding::new(
             Place::Outside(format!("environment variable {variable}")),
@@ -53,6 +57,7 @@ pub(super) fn resolve(text: &str, overrides: &Overrides) -> Result<Resolved, Fin
         ));
     }
     let config = resolver.config(&mut document, overrides);
+    resolver.apply_strict(config.strict);
     Ok(Resolved {
         config,
         wrong: resolver.wrong,
@@ -70,6 +75,8 @@ pub(super) struct Names {
 pub(super) struct Resolver {
     pub(super) wrong: Vec<Finding>,
     pub(super) warnings: Vec<Finding>,
+    /// What is unencrypted or readable by others.
+    pub(super) insecure: Vec<Finding>,
 }
 
 impl Resolver {
@@ -80,6 +87,8 @@ impl Resolver {
         let retention = self.section::<raw::Retention>(document, "retention");
         let limits = self.section::<raw::Limits>(document, "limits");
         let http = self.section::<raw::Http>(document, "http");
+        // An unreadable section is an error anyway.
+        let security = self.section::<raw::Security>(document, "security");
         let destinations = document.sections("destination");
         let destinations = self.keep(destinations);
         let routes = document.sections("route");
@@ -129,6 +138,7 @@ impl Resolver {
             dispatch: used,
             limits: payload.map_or_else(Limits::default, |size| Limits { payload: size.0 }),
             http: http.unwrap_or_default(),
+            strict: security.unwrap_or_default().strict,
             destinations: written.into_iter().map(ParsedDestination::finish).collect(),
             routes,
             upcasts: steps,
@@ -159,18 +169,33 @@ impl Resolver {
     }
 
     fn http(&mut self, raw: raw::Http, document: &Document<'_>) -> Option<Http> {
-        let listen = raw.listen.as_deref().unwrap_or(super::LISTEN);
         let place = document.place_of("http.listen");
-        let address = listen.parse::<SocketAddr>().map_err(|_| {
-            let message = format!(
-                "invalid address `{listen}` (use an IP and a port, such as \"{}\")",
-                super::LISTEN
-            );
-            Finding::new(place.clone(), message)
-        });
+        let address = |text: &str, place: &Place| {
+            text.parse::<SocketAddr>().map_err(|_| {
+                let message = format!(
+                    "invalid address `{text}` (use an IP and a port, such as \"{}\")",
+                    super::LISTEN
+                );
+                Finding::new(place.clone(), message)
+            })
+        };
+        let listen = address(raw.listen.as_deref().unwrap_or(super::LISTEN), &place);
+        let ops_place = document.place_of("http.ops_listen");
+        let ops_listen = raw.ops_listen.as_deref().map(|text| address(text, &ops_place));
+        for host in raw
+            .hosts
+            .iter()
+            .filter(|host| host.is_empty() || host.contains([':', '/', '*']))
+        {
+            let message =
+                format!("invalid name `{host}` (write it without a port, such as \"pillarbox.example.com\")");
+            self.wrong(document.place_of("http.hosts"), message);
+        }
         let http = Http {
-            listen: self.keep(address)?,
+            listen: self.keep(listen)?,
             allow_remote: raw.allow_remote,
+            hosts: raw.hosts,
+            ops_listen: self.keep(ops_listen.transpose())?,
         };
         if let Err(message) = http.check() {
             self.wrong(place, message);

@@ -66,7 +66,7 @@ impl Resolver {
             event_type: one_of("event_type", &raw.event_type),
             aggregate_type: one_of("aggregate_type", &raw.aggregate_type),
             severity: one_of("severity", &raw.severity),
-            tenant: self.tenants(&raw.tenant, path, document),
+            tenant: self.tenants("tenant", &raw.tenant, path, document),
             ..EngineRoute::default()
         };
         let own = self.valid_retry(raw.retry.clone(), &format!("{path}.retry"), document)?;
@@ -108,12 +108,18 @@ impl Resolver {
         OneOf(patterns)
     }
 
-    fn tenants(&mut self, texts: &Texts, path: &str, document: &Document<'_>) -> Vec<Uuid> {
+    pub(super) fn tenants(
+        &mut self,
+        key: &str,
+        texts: &Texts,
+        path: &str,
+        document: &Document<'_>,
+    ) -> Vec<Uuid> {
         let mut tenants = Vec::new();
-        for (path, text) in texts.with_paths(&format!("{path}.tenant")) {
+        for (path, text) in texts.with_paths(&format!("{path}.{key}")) {
             let read = text.parse::<Uuid>().map_err(|_| {
                 let message =
-                    format!("`tenant`: `{text}` is not a UUID (remove `tenant` to match all tenants)");
+                    format!("`{key}`: `{text}` is not a UUID (remove `{key}` to match all tenants)");
                 Finding::new(document.place_of(&path), message)
             });
             tenants.extend(self.keep(read));

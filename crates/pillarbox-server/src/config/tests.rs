@@ -2,6 +2,7 @@
 
 mod adopt;
 mod retention;
+mod security;
 mod upcasts;
 
 use std::time::Duration;
@@ -10,6 +11,7 @@ use pillarbox::RetryPolicy;
 use pillarbox_dispatch::{OnDead, Unrouted};
 
 use super::env::{Overrides, overrides};
+use super::security::FileMode;
 use super::*;
 
 const LOG: &str = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
@@ -19,7 +21,7 @@ fn good(text: &str) -> Config {
 }
 
 fn good_with(text: &str, variables: &[(&str, &str)]) -> (Config, Vec<Finding>) {
-    let draft = Draft::of("p.toml", text, &environment(variables)).expect("valid TOML");
+    let draft = Draft::of("p.toml", text, &environment(variables), FileMode::default()).expect("valid TOML");
     draft.finish().expect("a good configuration")
 }
 
@@ -29,7 +31,7 @@ fn wrong(text: &str) -> String {
 }
 
 fn wrong_with(text: &str, variables: &[(&str, &str)]) -> String {
-    let draft = Draft::of("p.toml", text, &environment(variables));
+    let draft = Draft::of("p.toml", text, &environment(variables), FileMode::default());
     let error = draft.and_then(Draft::finish).expect_err("a wrong configuration");
     error.to_string()
 }
@@ -271,6 +273,28 @@ fn errors_of_rules_are_reported_at_once() {
 }
 
 #[test]
+fn an_event_that_chooses_where_it_goes_is_warned_about() {
+    let kafka = "database.url = \"sqlite://a.db\"\n[[destination]]\nname = \"k\"\ntype = \"kafka\"\nbrokers = \"h:9092\"\n";
+    let said = |line: u8| {
+        format!(
+            "p.toml:{line}: every event chooses its `topic` (list what it may be in `allow`, such as [\"orders\", \
+             \"payments.*\"], or begin `topic` with a text)"
+        )
+    };
+    assert_eq!(warnings(kafka, &[]), [said(4)]);
+    assert_eq!(
+        warnings(&format!("{kafka}topic = \"{{namespace}}.x\"\n"), &[]),
+        [said(6)]
+    );
+    for bounded in ["allow = [\"orders\"]", "topic = \"shop.{topic}\""] {
+        assert!(
+            warnings(&format!("{kafka}{bounded}\n"), &[]).is_empty(),
+            "{bounded}"
+        );
+    }
+}
+
+#[test]
 fn several_destinations_without_a_route_are_warned_about() {
     let two = with("[[destination]]\nname = \"a\"\ntype = \"log\"");
     assert_eq!(
@@ -325,7 +349,7 @@ fn a_remote_address_must_be_allowed() {
 #[test]
 fn the_environment_overrides_the_file() {
     let variables = [
-        ("PILLARBOX_DATABASE_URL", "postgres://u:hunter2@h/d"),
+        ("PILLARBOX_DATABASE_URL", "postgres://u:hunter2@localhost/d"),
         ("PILLARBOX_DISPATCH_LEASE", "2m"),
         ("PILLARBOX_DISPATCH_BATCH", "7"),
         ("PILLARBOX_DISPATCH_NAMESPACES", "a,b"),
@@ -339,7 +363,10 @@ fn the_environment_overrides_the_file() {
     ];
     let (config, warnings) = good_with(&with("[dispatch]\nlease = \"61s\""), &variables);
     assert!(warnings.is_empty());
-    assert_eq!(config.databases[0].url.to_string(), "postgres://u:***@h/d");
+    assert_eq!(
+        config.databases[0].url.to_string(),
+        "postgres://u@localhost:5432/d?sslmode=prefer"
+    );
     assert_eq!(config.dispatch.lease, Duration::from_secs(120));
     assert_eq!(config.dispatch.batch, 7);
     assert_eq!(config.dispatch.max_attempts, u32::MAX);
@@ -467,7 +494,10 @@ fn the_effective_configuration_shows_no_secrets() {
     let shown = config.effective();
     assert!(!shown.to_string().contains("hunter2"), "{shown}");
     assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
-    assert_eq!(shown["databases"][0]["url"], "postgres://u:***@h/d?password=***");
+    assert_eq!(
+        shown["databases"][0]["url"],
+        "postgres://u@h:5432/d?sslmode=prefer"
+    );
     assert_eq!(shown["dispatch"]["lease"], "1m");
     assert_eq!(shown["destinations"][0]["sink"]["type"], "webhook");
     assert_eq!(

@@ -61,7 +61,7 @@ pub(crate) struct Options {
 #[expect(clippy::disallowed_methods, reason = "the task of the dispatcher")]
 pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     let shutdown = signals::shutdown()?;
-    let listener = http::bind(&options.http).await?;
+    let sockets = http::bind(&options.http).await?;
     let file = File::choose(options.file.clone())?;
     let store = Sqlite::create(&file.path).await?;
     store.migrate().await?;
@@ -84,7 +84,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
         }],
         shutdown: shutdown.clone(),
     };
-    let server = Server::start(listener, app)?;
+    let server = Server::start(sockets, app)?;
     print(&format!("listening on http://{}", server.address()));
     print(&format!(
         "the shop and its outbox are in {}\n",

@@ -1,10 +1,13 @@
 //! The HTTP API: liveness, readiness, statistics. One file per resource.
 //!
-//! It has no authentication yet, so by default it listens on the loopback address only.
+//! It has no authentication yet, so by default it listens on the loopback address only. `ops_listen` has the probes alone, for
+//! other machines.
 //!
 //! **If we die here** deliveries are not affected: HTTP changes nothing.
 
+mod guard;
 mod health;
+mod listener;
 mod problem;
 mod stats;
 
@@ -13,17 +16,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::{from_fn, from_fn_with_state};
 use pillarbox_dispatch::Counters;
 use pillarbox_store::{Operate, Scope, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::problem::Problem;
-use crate::config::{Http, list};
+use self::guard::Hosts;
+use self::listener::Limits;
+use self::problem::{Code, Problem};
+use crate::config::Http;
 use crate::failure::Failure;
 
 /// How long open requests may take after everything else has stopped.
@@ -48,8 +54,10 @@ pub(crate) struct DatabaseStatus {
 /// The phase of a dispatcher.
 #[derive(Clone)]
 pub(crate) enum Phase {
-    /// Not running yet, and why.
-    Starting(String),
+    /// Not connected yet.
+    Connecting,
+    /// The database is unavailable. The log has the reason.
+    Unavailable,
     /// Running.
     Running(Running),
 }
@@ -57,6 +65,7 @@ pub(crate) enum Phase {
 /// A running dispatcher.
 #[derive(Clone)]
 pub(crate) struct Running {
+    /// With connections of its own: a request never waits for the dispatcher's, nor the dispatcher for a request's.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) operate: Arc<dyn Operate>,
     pub(crate) scope: Scope,
@@ -73,15 +82,7 @@ impl App {
             return Ok(self.databases.first().filter(|_| self.databases.len() == 1));
         };
         let found = self.databases.iter().find(|status| status.database == name);
-        found.map(Some).ok_or_else(|| {
-            let names: Vec<&str> = self
-                .databases
-                .iter()
-                .map(|status| status.database.as_str())
-                .collect();
-            let detail = format!("unknown database `{name}` (served: {})", list(&names));
-            Problem::new(StatusCode::NOT_FOUND, detail)
-        })
+        found.map(Some).ok_or(Code::UnknownDatabase.into())
     }
 }
 
@@ -90,57 +91,98 @@ impl DatabaseStatus {
     fn running(&self) -> Result<Running, Problem> {
         match &*self.phase.borrow() {
             Phase::Running(running) => Ok(running.clone()),
-            Phase::Starting(reason) => Err(Problem::unavailable(reason)),
+            Phase::Connecting => Err(Code::Connecting.into()),
+            Phase::Unavailable => Err(Code::DatabaseUnavailable.into()),
         }
     }
 }
 
 /// All resources. Unknown paths are answered with problem+json too.
-fn router(app: App) -> Router {
+fn router(app: App, hosts: Hosts) -> Router {
     Router::new()
         .merge(health::router())
         .merge(stats::router())
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed)
         .with_state(app)
+        .layer(DefaultBodyLimit::max(guard::MAX_BODY))
+        .layer(from_fn_with_state(hosts, guard::check))
 }
 
-/// Opens the listening socket.
-pub(crate) async fn bind(http: &Http) -> Result<TcpListener, Failure> {
+/// The probes for other machines.
+fn ops_router(app: App) -> Router {
+    health::ops_router()
+        .with_state(app)
+        .layer(from_fn(guard::bounded))
+}
+
+/// The listening sockets.
+pub(crate) struct Sockets {
+    api: TcpListener,
+    ops: Option<TcpListener>,
+    hosts: Hosts,
+}
+
+/// Opens the listening sockets.
+pub(crate) async fn bind(http: &Http) -> Result<Sockets, Failure> {
     http.check().map_err(Failure::usage)?;
-    TcpListener::bind(http.listen).await.map_err(|error| {
-        let hint = match error.kind() {
-            std::io::ErrorKind::AddrInUse => {
-                " (another process listens there: choose another port with --listen)"
-            }
-            std::io::ErrorKind::PermissionDenied => " (choose a port above 1023 with --listen)",
-            _ => "",
-        };
-        Failure::failed(format!("cannot listen on {}: {error}{hint}", http.listen))
+    Ok(Sockets {
+        api: open(http.listen).await?,
+        ops: match http.ops_listen {
+            Some(address) => Some(open(address).await?),
+            None => None,
+        },
+        hosts: http.hosts.clone().into(),
     })
 }
 
-/// The server and its task.
+async fn open(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                " (another process listens there: choose another port with --listen or `ops_listen`)"
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                " (choose a port above 1023 with --listen or `ops_listen`)"
+            }
+            _ => "",
+        };
+        Failure::failed(format!("cannot listen on {address}: {error}{hint}"))
+    })
+}
+
+/// The servers and their tasks.
 pub(crate) struct Server {
-    task: JoinHandle<std::io::Result<()>>,
+    tasks: JoinSet<()>,
     stop: CancellationToken,
     address: SocketAddr,
+    ops_address: Option<SocketAddr>,
 }
 
 impl Server {
     /// Starts serving.
-    #[expect(clippy::disallowed_methods, reason = "the task of the HTTP server")]
-    pub(crate) fn start(listener: TcpListener, app: App) -> Result<Self, Failure> {
-        let address = listener.local_addr().map_err(|error| {
-            Failure::failed(format!(
-                "cannot read the address of the listening socket: {error}"
-            ))
-        })?;
+    pub(crate) fn start(sockets: Sockets, app: App) -> Result<Self, Failure> {
+        let address = address_of(&sockets.api)?;
+        let ops_address = sockets.ops.as_ref().map(address_of).transpose()?;
         let stop = CancellationToken::new();
-        let server =
-            axum::serve(listener, router(app)).with_graceful_shutdown(stop.clone().cancelled_owned());
-        let task = tokio::spawn(server.into_future());
-        Ok(Self { task, stop, address })
+        let mut tasks = JoinSet::new();
+        if let Some(socket) = sockets.ops {
+            let router = ops_router(app.clone());
+            tasks.spawn(listener::serve(socket, router, Limits::default(), stop.clone()));
+        }
+        let router = router(app, sockets.hosts);
+        tasks.spawn(listener::serve(
+            sockets.api,
+            router,
+            Limits::default(),
+            stop.clone(),
+        ));
+        Ok(Self {
+            tasks,
+            stop,
+            address,
+            ops_address,
+        })
     }
 
     /// Where it listens, with the actual port if port 0 was configured.
@@ -148,14 +190,30 @@ impl Server {
         self.address
     }
 
+    /// Where the probes for other machines are.
+    pub(crate) fn ops_address(&self) -> Option<SocketAddr> {
+        self.ops_address
+    }
+
     /// Stops. Open connections do not delay the exit.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
-        match tokio::time::timeout(CLOSE_TIMEOUT, &mut self.task).await {
-            Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) => tracing::warn!(%error, "HTTP server failed"),
-            Ok(Err(error)) => tracing::warn!(%error, "HTTP server panicked"),
-            Err(_) => self.task.abort(),
-        }
+        let ended = async {
+            while let Some(ended) = self.tasks.join_next().await {
+                if let Err(error) = ended {
+                    tracing::warn!(%error, "HTTP server panicked");
+                }
+            }
+        };
+        // What is still open ends with the set.
+        tokio::time::timeout(CLOSE_TIMEOUT, ended).await.ok();
     }
+}
+
+fn address_of(socket: &TcpListener) -> Result<SocketAddr, Failure> {
+    socket.local_addr().map_err(|error| {
+        Failure::failed(format!(
+            "cannot read the address of the listening socket: {error}"
+        ))
+    })
 }

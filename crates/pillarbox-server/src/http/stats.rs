@@ -4,7 +4,6 @@
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
 use futures_util::future::join_all;
@@ -16,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use super::{App, DatabaseStatus};
 use crate::destinations::{self, Listed};
 
@@ -58,8 +57,7 @@ async fn stats(
     State(app): State<App>,
     parameters: Result<Query<Parameters>, QueryRejection>,
 ) -> Result<Json<Value>, Problem> {
-    let Query(parameters) =
-        parameters.map_err(|rejected| Problem::new(StatusCode::BAD_REQUEST, rejected.body_text()))?;
+    let Query(parameters) = parameters.map_err(|_| Code::InvalidQuery)?;
     if let Some(status) = app.database(parameters.database.as_deref())? {
         return Ok(Json(json!(of_one(status).await?)));
     }
@@ -70,7 +68,7 @@ async fn stats(
         .zip(answers)
         .map(|(status, answer)| match answer {
             Ok(answer) => json!(answer),
-            Err(problem) => json!({ "database": status.database, "unavailable": problem.detail() }),
+            Err(problem) => json!({ "database": status.database, "unavailable": problem.code().name() }),
         })
         .collect();
     Ok(Json(json!({ "databases": databases })))
@@ -94,7 +92,9 @@ async fn of_one(status: &DatabaseStatus) -> Result<Answer, Problem> {
             counters: running.counters.snapshot(),
         },
         destinations: destinations::list(
-            operate.destinations(&reader, &running.scope).await?,
+            operate
+                .destinations(&reader, &running.scope, &running.destinations)
+                .await?,
             &workers,
             Some(&running.destinations),
         ),

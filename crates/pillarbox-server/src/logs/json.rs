@@ -16,6 +16,8 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::output;
+
 /// The keys that every line may have. A field with such a name gets an underscore.
 const OWN_KEYS: [&str; 5] = ["timestamp", "level", "message", "target", "spans"];
 
@@ -156,7 +158,8 @@ impl Serialize for Line {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+        let text = serde_json::to_string(self).map_err(|_| fmt::Error)?;
+        f.write_str(&output::escape_json(&text))
     }
 }
 

@@ -44,7 +44,8 @@ impl Finished {
     /// Expects this exit code and an error message, and returns standard error.
     pub(crate) fn failure(self, code: i32) -> String {
         assert_eq!(self.code, code, "{self:?}");
-        assert!(self.stderr.starts_with("error: "), "{self:?}");
+        let is_error = |line: &str| line.starts_with("error: ");
+        assert!(self.stderr.lines().any(is_error), "{self:?}");
         self.stderr
     }
 }

@@ -174,7 +174,10 @@ fn the_effective_configuration_is_printed_as_json_without_secrets() {
     let printed = ended.success();
     assert!(!printed.contains("hunter2"), "{printed}");
     let config: serde_json::Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(config["databases"][0]["url"], "postgres://u:***@h/d");
+    assert_eq!(
+        config["databases"][0]["url"],
+        "postgres://u@h:5432/d?sslmode=prefer"
+    );
     assert_eq!(config["destinations"][0]["name"], "hook");
 }
 

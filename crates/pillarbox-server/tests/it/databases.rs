@@ -106,9 +106,8 @@ fn a_database_that_is_away_keeps_nothing_from_the_other() {
     });
     until_ok_blocking("the daemon is not ready, and says which is away", || {
         let answer = daemon.get("/readyz");
-        let away = answer
-            .body
-            .contains("database `bank`: database unavailable: connection refused (127.0.0.1:1)");
+        let problem: Value = serde_json::from_str(&answer.body).expect("a problem");
+        let away = problem["code"] == "database_unavailable" && problem["database"] == "bank";
         if answer.status == 503 && away {
             Ok(())
         } else {

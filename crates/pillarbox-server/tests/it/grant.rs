@@ -1,9 +1,10 @@
-//! `pillarbox grant`: roles that may only enqueue, or only deliver.
+//! `pillarbox grant` and `revoke`: roles that may only enqueue, or only deliver.
 
 use uuid::Uuid;
 
 use crate::command::run;
-use crate::fixture::Fixture;
+use crate::daemon::Daemon;
+use crate::fixture::{Fixture, postgres_url};
 
 const LOG: &str = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
 
@@ -16,7 +17,9 @@ fn a_role_that_was_created_may_enqueue_at_once() {
     let fixture = Fixture::postgres(LOG);
     fixture.run(&["migrate"]).success();
     let role = role();
-    let said = fixture.run(&["grant", "producer", &role, "--create"]).success();
+    let said = fixture
+        .run(&["grant", "producer", &role, "--namespace", "shop", "--create"])
+        .success();
     assert!(
         said.contains(&format!("{role}: created, granted the duty producer")),
         "{said}"
@@ -35,7 +38,7 @@ fn a_role_that_was_created_may_enqueue_at_once() {
 }
 
 #[test]
-fn the_printed_sql_grants_the_same() {
+fn the_printed_sql_grants_the_same_in_the_configured_schema() {
     let fixture = Fixture::postgres(LOG);
     fixture.run(&["migrate"]).success();
     let role = role();
@@ -43,10 +46,10 @@ fn the_printed_sql_grants_the_same() {
         "grant",
         "producer",
         &role,
+        "--namespace",
+        "shop",
         "--create",
         "--print",
-        "--schema",
-        fixture.schema(),
     ];
     let sql = run(fixture.path(), &print).success();
     assert!(
@@ -63,16 +66,193 @@ fn the_printed_sql_grants_the_same() {
 #[test]
 fn an_impossible_grant_has_an_error() {
     let fixture = Fixture::postgres(LOG);
-    let error = fixture.run(&["grant", "producer", "shop"]).failure(1);
+    let error = fixture.run(&["grant", "writer", "shop"]).failure(1);
     assert!(error.contains("run `pillarbox migrate`"), "{error}");
     fixture.run(&["migrate"]).success();
-    let error = fixture.run(&["grant", "producer", "no_such_role"]).failure(1);
+    let error = fixture.run(&["grant", "writer", "no_such_role"]).failure(1);
     assert!(error.contains("does not exist"), "{error}");
-    let error = fixture.run(&["grant", "producer", ""]).failure(1);
+    let error = fixture.run(&["grant", "writer", ""]).failure(1);
     assert!(error.contains("is invalid (use 1 to 63 bytes)"), "{error}");
 
     let file = Fixture::sqlite(LOG);
     file.run(&["migrate"]).success();
-    let error = file.run(&["grant", "producer", "shop"]).failure(2);
+    let error = file.run(&["grant", "writer", "shop"]).failure(2);
     assert!(error.contains("SQLite has no roles"), "{error}");
+}
+
+#[test]
+fn a_grant_says_what_it_is_bound_to() {
+    let folder = tempfile::tempdir().unwrap();
+    for (duty, missing) in [
+        ("producer", "--namespace"),
+        ("consumer", "--name"),
+        ("orchestrator", "--saga"),
+    ] {
+        let error = run(folder.path(), &["grant", duty, "shop", "--print"]).failure(2);
+        assert!(error.contains(missing), "{error}");
+    }
+}
+
+#[test]
+fn a_check_lists_what_is_beyond_a_duty_and_a_revoke_takes_the_duty() {
+    let fixture = Fixture::postgres(LOG);
+    fixture.run(&["migrate"]).success();
+    let role = role();
+    fixture
+        .run(&["grant", "consumer", &role, "--name", "letters", "--create"])
+        .success();
+    let check = ["grant", "consumer", &role, "--check"];
+    assert_eq!(fixture.run(&check).success(), "");
+    fixture.sql(&format!("grant delete on SCHEMA.outbox_events to {role}"));
+    let beyond = fixture.run(&check);
+    assert_eq!(
+        (beyond.code, &*beyond.stdout),
+        (1, "delete on outbox_events\n"),
+        "{beyond:?}"
+    );
+    fixture.sql(&format!("revoke delete on SCHEMA.outbox_events from {role}"));
+    let said = fixture.run(&["revoke", "consumer", &role]).success();
+    assert!(said.contains("revoked the duty consumer"), "{said}");
+    fixture.sql(&format!(
+        "select 1 / (not has_schema_privilege('{role}', 'SCHEMA', 'usage'))::int; drop role {role}"
+    ));
+}
+
+const TENANT: &str = "0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e5a";
+const OTHER_TENANT: &str = "0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e5b";
+
+/// What is special about an event: the arguments of `enqueue`, and whether a bound producer may enqueue it.
+fn facts() -> Vec<(Vec<String>, bool)> {
+    let event = |namespace: &str, options: &[&str]| {
+        let all = [&["enqueue", namespace, "orders", "{}"], options].concat();
+        all.into_iter().map(str::to_owned).collect::<Vec<String>>()
+    };
+    let (own_key, tomorrow) = (format!("{TENANT}/1"), "+10m");
+    vec![
+        (event("shop", &["--tenant", TENANT]), true),
+        (event("billing", &["--tenant", TENANT]), false),
+        (event("shop", &["--tenant", OTHER_TENANT]), false),
+        (event("shop", &[]), false),
+        (
+            event("shop", &["--tenant", TENANT, "--destination", "mail"]),
+            true,
+        ),
+        (
+            event("shop", &["--tenant", TENANT, "--destination", "ledger"]),
+            false,
+        ),
+        (
+            event("shop", &["--tenant", TENANT, "--dedupe-key", &own_key]),
+            true,
+        ),
+        (event("billing", &["--dedupe-key", "invoice-1"]), false),
+        (event("shop", &["--tenant", TENANT, "--key", "k"]), true),
+        (event("shop", &["--tenant", TENANT, "--at", tomorrow]), true),
+    ]
+}
+
+/// Each duty × what an event has, by the command line.
+#[test]
+fn a_role_enqueues_by_the_command_line_what_its_duty_allows() {
+    let fixture = Fixture::postgres(LOG);
+    fixture.run(&["migrate"]).success();
+    let folder = tempfile::tempdir().unwrap();
+    for (duty, bounds) in [
+        (
+            "producer",
+            &["--namespace", "shop", "--tenant", TENANT, "--destination", "mail"][..],
+        ),
+        ("writer", &[]),
+        ("consumer", &["--any-name"]),
+        ("orchestrator", &["--any-saga"]),
+        ("dispatcher", &[]),
+    ] {
+        let role = role();
+        let grant = [&["grant", duty, &role, "--create"], bounds].concat();
+        fixture.run(&grant).success();
+        let url = postgres_url().replace("pillarbox@", &format!("{role}@"));
+        for (mut arguments, in_bounds) in facts() {
+            arguments.extend(["--database", &url, "--schema", fixture.schema()].map(str::to_owned));
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let done = run(folder.path(), &arguments);
+            if duty == "writer" || (duty == "producer" && in_bounds) {
+                done.success();
+            } else {
+                let error = done.failure(1);
+                assert!(
+                    error.contains("(42501)") && error.contains("grant writer"),
+                    "{duty}: {error}"
+                );
+            }
+        }
+        fixture.sql(&format!("drop owned by {role}; drop role {role}"));
+    }
+}
+
+/// Nobody logs in as the owner here.
+#[test]
+fn a_daemon_delivers_as_dispatcher_what_a_producer_and_a_writer_enqueue() {
+    let fixture = Fixture::postgres(LOG);
+    fixture.run(&["migrate"]).success();
+    let superuser = fixture.daemon(&[]);
+    superuser.wait_until_ready();
+    superuser.wait_for_log("the database role is a superuser");
+    superuser.stop_blocking();
+
+    let roles = [role(), role(), role()];
+    let [producer, writer, dispatcher] = &roles;
+    fixture
+        .run(&["grant", "producer", producer, "--namespace", "shop", "--create"])
+        .success();
+    fixture.run(&["grant", "writer", writer, "--create"]).success();
+    fixture
+        .run(&["grant", "dispatcher", dispatcher, "--create"])
+        .success();
+    let url = |role: &str| postgres_url().replace("pillarbox@", &format!("{role}@"));
+    let schema = fixture.schema();
+    let mut command = fixture.command(&[]);
+    command.env("PILLARBOX_DATABASE_URL", url(dispatcher));
+    let daemon = Daemon::start(command);
+    daemon.wait_until_ready();
+    for role in [producer, writer] {
+        fixture
+            .run(&[
+                "enqueue",
+                "shop",
+                "orders",
+                "{}",
+                "--database",
+                &url(role),
+                "--schema",
+                schema,
+            ])
+            .success();
+    }
+    daemon.wait_for_stats("both are delivered", |stats| stats["delivered"] == 2);
+    assert!(!daemon.log().contains("superuser"), "{}", daemon.log());
+    daemon.stop_blocking();
+    for role in roles {
+        fixture.sql(&format!("drop owned by {role}; drop role {role}"));
+    }
+}
+
+#[test]
+fn an_outbox_is_given_to_a_role_that_cannot_log_in() {
+    let fixture = Fixture::postgres(LOG);
+    let role = role();
+    let error = fixture.run(&["migrate", "--owner", &role]).failure(1);
+    assert!(
+        error.contains(&format!("create role \"{role}\" nologin")),
+        "{error}"
+    );
+    fixture.sql(&format!("create role {role} nologin"));
+    fixture.run(&["migrate", "--owner", &role]).success();
+    fixture.sql(&format!(
+        "select 1 / (count(*) = 0)::int from pg_class where relnamespace = 'SCHEMA'::regnamespace and relowner <> '{role}'::regrole"
+    ));
+    fixture.sql(&format!("drop owned by {role}; drop role {role}"));
+
+    let file = Fixture::sqlite(LOG);
+    let error = file.run(&["migrate", "--owner", &role]).failure(2);
+    assert!(error.contains("not supported by SQLite"), "{error}");
 }

@@ -15,11 +15,16 @@ pub(crate) struct Response {
 
 /// Sends a request and reads the response.
 pub(crate) fn request(address: &str, method: &str, path: &str) -> Response {
+    request_as(address, address, method, path)
+}
+
+/// The same with another name in `Host`.
+pub(crate) fn request_as(address: &str, host: &str, method: &str, path: &str) -> Response {
     let mut stream = TcpStream::connect(address).expect("the server accepts connections");
     stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
     )
     .expect("the server reads");
     let mut text = String::new();

@@ -29,3 +29,4 @@ mod receiver;
 mod routing;
 mod run;
 mod sagas;
+mod security;

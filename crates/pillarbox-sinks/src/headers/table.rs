@@ -14,7 +14,7 @@ use std::fmt;
 use pillarbox::{Delivery, Outcome};
 use serde::{Deserialize, Serialize};
 
-use super::{Header, PREFIX, is_ours};
+use super::{Header, is_reserved, is_same};
 use crate::registry::ConfigError;
 use crate::secret::Secret;
 use crate::template::{Template, TemplateError};
@@ -63,6 +63,19 @@ impl Table {
             table.insert(name, value);
         }
         Ok(Self(table))
+    }
+
+    /// Has it a value of the environment or of a file, or a header that is for secrets?
+    #[cfg_attr(
+        not(feature = "webhook"),
+        allow(dead_code, reason = "only HTTP sends it in the clear")
+    )]
+    pub(crate) fn has_secret(&self) -> bool {
+        let for_secrets = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
+        let is_secret = |(name, value): (&String, &Value)| {
+            matches!(value, Value::Kept(_)) || for_secrets.iter().any(|it| name.eq_ignore_ascii_case(it))
+        };
+        self.0.iter().any(is_secret)
     }
 
     /// Is the table empty?
@@ -127,11 +140,13 @@ impl Added {
         if name.is_empty() || name.contains(char::is_control) {
             return Err("it is not a valid header name".to_owned());
         }
-        if is_ours(name) {
-            return Err(format!("names that begin with `{PREFIX}` are reserved"));
+        if is_reserved(name) {
+            let problem =
+                "names that begin with `pillarbox-`, `ce-`, `cloudEvents-` or `cloudEvents:` are reserved";
+            return Err(problem.to_owned());
         }
         if self.has(name) {
-            return Err("it is there twice, in another case".to_owned());
+            return Err("it is there twice, in another spelling".to_owned());
         }
         let value = match value {
             Value::Made(template) => template.clone(),
@@ -144,14 +159,9 @@ impl Added {
         Ok(value)
     }
 
-    /// Is there a header of this name, in any case?
+    /// Is there a header of this name, in any spelling?
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|(added, _)| added.eq_ignore_ascii_case(name))
-    }
-
-    /// The names.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
+        self.0.iter().any(|(added, _)| is_same(added, name))
     }
 
     /// The headers that are the same for every event, for a probe.
@@ -254,7 +264,12 @@ mod tests {
             (&[("", "x")][..], "``: it is not a valid header name"),
             (&[("a\nb", "x")], "`a\\nb`: it is not a valid header name"),
             (&[("Pillarbox-Id", "x")], "`Pillarbox-Id`: names that begin with"),
-            (&[("X-A", "x"), ("x-a", "x")], "`x-a`: it is there twice"),
+            (
+                &[("cloudEvents_id", "x")],
+                "`cloudEvents_id`: names that begin with",
+            ),
+            (&[("CE-Id", "x")], "`CE-Id`: names that begin with"),
+            (&[("X-A", "x"), ("x_a", "x")], "`x_a`: it is there twice"),
         ] {
             let error = added(headers, anything).err().unwrap();
             assert_eq!(error.key, "headers");
@@ -273,11 +288,12 @@ mod tests {
     #[test]
     fn what_is_added_stands_in_the_place_of_the_events_own() {
         let added = added(&[("X-Region", "{header.x-region}!")], anything).unwrap();
-        let delivery = delivery(event().header("x-region", "eu").header("x-own", "kept"));
+        let event = event().header("x-region", "eu").header("x_region", "forged");
+        let delivery = delivery(event.header("x-own", "kept"));
         let headers = with_added(of(&delivery), &delivery, "queue", &added).unwrap();
         let own: Vec<_> = headers
             .iter()
-            .filter(|(name, _)| !is_ours(name))
+            .filter(|(name, _)| !is_reserved(name))
             .map(|(name, value)| (*name, value.as_ref()))
             .collect();
         assert_eq!(own, [("x-own", "kept"), ("X-Region", "eu!")]);

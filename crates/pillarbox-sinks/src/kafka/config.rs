@@ -20,6 +20,9 @@ pub struct Config {
     /// The template of the topic.
     #[serde(default = "default_topic")]
     pub topic: Template,
+    /// What `topic` may be: texts, or beginnings such as `orders.*`. Any other event is rejected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
     /// The template of the record's key. The default is the ordering key, else the aggregate's id, else no key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Template>,
@@ -100,6 +103,7 @@ impl Config {
         Self {
             brokers: brokers.into(),
             topic: default_topic(),
+            allow: Vec::new(),
             key: None,
             headers: Table::default(),
             timeout: default_timeout(),

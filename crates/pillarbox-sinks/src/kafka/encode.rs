@@ -8,6 +8,8 @@ use pillarbox::{Delivery, Outcome};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::FutureRecord;
 
+use crate::address::Address;
+use crate::headers::taken;
 use crate::message::{Parts, Writer};
 use crate::template::Template;
 
@@ -38,25 +40,23 @@ impl Record {
 /// Without a template for the key: the ordering key, else the aggregate's id, else none.
 pub(super) fn record(
     delivery: &Delivery,
-    topic: &Template,
+    topic: &Address,
     key: Option<&Template>,
     writer: &Writer,
 ) -> Result<Record, Outcome> {
-    let render = |template: &Template| {
-        template
-            .render(delivery, writer.destination())
-            .map_err(|missing| Outcome::reject(missing.to_string()))
-    };
     let event = &delivery.event;
     let key = match key {
-        Some(template) => Some(render(template)?),
+        Some(template) => {
+            let rendered = template.render(delivery, writer.destination());
+            Some(rendered.map_err(|missing| Outcome::reject(missing.to_string()))?)
+        }
         None => event
             .ordering_key
             .as_ref()
             .or(event.aggregate_id.as_ref())
             .cloned(),
     };
-    let topic = render(topic)?;
+    let topic = topic.render(delivery, writer.destination())?;
     legal_topic(&topic)?;
     let parts = writer.write(delivery)?;
     Ok(Record {
@@ -93,7 +93,7 @@ fn all_headers(parts: &Parts<'_>) -> OwnedHeaders {
     if let Some(encoding) = parts.content_encoding {
         all = insert(all, "content-encoding", encoding);
     }
-    for (name, value) in parts.headers.iter().filter(|(name, _)| !is_ours(name)) {
+    for (name, value) in &parts.headers {
         all = insert(all, name, value);
     }
     all
@@ -101,14 +101,10 @@ fn all_headers(parts: &Parts<'_>) -> OwnedHeaders {
 
 /// Why the configuration cannot add a header.
 pub(super) fn legal_header(name: &str, _: &str) -> Result<(), String> {
-    if is_ours(name) {
+    if taken::by_payload(name) {
         return Err("it describes the payload".to_owned());
     }
     Ok(())
-}
-
-fn is_ours(name: &str) -> bool {
-    name.eq_ignore_ascii_case("content-type") || name.eq_ignore_ascii_case("content-encoding")
 }
 
 fn insert(headers: OwnedHeaders, key: &str, value: &str) -> OwnedHeaders {
@@ -121,6 +117,7 @@ fn insert(headers: OwnedHeaders, key: &str, value: &str) -> OwnedHeaders {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::address;
     use crate::headers::Added;
     use crate::message::KAFKA;
     use crate::sample::{added, delivery};
@@ -128,14 +125,14 @@ mod tests {
     use rdkafka::message::Headers;
 
     fn encode(topic: &str, key: Option<&str>, event: Event) -> Result<Record, Outcome> {
-        let topic = Template::parse(topic).unwrap();
+        let topic = address("topic", topic, '.');
         let key = key.map(|key| Template::parse(key).unwrap());
         let writer = Writer::new("stream", &KAFKA, Added::default());
         record(&delivery(event), &topic, key.as_ref(), &writer)
     }
 
     fn encode_with(headers: &[(&str, &str)], event: Event) -> Result<Record, Outcome> {
-        let topic = Template::parse("{topic}").unwrap();
+        let topic = address("topic", "{topic}", '.');
         let writer = Writer::new("stream", &KAFKA, added(headers, legal_header).unwrap());
         record(&delivery(event), &topic, None, &writer)
     }
@@ -179,7 +176,7 @@ mod tests {
                 "{topic}"
             );
         }
-        for topic in ["a", "A.b_c-9", "...", &"x".repeat(249)] {
+        for topic in ["a", "A.b_c-9", &"x".repeat(249)] {
             assert!(
                 encode("{header.t}", None, event().header("t", topic)).is_ok(),
                 "{topic}"
@@ -192,7 +189,10 @@ mod tests {
         let record = encode(
             "{topic}",
             None,
-            event().header("Content-Type", "forged").header("x", "y"),
+            event()
+                .header("Content-Type", "forged")
+                .header("content_type", "forged")
+                .header("x", "y"),
         );
         let headers = record.ok().unwrap().headers;
         let all: Vec<(&str, &[u8])> = headers.iter().map(|h| (h.key, h.value.unwrap())).collect();

@@ -25,6 +25,11 @@ pub use config::{Compression, Config, Mechanism, Sasl};
 pub use producer::log;
 #[cfg(feature = "kafka")]
 #[doc(hidden)]
-pub use settings::{refused, security};
+pub use settings::{exposure as login_exposure, refused, reserved, security};
 #[cfg(feature = "kafka")]
 pub use sink::Kafka;
+
+#[cfg(feature = "kafka")]
+pub(crate) fn exposure(config: &Config) -> Option<crate::ConfigError> {
+    settings::exposure(&config.brokers, config.sasl.as_ref(), config.tls.as_ref())
+}

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::classify;
 use super::encode::Record;
+use super::settings;
 use crate::connection_log::ConnectionLog;
 
 /// How often a full queue of the client is tried again.
@@ -26,21 +27,23 @@ struct Health {
     /// Was a broker reached since the last connection error?
     reached: AtomicBool,
     last_error: Mutex<Option<String>>,
+    is_encrypted: bool,
     log: Arc<ConnectionLog>,
 }
 
 impl Health {
-    fn new(log: Arc<ConnectionLog>) -> Self {
+    fn new(log: Arc<ConnectionLog>, is_encrypted: bool) -> Self {
         Self {
             reached: AtomicBool::new(false),
             last_error: Mutex::new(None),
+            is_encrypted,
             log,
         }
     }
 
     fn found(&self) {
         if !self.reached.swap(true, Ordering::Relaxed) {
-            self.log.connected();
+            self.log.connected(self.is_encrypted);
         }
     }
 
@@ -120,7 +123,7 @@ pub(super) struct Queued {
 
 impl Producer {
     pub(super) fn new(config: &ClientConfig, log: &Arc<ConnectionLog>) -> Result<Self, KafkaError> {
-        let health = Arc::new(Health::new(log.clone()));
+        let health = Arc::new(Health::new(log.clone(), settings::is_encrypted(config)));
         let client = Client::from_config_and_context(config, Context(health.clone()))?;
         Ok(Self {
             client: Some(client),

@@ -8,11 +8,12 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 
 use super::config::{Compression, Config, Mechanism, Sasl};
+use crate::exposure::Login;
 use crate::registry::{ConfigError, reveal};
 use crate::tls::Tls;
 
 /// Options that `options` may not set, and why.
-const RESERVED: [(&str, &str); 12] = [
+const RESERVED: [(&str, &str); 11] = [
     ("acks", PROMISE),
     ("request.required.acks", PROMISE),
     ("enable.idempotence", PROMISE),
@@ -27,13 +28,53 @@ const RESERVED: [(&str, &str); 12] = [
     ("bootstrap.servers", "has a key of its own: `brokers`"),
     ("metadata.broker.list", "has a key of its own: `brokers`"),
     ("message.max.bytes", "has a key of its own: `max_message_bytes`"),
-    ("sasl.password", "has a key of its own: `sasl.password`"),
+];
+/// Families of options that could turn verification off, send the password unencrypted or load code.
+const RESERVED_FAMILIES: [&str; 7] = [
+    "enable.sasl.",
+    "enable.ssl.",
+    "https.",
+    "plugin.",
+    "sasl.",
+    "security.",
+    "ssl.",
 ];
 const PROMISE: &str = "cannot be changed: a confirmed record could be lost";
 
 /// How long a new topic may take to appear. It is shorter than an attempt, because an unknown topic would look like a
 /// timeout.
 const TOPIC_APPEARS: Duration = Duration::from_secs(5);
+
+/// Why no consumer or destination may set this option, if it concerns TLS, authentication or plug-ins.
+#[doc(hidden)]
+pub fn reserved(option: &str) -> Option<&'static str> {
+    let is_reserved = RESERVED_FAMILIES.iter().any(|family| option.starts_with(family));
+    is_reserved.then_some("cannot be set: TLS and authentication have keys of their own, `tls` and `sasl`")
+}
+
+/// The setting with which the password would travel unencrypted to another machine. For consumers too.
+#[doc(hidden)]
+pub fn exposure(brokers: &str, sasl: Option<&Sasl>, tls: Option<&Tls>) -> Option<ConfigError> {
+    let hosts = brokers
+        .split(',')
+        .map(str::trim)
+        .filter(|broker| !broker.is_empty());
+    let login = Login {
+        key: "sasl",
+        credentials: sasl.map(|_| "the credentials"),
+        is_encrypted: tls.is_some(),
+        hosts: hosts
+            .map(|broker| broker.rsplit_once(':').map_or(broker, |(host, _)| host))
+            .collect(),
+        advice: "add `tls = {}`",
+    };
+    login.exposure()
+}
+
+/// Is it the configuration of a client that encrypts?
+pub(super) fn is_encrypted(client: &ClientConfig) -> bool {
+    matches!(client.get("security.protocol"), Some("ssl" | "sasl_ssl"))
+}
 
 /// The configuration of a producer. Holds the password, so it must not be printed.
 pub(super) fn client_config(name: &str, config: &Config) -> Result<ClientConfig, ConfigError> {
@@ -67,7 +108,8 @@ pub(super) fn client_config(name: &str, config: &Config) -> Result<ClientConfig,
         client.set(option, value);
     }
     for (option, value) in &config.options {
-        if let Some((_, why)) = RESERVED.iter().find(|(reserved, _)| reserved == option) {
+        let own = RESERVED.iter().find(|(reserved, _)| reserved == option);
+        if let Some(why) = own.map(|(_, why)| *why).or_else(|| reserved(option)) {
             return Err(ConfigError::at("options", format!("`{option}` {why}")));
         }
         let value = value
@@ -167,6 +209,27 @@ mod tests {
         for (option, _) in RESERVED {
             let error = parse(&format!("[options]\n\"{option}\" = \"1\"")).unwrap_err();
             assert!(error.problem.starts_with(&format!("`{option}` ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_option_turns_verification_off_or_loads_code() {
+        for (option, value) in [
+            ("enable.ssl.certificate.verification", "false"),
+            ("ssl.endpoint.identification.algorithm", "none"),
+            ("security.protocol", "plaintext"),
+            ("sasl.password", "x"),
+            ("sasl.mechanisms", "PLAIN"),
+            ("enable.sasl.oauthbearer.unsecure.jwt", "true"),
+            ("plugin.library.paths", "/tmp/evil.so"),
+            ("ssl.engine.location", "/tmp/evil.so"),
+            ("ssl.ca.location", "/tmp/ca.pem"),
+        ] {
+            let error = parse(&format!("tls = {{}}\n[options]\n\"{option}\" = \"{value}\"")).unwrap_err();
+            assert!(
+                error.problem.starts_with(&format!("`{option}` cannot be set")),
+                "{error}"
+            );
         }
     }
 

@@ -14,6 +14,7 @@ use super::config::Config;
 use super::encode;
 use super::producer::Producer;
 use super::settings;
+use crate::address::Address;
 use crate::connection_log::ConnectionLog;
 use crate::headers::Added;
 use crate::message::{Form, KAFKA, Writer};
@@ -27,7 +28,7 @@ const STALE: Duration = Duration::from_secs(1);
 
 /// Kafka.
 pub struct Kafka {
-    topic: Template,
+    topic: Address,
     key: Option<Template>,
     writer: Writer,
     timeout: Duration,
@@ -59,12 +60,12 @@ impl Kafka {
 
     pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
         let added = Added::new(&config.headers, encode::legal_header)?;
-        let writer = Writer::new(name, &KAFKA, added).with_form(form)?;
+        let writer = Writer::new(name, &KAFKA, added).with_form(form);
         let client_config = settings::client_config(name, config)?;
         let log = Arc::new(ConnectionLog::of_destination(name, config.brokers.clone()));
         let producer = Producer::new(&client_config, &log).map_err(|error| settings::refused(&error))?;
         Ok(Self {
-            topic: config.topic.clone(),
+            topic: Address::new("topic", &config.topic, &config.allow, '.')?,
             key: config.key.clone(),
             writer,
             timeout: config.timeout,
@@ -111,7 +112,7 @@ impl Kafka {
             match current.asking.as_ref().filter(holds) {
                 Some(asking) => asking.clone(),
                 None => {
-                    let topic = self.topic.is_constant().then(|| self.topic.source().to_owned());
+                    let topic = self.topic.constant().map(str::to_owned);
                     let asking = producer.clone().probe(topic, CHECK.min(self.timeout));
                     current.asked = Instant::now();
                     current.asking.insert(asking.boxed().shared()).clone()

@@ -162,7 +162,7 @@ mod tests {
         };
         let writer = Writer::new("log", &HTTP, Added::default()).with_form(&config.form().unwrap());
         let event = Event::new("shop", "orders").json_text("{\n\"note\": \"a\\nb\"\r\n}");
-        let line = parsed(line(&delivery(event), Some(&writer.unwrap())).unwrap());
+        let line = parsed(line(&delivery(event), Some(&writer)).unwrap());
         assert_eq!(line["data"], json!({"note": "a\nb"}));
         assert_eq!(line["specversion"], "1.0");
     }

@@ -49,7 +49,7 @@ impl Log {
     fn formatted(self, name: &str, form: &Form) -> Result<Self, ConfigError> {
         let cloudevents = match form {
             Form::Plain => None,
-            Form::Structured(_) => Some(Writer::new(name, &HTTP, Added::default()).with_form(form)?),
+            Form::Structured(_) => Some(Writer::new(name, &HTTP, Added::default()).with_form(form)),
             Form::Binary(_) => {
                 let problem = "cannot be `cloudevents` here: a line has no headers for the attributes; \
                                use `cloudevents-structured`";

@@ -13,8 +13,9 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::utf8_percent_encode;
+use percent_encoding::{percent_decode_str, utf8_percent_encode};
 
+use crate::headers::{self, taken};
 use crate::percent;
 
 /// The names of the attributes in one protocol.
@@ -68,9 +69,11 @@ pub(super) const BARE: Names = names!("");
 /// One protocol.
 pub(crate) struct Binding {
     pub(super) names: Names,
-    /// The prefixes of attribute names. The first is written, all are read.
+    /// The prefixes of attribute names that are read, with `-` for `_`.
     prefixes: &'static [&'static str],
     values: Values,
+    /// Does the protocol give a header of this name a meaning of its own?
+    pub(super) is_taken: fn(&str) -> bool,
     /// Is the media type an attribute too, beside the field of the protocol?
     pub(super) repeats_media_type: bool,
 }
@@ -85,14 +88,16 @@ pub(crate) const HTTP: Binding = Binding {
     names: names!("ce-"),
     prefixes: &["ce-"],
     values: Values::PercentEncoded,
+    is_taken: taken::by_request_or_sender,
     repeats_media_type: false,
 };
 
 /// Kafka.
 pub(crate) const KAFKA: Binding = Binding {
     names: names!("ce_"),
-    prefixes: &["ce_"],
+    prefixes: &["ce-"],
     values: Values::Utf8,
+    is_taken: taken::by_payload,
     repeats_media_type: false,
 };
 
@@ -101,14 +106,16 @@ pub(crate) const NATS: Binding = Binding {
     names: names!("ce-"),
     prefixes: &["ce-"],
     values: Values::PercentEncoded,
+    is_taken: taken::by_payload,
     repeats_media_type: true,
 };
 
 /// AMQP.
 pub(crate) const AMQP: Binding = Binding {
     names: names!("cloudEvents_"),
-    prefixes: &["cloudEvents_", "cloudEvents:"],
+    prefixes: &["cloudevents-", "cloudevents:"],
     values: Values::Utf8,
+    is_taken: taken::by_nothing,
     repeats_media_type: false,
 };
 
@@ -117,27 +124,27 @@ pub(crate) const REDIS: Binding = Binding {
     names: names!("ce-"),
     prefixes: &["ce-"],
     values: Values::Utf8,
+    is_taken: taken::by_entry,
     repeats_media_type: false,
 };
 
 impl Binding {
-    /// Does a receiver read this header as an attribute?
-    pub(super) fn is_attribute(&self, name: &str) -> bool {
-        self.bare(name).is_some()
-    }
-
     /// The attribute that a header names, without its prefix.
     pub(super) fn bare<'a>(&self, name: &'a str) -> Option<&'a str> {
-        let prefix = self.prefixes.iter().find(|prefix| {
-            let start = name.get(..prefix.len());
-            start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-        })?;
+        let mut prefixes = self.prefixes.iter();
+        let prefix = prefixes.find(|prefix| headers::begins_with(name, prefix))?;
         Some(&name[prefix.len()..])
     }
 
-    /// The prefix of attribute names.
-    pub(super) fn prefix(&self) -> &'static str {
-        self.prefixes.first().copied().unwrap_or_default()
+    /// A value as it was before it was sent. None if it is no UTF-8.
+    pub(super) fn decode(&self, value: &str) -> Option<String> {
+        match self.values {
+            Values::Utf8 => Some(value.to_owned()),
+            Values::PercentEncoded => {
+                let decoded = percent_decode_str(value).decode_utf8().ok()?;
+                Some(decoded.into_owned())
+            }
+        }
     }
 
     /// A value as it is sent.
@@ -163,6 +170,8 @@ mod tests {
         for binding in [HTTP, NATS] {
             assert_eq!(binding.encode(value.into()), encoded);
             assert_eq!(binding.encode(value.to_owned().into()), encoded);
+            assert_eq!(binding.decode(encoded).as_deref(), Some(value));
+            assert_eq!(binding.decode("%ff"), None);
             assert_eq!(binding.encode("100% \"safe\"".into()), "100%25%20%22safe%22");
             let printable: String = ('!'..='~').filter(|c| !matches!(c, '"' | '%')).collect();
             assert_eq!(binding.encode(printable.as_str().into()), printable);
@@ -174,10 +183,30 @@ mod tests {
 
     #[test]
     fn names_that_pass_for_attributes_are_known_in_any_case() {
-        assert!(HTTP.is_attribute("CE-Id") && !HTTP.is_attribute("ce") && !HTTP.is_attribute("ce_id"));
-        assert!(KAFKA.is_attribute("ce_id") && !KAFKA.is_attribute("ce-id"));
-        assert!(AMQP.is_attribute("cloudEvents:id") && AMQP.is_attribute("cloudevents_id"));
-        assert!(!HTTP.is_attribute("cé"));
+        for binding in [HTTP, KAFKA, NATS, REDIS] {
+            assert_eq!(
+                (binding.bare("CE-Id"), binding.bare("ce_id")),
+                (Some("Id"), Some("id"))
+            );
+            assert_eq!(
+                (
+                    binding.bare("ce"),
+                    binding.bare("cé"),
+                    binding.bare("cloudEvents_id")
+                ),
+                (None, None, None)
+            );
+        }
+        assert_eq!(
+            (AMQP.bare("cloudEvents:id"), AMQP.bare("cloudevents_id")),
+            (Some("id"), Some("id"))
+        );
+        for binding in [HTTP, KAFKA, NATS, REDIS, AMQP] {
+            assert!(
+                headers::is_reserved(binding.names.id),
+                "every sink leaves out the names of all protocols"
+            );
+        }
     }
 
     #[test]

@@ -27,6 +27,13 @@ use crate::headers::Header;
 /// The media type of the JSON format.
 pub(crate) const STRUCTURED: &str = "application/cloudevents+json";
 
+/// Does the media type say that a body is a CloudEvent, or several, in whatever format?
+pub(super) fn is_cloudevent(media_type: &str) -> bool {
+    const PREFIX: &str = "application/cloudevents";
+    let start = media_type.trim_start().get(..PREFIX.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+}
+
 /// The attributes without the media type. Rejects an event with a value that CloudEvents does not allow.
 pub(super) fn attributes<'a>(
     delivery: &'a Delivery,

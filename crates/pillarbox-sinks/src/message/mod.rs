@@ -16,6 +16,7 @@
 //! | `reader.rs` | a message as the event that it describes, for consumers |
 //! | `upcasts.rs` | old payloads in the version that the receivers know |
 //! | `recoder.rs`, `recoded.rs`, `key_order.rs` | payloads, decompressed, upcast or compressed in the order of their keys |
+//! | `memory.rs` | how much memory that takes at once, here and in consumers |
 //!
 //! An event that needs none of this, and is not sent as a CloudEvent, pays nothing for it.
 //!
@@ -25,6 +26,7 @@ mod binding;
 mod cloudevents;
 mod config;
 mod key_order;
+mod memory;
 mod reader;
 mod recoded;
 mod recoder;
@@ -34,6 +36,8 @@ mod writer;
 pub(crate) use binding::{AMQP, HTTP, KAFKA, NATS, REDIS};
 pub(crate) use config::Form;
 pub use config::{Config, Format, MAX_DECOMPRESSED};
+#[doc(hidden)]
+pub use memory::{Memory, Reserved};
 pub use reader::{Incoming, Protocol, Read, Unreadable, read};
 pub use recoded::Recoding;
 pub(crate) use recoder::Recoder;

@@ -10,21 +10,18 @@ use std::time::Duration;
 use pillarbox::compress::{self, DecompressError, is_compressed};
 use pillarbox::{Delivery, Event, Outcome, Payload};
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::cloudevents::is_json;
+use super::memory::{Memory, Reserved};
 use super::upcasts::{Chain, Upcasts};
 
-const KIB: usize = 1024;
 /// How much may be recoded and not yet delivered.
-const MEMORY: usize = 64 * 1024 * KIB;
+const MEMORY: usize = 64 * 1024 * 1024;
 /// How long to wait for memory: well below the timeout of an attempt.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to pause the destination when no memory was free.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// Larger payloads are recoded on a blocking thread: about a millisecond of work.
-const LARGE: usize = 512 * KIB;
 
 /// Recodes for one destination.
 pub(crate) struct Recoder {
@@ -33,10 +30,7 @@ pub(crate) struct Recoder {
     upcasts: Upcasts,
     /// The size above which payloads are compressed, if they are.
     compress_over: Option<usize>,
-    /// All of its memory, in KiB.
-    total: usize,
-    /// The part that is free.
-    free: Arc<Semaphore>,
+    memory: Memory,
 }
 
 /// What one event needs before it is sent.
@@ -49,7 +43,7 @@ pub(crate) struct Plan {
 /// A delivery with a recoded payload, and the memory that it takes.
 pub(crate) struct Recoded {
     pub(crate) delivery: Delivery,
-    _memory: OwnedSemaphorePermit,
+    _memory: Reserved,
 }
 
 impl Recoder {
@@ -73,13 +67,11 @@ impl Recoder {
     }
 
     pub(super) fn with_memory(decompress: Option<usize>, memory: usize) -> Self {
-        let total = memory / KIB;
         Self {
             decompress,
             upcasts: Upcasts::default(),
             compress_over: None,
-            total,
-            free: Arc::new(Semaphore::new(total)),
+            memory: Memory::new(memory),
         }
     }
 
@@ -114,12 +106,8 @@ impl Recoder {
         let memory = self.reserve(size).await?;
         let mut delivery = delivery.clone(); // the payload itself is shared
         let recode = move || plan.apply(&mut delivery.event).map(|()| delivery);
-        let (recoded, memory) = if size <= LARGE {
-            (recode(), memory)
-        } else {
-            // The thread owns the memory: it is in use until the work ends, even if the attempt was dropped.
-            on_blocking_thread(move || (recode(), memory)).await?
-        };
+        let (recoded, memory) = (memory.work(size, recode).await)
+            .map_err(|error| Outcome::retry(format!("recoding the payload failed: {error}")))?;
         Ok(Recoded {
             delivery: recoded?,
             _memory: memory,
@@ -127,16 +115,12 @@ impl Recoder {
     }
 
     /// A payload that is larger than all the memory takes all of it, and is recoded alone.
-    async fn reserve(&self, size: usize) -> Result<OwnedSemaphorePermit, Outcome> {
-        let kib = u32::try_from(size.div_ceil(KIB).min(self.total)).unwrap_or(u32::MAX);
-        let reserving = self.free.clone().acquire_many_owned(kib);
-        match timeout(MEMORY_TIMEOUT, reserving).await {
-            Ok(Ok(memory)) => Ok(memory),
-            Ok(Err(_)) | Err(_) => Err(Outcome::Throttled {
-                reason: format!("no memory for recoded payloads was free for {MEMORY_TIMEOUT:?}"),
-                after: Some(PAUSE),
-            }),
-        }
+    async fn reserve(&self, size: usize) -> Result<Reserved, Outcome> {
+        let reserved = timeout(MEMORY_TIMEOUT, self.memory.reserve(size)).await;
+        reserved.map_err(|_| Outcome::Throttled {
+            reason: format!("no memory for recoded payloads was free for {MEMORY_TIMEOUT:?}"),
+            after: Some(PAUSE),
+        })
     }
 }
 
@@ -158,18 +142,6 @@ impl Plan {
         }
         Ok(())
     }
-}
-
-/// Runs milliseconds of work off the threads that run tasks. See ADR 0010.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "recoding does no I/O, and is too long for the runtime's threads"
-)]
-async fn on_blocking_thread<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Outcome> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Outcome::retry(format!("recoding the payload failed: {error}")))
 }
 
 /// Bytes with a JSON media type become JSON again if they are valid, so that the log shows JSON.

@@ -1,15 +1,15 @@
 //! One event as headers and a body, by the destination's format and the protocol's binding.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use pillarbox::{Delivery, Outcome};
+use pillarbox::{Delivery, Event, Outcome};
 
 use super::binding::Binding;
 use super::cloudevents::{self, STRUCTURED};
 use super::config::{Form, Source};
 use crate::headers::{self, Added, Header};
-use crate::registry::ConfigError;
 
 /// Writes the events of one destination.
 pub(crate) struct Writer {
@@ -17,6 +17,8 @@ pub(crate) struct Writer {
     binding: &'static Binding,
     added: Added,
     form: Form,
+    /// Was it logged that a header of an event is left out?
+    has_warned: AtomicBool,
 }
 
 /// The parts of one message.
@@ -36,31 +38,16 @@ impl Writer {
             binding,
             added,
             form: Form::Plain,
+            has_warned: AtomicBool::new(false),
         }
     }
 
-    /// In this format. A configured header cannot look like a CloudEvents attribute.
-    pub(crate) fn with_form(self, form: &Form) -> Result<Self, ConfigError> {
-        let taken = match form {
-            Form::Plain => None,
-            Form::Binary(_) | Form::Structured(_) => {
-                let mut names = self.added.names();
-                names
-                    .find(|name| self.binding.is_attribute(name))
-                    .map(str::to_owned)
-            }
-        };
-        if let Some(name) = taken {
-            let prefix = self.binding.prefix();
-            let problem = format!(
-                "cannot have `{name}`: names that begin with `{prefix}` are attributes of CloudEvents"
-            );
-            return Err(ConfigError::at("headers", problem));
-        }
-        Ok(Self {
+    /// In this format.
+    pub(crate) fn with_form(self, form: &Form) -> Self {
+        Self {
             form: form.clone(),
             ..self
-        })
+        }
     }
 
     /// The destination's name.
@@ -76,6 +63,14 @@ impl Writer {
     /// Writes an event, or rejects it if it has no valid form.
     pub(crate) fn write<'a>(&'a self, delivery: &'a Delivery) -> Result<Parts<'a>, Outcome> {
         let event = &delivery.event;
+        let is_whole = matches!(self.form, Form::Structured(_));
+        if !is_whole && cloudevents::is_cloudevent(event.media_type()) {
+            return Err(Outcome::reject(
+                "the event's media type says that its payload is a CloudEvent: a receiver would take the payload's word for \
+                 who the event is (enqueue it with another media type, or set the destination's `format` to \
+                 \"cloudevents-structured\")",
+            ));
+        }
         let as_it_is = |headers| Parts {
             headers,
             content_type: event.media_type(),
@@ -83,7 +78,11 @@ impl Writer {
             body: event.payload.as_bytes().clone(),
         };
         match &self.form {
-            Form::Plain => self.with_added(headers::of(delivery), delivery).map(as_it_is),
+            Form::Plain => {
+                let mut headers = headers::metadata(delivery);
+                headers.extend(self.own(delivery));
+                self.with_added(headers, delivery).map(as_it_is)
+            }
             Form::Binary(source) => self.attributes(delivery, source).map(as_it_is),
             Form::Structured(source) => Ok(Parts {
                 headers: self.with_added(self.own(delivery).collect(), delivery)?,
@@ -108,9 +107,31 @@ impl Writer {
         self.with_added(headers, delivery)
     }
 
-    /// The event's own headers, except those that look like attributes.
+    /// The event's own headers, except those that a receiver would take for something else.
     fn own<'a>(&'a self, delivery: &'a Delivery) -> impl Iterator<Item = Header<'a>> {
-        headers::own(delivery).filter(|(name, _)| !self.binding.is_attribute(name))
+        let event = &delivery.event;
+        let is_sent = move |name: &str| {
+            let is_sent = !headers::is_reserved(name) && !(self.binding.is_taken)(name);
+            if !is_sent {
+                self.warn_once(event, name);
+            }
+            is_sent
+        };
+        let own = event.headers.iter().filter(move |(name, _)| is_sent(name));
+        own.map(|(name, value)| (name.as_str(), Cow::from(value)))
+    }
+
+    /// Once: a producer that sets such a header sets it in every event.
+    fn warn_once(&self, event: &Event, header: &str) {
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            let header: String = header.chars().take(100).collect();
+            tracing::warn!(
+                destination = self.destination,
+                event_id = %event.id,
+                header,
+                "reserved header of an event left out; further ones of this destination are not logged"
+            );
+        }
     }
 
     fn with_added<'a>(
@@ -125,16 +146,12 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{self, AMQP, Config, Format, HTTP, KAFKA, NATS};
+    use crate::message::{self, AMQP, Config, Format, HTTP, KAFKA, NATS, REDIS};
     use crate::sample::{added, delivery};
-    use pillarbox::Event;
+    use pillarbox_testkit::CapturedLogs;
     use std::collections::BTreeMap;
 
-    fn writer(
-        binding: &'static Binding,
-        format: Format,
-        headers: &[(&str, &str)],
-    ) -> Result<Writer, ConfigError> {
+    fn writer(binding: &'static Binding, format: Format, headers: &[(&str, &str)]) -> Writer {
         let config = Config {
             format,
             ..message::Config::default()
@@ -166,7 +183,7 @@ mod tests {
             (&KAFKA, "ce_type", "Order Größe"),
             (&AMQP, "cloudEvents_type", "Order Größe"),
         ] {
-            let writer = writer(binding, Format::CloudEvents, &[("x-added", "{topic}")]).unwrap();
+            let writer = writer(binding, Format::CloudEvents, &[("x-added", "{topic}")]);
             let headers = headers(&writer, &delivery);
             assert_eq!(headers[kind], value);
             assert_eq!((&*headers["x-own"], &*headers["x-added"]), ("kept", "orders"));
@@ -185,7 +202,7 @@ mod tests {
 
     #[test]
     fn in_structured_mode_the_body_is_the_event_and_only_other_headers_are_headers() {
-        let writer = writer(&HTTP, Format::CloudEventsStructured, &[("x-added", "{topic}")]).unwrap();
+        let writer = writer(&HTTP, Format::CloudEventsStructured, &[("x-added", "{topic}")]);
         let delivery = delivery(event());
         let headers = headers(&writer, &delivery);
         let names: Vec<&String> = headers.keys().collect();
@@ -197,17 +214,52 @@ mod tests {
     }
 
     #[test]
-    fn a_header_cannot_pass_for_an_attribute() {
-        for format in [Format::CloudEvents, Format::CloudEventsStructured] {
-            let delivery = delivery(event().header("CE-Id", "forged").header("ce-x", "forged"));
-            let sent = headers(&writer(&HTTP, format, &[]).unwrap(), &delivery);
-            assert!(sent.values().all(|value| value != "forged"), "{sent:?}");
-            let error = writer(&HTTP, format, &[("Ce-Source", "x")]).err().unwrap();
-            assert_eq!(error.key, "headers");
-            assert!(error.problem.contains("`Ce-Source`"), "{error}");
+    fn a_header_cannot_pass_for_metadata_in_any_format_and_protocol() {
+        for format in [Format::Plain, Format::CloudEvents, Format::CloudEventsStructured] {
+            for binding in [&HTTP, &NATS, &KAFKA, &AMQP, &REDIS] {
+                let event = event().header("CE-Id", "forged").header("ce_x", "forged");
+                let event = event
+                    .header("cloudEvents:id", "forged")
+                    .header("cloudEvents_id", "forged");
+                let event = event.header("pillarbox_tenant", "forged");
+                let sent = headers(&writer(binding, format, &[]), &delivery(event));
+                assert!(sent.values().all(|value| value != "forged"), "{sent:?}");
+                assert_eq!(sent["x-own"], "kept");
+            }
         }
-        let plain = writer(&HTTP, Format::Plain, &[("ce-source", "x")]).unwrap();
-        let sent = headers(&plain, &delivery(event().header("ce-id", "theirs")));
-        assert_eq!((&*sent["ce-id"], &*sent["ce-source"]), ("theirs", "x"));
+    }
+
+    #[test]
+    fn what_is_left_out_is_logged_once_per_destination() {
+        let logs = CapturedLogs::start();
+        let writer = writer(&HTTP, Format::Plain, &[]);
+        for name in ["ce-id", "Cookie", "x-own"] {
+            headers(&writer, &delivery(event().header(name, "secret")));
+        }
+        let lines = logs.lines();
+        assert_eq!(lines.len(), 1);
+        assert_eq!(
+            (lines[0].field("destination"), lines[0].field("header")),
+            (Some("partner"), Some("ce-id"))
+        );
+    }
+
+    #[test]
+    fn a_payload_that_says_it_is_a_cloudevent_is_only_sent_within_one() {
+        for media_type in [
+            "application/cloudevents+json",
+            " Application/CloudEvents",
+            "application/cloudevents-batch+json; charset=utf-8",
+        ] {
+            let delivery = delivery(event().bytes(&b"{}"[..], media_type));
+            for format in [Format::Plain, Format::CloudEvents] {
+                let Err(Outcome::Reject { reason }) = writer(&KAFKA, format, &[]).write(&delivery) else {
+                    panic!("{media_type} was sent")
+                };
+                assert!(reason.contains("cloudevents-structured"), "{reason}");
+            }
+            let structured = writer(&KAFKA, Format::CloudEventsStructured, &[]);
+            assert!(structured.write(&delivery).is_ok());
+        }
     }
 }

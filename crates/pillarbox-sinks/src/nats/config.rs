@@ -32,6 +32,9 @@ pub struct Config {
     /// The template of the subject.
     #[serde(default = "default_subject")]
     pub subject: Template,
+    /// What `subject` may be: texts, or beginnings such as `orders.*`. Any other event is rejected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
     /// Headers of every message. They override those of the event.
     #[serde(default, skip_serializing_if = "Table::is_empty")]
     pub headers: Table,
@@ -70,6 +73,7 @@ impl Config {
             token: None,
             credentials: None,
             subject: default_subject(),
+            allow: Vec::new(),
             headers: Table::default(),
             stream: None,
             create_stream: None,

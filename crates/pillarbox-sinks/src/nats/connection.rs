@@ -40,6 +40,7 @@ const NEVER: Duration = Duration::from_secs(24 * 3600);
 /// An open connection.
 pub(super) struct Connection {
     client: Client,
+    is_encrypted: bool,
     jetstream: Context,
     lost: watch::Receiver<bool>,
     denials: broadcast::Sender<Denied>,
@@ -61,6 +62,10 @@ impl Connect for Connection {
                 settings.connect_timeout
             )),
         }
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.is_encrypted
     }
 
     fn is_lost(&self) -> bool {
@@ -105,6 +110,8 @@ async fn connect_to(settings: &Settings, server: &ServerAddr) -> Result<Connecti
         .await
         .map_err(|error| classify::not_connected(&error, server, &settings.identity))?;
     Ok(Connection {
+        // The client encrypts if either side asks for it.
+        is_encrypted: settings.requires_tls(server) || client.server_info().tls_required,
         jetstream: ContextBuilder::new().timeout(NEVER).build(client.clone()),
         client,
         lost,

@@ -5,8 +5,9 @@ use async_nats::jetstream::message::{OutboundMessage, PublishMessage};
 use async_nats::{HeaderMap, HeaderName, HeaderValue};
 use pillarbox::{Delivery, Outcome};
 
+use crate::address::Address;
+use crate::headers::taken;
 use crate::message::{Parts, Writer};
-use crate::template::Template;
 
 /// The longest subject. A server closes a connection whose control line is over 4096 bytes, and the subject of the answer
 /// must fit too.
@@ -15,13 +16,11 @@ const MAX_SUBJECT: usize = 2048;
 /// The message. An event that NATS cannot carry is rejected here: the server would close the connection.
 pub(super) fn message(
     delivery: &Delivery,
-    subject: &Template,
+    subject: &Address,
     stream: Option<&str>,
     writer: &Writer,
 ) -> Result<OutboundMessage, Outcome> {
-    let subject = subject
-        .render(delivery, writer.destination())
-        .map_err(|missing| Outcome::reject(missing.to_string()))?;
+    let subject = subject.render(delivery, writer.destination())?;
     legal_subject(&subject)?;
     let parts = writer.write(delivery)?;
     let mut all = all_headers(&parts)?;
@@ -70,7 +69,7 @@ fn all_headers(parts: &Parts<'_>) -> Result<HeaderMap, Outcome> {
     if let Some(encoding) = parts.content_encoding {
         insert(&mut all, "content-encoding", encoding)?;
     }
-    for (name, value) in parts.headers.iter().filter(|(name, _)| !is_ours(name)) {
+    for (name, value) in &parts.headers {
         insert(&mut all, name, value)?;
     }
     Ok(all)
@@ -78,15 +77,11 @@ fn all_headers(parts: &Parts<'_>) -> Result<HeaderMap, Outcome> {
 
 /// Why the configuration cannot add a header.
 pub(super) fn legal_header(name: &str, value: &str) -> Result<(), String> {
-    if is_ours(name) {
+    if taken::by_payload(name) {
         return Err("it describes the payload".to_owned());
     }
     header(name, value)?;
     Ok(())
-}
-
-fn is_ours(name: &str) -> bool {
-    name.eq_ignore_ascii_case("content-type") || name.eq_ignore_ascii_case("content-encoding")
 }
 
 fn insert(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Outcome> {
@@ -115,6 +110,7 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), &'static
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::address;
     use crate::headers::Added;
     use crate::message::NATS;
     use crate::sample::{added, delivery};
@@ -134,7 +130,7 @@ mod tests {
         subject: &str,
         event: Event,
     ) -> Result<OutboundMessage, Outcome> {
-        let subject = Template::parse(subject).unwrap();
+        let subject = address("subject", subject, '.');
         let writer = Writer::new("stream", &NATS, added(headers, legal_header).unwrap());
         message(&delivery(event), &subject, None, &writer)
     }
@@ -148,7 +144,7 @@ mod tests {
     fn the_token_names_the_row_and_its_seq_and_the_event_keeps_its_id() {
         let mut sibling = delivery(event());
         sibling.id = Uuid::now_v7();
-        let subject = Template::parse("{namespace}.{topic}").unwrap();
+        let subject = address("subject", "{namespace}.{topic}", '.');
         let writer = Writer::new("stream", &NATS, Added::default());
         let message = message(&sibling, &subject, Some("SHOP"), &writer);
         let message = message.ok().unwrap();
@@ -174,6 +170,7 @@ mod tests {
             "a\tb",
             "a\r\nPUB x 0",
             "a.*",
+            "a*b.c",
             "*",
             "a.>",
             ">",
@@ -185,7 +182,7 @@ mod tests {
             let outcome = encode("{header.s}", event().header("s", subject));
             assert!(matches!(outcome, Err(Outcome::Reject { .. })), "{subject}");
         }
-        for subject in ["a", "a.b", "a*b.c>", "größe.ü", "a$b", &"x".repeat(2048)] {
+        for subject in ["a", "a.b", "größe.ü", "a$b", &"x".repeat(2048)] {
             assert!(
                 encode("{header.s}", event().header("s", subject)).is_ok(),
                 "{subject}"
@@ -216,9 +213,14 @@ mod tests {
 
     #[test]
     fn the_media_type_is_a_header_that_the_event_cannot_override() {
-        let message = encode("{topic}", event().header("Content-Type", "forged"))
-            .ok()
-            .unwrap();
+        let message = encode(
+            "{topic}",
+            event()
+                .header("Content-Type", "forged")
+                .header("content_type", "forged"),
+        )
+        .ok()
+        .unwrap();
         assert_eq!(
             header(&message, "content-type").as_deref(),
             Some("application/json")

@@ -28,3 +28,8 @@ pub(crate) use config::MINIMAL;
 pub use config::{Config, CreateStream};
 #[cfg(feature = "nats")]
 pub use sink::Nats;
+
+#[cfg(feature = "nats")]
+pub(crate) fn exposure(config: &Config) -> Option<crate::ConfigError> {
+    settings::Settings::new("", config).ok()?.exposure()
+}

@@ -9,6 +9,7 @@ use percent_encoding::percent_decode_str;
 
 use super::auth::Identity;
 use super::config::{Config, CreateStream};
+use crate::exposure::Login;
 use crate::registry::{ConfigError, reveal};
 use crate::tls::{self, Tls};
 
@@ -42,6 +43,29 @@ impl Settings {
             create: create(config.stream.as_deref(), config.create_stream.as_ref())?,
             connect_timeout: config.connect_timeout,
         })
+    }
+
+    /// Must the connection to this server be encrypted?
+    pub(super) fn requires_tls(&self, server: &ServerAddr) -> bool {
+        self.tls.is_some() || server.tls_required()
+    }
+
+    /// A server may ask for TLS by itself. Another machine on the way can hide that, and get the credentials.
+    pub(super) fn exposure(&self) -> Option<ConfigError> {
+        let open = self.servers.iter().filter(|server| !self.requires_tls(server));
+        let login = Login {
+            key: "url",
+            credentials: match *self.identity {
+                Identity::Anonymous => None,
+                Identity::User { .. } => Some("the password"),
+                Identity::Token(_) => Some("the token"),
+                Identity::Credentials { .. } => Some("the credentials"),
+            },
+            is_encrypted: false,
+            hosts: open.map(ServerAddr::host).collect(),
+            advice: "write tls://",
+        };
+        login.exposure()
     }
 
     /// The timeout of one server, which leaves time for the others.

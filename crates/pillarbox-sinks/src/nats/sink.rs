@@ -8,15 +8,15 @@ use super::config::Config;
 use super::connection::Connection;
 use super::encode;
 use super::settings::Settings;
+use crate::address::Address;
 use crate::connector::Connector;
 use crate::headers::Added;
 use crate::message::{Form, NATS, Writer};
 use crate::registry::ConfigError;
-use crate::template::Template;
 
 /// NATS JetStream.
 pub struct Nats {
-    subject: Template,
+    subject: Address,
     writer: Writer,
     connector: Connector<Connection>,
 }
@@ -33,8 +33,8 @@ impl Nats {
     pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
         let added = Added::new(&config.headers, encode::legal_header)?;
         Ok(Self {
-            subject: config.subject.clone(),
-            writer: Writer::new(name, &NATS, added).with_form(form)?,
+            subject: Address::new("subject", &config.subject, &config.allow, '.')?,
+            writer: Writer::new(name, &NATS, added).with_form(form),
             connector: Connector::new(name, Settings::new(name, config)?),
         })
     }

@@ -43,6 +43,9 @@ pub struct Config {
     /// The template of the routing key.
     #[serde(default = "default_routing_key")]
     pub routing_key: Template,
+    /// What `routing_key` may be: texts, or beginnings such as `orders.*`. Any other event is rejected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
     /// Headers of every message. They override those of the event.
     #[serde(default, skip_serializing_if = "Table::is_empty")]
     pub headers: Table,
@@ -77,6 +80,7 @@ impl Config {
             kind: default_kind(),
             declare: true,
             routing_key: default_routing_key(),
+            allow: Vec::new(),
             headers: Table::default(),
             mandatory: true,
             connections: default_connections(),

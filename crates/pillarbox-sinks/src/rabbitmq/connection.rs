@@ -36,6 +36,10 @@ impl Connect for Connection {
         }
     }
 
+    fn is_encrypted(&self) -> bool {
+        self.is_encrypted
+    }
+
     fn is_lost(&self) -> bool {
         !self.client.status().connected() || *self.lost.borrow()
     }
@@ -55,6 +59,7 @@ async fn connect(settings: &Settings) -> Result<Connection, String> {
         .collect();
     let connection = Connection {
         client,
+        is_encrypted: settings.is_encrypted(),
         channels,
         lost,
         _tasks: tasks,
@@ -68,6 +73,7 @@ async fn connect(settings: &Settings) -> Result<Connection, String> {
 /// An open connection and its channels.
 pub(super) struct Connection {
     client: Arc<lapin::Connection>,
+    is_encrypted: bool,
     channels: Vec<Channel>,
     /// Does the broker no longer answer, although the connection is open?
     lost: Arc<watch::Sender<bool>>,

@@ -30,6 +30,16 @@ impl Dial {
         host(&self.0)
     }
 
+    /// Is the connection encrypted, and the broker verified?
+    pub fn is_encrypted(&self) -> bool {
+        self.0.is_encrypted()
+    }
+
+    /// The setting with which the password would travel unencrypted to another machine.
+    pub fn exposure(&self) -> Option<ConfigError> {
+        self.0.exposure()
+    }
+
     /// Connects within `connect_timeout`.
     ///
     /// # Errors

@@ -5,9 +5,9 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use pillarbox::{Delivery, Outcome};
 
 use super::channel::Message;
+use crate::address::Address;
 use crate::headers::Header;
 use crate::message::Writer;
-use crate::template::Template;
 
 /// To be written to disk by the broker.
 const PERSISTENT: u8 = 2;
@@ -20,12 +20,10 @@ const PROPERTIES: usize = 2048;
 /// the broker would close the connection.
 pub(super) fn message(
     delivery: &Delivery,
-    routing_key: &Template,
+    routing_key: &Address,
     writer: &Writer,
 ) -> Result<(Message, usize), Outcome> {
-    let routing_key = routing_key
-        .render(delivery, writer.destination())
-        .map_err(|missing| Outcome::reject(missing.to_string()))?;
+    let routing_key = routing_key.render(delivery, writer.destination())?;
     let event = &delivery.event;
     let parts = writer.write(delivery)?;
     let mut properties = BasicProperties::default()
@@ -96,6 +94,7 @@ fn short(what: &str, text: &str) -> Result<ShortString, Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::address;
     use crate::message::AMQP;
     use crate::sample::{added, delivery};
     use pillarbox::Event;
@@ -105,7 +104,7 @@ mod tests {
     }
 
     fn encode_with(headers: &[(&str, &str)], routing_key: &str, event: Event) -> Result<Message, Outcome> {
-        let template = Template::parse(routing_key).unwrap();
+        let template = address("routing_key", routing_key, '.');
         let writer = Writer::new("queue", &AMQP, added(headers, legal_header).unwrap());
         message(&delivery(event), &template, &writer).map(|(message, _)| message)
     }

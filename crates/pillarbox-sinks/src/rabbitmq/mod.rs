@@ -43,3 +43,8 @@ pub(crate) use config::MINIMAL;
 pub use dial::Dial;
 #[cfg(feature = "rabbitmq")]
 pub use sink::RabbitMq;
+
+#[cfg(feature = "rabbitmq")]
+pub(crate) fn exposure(config: &Config) -> Option<crate::ConfigError> {
+    settings::Settings::new("", config).ok()?.exposure()
+}

@@ -7,6 +7,7 @@ use lapin::types::ShortString;
 use lapin::uri::{AMQPScheme, AMQPUri};
 
 use super::config::Config;
+use crate::exposure::Login;
 use crate::registry::{ConfigError, reveal};
 use crate::tls::{self, Loaded, Tls};
 
@@ -19,6 +20,8 @@ pub(super) struct Settings {
     pub(super) name: String,
     pub(super) connection_name: String,
     pub(super) uri: AMQPUri,
+    /// The key with the host.
+    key: &'static str,
     pub(super) tls: Loaded,
     pub(super) exchange: ShortString,
     pub(super) kind: ExchangeKind,
@@ -51,6 +54,7 @@ impl Settings {
             name: name.to_owned(),
             connection_name: format!("pillarbox {name}"),
             uri,
+            key: if config.url.is_some() { "url" } else { "host" },
             tls: config
                 .tls
                 .as_ref()
@@ -65,6 +69,24 @@ impl Settings {
             kind: exchange_kind(&config.kind)?,
             connect_timeout: config.connect_timeout,
         })
+    }
+}
+
+impl Settings {
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.uri.scheme == AMQPScheme::AMQPS
+    }
+
+    /// There is always a password: `guest`, unless another is given.
+    pub(super) fn exposure(&self) -> Option<ConfigError> {
+        let login = Login {
+            key: self.key,
+            credentials: Some("the password"),
+            is_encrypted: self.is_encrypted(),
+            hosts: vec![self.uri.authority.host.as_str()],
+            advice: "write amqps://, or `tls = {}` beside `host`",
+        };
+        login.exposure()
     }
 }
 

@@ -11,14 +11,14 @@ use super::encode;
 use super::pool::{Outgoing, Pool};
 use super::reply::Reply;
 use super::settings::Settings;
+use crate::address::Address;
 use crate::headers::Added;
 use crate::message::{AMQP, Form, Writer};
 use crate::registry::ConfigError;
-use crate::template::Template;
 
 /// RabbitMQ.
 pub struct RabbitMq {
-    routing_key: Template,
+    routing_key: Address,
     writer: Writer,
     pool: Pool,
 }
@@ -34,9 +34,15 @@ impl RabbitMq {
 
     pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
         let added = Added::new(&config.headers, encode::legal_header)?;
+        if config.exchange.is_empty() && config.allow.is_empty() && !config.routing_key.is_constant() {
+            return Err(ConfigError::at(
+                "allow",
+                "is missing: without an exchange every event chooses a queue; list the queues, such as [\"orders\", \"mail.*\"]",
+            ));
+        }
         Ok(Self {
-            routing_key: config.routing_key.clone(),
-            writer: Writer::new(name, &AMQP, added).with_form(form)?,
+            routing_key: Address::new("routing_key", &config.routing_key, &config.allow, '.')?,
+            writer: Writer::new(name, &AMQP, added).with_form(form),
             pool: Pool::new(name, Settings::new(name, config)?),
         })
     }

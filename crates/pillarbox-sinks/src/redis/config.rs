@@ -26,6 +26,9 @@ pub struct Config {
     /// The template of the stream's key.
     #[serde(default = "default_stream")]
     pub stream: Template,
+    /// What `stream` may be: texts, or beginnings such as `orders.*`. Any other event is rejected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
     /// Fields of every entry. They override the headers of the event.
     #[serde(default, skip_serializing_if = "Table::is_empty")]
     pub headers: Table,
@@ -48,6 +51,7 @@ impl Config {
             user: None,
             password: None,
             stream: default_stream(),
+            allow: Vec::new(),
             headers: Table::default(),
             max_len: None,
             connect_timeout: default_connect_timeout(),

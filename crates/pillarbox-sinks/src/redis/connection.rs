@@ -20,6 +20,7 @@ const PROBE_KEY: &str = "pillarbox:check";
 /// An open connection.
 pub(super) struct Connection {
     client: MultiplexedConnection,
+    is_encrypted: bool,
     lost: Arc<AtomicBool>,
 }
 
@@ -38,6 +39,10 @@ impl Connect for Connection {
                 settings.address, settings.connect_timeout
             )),
         }
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.is_encrypted
     }
 
     fn is_lost(&self) -> bool {
@@ -63,7 +68,11 @@ async fn connect(settings: &Settings) -> Result<Connection, String> {
     let client = connected
         .await
         .map_err(|error| classify::not_connected(&error, &settings.address))?;
-    Ok(Connection { client, lost })
+    Ok(Connection {
+        client,
+        is_encrypted: settings.is_encrypted(),
+        lost,
+    })
 }
 
 impl Connection {

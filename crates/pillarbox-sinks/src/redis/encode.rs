@@ -5,24 +5,26 @@ use std::num::NonZeroU64;
 use pillarbox::{Delivery, Outcome};
 use redis::{Cmd, cmd};
 
+use crate::address::Address;
+use crate::headers::taken;
 use crate::message::Writer;
-use crate::template::Template;
 
-/// Fields that a header of the same name cannot override.
-const OURS: [&str; 3] = ["payload", "content-type", "content-encoding"];
+/// The longest key of a stream. Redis itself would take 512 MiB.
+const MAX_STREAM: usize = 1024;
 
 /// The command that adds the entry.
 pub(super) fn entry(
     delivery: &Delivery,
-    stream: &Template,
+    stream: &Address,
     max_len: Option<NonZeroU64>,
     writer: &Writer,
 ) -> Result<Cmd, Outcome> {
-    let stream = stream
-        .render(delivery, writer.destination())
-        .map_err(|missing| Outcome::reject(missing.to_string()))?;
-    if stream.is_empty() {
-        return Err(Outcome::reject("the name of the stream is empty"));
+    let stream = stream.render(delivery, writer.destination())?;
+    if stream.len() > MAX_STREAM {
+        let len = stream.len();
+        return Err(Outcome::reject(format!(
+            "`stream` is {len} bytes long; the limit is {MAX_STREAM}"
+        )));
     }
     let parts = writer.write(delivery)?;
     let mut add = cmd("XADD");
@@ -37,7 +39,7 @@ pub(super) fn entry(
     if let Some(encoding) = parts.content_encoding {
         add.arg("content-encoding").arg(encoding);
     }
-    for (name, value) in parts.headers.iter().filter(|(name, _)| !is_ours(name)) {
+    for (name, value) in &parts.headers {
         add.arg(*name).arg(value.as_ref());
     }
     Ok(add)
@@ -45,19 +47,16 @@ pub(super) fn entry(
 
 /// Why the configuration cannot add a header.
 pub(super) fn legal_header(name: &str, _: &str) -> Result<(), String> {
-    if is_ours(name) {
+    if taken::by_entry(name) {
         return Err("it is a field of every entry".to_owned());
     }
     Ok(())
 }
 
-fn is_ours(name: &str) -> bool {
-    OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::address;
     use crate::headers::Added;
     use crate::message::REDIS;
     use crate::sample::{added, delivery};
@@ -65,14 +64,14 @@ mod tests {
     use redis::Arg;
 
     fn encode(stream: &str, max_len: Option<u64>, event: Event) -> Result<Vec<Vec<u8>>, Outcome> {
-        let stream = Template::parse(stream).unwrap();
+        let stream = address("stream", stream, ':');
         let max_len = max_len.and_then(NonZeroU64::new);
         let writer = Writer::new("stream", &REDIS, Added::default());
         words(&entry(&delivery(event), &stream, max_len, &writer)?)
     }
 
     fn encode_with(headers: &[(&str, &str)], event: Event) -> Result<Vec<Vec<u8>>, Outcome> {
-        let stream = Template::parse("{topic}").unwrap();
+        let stream = address("stream", "{topic}", ':');
         let writer = Writer::new("stream", &REDIS, added(headers, legal_header).unwrap());
         words(&entry(&delivery(event), &stream, None, &writer)?)
     }
@@ -154,8 +153,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_without_a_name_is_rejected() {
-        for (stream, event) in [("{severity}", event()), ("{header.s}", event().header("s", ""))] {
+    fn a_stream_without_a_name_or_with_a_long_one_is_rejected() {
+        let named = |name: &str| event().header("s", name);
+        for (stream, event) in [
+            ("{severity}", event()),
+            ("{header.s}", named("")),
+            ("{header.s}", named(&"x".repeat(1025))),
+        ] {
             assert!(
                 matches!(encode(stream, None, event), Err(Outcome::Reject { .. })),
                 "{stream}"

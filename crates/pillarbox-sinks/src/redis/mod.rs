@@ -23,3 +23,8 @@ pub use config::Config;
 pub(crate) use config::MINIMAL;
 #[cfg(feature = "redis")]
 pub use sink::Redis;
+
+#[cfg(feature = "redis")]
+pub(crate) fn exposure(config: &Config) -> Option<crate::ConfigError> {
+    settings::Settings::new(config).ok()?.exposure()
+}

@@ -10,6 +10,7 @@ use redis::{
 };
 
 use super::config::Config;
+use crate::exposure::Login;
 use crate::registry::{ConfigError, reveal};
 use crate::tls::{self, Tls};
 
@@ -28,6 +29,29 @@ pub(super) struct Settings {
 }
 
 impl Settings {
+    pub(super) fn is_encrypted(&self) -> bool {
+        matches!(
+            self.client.get_connection_info().addr(),
+            ConnectionAddr::TcpTls { .. }
+        )
+    }
+
+    pub(super) fn exposure(&self) -> Option<ConfigError> {
+        let info = self.client.get_connection_info();
+        let host = match info.addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+            _ => return None, // a socket of this machine
+        };
+        let login = Login {
+            key: "url",
+            credentials: info.redis_settings().password().map(|_| "the password"),
+            is_encrypted: self.is_encrypted(),
+            hosts: vec![host],
+            advice: "write rediss://",
+        };
+        login.exposure()
+    }
+
     pub(super) fn new(config: &Config) -> Result<Self, ConfigError> {
         tls::ensure_provider();
         let url = reveal("url", &config.url)?;

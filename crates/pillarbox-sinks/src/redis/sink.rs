@@ -11,15 +11,15 @@ use super::config::Config;
 use super::connection::Connection;
 use super::encode;
 use super::settings::Settings;
+use crate::address::Address;
 use crate::connector::Connector;
 use crate::headers::Added;
 use crate::message::{Form, REDIS, Writer};
 use crate::registry::ConfigError;
-use crate::template::Template;
 
 /// Redis streams.
 pub struct Redis {
-    stream: Template,
+    stream: Address,
     writer: Writer,
     max_len: Option<NonZeroU64>,
     connector: Connector<Connection>,
@@ -37,8 +37,8 @@ impl Redis {
     pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
         let added = Added::new(&config.headers, encode::legal_header)?;
         Ok(Self {
-            stream: config.stream.clone(),
-            writer: Writer::new(name, &REDIS, added).with_form(form)?,
+            stream: Address::new("stream", &config.stream, &config.allow, ':')?,
+            writer: Writer::new(name, &REDIS, added).with_form(form),
             max_len: config.max_len,
             connector: Connector::new(name, Settings::new(config)?),
         })

@@ -1,36 +1,22 @@
 //! An event as an HTTP request.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use bytes::Bytes;
 use percent_encoding::utf8_percent_encode;
+use pillarbox::internal::MAX_NAME;
 use pillarbox::webhook::Keys;
 use pillarbox::{Delivery, Outcome};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use time::OffsetDateTime;
 
-use crate::headers::Added;
+use crate::headers::{Added, taken};
 use crate::message::Writer;
 use crate::percent;
 use crate::registry::ConfigError;
 use crate::template::Template;
-
-/// Headers of the connection, of the payload and of Pillarbox. Neither an event nor the configuration can set them.
-const RESERVED: [&str; 12] = [
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "user-agent",
-];
 
 /// The URL of requests. It may have a token, so it is never printed.
 pub(super) struct Target {
@@ -81,11 +67,29 @@ impl Target {
         &self.probe
     }
 
+    /// `host:port`, without what may be secret.
+    pub(super) fn host(&self) -> String {
+        let port = self.probe.port_or_known_default().unwrap_or_default();
+        format!("{}:{port}", self.probe.host_str().unwrap_or_default())
+    }
+
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.probe.scheme() == "https"
+    }
+
     fn url(&self, delivery: &Delivery, destination: &str) -> Result<Url, Outcome> {
         if self.template.is_constant() {
             return Ok(self.probe.clone());
         }
-        let encode = |value: &str, out: &mut String| out.extend(utf8_percent_encode(value, percent::URI));
+        let problem = Cell::new(None);
+        let encode = |value: &str, out: &mut String| {
+            if value.is_empty() {
+                problem.set(Some("is empty"));
+            } else if value.len() > MAX_NAME {
+                problem.set(Some("is longer than 1024 bytes"));
+            }
+            out.extend(utf8_percent_encode(value, percent::URI));
+        };
         let text = self
             .template
             .render_with(delivery, destination, encode)
@@ -95,6 +99,11 @@ impl Target {
                     missing.field
                 ))
             })?;
+        if let Some(problem) = problem.get() {
+            return Err(Outcome::reject(format!(
+                "a value of the event that the URL needs {problem}"
+            )));
+        }
         // A URL parser resolves such a segment to the parent: the event would choose the path.
         let path = text.split(['?', '#']).next().unwrap_or_default();
         if path.split('/').any(|segment| matches!(segment, "." | "..")) {
@@ -124,10 +133,7 @@ pub(super) fn request(
     let id = HeaderName::from_static("webhook-id");
     put(&mut map, id, &delivery.event.id.to_string())?;
     for (name, value) in parts.headers {
-        let name = header_name(name)?;
-        if !is_reserved(&name) {
-            put(&mut map, name, &value)?;
-        }
+        put(&mut map, header_name(name)?, &value)?;
     }
     let is_added = |name: &HeaderName| writer.added().has(name.as_str());
     for (_, value) in map.iter_mut().filter(|(name, _)| is_added(name)) {
@@ -168,8 +174,8 @@ pub(super) fn probe_headers(added: &Added, authorization: Option<&HeaderValue>) 
 
 /// Why the configuration cannot add a header.
 pub(super) fn legal_header(name: &str, value: &str) -> Result<(), String> {
-    let (name, _) = header(name, value)?;
-    if is_reserved(&name) {
+    header(name, value)?;
+    if taken::by_request(name) {
         return Err("it is set by the connection, the payload or Pillarbox".to_owned());
     }
     Ok(())
@@ -191,11 +197,6 @@ pub(super) fn secret(text: &str) -> Option<HeaderValue> {
 fn header_name(name: &str) -> Result<HeaderName, Outcome> {
     HeaderName::try_from(name)
         .map_err(|_| Outcome::reject(format!("`{}` is not a valid HTTP header name", printable(name))))
-}
-
-fn is_reserved(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    RESERVED.contains(&name) || name.starts_with("webhook-") || name.starts_with("proxy-")
 }
 
 fn put(map: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), Outcome> {
@@ -244,19 +245,58 @@ mod tests {
     }
 
     #[test]
-    fn the_event_cannot_set_what_belongs_to_the_connection_or_to_us() {
-        let mut event = event();
-        for name in [
+    fn the_event_cannot_set_what_belongs_to_the_connection_the_sender_or_us() {
+        let names = [
             "Host",
             "Content-Length",
             "Transfer-Encoding",
-            "webhook-signature",
+            "Connection",
+            "TE",
+            "Upgrade",
             "Proxy-Authorization",
-        ] {
-            event = event.header(name, "forged");
-        }
-        let (_, headers) = encode("https://example.com/", event).unwrap();
-        assert!(headers.values().all(|value| value != "forged"));
+            "webhook-signature",
+            "webhook_id",
+            "pillarbox_tenant",
+            "ce-id",
+            "Authorization",
+            "X-Api-Key",
+            "x_auth_token",
+            "Cookie",
+            "Forwarded",
+            "X-Forwarded-For",
+            "x_forwarded_host",
+            "X-Forwarded-Client-Cert",
+            "X-Real-IP",
+            "Via",
+            "Origin",
+            "Sec-Fetch-Site",
+            "X-HTTP-Method-Override",
+            "x_http_method",
+            "X-Method-Override",
+            "X-Original-URL",
+            "X-Rewrite-URL",
+            "Remote-User",
+            "X-Remote-User",
+            "X-SSL-Client-Verify",
+            "X-CSRF-Token",
+        ];
+        let event = names
+            .iter()
+            .fold(event(), |event, name| event.header(*name, "forged"));
+        let (_, headers) = encode("https://example.com/", event.header("x-own", "kept")).unwrap();
+        assert!(headers.values().all(|value| value != "forged"), "{headers:?}");
+        assert_eq!(headers["x-own"], "kept");
+    }
+
+    #[test]
+    fn the_configuration_can_set_what_an_event_cannot() {
+        let headers = encode_with(
+            &[("cookie", "a=b"), ("x-forwarded-for", "{header.ip}")],
+            event().header("ip", "::1"),
+        );
+        let headers = headers.unwrap();
+        assert_eq!(headers["cookie"], "a=b");
+        assert_eq!(headers["x-forwarded-for"], "::1");
     }
 
     fn encode_with(headers: &[(&str, &str)], event: Event) -> Result<HeaderMap, Outcome> {
@@ -297,9 +337,11 @@ mod tests {
         for name in [
             "Host",
             "content-type",
+            "Content_Type",
             "webhook-id",
             "Proxy-X",
             "Pillarbox-Id",
+            "ce-id",
             "x y",
             "",
         ] {
@@ -365,6 +407,14 @@ mod tests {
                 },
             );
             assert_eq!(encode(url, event).unwrap_err().name(), "reject", "{url}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_no_segment_is_rejected() {
+        for value in ["", &"x".repeat(1025)] {
+            let outcome = encode("https://example.com/a/{header.x}/b", event().header("x", value));
+            assert_eq!(outcome.unwrap_err().name(), "reject");
         }
     }
 

@@ -11,9 +11,14 @@ mod config;
 #[cfg(feature = "webhook")]
 mod encode;
 #[cfg(feature = "webhook")]
+mod redaction;
+#[cfg(feature = "webhook")]
 mod sink;
 
 pub(crate) use config::MINIMAL;
 pub use config::{Basic, Config};
 #[cfg(feature = "webhook")]
 pub use sink::Webhook;
+
+#[cfg(feature = "webhook")]
+pub(crate) use sink::exposure;

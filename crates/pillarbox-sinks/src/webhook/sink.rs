@@ -14,6 +14,9 @@ use reqwest::{Client, Response, redirect, retry};
 use super::classify;
 use super::config::Config;
 use super::encode::{self, Target};
+use super::redaction::Redaction;
+use crate::connection_log::ConnectionLog;
+use crate::exposure::Login;
 use crate::headers::Added;
 use crate::message::{Form, HTTP, Writer};
 use crate::registry::{ConfigError, reveal};
@@ -29,6 +32,8 @@ pub struct Webhook {
     writer: Writer,
     authorization: Option<HeaderValue>,
     keys: Option<Keys>,
+    redaction: Redaction,
+    log: ConnectionLog,
     clock: Arc<dyn Clock>,
 }
 
@@ -43,10 +48,13 @@ impl Webhook {
 
     pub(crate) fn with_form(name: &str, config: &Config, form: &Form) -> Result<Self, ConfigError> {
         let added = Added::new(&config.headers, encode::legal_header)?;
+        let target = Target::parse(&reveal("url", &config.url)?)?;
         Ok(Self {
             client: client(config)?,
-            target: Target::parse(&reveal("url", &config.url)?)?,
-            writer: Writer::new(name, &HTTP, added).with_form(form)?,
+            redaction: Redaction::new(config, target.probe(), &added)?,
+            log: ConnectionLog::of_destination(name, target.host()),
+            target,
+            writer: Writer::new(name, &HTTP, added).with_form(form),
             authorization: authorization(config)?,
             keys: keys(config)?,
             clock: Arc::new(SystemClock),
@@ -84,14 +92,15 @@ impl Sink for Webhook {
             Ok(response) => response,
             Err(error) => return classify::failure(error),
         };
+        self.log.connected(self.target.is_encrypted());
         let status = response.status();
         let retry_after = response
             .headers()
             .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|text| classify::retry_after(text, self.clock.wall()));
-        let answer = self.answer(response).await;
-        classify::answer(status, retry_after, &answer, self.target.is_constant())
+        let answer = self.redaction.apply(&self.answer(response).await);
+        classify::answer(status, retry_after, answer.as_bytes(), self.target.is_constant())
     }
 
     fn part(&self, delivery: &Delivery) -> Option<String> {
@@ -107,6 +116,27 @@ impl Sink for Webhook {
             Err(error) => Err(classify::words(error)),
         }
     }
+}
+
+/// The setting with which credentials would travel unencrypted to another machine.
+pub(crate) fn exposure(config: &Config) -> Option<ConfigError> {
+    let target = Target::parse(&config.url.reveal().ok()?).ok()?;
+    let url = target.probe();
+    let credentials = if config.bearer.is_some() {
+        Some("the token")
+    } else if config.basic.is_some() || url.password().is_some() {
+        Some("the password")
+    } else {
+        config.headers.has_secret().then_some("a secret header")
+    };
+    let login = Login {
+        key: "url",
+        credentials,
+        is_encrypted: target.is_encrypted(),
+        hosts: url.host_str().into_iter().collect(),
+        advice: "write https://",
+    };
+    login.exposure()
 }
 
 fn client(config: &Config) -> Result<Client, ConfigError> {

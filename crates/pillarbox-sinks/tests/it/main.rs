@@ -15,4 +15,5 @@ mod rabbitmq_late_confirms;
 mod rabbitmq_window;
 mod redis;
 mod secrets;
+mod tls;
 mod webhook;

@@ -94,8 +94,15 @@ impl FlakyStore {
 
 #[async_trait]
 impl Store for FlakyStore {
-    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
-        self.call("find", self.under.find(scope, after, limit)).await
+    async fn find(
+        &self,
+        scope: &Scope,
+        served: Option<&[String]>,
+        after: Option<&Backlog>,
+        limit: usize,
+    ) -> Result<Found, StoreError> {
+        self.call("find", self.under.find(scope, served, after, limit))
+            .await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {

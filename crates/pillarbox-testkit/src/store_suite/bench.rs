@@ -279,7 +279,10 @@ impl Bench {
     }
 
     pub(super) async fn find_in(&self, scope: &Scope) -> Found {
-        self.store().find(scope, None, 1_000).await.expect("a search")
+        self.store()
+            .find(scope, None, None, 1_000)
+            .await
+            .expect("a search")
     }
 
     pub(super) async fn find(&self) -> Found {

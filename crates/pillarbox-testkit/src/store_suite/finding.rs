@@ -58,7 +58,7 @@ pub async fn a_search_continues_where_the_last_one_ended(bench: Bench) -> Ran {
     for expected in [3, 3, 1] {
         let look = bench
             .store()
-            .find(&Scope::All, after.as_ref(), 3)
+            .find(&Scope::All, None, after.as_ref(), 3)
             .await
             .expect("a search");
         assert_eq!((look.due.len(), look.more), (expected, expected == 3));
@@ -67,6 +67,80 @@ pub async fn a_search_continues_where_the_last_one_ended(bench: Bench) -> Ran {
     }
     let expected: Vec<Option<String>> = events.into_iter().map(|event| event.destination).collect();
     assert_eq!(seen, expected);
+    Ok(())
+}
+
+/// Producers can name any number of destinations that no worker has.
+pub async fn a_search_passes_over_destinations_that_are_not_served(bench: Bench) -> Ran {
+    bench.needs(&[Field::Destination, Field::Namespace])?;
+    let mut events = Vec::new();
+    for name in ["a", "b", "bb", "c", "d", "e", "unknown-1", "unknown-2", "x"] {
+        for namespace in ["shop", "till"] {
+            events.push(pillarbox::Event::new(namespace, "orders").destination(name));
+        }
+    }
+    events.push(event());
+    bench.put_all(&events).await;
+    let served = async |names: &[&str], limit: usize| -> Vec<String> {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let (mut after, mut seen): (Option<Backlog>, Vec<String>) = (None, Vec::new());
+        loop {
+            let store = bench.store();
+            let found = store.find(&Scope::All, Some(&names), after.as_ref(), limit);
+            let found = found.await.expect("a search");
+            assert!(found.due.len() <= limit);
+            seen.extend(found.due.iter().map(|due| {
+                let name = due.backlog.destination.as_deref().unwrap_or("-");
+                format!("{name} {}", due.backlog.namespace)
+            }));
+            after = found.due.last().map(|due| due.backlog.clone());
+            if !found.more {
+                return seen;
+            }
+        }
+    };
+    for limit in [1, 2, 3, 100] {
+        assert_eq!(served(&[], limit).await, ["- shop"]);
+        let of_two = ["- shop", "c shop", "c till", "x shop", "x till"];
+        assert_eq!(served(&["x", "c", "none", "zz"], limit).await, of_two);
+        assert_eq!(served(&["bb"], limit).await, ["- shop", "bb shop", "bb till"]);
+        assert_eq!(
+            served(&["unknown-2"], limit).await.len(),
+            3,
+            "once it is configured"
+        );
+    }
+    Ok(())
+}
+
+/// A listing is bounded, and has every destination that the caller asks for.
+pub async fn a_listing_of_destinations_is_bounded(bench: Bench) -> Ran {
+    bench.needs(&[Field::Destination])?;
+    let most = pillarbox_store::operate::MOST_NAMES;
+    let events: Vec<Event> = (0..most + 50)
+        .map(|n| event().destination(format!("d{n:05}")))
+        .collect();
+    bench.put_all(&events).await;
+    bench
+        .operate()
+        .pause(&OPERATOR, "paused", "by hand")
+        .await
+        .expect("pauses");
+    let last = format!("d{:05}", most + 49);
+    let known = [last.clone(), "without-rows".to_owned()];
+    let listed = bench
+        .operate()
+        .destinations(&OPERATOR, &Scope::All, &known)
+        .await
+        .expect("lists");
+    let names: Vec<&str> = listed.iter().map(|record| record.name.as_str()).collect();
+    assert_eq!(names.len(), most + 2, "{names:?}");
+    assert_eq!(names[most..], [last.as_str(), "paused"]);
+    assert!(
+        listed
+            .iter()
+            .all(|record| record.pending == u64::from(record.paused.is_none()))
+    );
     Ok(())
 }
 
@@ -223,7 +297,7 @@ pub async fn every_search_sees_a_pause(bench: Bench) -> Ran {
 
     let records = bench
         .operate()
-        .destinations(&OPERATOR, &Scope::All)
+        .destinations(&OPERATOR, &Scope::All, &[])
         .await
         .expect("destinations");
     let seen: Vec<(&str, u64, &str, bool)> = records

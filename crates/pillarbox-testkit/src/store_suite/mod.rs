@@ -160,6 +160,8 @@ macro_rules! store_suite {
             finding::every_tenant_gets_its_turn
             finding::every_tenant_gets_its_turn_in_small_claims
             finding::scheduled_rows_of_many_tenants_delay_no_other
+            finding::a_search_passes_over_destinations_that_are_not_served
+            finding::a_listing_of_destinations_is_bounded
             finding::every_search_sees_a_pause
             finding::an_event_is_delivered_at_its_time
             watching::a_watch_reports_new_events_and_the_end_of_their_transactions

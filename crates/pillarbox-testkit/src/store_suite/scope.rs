@@ -127,7 +127,7 @@ pub async fn an_empty_scope_sees_nothing(bench: Bench) -> Ran {
     assert_eq!(operate.blocked(&OPERATOR, &nothing, 10).await.expect("keys"), []);
     assert_eq!(
         operate
-            .destinations(&OPERATOR, &nothing)
+            .destinations(&OPERATOR, &nothing, &[])
             .await
             .expect("destinations"),
         []

@@ -40,7 +40,7 @@ async fn call(operate: &dyn Operate, actor: &Actor, name: &str) -> Result<(), Op
         "delete" => operate.delete(actor, &ids).await.map(drop),
         "blocked" => operate.blocked(actor, &Scope::All, 10).await.map(drop),
         "skip" => operate.skip(actor, &ids).await.map(drop),
-        "destinations" => operate.destinations(actor, &Scope::All).await.map(drop),
+        "destinations" => operate.destinations(actor, &Scope::All, &[]).await.map(drop),
         "pause" => operate.pause(actor, "nowhere", "a test").await,
         "resume" => operate.resume(actor, "elsewhere").await.map(drop),
         "workers" => operate.workers(actor).await.map(drop),
@@ -283,7 +283,7 @@ impl Shared {
             let paused = self.operate.pause(&OPERATOR, name, "secret migration").await;
             paused.expect("pauses");
         }
-        let found = self.operate.destinations(&self.us, &Scope::All).await;
+        let found = self.operate.destinations(&self.us, &Scope::All, &[]).await;
         let found = found.expect("destinations");
         let seen: Vec<(&str, u64, Option<&str>)> = found
             .iter()

@@ -69,10 +69,12 @@ fn driver_error(error: Error) -> DriverError {
     let code = match kind {
         DatabaseErrorKind::UniqueViolation => "23505",
         DatabaseErrorKind::SerializationFailure => "40001",
+        DatabaseErrorKind::CheckViolation => "23514",
         DatabaseErrorKind::ReadOnlyTransaction => "25006",
         DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => {
             return DriverError::Lost(answer.message().to_owned());
         }
+        _ if answer.message().starts_with("permission denied") => "42501",
         _ => return DriverError::Other(answer.message().to_owned()),
     };
     DriverError::Answer {

@@ -78,6 +78,7 @@ pub struct Outbox {
     compress_over: Option<usize>,
     prepared: bool,
     serialised: bool,
+    by_function: bool,
     wake: Option<Wake>,
 }
 
@@ -102,6 +103,7 @@ impl Outbox {
             compress_over: Some(THRESHOLD),
             prepared: false,
             serialised: false,
+            by_function: false,
             wake: None,
         })
     }
@@ -147,6 +149,15 @@ impl Outbox {
     #[must_use]
     pub fn serialised(mut self) -> Self {
         self.serialised = true;
+        self
+    }
+
+    /// Enqueues by the SQL function `enqueue_many` instead of an INSERT, so that a role with the duty `producer` is enough: it
+    /// is confined to its namespaces, tenants and destinations, and reads nothing. An INSERT needs the duty `writer`. Each
+    /// call passes its events as one JSON array. SQLite has no roles and ignores this.
+    #[must_use]
+    pub fn by_function(mut self) -> Self {
+        self.by_function = true;
         self
     }
 

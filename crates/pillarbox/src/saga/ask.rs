@@ -58,7 +58,7 @@ pub async fn ask<C: Connection + ?Sized>(
         .event_type(ASK_TYPE)
         .aggregate(name, id)
         .header(ASK, ask.as_str());
-    let event = addressed(event, name, id, about.as_ref());
+    let event = addressed(event, name, id, about.as_ref(), &row.own_token);
     let line = Line {
         what: What::Asked,
         about,
@@ -80,6 +80,7 @@ fn refused(error: EnqueueError) -> StoreError {
         EnqueueError::Invalid(_)
         | EnqueueError::NoJson(_)
         | EnqueueError::Payload(_)
+        | EnqueueError::Rejected(_)
         | EnqueueError::IdTaken(_)
         | EnqueueError::NotImmediate => StoreError::Other(error.to_string()),
     }

@@ -10,6 +10,17 @@ pub enum SagaError {
     /// The headers of a message are invalid. A retry is useless.
     #[error("this message is for a saga and cannot be read: {0}")]
     Message(String),
+    /// The message does not carry the token that proves it. A retry is useless.
+    #[error(
+        "a message for the saga {name} {id} has the wrong header saga-token: its sender never got the command or request that \
+         it names (check who else may publish to the saga's address)"
+    )]
+    WrongToken {
+        /// Which kind of saga.
+        name: String,
+        /// Which one.
+        id: String,
+    },
     /// The payload of a reply is not what the step takes. A retry is useless.
     #[error("the reply to the step `{step}` of the saga {name} {id} cannot be taken: {error}")]
     Reply {
@@ -66,7 +77,7 @@ impl SagaError {
     /// Is the message at fault? Then it belongs to the dead letters. Everything else is worth a retry.
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Message(_) | Self::Reply { .. } => true,
+            Self::Message(_) | Self::WrongToken { .. } | Self::Reply { .. } => true,
             Self::Data { .. }
             | Self::Changed { .. }
             | Self::NoJson(_)

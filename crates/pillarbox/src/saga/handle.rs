@@ -8,6 +8,9 @@
 //! it is redelivered if there was none. A message that is redelivered after the commit finds its attempt over and changes
 //! nothing.
 //!
+//! Whoever can publish to the saga's address can name any saga and attempt. So a message must carry the token that the row
+//! holds for it, before it is decided on. A reply to an attempt that is over changes nothing, and its token is gone.
+//!
 //! **If we die here** the caller's transaction rolls back, and the message is delivered again.
 
 use std::fmt::Display;
@@ -22,6 +25,7 @@ use super::machine::{self, Decision, Input, Moved, Why};
 use super::message::Message;
 use super::row::{Log, Request, Response, Row};
 use super::state::{Action, Answer, Attempt, Status};
+use super::token::Token;
 use crate::failpoint;
 use crate::outbox::Connection;
 use crate::outbox::sealed::Backend as _;
@@ -45,6 +49,8 @@ pub enum Handled {
 pub struct Reply<'a> {
     /// What it is the reply to.
     pub to: Attempt,
+    /// The token of the command that it replies to.
+    pub token: Token,
     /// What was answered.
     pub answer: Answer,
     /// Why, for the operator.
@@ -69,7 +75,9 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
         }
         let id = message.id().map_err(SagaError::Message)?;
         let input = message.input().map_err(SagaError::Message)?;
-        self.tell(connection, id, input, message.payload()).await
+        let token = message.token().map_err(SagaError::Message)?;
+        self.tell(connection, id, input, Some(&token), message.payload())
+            .await
     }
 
     /// Takes a reply.
@@ -87,10 +95,17 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
             answer: reply.answer,
             reason: reply.reason,
         };
-        self.tell(connection, &id.to_string(), input, reply.payload).await
+        self.tell(
+            connection,
+            &id.to_string(),
+            input,
+            Some(&reply.token),
+            reply.payload,
+        )
+        .await
     }
 
-    /// Handles the timeout of an attempt.
+    /// Handles the timeout of an attempt. The caller vouches for it: there is no token to check.
     ///
     /// # Errors
     /// As for [`handle`](Self::handle).
@@ -100,11 +115,12 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
         id: impl Display,
         attempt: Attempt,
     ) -> Result<Handled, SagaError> {
-        self.tell(connection, &id.to_string(), Input::TimedOut(attempt), &[])
+        self.tell(connection, &id.to_string(), Input::TimedOut(attempt), None, &[])
             .await
     }
 
-    /// Gives up and undoes what was done, as `pillarbox sagas compensate` asks for.
+    /// Gives up and undoes what was done, as `pillarbox sagas compensate` asks for. The caller vouches for it: there is no
+    /// token to check.
     ///
     /// # Errors
     /// As for [`handle`](Self::handle).
@@ -113,7 +129,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
         connection: &mut C,
         id: impl Display,
     ) -> Result<Handled, SagaError> {
-        self.tell(connection, &id.to_string(), Input::Compensate, &[])
+        self.tell(connection, &id.to_string(), Input::Compensate, None, &[])
             .await
     }
 
@@ -122,6 +138,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
         connection: &mut C,
         id: &str,
         input: Input,
+        token: Option<&Token>,
         payload: &[u8],
     ) -> Result<Handled, SagaError> {
         let (name, outbox) = (&self.inner.name, &self.inner.outbox);
@@ -134,6 +151,10 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
             Response::Nothing | Response::Written => return Ok(Handled::Unknown),
         };
         failpoint::hit("saga_locked");
+        if token.is_some_and(|token| !is_proven(&row, &input, token)) {
+            let (name, id) = (name.clone(), id.to_owned());
+            return Err(SagaError::WrongToken { name, id });
+        }
         let decision = machine::decide(&self.inner.plan, &row.state, input.clone(), fastrand::f64());
         match decision.map_err(|changed| SagaError::changed(name, id, changed))? {
             Decision::Moved(moved) => self.go_on(connection, row, &input, moved, payload).await,
@@ -190,6 +211,16 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
             row.data = serde_json::to_string(&data).map_err(SagaError::NoJson)?;
         }
         Ok(data)
+    }
+}
+
+/// Does the token prove the message? That of an attempt that is over is gone, and the machine ignores the reply.
+fn is_proven(row: &Row, input: &Input, token: &Token) -> bool {
+    match input {
+        Input::Answered { to, .. } => {
+            row.state.current().as_ref() != Some(to) || row.attempt_token.as_ref() == Some(token)
+        }
+        Input::TimedOut(_) | Input::Resume(_) | Input::Compensate => row.own_token == *token,
     }
 }
 

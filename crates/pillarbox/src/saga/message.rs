@@ -7,11 +7,12 @@
 //! | `saga-step` | which step | echoed |
 //! | `saga-action` | `command` or `compensation` | echoed |
 //! | `saga-attempt` | which try, from 1 | echoed |
+//! | `saga-token` | the secret of this attempt | echoed |
 //! | `saga-outcome` | – | `done`, `failed` or `refused` |
 //! | `saga-reason` | – | why, in a few words, for operators; optional |
 //!
 //! A saga's own messages to itself have the same headers, with `saga-outcome: timeout`, or with `saga-ask: resume` or
-//! `saga-ask: compensate` for an operator's request.
+//! `saga-ask: compensate` for an operator's request. Their token is the saga's own, which no service sees.
 //!
 //! **If we die here** nothing happened: this only reads and writes headers.
 
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 
 use super::machine::Input;
 use super::state::{Action, Answer, Attempt};
+use super::token::Token;
 use crate::event::Event;
 
 /// Which kind of saga.
@@ -31,6 +33,8 @@ pub const STEP: &str = "saga-step";
 pub const ACTION: &str = "saga-action";
 /// Which try.
 pub const ATTEMPT: &str = "saga-attempt";
+/// The secret that proves a message.
+pub const TOKEN: &str = "saga-token";
 /// What a service answers.
 pub const OUTCOME: &str = "saga-outcome";
 /// Why, for operators.
@@ -69,6 +73,8 @@ impl Ask {
 #[derive(Debug, Clone)]
 pub struct Message<'a> {
     headers: BTreeMap<String, &'a str>,
+    /// A header that came in two spellings: each reader could take another one of them.
+    repeated: Option<String>,
     payload: &'a [u8],
 }
 
@@ -81,10 +87,17 @@ impl<'a> Message<'a> {
     {
         let lower = |(name, value): (&'a N, &'a V)| (name.as_ref().to_ascii_lowercase(), value.as_ref());
         let ours = |(name, _): &(String, &str)| name.starts_with("saga-");
-        Self {
-            headers: headers.into_iter().map(lower).filter(ours).collect(),
+        let mut message = Self {
+            headers: BTreeMap::new(),
+            repeated: None,
             payload,
+        };
+        for (name, value) in headers.into_iter().map(lower).filter(ours) {
+            if message.headers.insert(name.clone(), value).is_some() {
+                message.repeated = Some(name);
+            }
         }
+        message
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&'a str> {
@@ -103,7 +116,16 @@ impl<'a> Message<'a> {
     /// # Errors
     /// When the headers do not say what they should, with what is wrong.
     pub(crate) fn id(&self) -> Result<&'a str, String> {
-        self.required(ID)
+        match &self.repeated {
+            Some(name) => Err(format!("the header {name} is there more than once, in any case")),
+            None => self.required(ID),
+        }
+    }
+
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn token(&self) -> Result<Token, String> {
+        Ok(Token::new(self.required(TOKEN)?))
     }
 
     /// # Errors
@@ -165,18 +187,21 @@ pub struct Command {
     pub id: String,
     /// Which try at which step.
     pub attempt: Attempt,
+    /// What proves that a reply comes from a receiver of this command.
+    pub token: Token,
 }
 
 impl Command {
     /// Reads a command. `None` if the message is none.
     pub fn read(message: &Message<'_>) -> Option<Self> {
-        if message.header(OUTCOME).or(message.header(ASK)).is_some() {
+        if message.repeated.is_some() || message.header(OUTCOME).or(message.header(ASK)).is_some() {
             return None;
         }
         Some(Self {
             name: message.header(NAME)?.to_owned(),
             id: message.header(ID)?.to_owned(),
             attempt: message.attempt().ok()?,
+            token: message.token().ok()?,
         })
     }
 
@@ -184,13 +209,17 @@ impl Command {
     /// the application's own, and so is where it goes: the saga's address, as a rule.
     #[must_use]
     pub fn reply(&self, answer: Answer, event: Event) -> Event {
-        addressed(event, &self.name, &self.id, Some(&self.attempt)).header(OUTCOME, answer.as_str())
+        addressed(event, &self.name, &self.id, Some(&self.attempt), &self.token)
+            .header(OUTCOME, answer.as_str())
     }
 }
 
-/// The event with the headers that say what it is about.
-pub(crate) fn addressed(event: Event, name: &str, id: &str, about: Option<&Attempt>) -> Event {
-    let event = event.header(NAME, name).header(ID, id);
+/// The event with the headers that say what it is about, and prove it.
+pub(crate) fn addressed(event: Event, name: &str, id: &str, about: Option<&Attempt>, token: &Token) -> Event {
+    let event = event
+        .header(NAME, name)
+        .header(ID, id)
+        .header(TOKEN, token.as_str());
     match about {
         Some(attempt) => event
             .header(STEP, &attempt.step)
@@ -213,6 +242,7 @@ mod tests {
                 action: Action::Compensation,
                 number: 3,
             },
+            token: Token::new("s3cret"),
         }
     }
 
@@ -223,6 +253,7 @@ mod tests {
         let message = Message::from(&event);
         assert!(message.is_for("order") && !message.is_for("refund"));
         assert_eq!(message.id(), Ok("42"));
+        assert_eq!(message.token(), Ok(Token::new("s3cret")));
         let expected = Input::Answered {
             to: command().attempt,
             answer: Answer::Failed,
@@ -235,13 +266,40 @@ mod tests {
     #[test]
     fn a_command_is_read_as_it_was_written() {
         let command = command();
-        let event = addressed(Event::new("a", "b"), "order", "42", Some(&command.attempt));
+        let event = addressed(
+            Event::new("a", "b"),
+            "order",
+            "42",
+            Some(&command.attempt),
+            &command.token,
+        );
         assert_eq!(Command::read(&Message::from(&event)), Some(command));
         assert!(
             !Message::from(&event).is_for("order"),
             "a command is for a service"
         );
         assert_eq!(Command::read(&Message::from(&Event::new("a", "b"))), None);
+    }
+
+    #[test]
+    fn two_spellings_of_a_header_are_an_error() {
+        let reply = command().reply(Answer::Failed, Event::new("a", "b"));
+        let twice = reply.header("Saga-Outcome", "done");
+        let error = Message::from(&twice).id().expect_err("which one counts?");
+        assert!(
+            error.contains("the header saga-outcome is there more than once"),
+            "{error}"
+        );
+        let given = command();
+        let sent = addressed(
+            Event::new("a", "b"),
+            "order",
+            "42",
+            Some(&given.attempt),
+            &given.token,
+        );
+        let twice = sent.header("SAGA-ID", "43");
+        assert_eq!(Command::read(&Message::from(&twice)), None);
     }
 
     #[test]

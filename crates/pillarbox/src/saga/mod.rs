@@ -53,7 +53,7 @@
 //! | `state`, `machine`, `line` | the state of a saga, how it moves, and its log; pure |
 //! | `start`, `handle`, `ask` | the verbs |
 //! | `emit` | a decision as events |
-//! | [`message`] | headers |
+//! | [`message`], `token` | headers, and what proves them |
 //! | `row`, `postgres`, and `saga.rs` of the SQLite store | what the table holds |
 //!
 //! PostgreSQL and SQLite hold sagas, with every library but the blocking diesel. The memory store holds none.
@@ -80,6 +80,7 @@ pub(crate) mod postgres;
 mod row;
 mod start;
 mod state;
+mod token;
 
 pub use self::ask::{AskResult, ask};
 pub use self::definition::{Definition, InvalidSaga, Saga, Step};
@@ -93,3 +94,4 @@ pub use self::message::{Ask, Command, Message};
 pub use self::row::{Log, Request, Response, Row};
 pub use self::start::Started;
 pub use self::state::{Action, Answer, Attempt, Status};
+pub use self::token::Token;

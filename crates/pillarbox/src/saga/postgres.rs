@@ -6,6 +6,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::line::Line;
 use super::row::{Log, Request, Response, Row};
+use super::token::Token;
 use crate::error::StoreError;
 use crate::outbox::Outbox;
 use crate::outbox::postgres::{Driver, Value};
@@ -101,6 +102,8 @@ fn columns<'a>(
         Value::Text(Some(&row.data)),
         Value::Text(row.last_error.as_deref()),
         Value::Text(timeout_at),
+        Value::Text(row.attempt_token.as_ref().map(Token::as_str)),
+        Value::Text(Some(row.own_token.as_str())),
     ])
 }
 

@@ -6,6 +6,7 @@ use time::OffsetDateTime;
 
 use super::line::Line;
 use super::state::{State, Status};
+use super::token::Token;
 use crate::error::StoreError;
 
 /// One saga.
@@ -21,6 +22,10 @@ pub struct Row {
     pub(crate) data: String,
     pub(crate) last_error: Option<String>,
     pub(crate) timeout_at: Option<OffsetDateTime>,
+    /// What a reply to the current attempt echoes. None once the saga has ended.
+    pub(crate) attempt_token: Option<Token>,
+    /// What proves the saga's timeouts and the requests of operators.
+    pub(crate) own_token: Token,
 }
 
 /// A request to a database, in the caller's transaction.
@@ -68,6 +73,8 @@ struct Columns {
     in_doubt: bool,
     data: Box<RawValue>,
     last_error: Option<String>,
+    attempt_token: Option<String>,
+    own_token: String,
 }
 
 impl Row {
@@ -97,6 +104,8 @@ impl Row {
             data: String::from(Box::<str>::from(columns.data)),
             last_error: columns.last_error,
             timeout_at: None, // written with every command
+            attempt_token: columns.attempt_token.map(Token::new),
+            own_token: Token::new(columns.own_token),
         })
     }
 
@@ -113,7 +122,7 @@ mod tests {
     fn read(status: &str, path: &str, attempt: &str) -> Result<Row, StoreError> {
         let json = format!(
             r#"{{"namespace": "a", "topic": "b", "status": "{status}", "path": {path}, "attempt": {attempt},
-                "tries": 1, "in_doubt": false, "data": {{"order": 1e999}}, "last_error": null}}"#
+                "tries": 1, "in_doubt": false, "data": {{"order": 1e999}}, "last_error": null, "attempt_token": null, "own_token": "x"}}"#
         );
         Row::read("order", "1", &json)
     }

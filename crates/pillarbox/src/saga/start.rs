@@ -11,6 +11,7 @@ use super::definition::{Definition, Saga, check_text};
 use super::error::SagaError;
 use super::machine;
 use super::row::{Log, Request, Response, Row};
+use super::token::Token;
 use crate::failpoint;
 use crate::outbox::Connection;
 use crate::outbox::sealed::Backend as _;
@@ -52,6 +53,8 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
             data: serde_json::to_string(data).map_err(SagaError::NoJson)?,
             last_error: None,
             timeout_at: None,
+            attempt_token: None, // emitting the first command makes it
+            own_token: Token::random()?,
         };
         let events = self.emit(&mut row, data, begun.send)?;
         let request = Request::Insert(&row, Log(&begun.log));

@@ -48,6 +48,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
+use crate::text::json_error;
+
 pub use self::publish::Upcasting;
 
 /// Makes a payload of one version into one of the next.
@@ -215,7 +217,7 @@ impl Upcasters {
             understood: to,
         };
         let chain = self.chains.get(event_type).ok_or_else(older)?;
-        let not_json = |error: serde_json::Error| UpcastError::NotJson(error.to_string());
+        let not_json = |error: serde_json::Error| UpcastError::NotJson(json_error(&error));
         let mut value: Value = serde_json::from_slice(payload).map_err(not_json)?;
         for version in from..to {
             let upcaster = chain.get(&version).ok_or_else(older)?;

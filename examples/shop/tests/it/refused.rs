@@ -214,6 +214,7 @@ async fn a_command_that_comes_after_its_compensation_does_nothing() {
                 .header("saga-step", topic)
                 .header("saga-action", action)
                 .header("saga-attempt", "1")
+                .header("saga-token", "any")
                 .json(&body)
                 .unwrap()
         };

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use pillarbox_store::Scope;
+use pillarbox_store::operate::MOST_NAMES;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -9,6 +10,7 @@ use super::super::actor;
 use super::super::database_args::{self, DatabaseArgs};
 use crate::destinations::{self, Listed};
 use crate::failure::Failure;
+use crate::logs;
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -37,12 +39,17 @@ impl Ls {
         let found = self.database.find()?;
         let database = database_args::open(&found.database).await?;
         let (operate, actor) = (database.operate(), actor::operator());
+        let known = found.destinations.as_deref().unwrap_or_default();
         let records = operate
-            .destinations(&actor, &Scope::configured(self.namespace))
+            .destinations(&actor, &Scope::configured(self.namespace), known)
             .await?;
+        let is_cut = records.len() >= MOST_NAMES;
         let workers = operate.workers(&actor).await?;
         let live = workers.iter().filter(|worker| worker.alive).count();
-        let listed = destinations::list(records, &workers, found.destinations.as_deref());
+        let mut listed = destinations::list(records, &workers, found.destinations.as_deref());
+        for to in &mut listed {
+            to.exposure = found.exposures.get(&to.name).cloned();
+        }
         if self.json {
             return listed.iter().try_for_each(output::json);
         }
@@ -53,7 +60,13 @@ impl Ls {
         output::table(
             &["NAME", "STATE", "SINCE", "PENDING", "DEAD", "REASON", "NOTE"],
             &rows,
-        )
+        )?;
+        if is_cut {
+            logs::warning(&format!(
+                "events name more destinations: configured and paused ones are listed, and the first {MOST_NAMES} by name"
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -84,8 +97,21 @@ fn row(to: &Listed, live: usize) -> Vec<String> {
         destinations::count(to.pending),
         destinations::count(to.dead),
         reason,
-        to.note.unwrap_or("-").to_owned(),
+        note(to),
     ]
+}
+
+fn note(to: &Listed) -> String {
+    let exposure = to
+        .exposure
+        .as_ref()
+        .map(|exposure| format!("warning: {exposure}"));
+    let notes: Vec<String> = to.note.map(str::to_owned).into_iter().chain(exposure).collect();
+    if notes.is_empty() {
+        "-".to_owned()
+    } else {
+        notes.join("; ")
+    }
 }
 
 fn moment(at: OffsetDateTime) -> String {

@@ -70,7 +70,9 @@ impl Pause {
         if configured.contains(&self.name) {
             return Ok(());
         }
-        let known = operate.destinations(actor, &Scope::All).await?;
+        let known = operate
+            .destinations(actor, &Scope::All, std::slice::from_ref(&self.name))
+            .await?;
         if known.iter().any(|record| record.name == self.name) {
             return Ok(());
         }

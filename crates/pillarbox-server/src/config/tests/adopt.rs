@@ -2,7 +2,9 @@
 
 use pillarbox::{Jitter, Schedule};
 use pillarbox_dispatch::Pattern;
-use pillarbox_store::stores::postgres::adopt::{Counts, LayoutError, Payload, Status, built_in, built_ins};
+use pillarbox_store::stores::postgres::adopt::{
+    Counts, ErrorText, LayoutError, Payload, Status, built_in, built_ins,
+};
 
 use super::*;
 
@@ -19,9 +21,11 @@ fn namespaces(config: &Config, route: usize) -> Vec<Pattern> {
 }
 
 #[test]
-fn a_built_in_layout_needs_only_its_name() {
+fn a_built_in_layout_needs_only_its_name_and_the_namespaces_of_its_rows() {
     for name in built_ins() {
-        let config = good(&with(&format!("[[adopt]]\nlayout = \"{name}\"")));
+        let has_column = built_in(name).expect("it is known").namespace.is_some();
+        let namespaces = if has_column { "namespaces = \"shop\"" } else { "" };
+        let config = good(&with(&format!("[[adopt]]\nlayout = \"{name}\"\n{namespaces}")));
         let adopt = &config.adopt[0];
         assert_eq!(adopt.table.name, *name);
         assert_eq!(Some(&adopt.table.layout), built_in(name).as_ref(), "{name}");
@@ -125,8 +129,8 @@ fn rows_of_the_table_follow_its_to_and_other_events_their_routes() {
 
 #[test]
 fn rows_with_their_own_namespaces_are_routed_by_them() {
-    let config = good(&with("[[adopt]]\nlayout = \"modkit\""));
-    assert_eq!(namespaces(&config, 0), [Pattern::Any], "nothing else is there");
+    let config = good(&with("[[adopt]]\nlayout = \"modkit\"\nnamespaces = \"*\""));
+    assert_eq!(namespaces(&config, 0)[0], Pattern::Any, "its writers are trusted");
     let config = good(&with(
         "[[adopt]]\nlayout = \"modkit\"\nto = \"log\"\nnamespaces = [\"mini-chat\"]\n[[adopt]]\nlayout = \"arap\"",
     ));
@@ -134,6 +138,39 @@ fn rows_with_their_own_namespaces_are_routed_by_them() {
         namespaces(&config, 0),
         ["mini-chat", "modkit"].map(|name| Pattern::Exact(name.to_owned()))
     );
+}
+
+#[test]
+fn a_table_speaks_for_the_namespaces_and_tenants_that_are_written() {
+    let tenant = "01990000-0000-7000-8000-000000000001";
+    let config = good(&with(&format!(
+        "[[adopt]]\nlayout = \"modkit\"\nnamespaces = [\"shop\", \"carts.*\"]\ntenants = \"{tenant}\"\nerror_text = \"full\"\n\
+         [[route]]\nto = \"log\""
+    )));
+    let table = &config.adopt[0].table;
+    assert_eq!(table.speaks_for.namespaces, ["shop", "carts.*"]);
+    assert_eq!(
+        table.speaks_for.tenants,
+        [tenant.parse::<uuid::Uuid>().expect("a UUID")]
+    );
+    assert_eq!(table.error_text, ErrorText::Full);
+    let config = good(&with("[[adopt]]\nlayout = \"arap\""));
+    assert_eq!(config.adopt[0].table.error_text, ErrorText::Status);
+}
+
+#[test]
+fn a_table_without_a_schema_is_warned_about() {
+    let table = |name: &str| {
+        with(&format!(
+            "[[adopt]]\nlayout = \"order-service\"\ntable = \"{name}\""
+        ))
+    };
+    let said = super::warnings(&table("outbox"), &[]);
+    assert!(
+        said[0].contains("`outbox` has no schema, so `search_path` chooses"),
+        "{said:?}"
+    );
+    assert!(super::warnings(&table("orders.outbox"), &[]).is_empty());
 }
 
 #[test]
@@ -211,9 +248,26 @@ fn every_mistake_in_an_adopted_table_has_its_line() {
             "`arap` and `b` are the same table, outbox.outbox_messages",
         ),
         (
-            adopt("layout = \"modkit\"\nto = \"log\"\n[[route]]\nto = \"log\""),
-            "p.toml:2: its rows have their own namespaces: set `namespaces",
+            adopt("layout = \"modkit\"\nto = \"log\""),
+            "p.toml:2: its rows have their own namespaces: say which ones they may name with `namespaces",
         ),
+        (
+            adopt("layout = \"modkit\"\n[[route]]\nto = \"log\""),
+            "p.toml:2: its rows have their own namespaces",
+        ),
+        (
+            adopt("layout = \"modkit\"\nnamespaces = [\"shop*\"]"),
+            "p.toml:4: ",
+        ),
+        (
+            adopt("layout = \"arap\"\ntenants = [\"01990000-0000-7000-8000-000000000001\"]"),
+            "p.toml:4: `tenants` needs a column with the tenant",
+        ),
+        (
+            adopt("layout = \"modkit\"\nnamespaces = \"shop\"\ntenants = \"acme\""),
+            "p.toml:5: `tenants`: `acme` is not a UUID",
+        ),
+        (adopt("layout = \"arap\"\nerror_text = \"all\""), "p.toml:4: "),
         (
             format!("{}{HOOK}", adopt("layout = \"arap\"")),
             "p.toml:2: no destination: set `to`",

@@ -16,7 +16,7 @@ async fn a_large_row_of_an_adopted_table_is_sent_compressed_and_a_small_one_is_n
     let receiver = Receiver::start(Behaviour::Accepts);
     let daemon = system.start(&format!(
         "{}compressed = true\ncompress_over = \"64KiB\"\n\
-         [[adopt]]\nlayout = \"modkit\"\nto = \"hook\"\npoll = \"100ms\"\n",
+         [[adopt]]\nlayout = \"modkit\"\nnamespaces = [\"*\"]\nto = \"hook\"\npoll = \"100ms\"\n",
         receiver.destination("hook")
     ));
     let is_over = |row: &serde_json::Value| row["status"] == "delivered";

@@ -14,7 +14,7 @@ use pillarbox_testkit::wait::Load;
 /// Its specification leaves the numbers to the operator.
 fn config(hook: &Hook, base: &str) -> String {
     format!(
-        "{}[[adopt]]\nlayout = \"modkit\"\nto = \"hook\"\npoll = \"100ms\"\n\
+        "{}[[adopt]]\nlayout = \"modkit\"\nnamespaces = [\"*\"]\nto = \"hook\"\npoll = \"100ms\"\n\
          retry = {{ base = \"{base}\", max_attempts = 4 }}\n",
         hook.destination("hook")
     )

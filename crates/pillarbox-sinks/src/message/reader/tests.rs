@@ -10,28 +10,36 @@ use time::macros::datetime;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
+const PROTOCOLS: [Protocol; 5] = [
+    Protocol::Amqp,
+    Protocol::Kafka,
+    Protocol::Http,
+    Protocol::Nats,
+    Protocol::Redis,
+];
+
 fn written(protocol: Protocol, format: Format, event: Event) -> Incoming {
-    let binding = match protocol {
-        Protocol::Amqp => &AMQP,
-        Protocol::Kafka => &KAFKA,
-    };
+    try_written(protocol, format, event).unwrap()
+}
+
+fn try_written(protocol: Protocol, format: Format, event: Event) -> Result<Incoming, pillarbox::Outcome> {
     let config = Config {
         format,
         ..message::Config::default()
     };
-    let writer = Writer::new("partner", binding, Added::default());
-    let writer = writer.with_form(&config.form().unwrap()).unwrap();
+    let writer = Writer::new("partner", protocol.binding(), Added::default());
+    let writer = writer.with_form(&config.form().unwrap());
     let delivery = delivery(event);
-    let parts = writer.write(&delivery).unwrap();
+    let parts = writer.write(&delivery)?;
     let headers = parts.headers.iter();
-    Incoming {
+    Ok(Incoming {
         headers: headers
             .map(|(name, value)| ((*name).to_owned(), value.to_string()))
             .collect(),
         content_type: Some(parts.content_type.to_owned()),
         content_encoding: parts.content_encoding.map(str::to_owned),
         body: parts.body.clone(),
-    }
+    })
 }
 
 fn incoming(headers: &[(&str, &str)]) -> Incoming {
@@ -107,7 +115,7 @@ proptest! {
     fn what_is_written_is_read(event in events(), traced in any::<bool>()) {
         let event = if traced { event.header("traceparent", PARENT).header("tracestate", "a=1") } else { event };
         for format in [Format::Plain, Format::CloudEvents, Format::CloudEventsStructured] {
-            for protocol in [Protocol::Amqp, Protocol::Kafka] {
+            for protocol in PROTOCOLS {
                 let read = read(protocol, written(protocol, format, event.clone())).unwrap();
                 prop_assert_eq!(read, expected(format, &event), "{:?} {:?}", format, protocol);
             }
@@ -120,7 +128,7 @@ proptest! {
         kind in proptest::option::of("(application/cloudevents\\+json|\\PC{0,10})"),
         body in "\\PC{0,60}",
     ) {
-        for protocol in [Protocol::Amqp, Protocol::Kafka] {
+        for protocol in PROTOCOLS {
             let message = Incoming {
                 headers: headers.clone(),
                 content_type: kind.clone(),
@@ -129,6 +137,71 @@ proptest! {
             };
             // Whatever it says, it is an answer.
             drop(read(protocol, message));
+        }
+    }
+}
+
+/// Names and values with which a producer would pass its event off as another one.
+fn forged() -> impl Strategy<Value = (String, String)> {
+    let prefix = "(pillarbox[-_]|Pillarbox-|PILLARBOX_|ce[-_]|CE_|cloudEvents[_:-]|CLOUDEVENTS_)";
+    let attribute = prop_oneof![
+        Just("specversion"),
+        Just("id"),
+        Just("source"),
+        Just("type"),
+        Just("subject"),
+        Just("tenantid"),
+        Just("tenant"),
+        Just("namespace"),
+        Just("topic"),
+        Just("eventversion"),
+        Just("version"),
+        Just("partitionkey"),
+        Just("key"),
+        Just("dedupekey"),
+        Just("dedupe-key"),
+        Just("dedupe_key"),
+        Just("datacontenttype"),
+    ];
+    let name = (prefix, attribute).prop_map(|(prefix, attribute)| format!("{prefix}{attribute}"));
+    let value = prop_oneof![
+        Just("1.0"),
+        Just("019a8661-2b54-7d3e-a8c1-5f0b6c1d2e3f"),
+        Just("/billing")
+    ];
+    (name, value.prop_map(str::to_owned))
+}
+
+proptest! {
+    #[test]
+    fn no_header_and_no_media_type_changes_who_an_event_is(
+        event in events(),
+        forged in proptest::collection::vec(forged(), 0..6),
+        media_type in proptest::option::of("(application/cloudevents(\\+json|-batch\\+json)?|Application/CloudEvents\\+JSON; a=b|text/plain)"),
+    ) {
+        let payload = r#"{"specversion":"1.0","id":"019a8661-2b54-7d3e-a8c1-5f0b6c1d2e3f","source":"/billing","type":"forged"}"#;
+        let event = forged.into_iter().fold(event, |event, (name, value)| event.header(name, value));
+        let event = match media_type {
+            Some(media_type) => event.bytes(payload.as_bytes(), media_type),
+            None => event,
+        };
+        for format in [Format::Plain, Format::CloudEvents, Format::CloudEventsStructured] {
+            for protocol in PROTOCOLS {
+                let Ok(written) = try_written(protocol, format, event.clone()) else { continue };
+                let read = read(protocol, written).unwrap();
+                let expected = expected(format, &event);
+                prop_assert_eq!(read.id, expected.id, "{:?} {:?}", format, protocol);
+                prop_assert_eq!(&read.namespace, &expected.namespace);
+                prop_assert_eq!(&read.topic, &expected.topic);
+                prop_assert_eq!(&read.event_type, &expected.event_type);
+                prop_assert_eq!(read.event_version, expected.event_version);
+                prop_assert_eq!(read.tenant_id, expected.tenant_id);
+                prop_assert_eq!(&read.aggregate_id, &expected.aggregate_id);
+                prop_assert_eq!(&read.ordering_key, &expected.ordering_key);
+                prop_assert_eq!(&read.dedupe_key, &expected.dedupe_key);
+                prop_assert_eq!(&read.content_type, &expected.content_type);
+                prop_assert_eq!(&read.body, &expected.body);
+            }
         }
     }
 }
@@ -154,7 +227,7 @@ fn a_value_that_is_none_is_named() {
         let error = read(Protocol::Kafka, incoming(&[(header, "x y")])).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("`{header}` is `x y`, which is not {expected}")
+            format!("`{}` is not {expected}", header.to_ascii_lowercase())
         );
     }
 }
@@ -175,18 +248,107 @@ fn a_foreign_cloudevent_has_an_id_derived_from_its_source_and_id() {
     assert_eq!(one.id, of("https://shop.example/a", "1").id);
     assert_ne!(one.id, of("https://shop.example/a", "2").id);
     assert_ne!(one.id, of("https://shop.example/", "a1").id);
+    // Another source cannot use up the id of an event of ours.
+    let uuid = "019a8661-2b54-7d3e-a8c1-5f0b6c1d2e3f";
+    let ours = of("/shop", uuid);
+    assert_eq!(
+        (ours.id.unwrap().to_string().as_str(), &*ours.namespace),
+        (uuid, "shop")
+    );
+    for source in ["https://shop.example/shop", "/shop/eu", "shop", "/"] {
+        assert_ne!(of(source, uuid).id, ours.id, "{source}");
+    }
 }
 
 #[test]
 fn both_ways_to_write_amqp_attributes_are_understood() {
     for prefix in ["cloudEvents_", "cloudEvents:"] {
-        let names = ["specversion", "id", "type"].map(|name| format!("{prefix}{name}"));
-        let [version, id, kind] = &names;
+        let names = ["specversion", "id", "type", "source"].map(|name| format!("{prefix}{name}"));
+        let [version, id, kind, source] = &names;
         let uuid = "019a8661-2b54-7d3e-a8c1-5f0b6c1d2e3f";
-        let message = incoming(&[(version, "1.0"), (id, uuid), (kind, "made")]);
+        let message = incoming(&[(version, "1.0"), (id, uuid), (kind, "made"), (source, "/shop")]);
         let read = read(Protocol::Amqp, message).unwrap();
         assert_eq!(read.id.unwrap().to_string(), uuid);
         assert_eq!(read.event_type.as_deref(), Some("made"));
+    }
+}
+
+fn contradiction(protocol: Protocol, message: Incoming) -> String {
+    match read(protocol, message) {
+        Err(Unreadable::Contradiction(text)) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_message_that_has_metadata_and_is_a_cloudevent_is_not_read() {
+    let id = "019a8661-2b54-7d3e-a8c1-5f0b6c1d2e3f";
+    for (protocol, attribute) in [
+        (Protocol::Amqp, "cloudEvents_id"),
+        (Protocol::Amqp, "CLOUDEVENTS:ID"),
+        (Protocol::Kafka, "ce_id"),
+        (Protocol::Http, "CE-Id"),
+        (Protocol::Nats, "ce-id"),
+        (Protocol::Redis, "ce-id"),
+    ] {
+        let said = contradiction(protocol, incoming(&[("pillarbox-id", id), (attribute, id)]));
+        assert_eq!(said, format!("it has `pillarbox-id` and `{attribute}`"));
+    }
+    let mut message = incoming(&[("Pillarbox_Id", id)]);
+    message.content_type = Some("application/cloudevents+json".to_owned());
+    let said = contradiction(Protocol::Kafka, message);
+    assert_eq!(
+        said,
+        "it has `pillarbox-id` and `content-type: application/cloudevents`"
+    );
+}
+
+#[test]
+fn metadata_in_two_spellings_must_say_the_same() {
+    let tenants = |second| incoming(&[("pillarbox-tenant", "1"), ("PILLARBOX_TENANT", second)]);
+    let said = contradiction(Protocol::Amqp, tenants("2"));
+    assert_eq!(said, "it has `pillarbox-tenant` twice, with different values");
+    let ids = |second| incoming(&[("ce_specversion", "1.0"), ("ce_id", "1"), ("CE-Id", second)]);
+    let said = contradiction(Protocol::Kafka, ids("2"));
+    assert_eq!(said, "it has `ce_id` twice, with different values");
+    assert!(read(Protocol::Kafka, ids("1")).is_ok());
+}
+
+#[test]
+fn the_headers_of_a_structured_event_may_repeat_it_and_nothing_else() {
+    let message = |headers: &[(&str, &str)]| Incoming {
+        content_type: Some(STRUCTURED.to_owned()),
+        body: Bytes::from_static(br#"{"specversion":"1.0","id":"1","source":"/a","type":"t"}"#),
+        ..incoming(headers)
+    };
+    let repeated = message(&[("ce_id", "1"), ("ce_source", "/a"), ("x", "y")]);
+    assert_eq!(read(Protocol::Kafka, repeated).unwrap().headers.len(), 1);
+    for forged in [("ce_id", "2"), ("ce_tenantid", "2")] {
+        let said = contradiction(Protocol::Kafka, message(&[forged]));
+        assert_eq!(said, format!("`{}` is not what its body says", forged.0));
+    }
+}
+
+#[test]
+fn a_dead_letter_that_is_a_cloudevent_is_read_again() {
+    let headers = [
+        ("ce_specversion", "1.0"),
+        ("ce_id", "1"),
+        ("pillarbox-dead-reason", "late"),
+    ];
+    let read = read(Protocol::Kafka, incoming(&headers)).unwrap();
+    assert!(read.id.is_some() && read.headers.is_empty());
+}
+
+#[test]
+fn no_error_shows_what_a_message_holds() {
+    let mut message = incoming(&[]);
+    message.content_type = Some(STRUCTURED.to_owned());
+    message.body = Bytes::from_static(br#"{"data_base64":{"card":"4111"},"id":"1"}"#);
+    let hidden = incoming(&[("pillarbox-tenant", "4111")]);
+    for message in [message, hidden] {
+        let error = read(Protocol::Kafka, message).unwrap_err().to_string();
+        assert!(!error.contains("4111") && !error.contains("card"), "{error}");
     }
 }
 

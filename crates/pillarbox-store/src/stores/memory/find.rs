@@ -15,6 +15,7 @@ impl Table {
     pub(super) fn find_due(
         &self,
         scope: &Scope,
+        served: Option<&[String]>,
         after: Option<&Backlog>,
         limit: usize,
         now: OffsetDateTime,
@@ -25,8 +26,7 @@ impl Table {
         let due = |row: &&Row| (row.is_due(now) || orphan(row)) && scope.contains(&row.event.namespace);
         for row in self.rows.values().filter(due) {
             let backlog = row.backlog();
-            let held = backlog.destination.as_deref() == Some(UNROUTED);
-            if held || after.is_some_and(|after| backlog <= *after) {
+            if !is_served(row, served) || after.is_some_and(|after| backlog <= *after) {
                 continue;
             }
             let due = found.entry(backlog.clone()).or_insert(Due {
@@ -45,16 +45,16 @@ impl Table {
             more: found.len() > limit,
             due: found.into_values().take(limit).collect(),
             paused: self.paused.keys().cloned().collect(),
-            due_in: self.due_in(scope, now),
+            due_in: self.due_in(scope, served, now),
         }
     }
 
     /// When the first of the rows is due that wait.
-    fn due_in(&self, scope: &Scope, now: OffsetDateTime) -> Option<Duration> {
+    fn due_in(&self, scope: &Scope, served: Option<&[String]>, now: OffsetDateTime) -> Option<Duration> {
         let waits = |row: &&Row| {
             row.state.status == Status::Pending
                 && row.state.due > now
-                && row.event.destination.as_deref() != Some(UNROUTED)
+                && is_served(row, served)
                 && scope.contains(&row.event.namespace)
         };
         let first = self.rows.values().filter(waits).map(|row| row.state.due).min()?;
@@ -88,6 +88,14 @@ impl Table {
             gone.push(row.id);
         }
         gone
+    }
+}
+
+/// Is the row neither unrouted nor for a destination that the searching worker does not have?
+fn is_served(row: &Row, served: Option<&[String]>) -> bool {
+    match &row.event.destination {
+        Some(name) => name != UNROUTED && served.is_none_or(|served| served.contains(name)),
+        None => true,
     }
 }
 

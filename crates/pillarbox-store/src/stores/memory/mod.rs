@@ -191,8 +191,16 @@ fn lane(key: &str) -> u16 {
 
 #[async_trait]
 impl Store for Memory {
-    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
-        Ok(self.table().find_due(scope, after, limit, self.clock.wall()))
+    async fn find(
+        &self,
+        scope: &Scope,
+        served: Option<&[String]>,
+        after: Option<&Backlog>,
+        limit: usize,
+    ) -> Result<Found, StoreError> {
+        Ok(self
+            .table()
+            .find_due(scope, served, after, limit, self.clock.wall()))
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {

@@ -10,7 +10,7 @@ use super::{Memory, Row, Table};
 use crate::actor::{Actor, OperateError, Permission};
 use crate::audit::{Action, AuditFilter, AuditRecord, Changed, Line};
 use crate::operate::{
-    BlockedKey, Content, DestinationRecord, Filter, MOST_BEHIND, Operate, Record, SKIPPED, Stats,
+    BlockedKey, Content, DestinationRecord, Filter, MOST_BEHIND, MOST_NAMES, Operate, Record, SKIPPED, Stats,
     WorkerRecord,
 };
 use crate::state::{Change, Status};
@@ -193,6 +193,7 @@ impl Operate for Memory {
         &self,
         actor: &Actor,
         scope: &Scope,
+        known: &[String],
     ) -> Result<Vec<DestinationRecord>, OperateError> {
         actor.may(Permission::Read)?;
         let table = self.table();
@@ -229,7 +230,12 @@ impl Operate for Memory {
                 Status::Processing | Status::Delivered | Status::Unknown(_) => {}
             }
         }
-        let records = records.into_values();
+        let first: Vec<String> = records.keys().take(MOST_NAMES).cloned().collect();
+        let is_listed = |record: &DestinationRecord| {
+            let name = &record.name;
+            first.contains(name) || known.contains(name) || record.paused.is_some()
+        };
+        let records = records.into_values().filter(is_listed);
         Ok(records.map(|record| record.seen_by(actor)).collect())
     }
 

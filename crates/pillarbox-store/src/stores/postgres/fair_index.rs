@@ -124,7 +124,7 @@ async fn create(inner: &Inner) -> Result<(), StoreError> {
 /// for it, and it has the timeouts of the role.
 async fn run_alone(inner: &Inner, statement: impl sqlx::SqlSafeStr) -> Result<(), StoreError> {
     let mut connection = inner.connection().await?;
-    let is_direct = !inner.is_pooled.load(Ordering::Relaxed);
+    let is_direct = !inner.seen.is_pooled();
     if is_direct {
         let unbounded = "set statement_timeout = 0; set lock_timeout = 0";
         let set = sqlx::raw_sql(unbounded).execute(&mut *connection).await;

@@ -17,10 +17,11 @@ use crate::store::{Backlog, Due, Found, Parked, Scope, StoreError, Stub};
 pub(super) async fn find(
     inner: Arc<Inner>,
     scope: Scope,
+    served: Option<Vec<String>>,
     after: Option<Backlog>,
     limit: usize,
 ) -> Result<Found, StoreError> {
-    let statement = inner.sql.find(&scope, after.as_ref(), limit);
+    let statement = inner.sql.find(&scope, served.as_deref(), after.as_ref(), limit);
     let mut connection = inner.connection().await?;
     let rows = sqlx::raw_sql(inner.bounded(&statement))
         .fetch_all(&mut *connection)

@@ -5,6 +5,8 @@
 //!
 //! A lock on a table is waited for only a second at a time: behind an abandoned `begin` all producers would wait as well.
 //!
+//! Everything belongs to the owner of the schema, whoever migrates: `owner.rs`.
+//!
 //! **If we die here** the schema is unchanged.
 
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::pool::silence;
-use super::{Inner, Postgres, Transaction, audit, store_error};
+use super::{Inner, Postgres, Transaction, audit, owner, store_error};
 use crate::actor::Actor;
 use crate::audit::{Line, program};
 use crate::store::StoreError;
@@ -22,6 +24,9 @@ use pillarbox::internal::schema::{check_name, in_schema};
 
 /// The advisory lock of migrations: "pillarbo" in ASCII.
 const LOCK: i64 = 0x7069_6C6C_6172_626F;
+
+/// What a function is bound to when it is created is that of PostgreSQL.
+const SEARCH_PATH: &str = "set local search_path = pg_catalog, pg_temp";
 
 const MIGRATIONS_TABLE: &str = include_str!("sql/migrations_table.sql");
 
@@ -48,7 +53,7 @@ fn newest() -> i32 {
 /// When the name of the schema is invalid.
 pub fn script(schema: &str) -> Result<String, StoreError> {
     check_name(schema)?;
-    let mut script = format!("begin;\n\ncreate schema if not exists \"{schema}\";\n\n");
+    let mut script = format!("begin;\n\ncreate schema if not exists \"{schema}\";\n{SEARCH_PATH};\n\n");
     script += &in_schema(MIGRATIONS_TABLE, schema);
     for migration in migrations() {
         script += &format!("\n-- Migration {}: {}\n\n", migration.version, migration.name);
@@ -71,7 +76,7 @@ impl Postgres {
     /// Runs the migrations that the schema does not have.
     ///
     /// # Errors
-    /// When the schema is newer than this program, or the role lacks a permission.
+    /// When the schema is newer than this program, the role lacks a permission, or other roles may create in the schema.
     pub async fn migrate(&self) -> Result<Migrated, StoreError> {
         self.migrate_as(&program()).await
     }
@@ -80,9 +85,21 @@ impl Postgres {
     /// program's name.
     ///
     /// # Errors
-    /// When the schema is newer than this program, or the role lacks a permission.
+    /// As for [`migrate`](Self::migrate).
     pub async fn migrate_as(&self, actor: &Actor) -> Result<Migrated, StoreError> {
-        self.run_long(migrate(self.inner.clone(), actor.clone())).await
+        self.run_long(migrate(self.inner.clone(), actor.clone(), None))
+            .await
+    }
+
+    /// The same, and gives the outbox to a role that cannot log in. It stays the owner: a later [`migrate`](Self::migrate)
+    /// runs as this role. The current role must be a member of it, or a superuser.
+    ///
+    /// # Errors
+    /// As for [`migrate`](Self::migrate), and when the role does not exist or may log in.
+    pub async fn migrate_for(&self, actor: &Actor, owner: &str) -> Result<Migrated, StoreError> {
+        let owner = Some(owner.to_owned());
+        self.run_long(migrate(self.inner.clone(), actor.clone(), owner))
+            .await
     }
 }
 
@@ -94,10 +111,10 @@ const LOCK_PAUSE: Duration = Duration::from_secs(2);
 const REPEAT: Duration = Duration::from_secs(60);
 
 #[expect(clippy::disallowed_methods, reason = "the wait between two tries")]
-async fn migrate(inner: Arc<Inner>, actor: Actor) -> Result<Migrated, StoreError> {
+async fn migrate(inner: Arc<Inner>, actor: Actor, owner: Option<String>) -> Result<Migrated, StoreError> {
     let mut logged: Option<Instant> = None;
     loop {
-        match try_migrate(&inner, &actor).await {
+        match try_migrate(&inner, &actor, owner.as_deref()).await {
             Err(StoreError::Unavailable(error)) if error.ends_with("(55P03)") => {
                 if logged.is_none_or(|at| at.elapsed() >= REPEAT) {
                     tracing::warn!(schema = %inner.sql.schema, error, "migration waits for a lock; retrying");
@@ -110,7 +127,7 @@ async fn migrate(inner: Arc<Inner>, actor: Actor) -> Result<Migrated, StoreError
     }
 }
 
-async fn try_migrate(inner: &Inner, actor: &Actor) -> Result<Migrated, StoreError> {
+async fn try_migrate(inner: &Inner, actor: &Actor, owner: Option<&str>) -> Result<Migrated, StoreError> {
     let schema = &inner.sql.schema;
     // A statement may take long. But a program that died must not keep its locks.
     let silence = silence(inner.options.timeout);
@@ -128,16 +145,8 @@ async fn try_migrate(inner: &Inner, actor: &Actor) -> Result<Migrated, StoreErro
     // From here on producers may wait for this transaction.
     let bound = format!("set local lock_timeout = '{}ms'", LOCK_TIMEOUT.as_millis());
     execute(&mut transaction, bound).await?;
-    // CREATE SCHEMA IF NOT EXISTS needs the permission to create even if the schema exists.
-    let exists: bool = sqlx::query_scalar("select to_regnamespace($1) is not null")
-        .bind(format!("\"{schema}\""))
-        .persistent(false)
-        .fetch_one(&mut *transaction)
-        .await
-        .map_err(store_error)?;
-    if !exists {
-        execute(&mut transaction, format!("create schema \"{schema}\"")).await?;
-    }
+    execute(&mut transaction, SEARCH_PATH.to_owned()).await?;
+    owner::become_owner(&mut transaction, schema, owner).await?;
     execute(&mut transaction, in_schema(MIGRATIONS_TABLE, schema)).await?;
     let from = version(&mut transaction, schema).await?;
     let known = newest();
@@ -163,7 +172,7 @@ async fn try_migrate(inner: &Inner, actor: &Actor) -> Result<Migrated, StoreErro
     Ok(Migrated { from, to: known })
 }
 
-async fn execute(transaction: &mut Transaction, sql: String) -> Result<(), StoreError> {
+pub(super) async fn execute(transaction: &mut Transaction, sql: String) -> Result<(), StoreError> {
     sqlx::raw_sql(AssertSqlSafe(sql))
         .execute(&mut **transaction)
         .await
@@ -194,6 +203,7 @@ pub(super) async fn check(inner: Arc<Inner>) -> Result<(), StoreError> {
         return Err(StoreError::Missing(format!("schema \"{schema}\"")));
     }
     let found = version(&mut transaction, schema).await?;
+    owner::check_creators(&mut transaction, schema).await?;
     transaction.commit().await.map_err(store_error)?;
     match (found, newest()) {
         (0, _) => Err(StoreError::Missing(format!("schema \"{schema}\""))),

@@ -28,6 +28,7 @@ mod migrate;
 mod nodelay;
 mod observer;
 mod operate;
+mod owner;
 mod pool;
 mod route;
 mod sagas;
@@ -35,25 +36,27 @@ mod settle;
 mod sql;
 mod sweep;
 mod unreadable;
+mod url;
 mod watch;
 mod watermark;
 mod workers;
 
-use std::str::FromStr;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::AssertSqlSafe;
-use sqlx::postgres::{PgConnectOptions, PgPool};
+use sqlx::postgres::PgPool;
 use uuid::Uuid;
 
-pub use self::grants::{Duty, create_role, grants};
+pub use self::grants::{Bounds, Duty, create_role, grants};
 pub use self::migrate::{migrations, script};
 use self::observer::{Change, NoObserver, RowObserver};
-use self::pool::{begin, open, open_apart};
+use self::pool::{Seen, begin, open, open_apart};
 use self::sql::Sql;
+pub use self::url::Url;
 use crate::adopt::Import;
 use crate::audit::Line;
 use crate::store::{
@@ -89,22 +92,31 @@ impl Default for Options {
 }
 
 /// An outbox in a PostgreSQL database. Clones share its connections.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Postgres {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
+/// Not derived: what sqlx connects with has the password.
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres")
+            .field("url", &self.inner.url)
+            .field("options", &self.inner.options)
+            .finish_non_exhaustive()
+    }
+}
+
 struct Inner {
-    connect: PgConnectOptions,
+    url: Url,
     options: Options,
     pool: RwLock<PgPool>,
     /// A separate connection for heartbeats and renewals, which must not wait for others.
     apart: RwLock<PgPool>,
     /// The statement that begins a transaction.
     begin: Arc<str>,
-    /// Do we connect through a pooler, which shares its connections among clients?
-    is_pooled: Arc<AtomicBool>,
+    /// What the connections have shown so far.
+    seen: Arc<Seen>,
     /// Is the index for fair shares there? Without it, a fair claim would read the whole backlog for each tenant.
     is_fair: AtomicBool,
     sql: Sql,
@@ -130,27 +142,32 @@ type Connection = sqlx::pool::PoolConnection<sqlx::Postgres>;
 impl Postgres {
     /// Creates a store for the database at `url`. It connects with the first operation.
     ///
-    /// TLS, as in libpq: `?sslmode=verify-full&sslrootcert=/path/ca.pem`.
+    /// TLS, as in libpq: `?sslmode=verify-full&sslrootcert=/path/ca.pem`. [`Url`] says what is refused.
     ///
     /// # Errors
     /// When the URL or the name of the schema is invalid.
     pub fn new(url: &str, options: Options) -> Result<Self, StoreError> {
-        let connect = PgConnectOptions::from_str(url)
-            .map_err(|error| StoreError::Other(format!("the database URL is invalid: {error}")))?
-            .application_name("pillarbox");
+        Self::at(url.parse()?, options)
+    }
+
+    /// [`new`](Self::new), with a URL that was read before.
+    ///
+    /// # Errors
+    /// When the name of the schema is invalid.
+    pub fn at(url: Url, options: Options) -> Result<Self, StoreError> {
         let sql = Sql::new(&options.schema)?;
-        let is_pooled = Arc::new(AtomicBool::new(false));
-        let pool = RwLock::new(open(&connect, &options, &is_pooled));
-        let apart = RwLock::new(open_apart(&connect, &options, &is_pooled));
+        let seen = Arc::new(Seen::default());
+        let pool = RwLock::new(open(&url, &options, &seen));
+        let apart = RwLock::new(open_apart(&url, &options, &seen));
         let begin = begin(options.timeout).into();
         Ok(Self {
             inner: Arc::new(Inner {
-                connect,
+                url,
                 options,
                 pool,
                 apart,
                 begin,
-                is_pooled,
+                seen,
                 is_fair: AtomicBool::new(true),
                 sql,
                 adoptions: OnceLock::new(),
@@ -162,6 +179,24 @@ impl Postgres {
                 has_unreadable: AtomicBool::new(false),
             }),
         })
+    }
+
+    /// The same outbox with the same adopted tables, on connections of its own. Callers that may wait, such as an HTTP API,
+    /// do not take those of the dispatcher then.
+    ///
+    /// # Errors
+    /// Never, because the options were checked before.
+    pub fn with_own_connections(&self, max_connections: u32, timeout: Duration) -> Result<Self, StoreError> {
+        let options = Options {
+            max_connections,
+            timeout,
+            ..self.inner.options.clone()
+        };
+        let store = Self::at(self.inner.url.clone(), options)?;
+        if let Some(adoptions) = self.inner.adoptions.get() {
+            store.inner.adoptions.set(adoptions.clone()).ok(); // it is new
+        }
+        Ok(store)
     }
 
     /// The schema of the outbox.
@@ -267,10 +302,17 @@ impl Inner {
 
 #[async_trait]
 impl Store for Postgres {
-    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
+    async fn find(
+        &self,
+        scope: &Scope,
+        served: Option<&[String]>,
+        after: Option<&Backlog>,
+        limit: usize,
+    ) -> Result<Found, StoreError> {
         self.run(find::find(
             self.inner.clone(),
             scope.clone(),
+            served.map(<[String]>::to_vec),
             after.cloned(),
             limit,
         ))

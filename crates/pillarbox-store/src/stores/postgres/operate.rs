@@ -11,8 +11,8 @@ use super::{Inner, Postgres, adopt, audit, by_hand, decode, list, sagas, store_e
 use crate::actor::{Actor, OperateError, Permission};
 use crate::audit::{AuditFilter, AuditRecord, Line};
 use crate::operate::{
-    AdoptedTableRecord, BlockedKey, Content, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate,
-    Paused, Record, Stats, WorkerRecord,
+    AdoptedTableRecord, BlockedKey, Content, DestinationRecord, Filter, MOST_BEHIND, MOST_NAMES,
+    MOST_WAITING, Operate, Paused, Record, Stats, WorkerRecord,
 };
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::store::{Backlog, Scope, StoreError};
@@ -75,9 +75,11 @@ impl Operate for Postgres {
         &self,
         actor: &Actor,
         scope: &Scope,
+        known: &[String],
     ) -> Result<Vec<DestinationRecord>, OperateError> {
         actor.may(Permission::Read)?;
-        let found = destinations(self.inner.clone(), actor.tenant(), scope.clone());
+        let (inner, scope, known) = (self.inner.clone(), scope.clone(), known.to_vec());
+        let found = destinations(inner, actor.tenant(), scope, known);
         let found = self.run(found).await?.into_iter();
         Ok(found.map(|record| record.seen_by(actor)).collect())
     }
@@ -321,11 +323,14 @@ async fn destinations(
     inner: Arc<Inner>,
     tenant: Option<Uuid>,
     scope: Scope,
+    known: Vec<String>,
 ) -> Result<Vec<DestinationRecord>, StoreError> {
     let mut transaction = inner.begin().await?;
     let query = sqlx::query(inner.sql.destinations.safe())
         .bind(scope.names())
         .bind(i64::try_from(MOST_WAITING).unwrap_or(i64::MAX))
+        .bind(known)
+        .bind(i32::try_from(MOST_NAMES).unwrap_or(i32::MAX))
         .bind(tenant)
         .persistent(false);
     let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;

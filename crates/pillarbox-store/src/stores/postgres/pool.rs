@@ -9,10 +9,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use pillarbox::internal::acquire;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgPool, PgPoolOptions, PgSslMode};
 use sqlx::{AssertSqlSafe, PgConnection, Row, SqlSafeStr};
 
 use super::sql::Statement;
+use super::url::{Url, word};
 use super::{Connection, Inner, Options, Postgres, Transaction, nodelay, store_error};
 use crate::store::StoreError;
 
@@ -77,11 +78,10 @@ impl Inner {
     }
 
     fn replace_pool(&self) {
-        let is_pooled = &self.is_pooled;
         *self.pool.write().unwrap_or_else(PoisonError::into_inner) =
-            open(&self.connect, &self.options, is_pooled);
+            open(&self.url, &self.options, &self.seen);
         *self.apart.write().unwrap_or_else(PoisonError::into_inner) =
-            open_apart(&self.connect, &self.options, is_pooled);
+            open_apart(&self.url, &self.options, &self.seen);
     }
 
     pub(super) async fn begin(&self) -> Result<Transaction, StoreError> {
@@ -103,7 +103,7 @@ impl Inner {
     /// A query by the simple protocol, which the server bounds. A direct connection has the timeouts from its start. Behind a
     /// pooler they are set in the same message, which is one transaction, and end with it.
     pub(super) fn bounded(&self, statement: &Statement) -> AssertSqlSafe<String> {
-        if self.is_pooled.load(Ordering::Relaxed) {
+        if self.seen.is_pooled() {
             let timeouts = timeouts(self.options.timeout);
             let set = timeouts.map(|(name, value)| format!("set local {name} = {value}; "));
             return AssertSqlSafe(set.concat() + statement.text());
@@ -125,7 +125,7 @@ impl Inner {
     async fn acquire(&self, pool: fn(&Self) -> PgPool) -> Result<Connection, StoreError> {
         match acquire(&pool(self)).await {
             Err(StoreError::Unavailable(why) | StoreError::Other(why)) if is_about_options(&why) => {
-                if !self.is_pooled.swap(true, Ordering::Relaxed) {
+                if !self.seen.is_pooled.swap(true, Ordering::Relaxed) {
                     self.replace_pool();
                 }
                 acquire(&pool(self)).await
@@ -162,42 +162,74 @@ where
     }
 }
 
-pub(super) fn open(connect: &PgConnectOptions, options: &Options, is_pooled: &Arc<AtomicBool>) -> PgPool {
-    open_with(options.max_connections.max(1), connect, options, is_pooled)
+/// What the connections of a store have shown so far.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Do we connect through a pooler, which shares its connections among clients?
+    is_pooled: AtomicBool,
+    /// Is it logged how the connections are protected?
+    is_logged: AtomicBool,
 }
 
-pub(super) fn open_apart(
-    connect: &PgConnectOptions,
-    options: &Options,
-    is_pooled: &Arc<AtomicBool>,
-) -> PgPool {
-    open_with(1, connect, options, is_pooled)
+impl Seen {
+    pub(super) fn is_pooled(&self) -> bool {
+        self.is_pooled.load(Ordering::Relaxed)
+    }
+
+    /// Logs once how the connections are protected.
+    async fn log(&self, url: &Url, connection: &mut PgConnection) {
+        if self.is_logged.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (encrypted, verified) = match url.tls() {
+            PgSslMode::Disable | PgSslMode::Allow => (false, false),
+            PgSslMode::Prefer => (self.is_encrypted(connection).await, false),
+            PgSslMode::Require => (true, false),
+            PgSslMode::VerifyCa | PgSslMode::VerifyFull => (true, true),
+        };
+        let (host, sslmode) = (url.address(), word(url.tls()));
+        tracing::info!(host, sslmode, encrypted, verified, "database connected");
+    }
+
+    /// Is this connection encrypted? Behind a pooler only the pooler knows.
+    async fn is_encrypted(&self, connection: &mut PgConnection) -> bool {
+        if self.is_pooled() {
+            return false;
+        }
+        let query = "select ssl::text from pg_stat_ssl where pid = pg_backend_pid()";
+        let row = sqlx::raw_sql(query).fetch_optional(connection).await;
+        row.is_ok_and(|row| row.is_some_and(|row| row.try_get::<String, _>(0).is_ok_and(|ssl| ssl == "true")))
+    }
 }
 
-fn open_with(
-    connections: u32,
-    connect: &PgConnectOptions,
-    options: &Options,
-    is_pooled: &Arc<AtomicBool>,
-) -> PgPool {
-    let mut connect = connect.clone();
-    if !is_pooled.load(Ordering::Relaxed) {
+pub(super) fn open(url: &Url, options: &Options, seen: &Arc<Seen>) -> PgPool {
+    open_with(options.max_connections.max(1), url, options, seen)
+}
+
+pub(super) fn open_apart(url: &Url, options: &Options, seen: &Arc<Seen>) -> PgPool {
+    open_with(1, url, options, seen)
+}
+
+fn open_with(connections: u32, url: &Url, options: &Options, seen: &Arc<Seen>) -> PgPool {
+    let mut connect = url.options().clone();
+    if !seen.is_pooled() {
         connect = connect.options(timeouts(options.timeout));
     }
     let port = connect.get_port();
     let expected = silence(options.timeout);
-    let is_pooled = Arc::clone(is_pooled);
+    let (url, seen) = (url.clone(), Arc::clone(seen));
     PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(options.timeout / 3)
         .after_connect(move |connection, _| {
             nodelay::send_at_once(port);
-            let is_pooled = Arc::clone(&is_pooled);
+            let (url, seen) = (url.clone(), Arc::clone(&seen));
             Box::pin(async move {
                 // A pooler may also ignore them.
-                if !is_pooled.load(Ordering::Relaxed) && statement_timeout(connection).await? != expected {
-                    is_pooled.store(true, Ordering::Relaxed);
+                if !seen.is_pooled() && statement_timeout(connection).await? != expected {
+                    seen.is_pooled.store(true, Ordering::Relaxed);
                 }
+                seen.log(&url, connection).await;
                 Ok(())
             })
         })

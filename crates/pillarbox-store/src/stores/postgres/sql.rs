@@ -144,7 +144,24 @@ fn with_fragments(text: &str) -> String {
 
 impl Sql {
     /// The simple protocol has no parameters, so the values are literals.
-    pub(super) fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Statement {
+    pub(super) fn find(
+        &self,
+        scope: &Scope,
+        served: Option<&[String]>,
+        after: Option<&Backlog>,
+        limit: usize,
+    ) -> Statement {
+        let (is_served, jump) = match served.map(list) {
+            None => ("true".to_owned(), "null".to_owned()),
+            Some(names) if names.is_empty() => ("next.destination = ''".to_owned(), "null".to_owned()),
+            Some(names) => (
+                format!("next.destination in ('', {names})"),
+                format!(
+                    r#"(select min(name collate "C") from unnest(array[{names}]) as name
+         where name collate "C" > next.destination)"#
+                ),
+            ),
+        };
         let scope = match scope.names() {
             None => String::new(),
             Some(names) if names.is_empty() => "and false".to_owned(),
@@ -160,6 +177,8 @@ impl Sql {
         );
         self.find.with(&[
             ("/*scope*/", &scope),
+            ("/*is_served*/true", &is_served),
+            ("/*jump*/null", &jump),
             (r#"/*after*/'' collate "C", '' collate "C""#, &after),
             ("/*limit*/100", &limit.to_string()),
         ])
@@ -312,7 +331,7 @@ mod tests {
             destination: Some("it's".into()),
             namespace: "n\\".into(),
         };
-        let find = sql.find(&Scope::of([r"a'b\"]), Some(&after), 7);
+        let find = sql.find(&Scope::of([r"a'b\"]), Some(&[r"d'\".to_owned()]), Some(&after), 7);
         assert!(find.0.contains(r"next.namespace in (E'a''b\\')"), "{}", find.0);
         assert!(
             find.0.contains(r#"(E'it''s' collate "C", E'n\\' collate "C")"#),
@@ -320,6 +339,11 @@ mod tests {
             find.0
         );
         assert!(find.0.contains("s.found <= 7"), "{}", find.0);
+        assert!(
+            find.0.contains(r"next.destination in ('', E'd''\\')"),
+            "{}",
+            find.0
+        );
     }
 
     #[test]

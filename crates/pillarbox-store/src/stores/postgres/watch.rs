@@ -11,7 +11,6 @@
 //! **If we die here** the server ends the wait within two seconds.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -47,10 +46,14 @@ pub(super) async fn watch(inner: Arc<Inner>) -> Result<Option<Box<dyn Watch>>, S
 
 async fn begin(inner: Arc<Inner>) -> Result<Option<Box<dyn Watch>>, StoreError> {
     drop(inner.connection().await?); // finds out whether a pooler rejects or ignores our options
-    if inner.is_pooled.load(Ordering::Relaxed) {
+    if inner.seen.is_pooled() {
         return Ok(None);
     }
-    let options = inner.connect.clone().options(timeouts(inner.options.timeout));
+    let options = inner
+        .url
+        .options()
+        .clone()
+        .options(timeouts(inner.options.timeout));
     let mut connection = match options.connect().await.map_err(store_error) {
         Err(StoreError::Unavailable(why) | StoreError::Other(why)) if is_about_options(&why) => {
             return Ok(None);

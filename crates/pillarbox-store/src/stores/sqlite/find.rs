@@ -14,6 +14,7 @@ use pillarbox::internal::envelope::with_columns;
 pub(super) async fn find(
     readers: SqlitePool,
     scope: Scope,
+    served: Option<Vec<String>>,
     after: Option<Backlog>,
     limit: usize,
 ) -> Result<Found, sqlx::Error> {
@@ -26,6 +27,7 @@ pub(super) async fn find(
         .bind(scope_json(&scope))
         // One more than the limit shows whether there are more.
         .bind(row_limit(limit.saturating_add(1)))
+        .bind(served.map(names_json))
         .fetch_all(&readers)
         .await?;
     let mut found: BTreeMap<Backlog, Due> = BTreeMap::new();
@@ -56,6 +58,12 @@ pub(super) async fn find(
         paused,
         due_in: None,
     })
+}
+
+/// Names as a JSON array, in the order of their bytes, as SQLite compares them.
+pub(super) fn names_json(mut names: Vec<String>) -> String {
+    names.sort();
+    serde_json::json!(names).to_string()
 }
 
 static UNROUTED: LazyLock<String> = LazyLock::new(|| with_columns(include_str!("sql/parked_unrouted.sql")));

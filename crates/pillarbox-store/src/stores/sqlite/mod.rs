@@ -118,9 +118,16 @@ impl Sqlite {
 
 #[async_trait]
 impl Store for Sqlite {
-    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
+    async fn find(
+        &self,
+        scope: &Scope,
+        served: Option<&[String]>,
+        after: Option<&Backlog>,
+        limit: usize,
+    ) -> Result<Found, StoreError> {
         let (readers, scope, after) = (self.readers.clone(), scope.clone(), after.cloned());
-        self.apart(find::find(readers, scope, after, limit)).await
+        let served = served.map(<[String]>::to_vec);
+        self.apart(find::find(readers, scope, served, after, limit)).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {

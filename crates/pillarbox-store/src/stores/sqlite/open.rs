@@ -69,6 +69,9 @@ impl Sqlite {
         let connect = connect_options(path_or_url, &options)?;
         let path = connect.get_filename().display().to_string();
         let failed = |error| store_error(error, &path);
+        if options.create_if_missing || path_or_url.contains("mode=rwc") {
+            create_private(connect.get_filename())?;
+        }
         let writer = SqlitePoolOptions::new()
             .max_connections(1)
             .connect_with(connect.clone())
@@ -128,6 +131,22 @@ impl Sqlite {
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
+    }
+}
+
+/// Creates the file for its owner alone: it will have payloads. SQLite gives its own files beside it the same permissions.
+fn create_private(path: &Path) -> Result<(), StoreError> {
+    let mut file = std::fs::OpenOptions::new();
+    file.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut file, 0o600);
+    match file.open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(StoreError::Other(format!(
+            "cannot create {}: {error}",
+            path.display()
+        ))),
     }
 }
 

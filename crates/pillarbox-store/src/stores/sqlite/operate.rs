@@ -5,13 +5,14 @@ use sqlx::{Row, SqlitePool};
 use uuid::Uuid;
 
 use super::choose::destination;
+use super::find::names_json;
 use super::tenant::{Confined, FAMILY};
 use super::{Sqlite, audit, by_hand, decode, row_limit, sagas, scope_json, workers};
 use crate::actor::{Actor, OperateError, Permission};
 use crate::audit::{AuditFilter, AuditRecord, Line};
 use crate::operate::{
-    BlockedKey, Content, DestinationRecord, Filter, MOST_BEHIND, MOST_WAITING, Operate, Record, Stats,
-    WorkerRecord,
+    BlockedKey, Content, DestinationRecord, Filter, MOST_BEHIND, MOST_NAMES, MOST_WAITING, Operate, Record,
+    Stats, WorkerRecord,
 };
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
@@ -81,9 +82,11 @@ impl Operate for Sqlite {
         &self,
         actor: &Actor,
         scope: &Scope,
+        known: &[String],
     ) -> Result<Vec<DestinationRecord>, OperateError> {
         actor.may(Permission::Read)?;
-        let found = destinations(self.readers.clone(), Confined(actor.tenant()), scope.clone());
+        let (readers, confined) = (self.readers.clone(), Confined(actor.tenant()));
+        let found = destinations(readers, confined, scope.clone(), known.to_vec());
         let found = self.apart(found).await?.into_iter();
         Ok(found.map(|record| record.seen_by(actor)).collect())
     }
@@ -288,10 +291,13 @@ async fn destinations(
     readers: SqlitePool,
     confined: Confined,
     scope: Scope,
+    known: Vec<String>,
 ) -> Result<Vec<DestinationRecord>, sqlx::Error> {
     let rows = sqlx::query(confined.destinations())
         .bind(scope_json(&scope))
         .bind(most(MOST_WAITING))
+        .bind(names_json(known))
+        .bind(i32::try_from(MOST_NAMES).unwrap_or(i32::MAX))
         .fetch_all(&readers)
         .await?;
     rows.iter().map(decode::destination).collect()

@@ -3,7 +3,7 @@
 use pillarbox::{Event, StoreError};
 use pillarbox_store::actor::{Kind, Permission, Reach};
 use pillarbox_store::audit::AuditFilter;
-use pillarbox_store::stores::postgres::Duty;
+use pillarbox_store::stores::postgres::{Bounds, Duty};
 use pillarbox_store::{Actor, Operate, OperateError};
 use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::store_suite::Harness;
@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::PostgresHarness;
 use super::harness::unmigrated;
+use super::privileges::{drop_role, on_duty};
 
 #[tokio::test]
 async fn a_change_whose_line_cannot_be_written_is_rolled_back() {
@@ -61,9 +62,13 @@ async fn migrations_and_grants_have_their_lines() {
     store.migrate_as(&owner).await.expect("has nothing to do");
     let role = format!("audited_{}", Uuid::new_v4().simple());
     store
-        .grant(&owner, Duty::Consumer, &role, true)
+        .grant(&owner, Duty::Consumer, &Bounds::names(["letters"]), &role, true)
         .await
         .expect("grants");
+    let revoked = store.revoke(&owner, Duty::Consumer, &role).await;
+    revoked.expect("revokes");
+    let denied = store.revoke(&owner, Duty::Consumer, "no_such_role").await;
+    denied.expect_err("is not there, so it has no line");
     let lines = store
         .audit(&OPERATOR, &AuditFilter::default())
         .await
@@ -81,6 +86,7 @@ async fn migrations_and_grants_have_their_lines() {
     assert_eq!(
         seen,
         [
+            ("revoke", role.as_str(), "alice"),
             ("grant", role.as_str(), "alice"),
             ("migrate", store.schema(), "alice")
         ]
@@ -109,7 +115,7 @@ async fn a_dispatcher_adds_lines_and_neither_reads_nor_dates_them() {
     let role = format!("audited_{}", Uuid::new_v4().simple());
     harness
         .store
-        .grant(&OPERATOR, Duty::Dispatcher, &role, true)
+        .grant(&OPERATOR, Duty::Dispatcher, &Bounds::default(), &role, true)
         .await
         .expect("grants");
     let run = async |statement: &str| {
@@ -137,6 +143,59 @@ async fn a_dispatcher_adds_lines_and_neither_reads_nor_dates_them() {
         .execute(&format!("drop owned by {role}; drop role {role}"))
         .await;
     harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn no_other_duty_reads_or_writes_the_audit() {
+    let harness = PostgresHarness::direct().await;
+    for duty in Duty::ALL.into_iter().filter(|duty| *duty != Duty::Dispatcher) {
+        let (role, store) = on_duty(&harness, duty).await;
+        for statement in [
+            "select 1 from pillarbox.audit",
+            "select count(tenant_id) from pillarbox.audit",
+            "insert into pillarbox.audit (subject, kind, action, objects, count) values ('w', 'worker', 'x', '{}', 0)",
+            "truncate pillarbox.audit",
+        ] {
+            let refused = sqlx::raw_sql(AssertSqlSafe(harness.sql(statement)))
+                .execute(&store.pool())
+                .await;
+            let refused = refused.expect_err(statement).to_string();
+            let expected = "permission denied for table audit";
+            assert!(refused.contains(expected), "{duty:?}: {statement}: {refused}");
+        }
+        store.close().await;
+        drop_role(&harness, &role).await;
+    }
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn the_audit_goes_with_the_outbox_to_its_owner_who_cannot_change_it() {
+    let harness = PostgresHarness::direct().await;
+    let owner = format!("o_{}", Uuid::new_v4().simple());
+    harness.execute(&format!("create role {owner} nologin")).await;
+    harness
+        .store
+        .migrate_for(&OPERATOR, &owner)
+        .await
+        .expect("gives it");
+    let owners: Vec<String> = sqlx::query_scalar(AssertSqlSafe(harness.sql(
+        "select relowner::regrole::text from pg_class where oid = 'pillarbox.audit'::regclass
+         union all select proowner::regrole::text from pg_proc where oid = 'pillarbox.keep_audit'::regproc",
+    )))
+    .fetch_all(&harness.pool)
+    .await
+    .expect("the catalog");
+    assert_eq!(owners, [owner.as_str(), owner.as_str()]);
+    let tried = format!("begin; set local role {owner}; delete from pillarbox.audit; commit");
+    let mut connection = harness.pool.acquire().await.expect("a connection").detach();
+    let refused = sqlx::raw_sql(AssertSqlSafe(harness.sql(&tried)))
+        .execute(&mut connection)
+        .await;
+    let refused = refused.expect_err("is kept").to_string();
+    assert!(refused.contains("lines are only added"), "{refused}");
+    harness.clean_up().await;
+    drop_role(&harness, &owner).await;
 }
 
 #[tokio::test]

@@ -72,7 +72,10 @@ impl PostgresHarness {
     pub(super) async fn drop_constraints(&self) {
         self.execute(
             "alter table pillarbox.outbox_events drop constraint if exists attempts_are_counted,
-               drop constraint if exists times_are_in_the_years_1_to_9999",
+               drop constraint if exists times_are_in_the_years_1_to_9999,
+               drop constraint if exists names_have_at_most_1024_bytes,
+               drop constraint if exists headers_have_at_most_64_kib,
+               drop constraint if exists payload_is_within_max_payload",
         )
         .await;
     }

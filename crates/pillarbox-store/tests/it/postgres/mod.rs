@@ -2,6 +2,7 @@
 
 mod adopt;
 mod audit;
+mod boundaries;
 mod counting;
 mod fair_index;
 mod functions;
@@ -16,6 +17,7 @@ mod plan;
 mod privileges;
 mod producer;
 mod timeouts;
+mod tls;
 mod trouble;
 mod unreadable;
 mod watch;

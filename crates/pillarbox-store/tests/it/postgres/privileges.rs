@@ -4,7 +4,7 @@ use pillarbox::inbox::Inbox;
 use pillarbox::saga::{Saga, SagaError, Step};
 use pillarbox::{EnqueueError, Event, Outbox, Recorded, StoreError};
 use pillarbox_store::store::{Backlog, Heartbeat, LaneRequest, Settlement, SweepRequest};
-use pillarbox_store::stores::postgres::{Duty, Options, Postgres};
+use pillarbox_store::stores::postgres::{Bounds, Duty, Options, Postgres};
 use pillarbox_store::{Operate, OperateError, Scope, Store, Verdict};
 use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::store_suite::Harness;
@@ -35,8 +35,19 @@ pub(super) async fn as_role(harness: &PostgresHarness, grants: &str) -> (String,
 
 /// A role of its own that is there for this, and the store as that role sees it.
 pub(super) async fn on_duty(harness: &PostgresHarness, duty: Duty) -> (String, Postgres) {
+    let bounds = match duty {
+        Duty::Producer => Bounds::namespaces(["shop"]),
+        Duty::Consumer => Bounds::names(["c"]),
+        Duty::Orchestrator => Bounds::names(["order"]),
+        Duty::Writer | Duty::Dispatcher => Bounds::default(),
+    };
+    bound(harness, duty, &bounds).await
+}
+
+/// The same with these bounds.
+pub(super) async fn bound(harness: &PostgresHarness, duty: Duty, bounds: &Bounds) -> (String, Postgres) {
     let (role, store) = as_role(harness, "").await;
-    let created = harness.store.grant(&OPERATOR, duty, &role, true).await;
+    let created = harness.store.grant(&OPERATOR, duty, bounds, &role, true).await;
     assert!(!created.expect("grants"), "it was there");
     (role, store)
 }
@@ -69,7 +80,7 @@ async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
     harness.enqueue(&events).await.expect("enqueues");
     let (role, store) = on_duty(&harness, Duty::Dispatcher).await;
     store.check().await.expect("may see the version");
-    let look = store.find(&Scope::All, None, 10).await.expect("may look");
+    let look = store.find(&Scope::All, None, None, 10).await.expect("may look");
     assert_eq!(look.due.len(), 1);
     let request = request(10);
     let claimed = store.claim(&request).await.expect("may claim");
@@ -171,20 +182,10 @@ async fn keep_lanes(store: &Postgres, worker: Uuid) {
         .expect("may pause");
 }
 
-#[tokio::test]
-async fn a_producer_enqueues_by_both_functions_by_the_library_and_by_hand() {
-    let harness = PostgresHarness::direct().await;
-    let (role, store) = on_duty(&harness, Duty::Producer).await;
-    let calls = [
-        "select id from pillarbox.enqueue('shop', 'orders', dedupe_key => 'a')",
-        "select id from pillarbox.enqueue('shop', 'orders', dedupe_key => 'a', ordering_key => 'k', serialised => true)",
-        r#"select id from pillarbox.enqueue_many('[{"namespace": "shop", "topic": "orders", "dedupe_key": "a"}]')"#,
-        "insert into pillarbox.outbox_events (namespace, topic, dedupe_key, payload) values ('shop', 'orders', 'a', '{}')
-         on conflict (namespace, topic, dedupe_key) where dedupe_key is not null do nothing returning id, seq",
-    ];
+/// Runs these calls and the library, twice: what rolls back leaves the next round as it was, and the last one commits.
+async fn enqueue_each_way(harness: &PostgresHarness, store: &Postgres, outbox: Outbox, calls: &[&str]) {
     let event = || Event::new("shop", "orders").dedupe_key("a").ordering_key("k");
-    let outbox = store.outbox().serialised();
-    // What rolls back leaves the next round as it was; the last one commits.
+    let outbox = outbox.serialised();
     for rounds_left in (0..2).rev() {
         let mut transaction = store.pool().begin().await.expect("begins");
         for call in calls {
@@ -193,7 +194,7 @@ async fn a_producer_enqueues_by_both_functions_by_the_library_and_by_hand() {
         }
         let one = outbox.enqueue(&mut transaction, &event()).await;
         assert!(!one.expect("may enqueue").is_new());
-        let free = Event::new("shop", "orders");
+        let free = Event::new("shop", "orders").bytes(vec![0, 255], "image/png");
         let many = outbox.enqueue_all(&mut transaction, &[event(), free]).await;
         assert!(many.expect("may enqueue")[1].is_new());
         if rounds_left == 0 {
@@ -211,68 +212,148 @@ async fn a_producer_enqueues_by_both_functions_by_the_library_and_by_hand() {
             .pending,
         2
     );
-    clean_up(harness, &role, store).await;
 }
 
 #[tokio::test]
-async fn a_producer_may_look_up_what_it_committed_unheard() {
+async fn a_producer_enqueues_by_both_functions_and_by_the_library() {
     let harness = PostgresHarness::direct().await;
     let (role, store) = on_duty(&harness, Duty::Producer).await;
-    let (outbox, mut recorded) = (store.outbox(), Recorded::default());
-    recorded.record(&Event::new("shop", "orders"));
-    let mut fates = Vec::new();
-    for _ in 0..2 {
-        let mut transaction = store.pool().begin().await.expect("begins");
-        let enqueued = outbox
-            .enqueue_recorded(&mut transaction, &mut [&mut recorded])
-            .await
-            .expect("may look and enqueue");
-        fates.push(enqueued[0].is_new());
-        transaction.commit().await.expect("commits"); // and nothing is cleared
-    }
-    assert_eq!(fates, [true, false]);
+    let calls = [
+        "select id from pillarbox.enqueue('shop', 'orders', dedupe_key => 'a')",
+        "select id from pillarbox.enqueue('shop', 'orders', dedupe_key => 'a', ordering_key => 'k', serialised => true)",
+        r#"select id from pillarbox.enqueue_many('[{"namespace": "shop", "topic": "orders", "dedupe_key": "a"}]')"#,
+    ];
+    enqueue_each_way(&harness, &store, store.outbox().by_function(), &calls).await;
     clean_up(harness, &role, store).await;
 }
 
 #[tokio::test]
-async fn a_producer_sees_no_content_and_changes_nothing_that_is_there() {
+async fn a_writer_enqueues_by_hand_and_by_the_library() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Writer).await;
+    let call = "insert into pillarbox.outbox_events (namespace, topic, dedupe_key, payload) values ('shop', 'orders', 'a', '{}')
+         on conflict (namespace, topic, dedupe_key) where dedupe_key is not null do nothing returning id, seq";
+    enqueue_each_way(&harness, &store, store.outbox(), &[call]).await;
+    clean_up(harness, &role, store).await;
+}
+
+#[tokio::test]
+async fn an_enqueue_that_is_denied_names_both_duties() {
+    let harness = PostgresHarness::direct().await;
+    let (role, store) = on_duty(&harness, Duty::Producer).await;
+    let mut connection = store.pool().acquire().await.expect("connects");
+    for (outbox, event) in [
+        (store.outbox(), Event::new("shop", "orders")),
+        (store.outbox().by_function(), Event::new("billing", "orders")),
+    ] {
+        let denied = outbox.enqueue(&mut *connection, &event).await;
+        let denied = denied.expect_err("is denied").to_string();
+        for way in [
+            "`pillarbox grant writer ROLE`",
+            "`Outbox::by_function()`",
+            "grant producer",
+            "42501",
+        ] {
+            assert!(denied.contains(way), "{denied}");
+        }
+    }
+    drop(connection);
+    clean_up(harness, &role, store).await;
+}
+
+#[tokio::test]
+async fn a_role_that_may_enqueue_may_look_up_what_it_committed_unheard() {
+    for duty in [Duty::Producer, Duty::Writer] {
+        let harness = PostgresHarness::direct().await;
+        let (role, store) = on_duty(&harness, duty).await;
+        let outbox = match duty {
+            Duty::Producer => store.outbox().by_function(),
+            _ => store.outbox(),
+        };
+        let mut recorded = Recorded::default();
+        recorded.record(&Event::new("shop", "orders"));
+        let mut fates = Vec::new();
+        for _ in 0..2 {
+            let mut transaction = store.pool().begin().await.expect("begins");
+            let enqueued = outbox
+                .enqueue_recorded(&mut transaction, &mut [&mut recorded])
+                .await
+                .expect("may look and enqueue");
+            fates.push(enqueued[0].is_new());
+            transaction.commit().await.expect("commits"); // and nothing is cleared
+        }
+        assert_eq!(fates, [true, false]);
+        clean_up(harness, &role, store).await;
+    }
+}
+
+#[tokio::test]
+async fn a_role_that_enqueues_sees_no_content_and_changes_nothing_that_is_there() {
     let harness = PostgresHarness::direct().await;
     let event = Event::new("shop", "orders");
     harness.enqueue(&[event]).await.expect("enqueues");
+    let beyond_a_producer = [
+        "select id from pillarbox.outbox_events",
+        "select dedupe_key from pillarbox.outbox_events",
+        "insert into pillarbox.outbox_events (namespace, topic, payload) values ('shop', 'orders', '{}')",
+        "select nextval('pillarbox.outbox_seq')",
+        "select pillarbox.own_names('producer')",
+    ];
     let (role, store) = on_duty(&harness, Duty::Producer).await;
-    for beyond in [
-        "select payload from pillarbox.outbox_events",
-        "select headers, body from pillarbox.outbox_events",
-        "select tenant_id, status from pillarbox.outbox_events",
-        "select * from pillarbox.outbox_events",
-        "update pillarbox.outbox_events set status = 'delivered'",
-        "update pillarbox.outbox_events set dedupe_key = 'x'",
-        "delete from pillarbox.outbox_events",
-        "truncate pillarbox.outbox_events",
-        "select id from pillarbox.outbox_events for update",
-        "insert into pillarbox.outbox_events (namespace, topic, payload, status) values ('a', 'b', '{}', 'dead')",
-        "insert into pillarbox.outbox_events (namespace, topic, payload, attempts) values ('a', 'b', '{}', 9)",
-        "insert into pillarbox.outbox_events (namespace, topic, payload, parent_id) values ('a', 'b', '{}', null)",
-        "insert into pillarbox.outbox_events (namespace, topic, payload) values ('a', 'b', '{}') returning payload",
-        "insert into pillarbox.destinations (name, reason) values ('broker', 'no')",
-        "select * from pillarbox.workers",
-        "update pillarbox.migrations set version = 999",
-        "select setval('pillarbox.outbox_seq', 1)",
-        "select pillarbox.trace()",
-        "create or replace function pillarbox.vanished() returns void language sql as ''",
-        "drop function pillarbox.enqueue_many",
-        "alter function pillarbox.enqueue_many security invoker",
-        "create table pillarbox.mine (id int)",
-    ] {
-        let refused = sqlx::raw_sql(AssertSqlSafe(harness.sql(beyond)))
-            .execute(&store.pool())
-            .await
-            .expect_err(beyond);
-        let code = refused.as_database_error().and_then(|error| error.code());
-        assert_eq!(code.as_deref(), Some("42501"), "{beyond}: {refused}");
-    }
+    assert_denied(&harness, &store, &beyond_a_producer).await;
+    assert_denied(&harness, &store, &BEYOND_A_WRITER).await;
+    store.close().await;
+    drop_role(&harness, &role).await;
+
+    let (role, store) = on_duty(&harness, Duty::Writer).await;
+    let beyond = [
+        "select pillarbox.enqueue('shop', 'orders')",
+        "select pillarbox.ids_taken('{}')",
+    ];
+    assert_denied(&harness, &store, &beyond).await;
+    assert_denied(&harness, &store, &BEYOND_A_WRITER).await;
     clean_up(harness, &role, store).await;
 }
+
+async fn assert_denied(harness: &PostgresHarness, store: &Postgres, statements: &[&str]) {
+    for statement in statements {
+        let denied = sqlx::raw_sql(AssertSqlSafe(harness.sql(statement)))
+            .execute(&store.pool())
+            .await;
+        let denied = denied.expect_err(statement);
+        let code = denied.as_database_error().and_then(|error| error.code());
+        assert_eq!(code.as_deref(), Some("42501"), "{statement}: {denied}");
+    }
+}
+
+const BEYOND_A_WRITER: [&str; 26] = [
+    "select payload from pillarbox.outbox_events",
+    "select headers, body from pillarbox.outbox_events",
+    "select tenant_id, status from pillarbox.outbox_events",
+    "select * from pillarbox.outbox_events",
+    "update pillarbox.outbox_events set status = 'delivered'",
+    "update pillarbox.outbox_events set dedupe_key = 'x'",
+    "delete from pillarbox.outbox_events",
+    "truncate pillarbox.outbox_events",
+    "select id from pillarbox.outbox_events for update",
+    "insert into pillarbox.outbox_events (namespace, topic, payload, status) values ('a', 'b', '{}', 'dead')",
+    "insert into pillarbox.outbox_events (namespace, topic, payload, attempts) values ('a', 'b', '{}', 9)",
+    "insert into pillarbox.outbox_events (namespace, topic, payload, parent_id) values ('a', 'b', '{}', null)",
+    "insert into pillarbox.outbox_events (namespace, topic, payload) values ('a', 'b', '{}') returning payload",
+    "insert into pillarbox.destinations (name, reason) values ('broker', 'no')",
+    "select * from pillarbox.workers",
+    "update pillarbox.migrations set version = 999",
+    "select setval('pillarbox.outbox_seq', 1)",
+    "select pillarbox.trace()",
+    "create or replace function pillarbox.vanished() returns void language sql as ''",
+    "drop function pillarbox.enqueue_many",
+    "alter function pillarbox.enqueue_many security invoker",
+    "create table pillarbox.mine (id int)",
+    "select * from pillarbox.role_bounds",
+    "insert into pillarbox.role_bounds (role, duty) values (current_user, 'producer')",
+    "update pillarbox.role_bounds set namespaces = null",
+    "select pillarbox.authorise('shop', null, null)",
+];
 
 /// The functions run with the privileges of the owner; what the caller gives them must not.
 #[tokio::test]
@@ -338,13 +419,13 @@ async fn a_dispatcher_is_no_producer_and_only_the_owner_grants() {
         "{refused}"
     );
     let refused = store
-        .grant(&OPERATOR, Duty::Producer, &role, false)
+        .grant(&OPERATOR, Duty::Producer, &Bounds::default(), &role, false)
         .await
         .expect_err("may not grant");
     assert!(matches!(refused, StoreError::Denied(_)), "{refused}");
     let unknown = harness
         .store
-        .grant(&OPERATOR, Duty::Producer, "no_such_role", false)
+        .grant(&OPERATOR, Duty::Writer, &Bounds::default(), "no_such_role", false)
         .await;
     assert!(
         unknown
@@ -360,7 +441,10 @@ async fn a_role_is_created_once_whatever_its_name() {
     let harness = PostgresHarness::direct().await;
     let role = format!("Odd \"{}\"", Uuid::new_v4().simple());
     for is_new in [true, false] {
-        let created = harness.store.grant(&OPERATOR, Duty::Producer, &role, true).await;
+        let created = harness
+            .store
+            .grant(&OPERATOR, Duty::Producer, &Bounds::default(), &role, true)
+            .await;
         assert_eq!(created.expect("grants"), is_new);
     }
     drop_role(&harness, &format!("\"{}\"", role.replace('"', "\"\""))).await;
@@ -382,7 +466,9 @@ async fn an_orchestrator_that_is_a_producer_too_needs_nothing_more_to_run_sagas(
     let harness = PostgresHarness::direct().await;
     let (role, store) = on_duty(&harness, Duty::Orchestrator).await;
     let step = Step::new("payment", |_: &u32| Event::new("shop", "payments"));
-    let saga = Saga::define("order").step(step).build(&harness.outbox());
+    let saga = Saga::define("order")
+        .step(step)
+        .build(&harness.outbox().by_function());
     let saga = saga.expect("sound");
     let begin = async || store.pool().begin().await.expect("begins");
 
@@ -400,7 +486,11 @@ async fn an_orchestrator_that_is_a_producer_too_needs_nothing_more_to_run_sagas(
     );
     transaction.rollback().await.expect("rolls back");
 
-    let granted = harness.store.grant(&OPERATOR, Duty::Producer, &role, false).await;
+    let bounds = Bounds::namespaces(["shop", "sagas"]);
+    let granted = harness
+        .store
+        .grant(&OPERATOR, Duty::Producer, &bounds, &role, false)
+        .await;
     granted.expect("grants");
     let mut transaction = begin().await;
     saga.start(&mut transaction, 1, &1).await.expect("may start");

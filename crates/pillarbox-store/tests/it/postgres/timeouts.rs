@@ -85,7 +85,7 @@ async fn every_statement_that_waits_for_a_lock_is_ended_by_the_server() {
             .await;
         locked.expect("locks");
         let code = "(55P03)";
-        assert_ended_by_server("find", store.find(&Scope::All, None, 10).await, code);
+        assert_ended_by_server("find", store.find(&Scope::All, None, None, 10).await, code);
         assert_ended_by_server("sweep", store.sweep(&sweep()).await, code);
         assert_ended_by_server("lanes", store.lease_lanes(&lanes()).await, code);
         assert_ended_by_server("heartbeat", store.heartbeat(&heartbeat()).await, code);
@@ -119,7 +119,7 @@ async fn slow_statements_do_not_pile_up_on_the_server() {
             )
             .await;
         for _ in 0..2 {
-            let finds = (0..4).map(|_| store.find(&Scope::All, None, 10));
+            let finds = (0..4).map(|_| store.find(&Scope::All, None, None, 10));
             for found in futures_util::future::join_all(finds).await {
                 assert_ended_by_server("find", found, "(57014)");
             }

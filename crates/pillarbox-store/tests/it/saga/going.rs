@@ -286,13 +286,23 @@ async fn two_replies_at_once_are_taken_one_after_the_other<P: Backend>(backend: 
 
 async fn a_reply_without_headers_is_taken_too<P: Backend>(backend: Arc<P>) {
     let shop = Shop::open(&*backend).await;
+    let charge = shop.latest("Charge").await;
+    let token = |text: &str| pillarbox::saga::Token::new(text);
     let mut tx = backend.begin().await;
     let reply = pillarbox::saga::Reply {
         to: attempt("payment", Action::Command, 1),
+        token: token(&charge.headers["saga-token"]),
         answer: Answer::Done,
         reason: None,
         payload: br#"{"payment": 9}"#,
     };
+    let mut forged = reply.clone();
+    forged.token = token("guessed");
+    let error = shop.saga.reply(&mut tx, 42, forged).await.expect_err("forged");
+    assert!(
+        matches!(error, pillarbox::saga::SagaError::WrongToken { .. }),
+        "{error}"
+    );
     let handled = shop.saga.reply(&mut tx, 42, reply).await.expect("taken");
     assert_eq!(handled, Handled::Moved(Status::Running));
     let stock = attempt("stock", Action::Command, 1);

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use pillarbox::saga::{Answer, Handled, SagaError, Status};
+use pillarbox::saga::message::{ASK_TYPE, TIMEOUT_TYPE, TOKEN};
+use pillarbox::saga::{Answer, Ask, Handled, SagaError, Status};
 use pillarbox::{Event, Outbox};
+use pillarbox_testkit::OPERATOR;
 
 use super::backends::{Backend, on_every_backend};
 use super::{Shop, defined, order, payment, shipping, stock, whole};
@@ -12,6 +14,9 @@ on_every_backend!(
     a_saga_that_is_not_there_is_unknown,
     a_message_for_another_saga_is_reported_as_such,
     a_message_that_cannot_be_read_is_refused_for_good,
+    a_message_without_its_token_changes_nothing,
+    a_service_can_neither_forge_a_request_nor_a_timeout,
+    every_attempt_and_every_saga_has_tokens_of_its_own,
     a_reply_that_cannot_be_taken_changes_nothing,
     data_of_another_version_is_an_error_that_loses_nothing,
     a_definition_that_lost_a_step_is_refused_and_loses_nothing,
@@ -52,6 +57,109 @@ async fn a_message_that_cannot_be_read_is_refused_for_good<P: Backend>(backend: 
     let error = shop.try_handle(&reply).await.expect_err("unsound");
     assert!(error.is_final(), "{error}");
     assert!(error.to_string().contains("saga-outcome"), "{error}");
+}
+
+async fn a_message_without_its_token_changes_nothing<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
+    shop.answer("Charge", Answer::Done).await;
+    let reply = shop.reply("Reserve", Answer::Done).await;
+    let timeout = shop.latest(TIMEOUT_TYPE).await;
+    shop.backend
+        .operate()
+        .ask_saga(&OPERATOR, "order", "42", Ask::Compensate)
+        .await
+        .expect("asks");
+    let request = shop.latest(ASK_TYPE).await;
+    let (record, log, events) = (shop.record().await, shop.log().await, shop.events().await.len());
+    for message in [&reply, &timeout, &request] {
+        let mut without = message.clone();
+        without.headers.remove(TOKEN);
+        let error = shop.try_handle(&without).await.expect_err("no token");
+        assert!(
+            error.is_final() && error.to_string().contains("saga-token"),
+            "{error}"
+        );
+        let token = &message.headers[TOKEN];
+        let guesses = [
+            String::new(),
+            token[1..].to_owned(),
+            format!("{token}0"),
+            "0".repeat(32),
+        ];
+        for guess in guesses {
+            let forged = message.clone().header(TOKEN, guess);
+            let error = shop.try_handle(&forged).await.expect_err("a guess");
+            assert!(
+                matches!(error, SagaError::WrongToken { .. }) && error.is_final(),
+                "{error}"
+            );
+            assert!(!error.to_string().contains(token), "{error}");
+        }
+        let twice = message.clone().header("Saga-Token", token);
+        let error = shop.try_handle(&twice).await.expect_err("two spellings");
+        assert!(
+            error.is_final() && error.to_string().contains("more than once"),
+            "{error}"
+        );
+    }
+    let after = (shop.record().await, shop.log().await, shop.events().await.len());
+    assert_eq!(after, (record, log, events));
+    assert_eq!(shop.handle(&reply).await, Handled::Moved(Status::Running));
+    assert_eq!(shop.handle(&request).await, Handled::Moved(Status::Compensating));
+}
+
+async fn a_service_can_neither_forge_a_request_nor_a_timeout<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
+    let before = shop.record().await;
+    let mut echoed = shop.latest("Charge").await;
+    echoed.event_type = None;
+    for (header, value) in [
+        ("saga-ask", "compensate"),
+        ("saga-ask", "resume"),
+        ("saga-outcome", "timeout"),
+    ] {
+        let forged = echoed.clone().header(header, value);
+        let error = shop.try_handle(&forged).await.expect_err("the attempt's token");
+        assert!(matches!(error, SagaError::WrongToken { .. }), "{error}");
+    }
+    let own = shop.latest(TIMEOUT_TYPE).await.headers[TOKEN].clone();
+    let forged = shop.reply("Charge", Answer::Done).await.header(TOKEN, own);
+    let error = shop.try_handle(&forged).await.expect_err("the saga's token");
+    assert!(matches!(error, SagaError::WrongToken { .. }), "{error}");
+    assert_eq!(shop.record().await, before);
+}
+
+async fn every_attempt_and_every_saga_has_tokens_of_its_own<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
+    let first = shop.latest("Charge").await;
+    let own = shop.latest(TIMEOUT_TYPE).await.headers[TOKEN].clone();
+    shop.answer("Charge", Answer::Failed).await;
+    let stale = shop
+        .reply("Charge", Answer::Done)
+        .await
+        .header(TOKEN, &first.headers[TOKEN]);
+    let error = shop
+        .try_handle(&stale)
+        .await
+        .expect_err("the first attempt's token");
+    assert!(matches!(error, SagaError::WrongToken { .. }), "{error}");
+    assert_eq!(
+        shop.latest(TIMEOUT_TYPE).await.headers[TOKEN],
+        own,
+        "for the saga's life"
+    );
+
+    let mut tx = backend.begin().await;
+    shop.saga.start(&mut tx, 43, &order()).await.expect("starts");
+    backend.commit(tx).await;
+    let timeout = shop.latest(TIMEOUT_TYPE).await;
+    assert_ne!(timeout.headers[TOKEN], own);
+    let elsewhere = timeout.header("saga-id", "42").header("saga-attempt", "2");
+    let error = shop
+        .try_handle(&elsewhere)
+        .await
+        .expect_err("another saga's token");
+    assert!(matches!(error, SagaError::WrongToken { .. }), "{error}");
 }
 
 async fn a_reply_that_cannot_be_taken_changes_nothing<P: Backend>(backend: Arc<P>) {

@@ -214,7 +214,7 @@ async fn a_worker_whose_turn_does_not_come_may_try_again() {
     let request = request(outbox.free(10).await);
     let refused = worker.claim(&request).await;
     assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
-    let look = worker.find(&Scope::All, None, 1).await;
+    let look = worker.find(&Scope::All, None, None, 1).await;
     assert_eq!(look.expect("readers do not wait").due.len(), 1);
     writer.rollback().await.expect("a rollback");
     assert_eq!(worker.claim(&request).await.expect("a claim").len(), 1);

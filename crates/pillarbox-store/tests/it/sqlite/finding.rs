@@ -27,7 +27,11 @@ async fn a_look_does_not_wait_for_a_writer() {
         .await
         .expect("a pause");
     let writer = begin(&outbox.application).await.expect("its turn");
-    let look = outbox.store.find(&Scope::All, None, 10).await.expect("a look");
+    let look = outbox
+        .store
+        .find(&Scope::All, None, None, 10)
+        .await
+        .expect("a look");
     assert_eq!((look.due.len(), look.paused), (1, vec!["chat".to_owned()]));
     writer.rollback().await.expect("a rollback");
 }
@@ -59,7 +63,7 @@ async fn looks_go_from_source_to_source_through_both_kinds_of_rows() {
     loop {
         let look = outbox
             .store
-            .find(&Scope::All, after.as_ref(), 2)
+            .find(&Scope::All, None, after.as_ref(), 2)
             .await
             .expect("a look");
         after = look.due.last().map(|due| due.backlog.clone());

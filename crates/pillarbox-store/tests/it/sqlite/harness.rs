@@ -50,7 +50,11 @@ impl SqliteHarness {
 
     /// What a worker could take that has no lane, from every backlog that it sees.
     pub(super) async fn free(&self, limit: usize) -> Take {
-        let look = self.store.find(&Scope::All, None, 1_000).await.expect("a look");
+        let look = self
+            .store
+            .find(&Scope::All, None, None, 1_000)
+            .await
+            .expect("a look");
         let share = |due: Due| Share {
             backlog: due.backlog,
             limit,
@@ -63,7 +67,7 @@ impl SqliteHarness {
 
     /// May anything be due?
     pub(super) async fn is_due(&self) -> bool {
-        let look = self.store.find(&Scope::All, None, 1).await.expect("a look");
+        let look = self.store.find(&Scope::All, None, None, 1).await.expect("a look");
         !look.due.is_empty()
     }
 

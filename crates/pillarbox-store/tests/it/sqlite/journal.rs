@@ -1,21 +1,19 @@
 //! The journal mode of the file, which its owner decides.
 
 use std::path::Path;
-use std::sync::{Mutex, Once};
 
 use pillarbox::{Event, StoreError};
 use pillarbox_store::stores::sqlite::{Options, Sqlite};
 use pillarbox_store::{Scope, Store};
-use pillarbox_testkit::Harness;
+use pillarbox_testkit::{CapturedLogs, Harness};
 use sqlx::{Connection, SqliteConnection};
-use tracing::field::{Field, Visit};
 
 use super::SqliteHarness;
 use super::harness::pool;
 
 /// An application's own file, with the journal that SQLite gives by default.
 async fn existing(path: &Path) {
-    Warnings::listen();
+    drop(CapturedLogs::of_process());
     let options = sqlx::sqlite::SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true);
@@ -51,7 +49,7 @@ async fn an_existing_file_keeps_its_journal_and_works() {
     let store = Sqlite::open(&path.to_string_lossy(), Options::default())
         .await
         .expect("it opens");
-    let said = Warnings::about(&path);
+    let said = warnings_about(&path);
     assert_eq!(said.len(), 1, "once: {said:?}");
     assert!(
         said[0].contains("pillarbox migrate --wal") && said[0].contains("delete"),
@@ -67,7 +65,7 @@ async fn an_existing_file_keeps_its_journal_and_works() {
         .await
         .expect("accepted");
     tx.commit().await.expect("a commit");
-    let look = store.find(&Scope::All, None, 1).await.expect("a look");
+    let look = store.find(&Scope::All, None, None, 1).await.expect("a look");
     assert_eq!(look.due.len(), 1);
     assert_eq!(store.journal_mode().await.expect("a mode"), "delete");
     store.close().await;
@@ -153,61 +151,44 @@ async fn a_database_in_memory_is_refused() {
     }
 }
 
-/// Keeps what is warned about, fields and all. For the whole process: one that listens on one thread only
-/// can miss what another thread, which this test does not watch, comes across first.
-struct Warnings;
+#[tokio::test]
+#[cfg(unix)]
+async fn a_new_file_and_its_journal_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
 
-static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-impl Warnings {
-    fn listen() {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| tracing::subscriber::set_global_default(Self).expect("no other subscriber is set"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("outbox.db");
+    let store = Sqlite::create(&path).await.expect("creates");
+    store.migrate().await.expect("migrates");
+    for name in ["outbox.db", "outbox.db-wal", "outbox.db-shm"] {
+        let metadata = std::fs::metadata(folder.path().join(name)).expect("it exists");
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600, "{name}");
     }
-
-    fn about(path: &Path) -> Vec<String> {
-        let path = path.to_string_lossy();
-        let logged = LOGGED.lock().expect("no panic while the lock is held");
-        logged
-            .iter()
-            .filter(|warning| warning.contains(&*path))
-            .cloned()
-            .collect()
-    }
+    store.close().await;
+    let existing = folder.path().join("existing.db");
+    existing_with_mode(&existing, 0o640);
+    let store = Sqlite::create(&existing).await.expect("opens");
+    store.close().await;
+    let metadata = std::fs::metadata(&existing).expect("it exists");
+    assert_eq!(
+        metadata.permissions().mode() & 0o777,
+        0o640,
+        "an existing file keeps its own"
+    );
 }
 
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN && metadata.target().starts_with("pillarbox")
-    }
+#[cfg(unix)]
+fn existing_with_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
 
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut text = Text::default();
-        event.record(&mut text);
-        LOGGED
-            .lock()
-            .expect("no panic while the lock is held")
-            .push(text.0);
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
+    std::fs::write(path, "").expect("writes");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its mode");
 }
 
-#[derive(Default)]
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.0 += &format!("{field}={value:?} ");
-    }
+/// The warnings about this file. Of the whole process: another thread may come across them.
+fn warnings_about(path: &Path) -> Vec<String> {
+    let path = path.to_string_lossy();
+    let lines = CapturedLogs::of_process().lines();
+    let about = lines.iter().filter(|line| line.field("path") == Some(&*path));
+    about.map(|line| format!("{line:?}")).collect()
 }

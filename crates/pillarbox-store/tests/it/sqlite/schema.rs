@@ -66,7 +66,7 @@ async fn a_file_without_an_outbox_says_so() {
         );
     };
     missing(outbox.store.check().await);
-    missing(outbox.store.find(&Scope::All, None, 1).await.map(drop));
+    missing(outbox.store.find(&Scope::All, None, None, 1).await.map(drop));
     missing(
         outbox
             .store

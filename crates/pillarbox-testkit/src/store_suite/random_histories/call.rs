@@ -54,7 +54,7 @@ pub(super) async fn perform(harness: &dyn Harness, call: &Call, supported: &Supp
     match call {
         Call::Enqueue(events) => Answer::Enqueued(harness.enqueue(events).await.expect("accepted")),
         Call::Find(scope) => {
-            let found = store.find(scope, None, 1_000).await.expect("a search");
+            let found = store.find(scope, None, None, 1_000).await.expect("a search");
             assert!(!found.more, "a thousand are enough");
             let free = found.due.iter().filter(|due| due.lowest.is_some() || due.waited);
             let free = free.map(|due| format!("{:?} {} {}", due.backlog, due.lowest.is_some(), due.waited));

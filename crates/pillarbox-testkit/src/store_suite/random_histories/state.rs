@@ -122,7 +122,7 @@ async fn keys_destinations_and_workers(harness: &dyn Harness, lines: &mut Vec<St
         lines.push(format!("{key:?}"));
     }
     for mut destination in operate
-        .destinations(&OPERATOR, &Scope::All)
+        .destinations(&OPERATOR, &Scope::All, &[])
         .await
         .expect("destinations")
     {
@@ -148,7 +148,7 @@ fn fifties(seconds: f64) -> f64 {
 async fn backlogs(harness: &dyn Harness, lines: &mut Vec<String>) -> BTreeSet<Backlog> {
     let found = harness
         .store()
-        .find(&Scope::All, None, 1_000)
+        .find(&Scope::All, None, None, 1_000)
         .await
         .expect("a search");
     let mut keyed = BTreeSet::new();

@@ -224,7 +224,7 @@ fn body(event: &Event) -> Option<&[u8]> {
 }
 
 /// RFC 3339 has no year after 9999, which validation rejects, and none before 0, which means now.
-fn deliver_at(event: &Event) -> Option<String> {
+pub(super) fn deliver_at(event: &Event) -> Option<String> {
     event.deliver_at?.format(&Rfc3339).ok()
 }
 

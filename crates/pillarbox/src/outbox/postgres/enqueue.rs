@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 use super::bind::{Bound, columns, row};
-use super::{Driver, DriverError, Value, parse};
+use super::{Driver, DriverError, Value, function, parse};
 use crate::enqueue::{EnqueueError, Enqueued};
 use crate::error::StoreError;
 use crate::event::Event;
@@ -26,6 +26,9 @@ pub(crate) async fn write<D: Driver + ?Sized>(
     outbox: &Outbox,
     events: &[Cow<'_, Event>],
 ) -> Result<Vec<Enqueued>, EnqueueError> {
+    if outbox.by_function {
+        return function::write(driver, outbox, events).await;
+    }
     serialise(driver, outbox, events).await?;
     let mut enqueued: Vec<Option<Enqueued>> = vec![None; events.len()];
     for _ in 0..TRIES {
@@ -181,7 +184,11 @@ fn vanished() -> EnqueueError {
     .into()
 }
 
-fn enqueue_error(error: DriverError, events: &[&Event]) -> EnqueueError {
+/// What a role needs to enqueue.
+const DUTIES: &str = "to insert, a role needs `pillarbox grant writer ROLE`; \
+    `Outbox::by_function()` needs `pillarbox grant producer ROLE --namespace NAME`";
+
+pub(super) fn enqueue_error(error: DriverError, events: &[&Event]) -> EnqueueError {
     match error {
         DriverError::Answer { code, detail, .. } if code == "23505" => {
             EnqueueError::IdTaken(taken(detail.as_deref(), events))
@@ -195,7 +202,14 @@ fn enqueue_error(error: DriverError, events: &[&Event]) -> EnqueueError {
         {
             EnqueueError::Payload(message)
         }
-        other => StoreError::from(other).into(),
+        // Invalid for the functions, or rejected by a constraint of the table.
+        DriverError::Answer { code, message, .. } if matches!(code.as_str(), "22023" | "23514") => {
+            EnqueueError::Rejected(message)
+        }
+        other => match StoreError::from(other) {
+            StoreError::Denied(why) => StoreError::Denied(format!("{why}; {DUTIES}")).into(),
+            other => other.into(),
+        },
     }
 }
 

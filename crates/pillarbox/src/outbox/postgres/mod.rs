@@ -5,10 +5,12 @@
 //! | `driver` | what a library implements: it binds values to a statement and returns its rows |
 //! | `enqueue` | writes events, and finds duplicates by their dedupe keys |
 //! | `bind` | an event as the parameters of a statement |
+//! | `function` | the same by the SQL functions, for roles that may do nothing else |
 
 mod bind;
 mod driver;
 mod enqueue;
+mod function;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -41,6 +43,8 @@ pub(crate) struct Statements {
     serialise: Arc<str>,
     enqueued: Arc<str>,
     ids_taken: Arc<str>,
+    by_function: Arc<str>,
+    ids_by_function: Arc<str>,
 }
 
 /// The two forms of a statement that writes many events.
@@ -76,6 +80,8 @@ impl Statements {
             serialise: statement(include_str!("sql/serialise.sql")),
             enqueued: statement(include_str!("sql/enqueued.sql")),
             ids_taken: statement(include_str!("sql/ids_taken.sql")),
+            by_function: statement(include_str!("sql/by_function.sql")),
+            ids_by_function: statement(include_str!("sql/ids_by_function.sql")),
         }
     }
 }
@@ -135,6 +141,9 @@ pub(crate) async fn ids_taken<D: Driver + ?Sized>(
     outbox: &Outbox,
     ids: &[Uuid],
 ) -> Result<Vec<Uuid>, StoreError> {
+    if outbox.by_function {
+        return function::ids_taken(driver, outbox, ids).await;
+    }
     let values = vec![Value::Ids(ids.iter().copied().map(Some).collect())];
     let rows = driver
         .rows(&outbox.sql.ids_taken, values, outbox.prepared)
@@ -164,6 +173,8 @@ mod tests {
             &sql.serialise,
             &sql.enqueued,
             &sql.ids_taken,
+            &sql.by_function,
+            &sql.ids_by_function,
         ] {
             assert!(!text.contains("pillarbox."), "{text}");
         }

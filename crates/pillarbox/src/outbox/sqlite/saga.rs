@@ -11,7 +11,7 @@ use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
 use super::enqueue::timestamp;
 use super::{row as decode, store_error};
 use crate::error::StoreError;
-use crate::saga::{Line, Log, Request, Response, Row};
+use crate::saga::{Line, Log, Request, Response, Row, Token};
 
 pub(super) async fn answer(
     connection: &mut SqliteConnection,
@@ -84,6 +84,8 @@ fn bound<'a>(query: Query<'a, Sqlite, SqliteArguments>, row: &'a Row) -> Query<'
         .bind(&row.data)
         .bind(&row.last_error)
         .bind(row.timeout_at.map(timestamp))
+        .bind(row.attempt_token.as_ref().map(Token::as_str))
+        .bind(row.own_token.as_str())
 }
 
 async fn note(connection: &mut SqliteConnection, row: &Row, log: Log<'_>) -> Result<Response, Failed> {

@@ -14,6 +14,9 @@ pub struct Layout {
     pub table: String,
     /// The column that identifies a row.
     pub id: String,
+    /// What an event's id is.
+    #[serde(default, skip_serializing_if = "EventId::is_row")]
+    pub event_id: EventId,
     /// The column with the payload, or several columns that form one JSON object.
     pub payload: Payload,
     /// The media type of the payload. Without it, text counts as JSON.
@@ -181,6 +184,24 @@ pub enum Counts {
     Claims,
 }
 
+/// What the id of a row's event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventId {
+    /// The row's own id if it is a UUID, so that consumers keep seeing the ids they know; otherwise derived.
+    #[default]
+    Row,
+    /// Derived from the adopted table's name and the row's id, so that no row can take the id of another event.
+    Derived,
+}
+
+impl EventId {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+    fn is_row(&self) -> bool {
+        *self == Self::Row
+    }
+}
+
 /// Waits in seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -248,6 +269,7 @@ impl Layout {
         Self {
             table: table.into(),
             id: id.into(),
+            event_id: EventId::default(),
             payload,
             content_type: None,
             order: Vec::new(),

@@ -15,6 +15,7 @@
 
 mod builtin;
 mod failures;
+mod foreign_code;
 mod import;
 mod indexes;
 mod inspect;
@@ -29,11 +30,14 @@ mod write_back;
 use std::sync::Arc;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 pub use self::builtin::{Habits, built_in, built_ins, habits};
+pub use self::foreign_code::foreign_code;
 pub(super) use self::import::Importer;
 pub use self::indexes::missing_index;
 pub use self::inspect::{Column, columns, quoted, quoted_table};
-pub use self::layout::{Counts, Delays, DeliveryOrder, Layout, LayoutError, Payload, Status, Zone};
+pub use self::layout::{Counts, Delays, DeliveryOrder, EventId, Layout, LayoutError, Payload, Status, Zone};
 pub(crate) use self::statements::Adoption;
 pub(super) use self::tables::{retry_imports, tables};
 pub(super) use self::write_back::WriteBack;
@@ -53,6 +57,31 @@ pub struct Table {
     pub batch: usize,
     /// How long delivered rows are kept in it. `None` keeps them for ever.
     pub prune: Option<Duration>,
+    /// For whom its rows may speak.
+    pub speaks_for: SpeaksFor,
+    /// What its `error` column shows.
+    pub error_text: ErrorText,
+}
+
+/// The namespaces and tenants that rows of a table may name. The writers of an adopted table are often less trusted than those
+/// of the outbox, so a row outside is not imported.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SpeaksFor {
+    /// Names, beginnings such as `shop.*`, or `*`. Only if a column carries the namespace. Rows without one always have the
+    /// table's name.
+    pub namespaces: Vec<String>,
+    /// Empty for all tenants, and for none.
+    pub tenants: Vec<Uuid>,
+}
+
+/// What the `error` column of an adopted table shows. Its readers may be others than the outbox's operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ErrorText {
+    /// Whether the event failed, waits or was given up, and the receiver's status code.
+    #[default]
+    Status,
+    /// The whole text: host names, and the beginning of the receiver's answer.
+    Full,
 }
 
 /// Why a table cannot be adopted.

@@ -10,6 +10,7 @@ mod failures;
 mod import;
 mod lock_rows;
 mod prune;
+mod speaks_for;
 mod typed_layout;
 mod unknown_status;
 mod write_back;
@@ -18,10 +19,10 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use self::typed_layout::TypedLayout;
-use super::Table;
 use super::import::Progress;
 use super::inspect::{Column, fits, quoted_table};
 use super::layout::{Layout, LayoutError, Status};
+use super::{SpeaksFor, Table};
 use crate::adopt::AdoptedTable;
 use crate::stores::postgres::sql::literal;
 use pillarbox::internal::schema::in_schema;
@@ -78,8 +79,10 @@ impl Adoption {
             name: &from.name,
             layout,
             columns,
+            speaks_for: &from.speaks_for,
         };
         typed.check_types()?;
+        typed.check_speaks_for()?;
         let ours = |text: String| in_schema(&text, schema);
         Ok(Self {
             table: AdoptedTable {
@@ -102,7 +105,7 @@ impl Adoption {
             rejects_until: Mutex::default(),
             renew_locks: typed.renew_locks().map(ours),
             detect_changes: ours(typed.detect_changes()),
-            write_back: ours(typed.write_back()),
+            write_back: ours(typed.write_back(from.error_text)),
             cancel_write_back: ours(typed.cancel_write_back()),
             prune_mapping: ours(typed.prune_mapping()),
             count_unknown: typed.count_unknown(),
@@ -121,6 +124,7 @@ pub(super) fn waiting_rows(layout: &Layout, columns: &[Column]) -> String {
         name: "",
         layout,
         columns,
+        speaks_for: &SpeaksFor::default(),
     };
     format!(
         "select 1 from {} s where {} order by {}",

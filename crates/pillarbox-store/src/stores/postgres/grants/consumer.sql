@@ -1,2 +1,10 @@
 grant usage on schema pillarbox to consumer;
-grant select, insert, update, delete on pillarbox.inbox to consumer;
+grant select, insert, delete on pillarbox.inbox to consumer;
+grant update (handled_at) on pillarbox.inbox to consumer;
+grant execute on function pillarbox.own_names to consumer;
+alter table pillarbox.inbox enable row level security;
+drop policy if exists own_marks on pillarbox.inbox;
+create policy own_marks on pillarbox.inbox using (
+  (select pillarbox.own_names('consumer'::text)) is null
+  or consumer = any ((select pillarbox.own_names('consumer'::text))::text[])
+);

@@ -3,7 +3,7 @@
 --   1. ids, lanes and sizes          functions that the tables need
 --   2. outbox_events, leases         one row is one event on its way to one destination; who holds it
 --   3. workers, lane ranges, pauses  what dispatchers share; their wait for events
---   4. enqueue                       the functions that producers call
+--   4. enqueue                       what roles may do; the functions that producers call
 --   5. adopted, importers, failures  adopted tables
 --   6. inbox                         what consumers have handled
 --   7. sagas, saga_log               sagas and their history
@@ -11,24 +11,23 @@
 -- 1. Ids, lanes and sizes
 -- -----------------------
 
+-- A body that begins with `return` is bound to the functions that it calls when it is created. So the search_path of the
+-- session that inserts a row has no influence on its id and its lane.
+
 -- A UUID of version 7: milliseconds, then random bits. New rows are inserted at the end of the primary key.
 create function pillarbox.uuidv7() returns uuid
 language sql volatile parallel safe
-as $$
-  select encode(
-    set_bit(set_bit(
-      overlay(uuid_send(gen_random_uuid())
-        placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6),
-      52, 1), 53, 1),
-    'hex')::uuid
-$$;
+return encode(
+  set_bit(set_bit(
+    overlay(uuid_send(gen_random_uuid())
+      placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6),
+    52, 1), 53, 1),
+  'hex')::uuid;
 
 -- The lane of an ordering key, 0 to 4095. It must never change, because stored rows keep their lane.
 create function pillarbox.lane(key text) returns smallint
 language sql immutable strict parallel safe
-as $$
-  select ('x' || substr(md5(key), 1, 3))::bit(12)::int::smallint
-$$;
+return ('x' || substr(md5(key), 1, 3))::bit(12)::int::smallint;
 
 -- The size of a compressed value in memory, or 0 if it cannot be decompressed: a claim measures rows before it reads them,
 -- and one damaged row must not fail it. `#> '{}'` is the value itself, decompressed.
@@ -52,6 +51,32 @@ as $$
     when pg_column_compression(payload) is null then pg_column_size(payload)
     else pillarbox.decompressed_size(payload)
   end::bigint
+$$;
+
+-- The limit of a payload in bytes, for the functions and for plain inserts. The owner of the outbox sets another by
+-- replacing this function: docs/postgres.md#sizes.
+create function pillarbox.max_payload() returns bigint
+language sql immutable parallel safe
+return 16777216;
+
+-- Is a payload within the limit as it is sent? Called by a constraint, for a body and for JSON that may be large. It is not
+-- inlined: PostgreSQL would do that again for every statement.
+create function pillarbox.payload_fits(payload jsonb, body bytea) returns boolean
+language plpgsql stable parallel safe set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return coalesce(octet_length(body), octet_length(payload::text)) <= pillarbox.max_payload();
+end
+$$;
+
+-- Are the texts of all headers at most 64 KiB long, and their names at most 1 KiB?
+create function pillarbox.headers_fit(headers jsonb) returns boolean
+language plpgsql stable parallel safe set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return coalesce(sum(octet_length(name) + octet_length(value)) <= 65536 and max(octet_length(name)) <= 1024, true)
+    from jsonb_each_text(headers) as header (name, value);
+end
 $$;
 
 -- 2. Events
@@ -136,6 +161,27 @@ create table pillarbox.outbox_events (
     and created_at >= '0001-01-01 00:00:00+00' and created_at < '10000-01-01 00:00:00+00'
     and updated_at >= '0001-01-01 00:00:00+00' and updated_at < '10000-01-01 00:00:00+00'
     and delivered_at >= '0001-01-01 00:00:00+00' and delivered_at < '10000-01-01 00:00:00+00'
+  ),
+  -- Sizes are bounded when a row is inserted, also by a plain INSERT. Every later change sets `updated_at` and skips the
+  -- checks: they would read a large payload again at each attempt. What is small calls no function.
+  constraint names_have_at_most_1024_bytes check (
+    updated_at > created_at
+    or octet_length(namespace) <= 1024 and octet_length(topic) <= 1024 and octet_length(event_type) <= 1024
+      and octet_length(aggregate_type) <= 1024 and octet_length(aggregate_id) <= 1024 and octet_length(dedupe_key) <= 1024
+      and octet_length(ordering_key) <= 1024 and octet_length(severity) <= 1024 and octet_length(destination) <= 1024
+      and octet_length(content_type) <= 1024 and octet_length(content_encoding) <= 1024
+  ),
+  constraint headers_have_at_most_64_kib check (
+    updated_at > created_at
+    or pg_column_size(headers) <= 1024 and pg_column_compression(headers) is null
+    or pillarbox.headers_fit(headers)
+  ),
+  -- A JSON number takes 12 bytes or more and is at most 128 KiB long when it is written out. So 1,536 bytes without
+  -- compression hold at most 16 MiB.
+  constraint payload_is_within_max_payload check (
+    updated_at > created_at
+    or body is null and pg_column_size(payload) <= 1536 and pg_column_compression(payload) is null
+    or pillarbox.payload_fits(payload, body)
   )
 ) with (
   -- A claim writes the new version of a row beside the old one, so that no index changes. That needs room on the page.
@@ -328,6 +374,9 @@ revoke all on procedure pillarbox.wait from public;
 --
 -- PostgreSQL inlines a function in SQL that has no query, no SET clause and no subquery. The checks rely on it: they have
 -- one home and cost no call.
+--
+-- Every call of one of these functions has arguments of exactly its types, also literals. Otherwise PostgreSQL would prefer
+-- an overload that fits better, and it would run as the owner of the outbox.
 
 -- The result of enqueueing one event.
 create type pillarbox.enqueued as (id uuid, is_new boolean);
@@ -347,7 +396,7 @@ create function pillarbox.headers_refusal(headers jsonb) returns text
 language sql stable parallel safe
 as $$
   select coalesce(
-    min(pillarbox.name_refusal('headers', name)),
+    min(pillarbox.name_refusal('headers'::text, name)),
     case when sum(octet_length(name) + octet_length(value)) > 65536
       then format('`headers` is %s bytes long; the limit is 65536', sum(octet_length(name) + octet_length(value)))
     end
@@ -368,14 +417,6 @@ as $$
   end::bigint
 $$;
 
--- The limit of a payload in bytes: 16 MiB, or the session's setting (such as '64 MB'). The name of the setting is
--- concatenated, because `pillarbox` before a dot is replaced by the name of the schema.
-create function pillarbox.max_payload() returns bigint
-language sql stable parallel safe
-as $$
-  select coalesce(pg_size_bytes(nullif(current_setting('pillarbox' || '.max_payload', true), '')), 16777216)
-$$;
-
 -- Why an event is rejected, or null: the first fault, with the messages and in the order of the Rust library. A test
 -- compares the two.
 create function pillarbox.refusal(
@@ -386,17 +427,17 @@ create function pillarbox.refusal(
 language sql stable parallel safe
 as $$
   select coalesce(
-    pillarbox.name_refusal('namespace', coalesce(namespace, '')),
-    pillarbox.name_refusal('topic', coalesce(topic, '')),
-    pillarbox.name_refusal('event_type', event_type),
-    pillarbox.name_refusal('aggregate_type', aggregate_type),
-    pillarbox.name_refusal('aggregate_id', aggregate_id),
-    pillarbox.name_refusal('ordering_key', ordering_key),
-    pillarbox.name_refusal('severity', severity),
-    pillarbox.name_refusal('content_type', content_type),
-    pillarbox.name_refusal('content_encoding', content_encoding),
-    pillarbox.name_refusal('dedupe_key', dedupe_key),
-    pillarbox.name_refusal('destination', destination),
+    pillarbox.name_refusal('namespace'::text, coalesce(namespace, '')),
+    pillarbox.name_refusal('topic'::text, coalesce(topic, '')),
+    pillarbox.name_refusal('event_type'::text, event_type),
+    pillarbox.name_refusal('aggregate_type'::text, aggregate_type),
+    pillarbox.name_refusal('aggregate_id'::text, aggregate_id),
+    pillarbox.name_refusal('ordering_key'::text, ordering_key),
+    pillarbox.name_refusal('severity'::text, severity),
+    pillarbox.name_refusal('content_type'::text, content_type),
+    pillarbox.name_refusal('content_encoding'::text, content_encoding),
+    pillarbox.name_refusal('dedupe_key'::text, dedupe_key),
+    pillarbox.name_refusal('destination'::text, destination),
     case
       when event_version < 1 then format('`event_version` is %s; versions count from 1', event_version)
       when destination = 'unrouted' then
@@ -485,6 +526,93 @@ as $$
   end
 $$;
 
+-- What roles may do within their duty. `pillarbox grant` writes it, and only the owner of the outbox may.
+create table pillarbox.role_bounds (
+  role         name not null,
+  duty         text not null check (duty in ('producer', 'writer', 'consumer', 'orchestrator', 'dispatcher')),
+  -- A producer's namespaces and tenants; null is any. With tenants, an event must have one of them.
+  namespaces   text[],
+  tenants      uuid[],
+  -- The destinations that a producer may name. Without a name, the routes decide.
+  destinations text[] not null default '{}',
+  -- The consumers or the kinds of saga; null is any.
+  names        text[],
+  primary key (role, duty)
+);
+
+-- The role whose bounds count: the one that the session runs as by SET ROLE, or the one that logged in. A function that is
+-- `security definer` does not change it. Nobody can set it to a role that it is not a member of.
+create function pillarbox.caller() returns name
+language sql stable parallel safe
+return coalesce(nullif(current_setting('role'::text), 'none'::text)::name, session_user);
+
+-- May the caller enqueue such an event? Called by functions that run as the owner of the outbox, which is `current_user`.
+-- Superusers, the owner and its members are not bound. A member of a producer has its bounds too.
+create function pillarbox.may_enqueue(namespace text, tenant_id uuid, destination text) returns boolean
+language plpgsql stable
+as $$
+#variable_conflict use_variable
+declare
+  caller constant name := pillarbox.caller();
+begin
+  if pg_has_role(caller, current_user, 'usage') then
+    return true;
+  end if;
+  return exists (
+      select from pillarbox.role_bounds b
+      where b.role = caller and b.duty = 'producer'
+        and (b.namespaces is null or namespace = any(b.namespaces))
+        and (b.tenants is null or tenant_id = any(b.tenants))
+        and (destination is null or destination = any(b.destinations))
+    )
+    or exists (
+      select from pillarbox.role_bounds b join pg_roles r on r.rolname = b.role
+      where b.duty = 'producer' and pg_has_role(caller, r.oid, 'usage')
+        and (b.namespaces is null or namespace = any(b.namespaces))
+        and (b.tenants is null or tenant_id = any(b.tenants))
+        and (destination is null or destination = any(b.destinations))
+    );
+end
+$$;
+
+-- Fails unless the caller may enqueue such an event.
+create function pillarbox.authorise(namespace text, tenant_id uuid, destination text) returns void
+language plpgsql stable
+as $$
+begin
+  if not pillarbox.may_enqueue(namespace, tenant_id, destination) then
+    raise exception using
+      errcode = 'insufficient_privilege',
+      message = format('role "%s" may not enqueue in namespace "%s"%s%s', pillarbox.caller(), left(namespace, 1024),
+        coalesce(' for tenant ' || tenant_id, ' without a tenant'),
+        ' with destination "' || left(destination, 1024) || '"'),
+      hint = 'The owner of the outbox allows it with `pillarbox grant producer ROLE --namespace NAME [--tenant ID] [--destination NAME]`.';
+  end if;
+end
+$$;
+
+-- Those of these ids that are in the outbox. A caller sees the ids of the events that it may enqueue.
+create function pillarbox.ids_taken(ids uuid[]) returns setof uuid
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select e.id from pillarbox.outbox_events e
+  where e.id = any(ids) and pillarbox.may_enqueue(e.namespace, e.tenant_id, null::text)
+$$;
+
+-- The consumers or the kinds of saga of the caller; null is any. Policies of row-level security call it, once per statement.
+create function pillarbox.own_names(duty text) returns text[]
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  return case when not bool_or(b.names is null) or count(b.role) = 0 then coalesce(array_agg(name), '{}') end
+    from pillarbox.role_bounds b
+    join pg_roles r on r.rolname = b.role and pg_has_role(pillarbox.caller(), r.oid, 'usage')
+    left join unnest(b.names) as name on true
+    where b.duty = own_names.duty;
+end
+$$;
+
 -- Enqueues one event in the caller's transaction. An argument that is null takes its default.
 -- Locks: the new row and its dedupe key until the transaction ends; if serialised, its ordering key too.
 -- If the caller dies: the transaction rolls back, and nothing happened.
@@ -522,7 +650,10 @@ begin
   headers := pillarbox.traced(headers, trace);
   perform pillarbox.refuse(pillarbox.refusal(
     namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
-    severity, payload, body, content_type, content_encoding, headers, destination, deliver_at), 0);
+    severity, payload, body, content_type, content_encoding, headers, destination, deliver_at), 0::bigint);
+  if not pillarbox.may_enqueue(namespace, tenant_id, destination) then
+    perform pillarbox.authorise(namespace, tenant_id, destination);
+  end if;
   if body is not null then
     payload := 'null';
   end if;
@@ -596,9 +727,9 @@ as $$
       element ->> 'aggregate_type' as aggregate_type, element ->> 'aggregate_id' as aggregate_id,
       (element ->> 'tenant_id')::uuid as tenant_id, element ->> 'dedupe_key' as dedupe_key,
       element ->> 'ordering_key' as ordering_key, element ->> 'severity' as severity,
-      coalesce(element -> 'payload', '{}') as payload, decode(element ->> 'body', 'base64') as body,
+      coalesce(element -> 'payload', '{}'::jsonb) as payload, decode(element ->> 'body', 'base64') as body,
       element ->> 'content_type' as content_type, element ->> 'content_encoding' as content_encoding,
-      pillarbox.traced(coalesce(nullif(element -> 'headers', 'null'), '{}'), trace) as headers,
+      pillarbox.traced(coalesce(nullif(element -> 'headers', 'null'::jsonb), '{}'::jsonb), trace) as headers,
       element ->> 'destination' as destination, (element ->> 'deliver_at')::timestamptz as deliver_at
     from jsonb_array_elements(events) with ordinality as given (element, ord)
     offset 0
@@ -631,7 +762,16 @@ declare
   news boolean[];
 begin
   if events is null or jsonb_typeof(events) <> 'array' then
-    perform pillarbox.refuse('`events` is no JSON array; give an array of objects', 0);
+    perform pillarbox.refuse('`events` is no JSON array; give an array of objects'::text, 0::bigint);
+  end if;
+  -- Before anything is looked up: the answer about a duplicate must not tell what is in another namespace.
+  if not pg_has_role(pillarbox.caller(), current_user, 'usage') then
+    perform pillarbox.authorise(asked.namespace, asked.tenant_id, asked.destination) from (
+      select distinct element ->> 'namespace' as namespace, (element ->> 'tenant_id')::uuid as tenant_id,
+        element ->> 'destination' as destination
+      from jsonb_array_elements(events) as given (element)
+      where element ->> 'namespace' is not null
+    ) as asked;
   end if;
   if serialised then
     -- The same lock as in sql/serialise.sql.
@@ -712,9 +852,10 @@ end
 $$;
 
 revoke all on function
-  pillarbox.name_refusal, pillarbox.headers_refusal, pillarbox.payload_length, pillarbox.max_payload, pillarbox.refusal,
-  pillarbox.refuse, pillarbox.vanished, pillarbox.trace, pillarbox.traced, pillarbox.known_keys, pillarbox.element_refusal,
-  pillarbox.read_events, pillarbox.enqueue, pillarbox.enqueue_many
+  pillarbox.name_refusal, pillarbox.headers_refusal, pillarbox.payload_length, pillarbox.refusal, pillarbox.refuse,
+  pillarbox.vanished, pillarbox.trace, pillarbox.traced, pillarbox.known_keys, pillarbox.element_refusal,
+  pillarbox.read_events, pillarbox.caller, pillarbox.may_enqueue, pillarbox.authorise, pillarbox.ids_taken,
+  pillarbox.own_names, pillarbox.enqueue, pillarbox.enqueue_many
 from public;
 
 comment on function pillarbox.enqueue is
@@ -818,6 +959,9 @@ create table pillarbox.sagas (
   data       jsonb not null,
   last_error text,
   timeout_at timestamptz,
+  -- Secrets: what a reply to the current try echoes, and what proves the saga's timeouts and the requests of operators.
+  attempt_token text,
+  own_token     text not null,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
   primary key (id, name)
@@ -838,6 +982,20 @@ create table pillarbox.saga_log (
   detail  text,
   primary key (saga, seq)
 );
+
+-- Does the log belong to a saga of the caller's kinds? The policy of the log calls it. It is volatile, because the statement that
+-- writes a new saga writes its log too.
+create function pillarbox.is_own_saga(saga bigint) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  own constant text[] := pillarbox.own_names('orchestrator'::text);
+begin
+  return exists (select from pillarbox.sagas s where s.seq = saga and (own is null or s.name = any(own)));
+end
+$$;
+
+revoke all on function pillarbox.is_own_saga from public;
 
 -- 8. Audit
 -- --------
@@ -867,6 +1025,8 @@ language plpgsql set search_path = pg_catalog, pg_temp
 as $$ begin
   raise exception 'the audit is not changed: lines are only added' using errcode = '42501';
 end $$;
+
+revoke all on function pillarbox.keep_audit from public;
 
 create trigger audit_is_kept before update or delete or truncate on pillarbox.audit
 for each statement execute function pillarbox.keep_audit();

@@ -1,9 +1,13 @@
 -- Finds backlogs that may have due rows. An idle worker runs it: one query by the simple protocol.
 -- /*after*/ is the backlog to begin after, /*limit*/ how many at most,
--- /*scope*/ nothing, or `and next.namespace in (…)`.
+-- /*scope*/ nothing, or `and next.namespace in (…)`,
+-- /*is_served*/ whether the next backlog is one to find, /*jump*/ the next destination to find after it.
 -- Index: outbox_events_fresh, outbox_events_waiting, outbox_events_keyed, outbox_events_fresh_keyed, outbox_events_tried;
 -- steps from backlog to backlog, never from row to row. Each probe is ordered like its index, so that the plan does not
 -- depend on statistics.
+--
+-- Backlogs of destinations that are not served cost one step for all of them between two that are. Rows for unknown names may
+-- be many, and wait for ever.
 --
 -- A backlog is found if it has a fresh row, if its first waiting row is due, or if one of its first sixteen rows with a
 -- key, fresh or tried, is pending and due or has an expired lease. After sixteen others it is found anyway. A row with an expired lease
@@ -14,7 +18,7 @@ with recursive stepped as (
     false as keyed
   from (values (/*after*/'' collate "C", '' collate "C")) as given (destination, namespace)
   union all
-  select next.destination, next.namespace, s.step + 1,
+  select at.destination, at.namespace, s.step + 1,
     s.found + (head.lowest is not null or head.waited or head.keyed)::int, head.lowest, head.waited, head.keyed
   from stepped s
   cross join lateral (
@@ -37,7 +41,12 @@ with recursive stepped as (
     order by destination, namespace limit 1
   ) as next
   cross join lateral (
-    select (next.destination <> 'unrouted' /*scope*/) as ours
+    select case when it.is_served then next.destination else /*jump*/null end as destination,
+      case when it.is_served then next.namespace else '' end as namespace, it.is_served
+    from (select /*is_served*/true as is_served) as it
+  ) as at
+  cross join lateral (
+    select (next.destination <> 'unrouted' and at.is_served /*scope*/) as ours
   ) as scope
   cross join lateral (
     select
@@ -75,7 +84,7 @@ with recursive stepped as (
          ) as first), false) as keyed
     offset 0 -- each is asked once, however often its answer is used
   ) as head
-  where s.step < 2000 and s.found <= /*limit*/100
+  where s.step < 2000 and s.found <= /*limit*/100 and at.destination is not null
 )
 select destination, namespace, lowest, waited, keyed, step = 2000 as cut, null::text as paused
 from stepped

@@ -1,6 +1,7 @@
 -- Backlogs that may have due rows, and paused destinations. An idle worker runs it.
 -- ?1 ?2 after which backlog: destination ('' for none yet) and namespace ('' for the first)
 -- ?3 namespaces as a JSON array, or null for all   ?4 how many backlogs of each kind
+-- ?5 the destinations to find, as a sorted JSON array, or null for all. Rows for others are passed over.
 -- Index: outbox_events_fresh, outbox_events_waiting. Steps from backlog to backlog, with two seeks each, never from row to
 -- row. outbox_events_leased for rows of dead workers.
 --
@@ -16,12 +17,21 @@ with recursive fresh (destination, namespace, number) as (
     where status = 'pending' and next_attempt_at <= created_at and seq is not null
       and coalesce(destination, '') = s.destination and namespace > s.namespace
     order by namespace limit 1
-  ), (
+  ), case when ?5 is null then (
     select rowno from outbox_events
     where status = 'pending' and next_attempt_at <= created_at and seq is not null
       and coalesce(destination, '') > s.destination
     order by coalesce(destination, ''), namespace limit 1
-  ))
+  ) else (
+    select (
+      select rowno from outbox_events
+      where status = 'pending' and next_attempt_at <= created_at and seq is not null
+        and coalesce(destination, '') = served.value
+      order by namespace limit 1
+    ) as first
+    from json_each(?5) as served where served.value > s.destination and first is not null
+    order by served.key limit 1
+  ) end)
 ), waiting (destination, namespace, number) as (
   select ?1, ?2, 0
   union all
@@ -32,12 +42,21 @@ with recursive fresh (destination, namespace, number) as (
     where status = 'pending' and next_attempt_at > created_at and seq is not null
       and coalesce(destination, '') = s.destination and namespace > s.namespace
     order by namespace limit 1
-  ), (
+  ), case when ?5 is null then (
     select rowno from outbox_events
     where status = 'pending' and next_attempt_at > created_at and seq is not null
       and coalesce(destination, '') > s.destination
     order by coalesce(destination, ''), namespace limit 1
-  ))
+  ) else (
+    select (
+      select rowno from outbox_events
+      where status = 'pending' and next_attempt_at > created_at and seq is not null
+        and coalesce(destination, '') = served.value
+      order by namespace limit 1
+    ) as first
+    from json_each(?5) as served where served.value > s.destination and first is not null
+    order by served.key limit 1
+  ) end)
 )
 select * from (
   select 'fresh' as kind, s.destination, s.namespace, (
@@ -81,6 +100,7 @@ select * from (
     and lane = 0 and coalesce(destination, '') <> 'unrouted'
     and (coalesce(destination, '') > ?1 or coalesce(destination, '') = ?1 and namespace > ?2)
     and (?3 is null or namespace in (select value from json_each(?3)))
+    and (?5 is null or coalesce(destination, '') = '' or destination in (select value from json_each(?5)))
   order by coalesce(destination, ''), namespace
   limit ?4
 )

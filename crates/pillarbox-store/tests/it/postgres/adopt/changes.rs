@@ -320,7 +320,7 @@ async fn a_misspelt_column_is_rejected_with_the_nearest_name() {
         layout,
         poll: Duration::from_secs(1),
         batch: 1,
-        prune: None,
+        ..adopted.table()
     };
     let refused = store
         .adopt(&[table])

@@ -7,7 +7,7 @@ use pillarbox::Delivery;
 use pillarbox_store::adopt::{Import, ImportRequest, Imported};
 use pillarbox_store::store::{ClaimRequest, Due, Settlement, Share, Take};
 use pillarbox_store::stores::postgres::Postgres;
-use pillarbox_store::stores::postgres::adopt::{DeliveryOrder, Table, built_in};
+use pillarbox_store::stores::postgres::adopt::{DeliveryOrder, ErrorText, SpeaksFor, Table, built_in};
 use pillarbox_store::{Scope, Store, Verdict};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgTransaction};
@@ -58,8 +58,15 @@ impl Adopted {
         // Rows without a lane can be claimed without leasing lanes. Order has tests of its own.
         layout.delivery_order = Some(DeliveryOrder::None);
         layout.write_processing = layout.shows_processing().map(|_| false);
+        // Whom a row may speak for has tests of its own.
+        let namespaces = layout.namespace.iter().map(|_| "*".to_owned()).collect();
         Table {
             name: self.seed.name.to_owned(),
+            speaks_for: SpeaksFor {
+                namespaces,
+                tenants: Vec::new(),
+            },
+            error_text: ErrorText::Full,
             layout,
             poll: Duration::from_secs(5),
             batch: 100,
@@ -138,7 +145,7 @@ impl Adopted {
         let look = self
             .outbox
             .store
-            .find(&Scope::All, None, 100)
+            .find(&Scope::All, None, None, 100)
             .await
             .expect("looks");
         let share = |due: Due| Share {

@@ -313,7 +313,7 @@ impl History {
 
     async fn claim(&mut self, worker: usize) {
         let store = &self.adopted.outbox.store;
-        let look = store.find(&Scope::All, None, 100).await.expect("looks");
+        let look = store.find(&Scope::All, None, None, 100).await.expect("looks");
         let share = |due: Due| Share {
             backlog: due.backlog,
             limit: 4,

@@ -48,9 +48,15 @@ pub(super) async fn import(outbox: &Importing) -> Imported {
 
 #[async_trait]
 impl Store for Importing {
-    async fn find(&self, scope: &Scope, after: Option<&Backlog>, limit: usize) -> Result<Found, StoreError> {
+    async fn find(
+        &self,
+        scope: &Scope,
+        served: Option<&[String]>,
+        after: Option<&Backlog>,
+        limit: usize,
+    ) -> Result<Found, StoreError> {
         import(self).await;
-        self.under.find(scope, after, limit).await
+        self.under.find(scope, served, after, limit).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Delivery>, StoreError> {
@@ -164,8 +170,9 @@ impl Operate for Importing {
         &self,
         actor: &Actor,
         scope: &Scope,
+        known: &[String],
     ) -> Result<Vec<DestinationRecord>, OperateError> {
-        self.under.destinations(actor, scope).await
+        self.under.destinations(actor, scope, known).await
     }
 
     async fn pause(&self, actor: &Actor, destination: &str, reason: &str) -> Result<(), OperateError> {

@@ -1,7 +1,7 @@
 //! What the functions reject: the same as the library, with the same message.
 
 use pillarbox::internal::validate;
-use pillarbox::{Clock, Event, Limits, Payload, SystemClock};
+use pillarbox::{Clock, EnqueueError, Event, Limits, Payload, SystemClock};
 use pillarbox_testkit::store_suite::Harness;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
@@ -192,28 +192,146 @@ async fn an_event_is_json_or_bytes_and_not_both() {
 }
 
 #[tokio::test]
-async fn the_limit_of_a_payload_can_be_raised_and_lowered() {
+async fn only_the_owner_of_the_outbox_sets_the_limit_of_a_payload() {
     let harness = PostgresHarness::direct().await;
     let mut transaction = harness.pool.begin().await.expect("begins");
     let large = event().bytes(vec![7; (16 << 20) + 1], "application/octet-stream");
-    sqlx::raw_sql("set local pillarbox.max_payload = '17 MB'")
+    sqlx::raw_sql("set local pillarbox.max_payload = '17 MB'; savepoint before")
         .execute(&mut *transaction)
         .await
         .expect("sets");
-    enqueue(&harness, &mut transaction, &large)
-        .await
-        .expect("is accepted");
-    sqlx::raw_sql("set local pillarbox.max_payload = '1 kB'")
-        .execute(&mut *transaction)
-        .await
-        .expect("sets");
+    let words = refused(enqueue(&harness, &mut transaction, &large).await);
+    assert!(
+        words.starts_with("the payload is 16777217 bytes; the limit is 16777216"),
+        "{words}"
+    );
+    drop(transaction);
+
+    let limit = |bytes: u64| {
+        format!(
+            "create or replace function pillarbox.max_payload() returns bigint language sql immutable parallel safe return {bytes}"
+        )
+    };
+    harness.execute(&limit(17 << 20)).await;
+    let mut connection = harness.pool.acquire().await.expect("connects");
+    let enqueued = enqueue(&harness, &mut connection, &large).await;
+    enqueued.expect("is accepted");
+    harness.execute(&limit(1024)).await;
     let small = event().bytes(vec![7; 1025], "application/octet-stream");
-    let words = refused(enqueue(&harness, &mut transaction, &small).await);
+    let words = refused(enqueue(&harness, &mut connection, &small).await);
     assert!(
         words.starts_with("the payload is 1025 bytes; the limit is 1024"),
         "{words}"
     );
-    drop(transaction);
+    let limits = Limits::default();
+    let by_the_library = harness
+        .store
+        .outbox()
+        .limits(limits)
+        .enqueue(&mut *connection, &small)
+        .await;
+    assert!(
+        matches!(&by_the_library, Err(EnqueueError::Rejected(words)) if words.contains("payload_is_within_max_payload")),
+        "{by_the_library:?}"
+    );
+    drop(connection);
+    harness.clean_up().await;
+}
+
+/// Everything whose size is bounded, as the columns and values of a plain INSERT.
+fn too_large() -> Vec<(&'static str, &'static str, &'static str)> {
+    let names = "names_have_at_most_1024_bytes";
+    let headers = "headers_have_at_most_64_kib";
+    let payload = "payload_is_within_max_payload";
+    let mut all = vec![
+        ("headers", "jsonb_build_object('a', repeat('x', 65536))", headers),
+        ("headers", "jsonb_build_object(repeat('x', 1025), 'a')", headers),
+        ("payload", "to_jsonb(repeat('x', 16777216))", payload),
+        // 9 kB and 1.5 kB that are 75 MB and 16 MiB when they are written out.
+        (
+            "payload",
+            "('[' || repeat('1e131071,', 600) || '1]')::jsonb",
+            payload,
+        ),
+        (
+            "payload",
+            "('[' || repeat('1e131071,', 130) || '1]')::jsonb",
+            payload,
+        ),
+        ("body", "convert_to(repeat('x', 16777217), 'utf8')", payload),
+    ];
+    let columns = [
+        "namespace",
+        "topic",
+        "event_type",
+        "aggregate_type",
+        "aggregate_id",
+        "dedupe_key",
+        "ordering_key",
+        "severity",
+        "destination",
+        "content_type",
+        "content_encoding",
+    ];
+    all.extend(columns.map(|column| (column, "repeat('é', 513)", names)));
+    all
+}
+
+#[tokio::test]
+async fn a_plain_insert_is_bounded_as_the_functions_are() {
+    let harness = PostgresHarness::direct().await;
+    for (column, value, constraint) in too_large() {
+        let rest: String = ["namespace", "topic", "payload"]
+            .into_iter()
+            .filter(|name| *name != column)
+            .map(|name| format!(", {name}"))
+            .collect();
+        let values = rest
+            .replace("namespace", "'a'")
+            .replace("topic", "'b'")
+            .replace("payload", "'{}'");
+        let insert = format!("insert into pillarbox.outbox_events ({column}{rest}) values ({value}{values})");
+        let rejected = sqlx::raw_sql(AssertSqlSafe(harness.sql(&insert)))
+            .execute(&harness.pool)
+            .await;
+        let rejected = rejected.expect_err(&insert);
+        let error = rejected.as_database_error().expect("by the database");
+        assert_eq!(error.constraint(), Some(constraint), "{insert}: {error}");
+    }
+    assert_eq!(count(&harness).await, 0);
+    // At the limit, and compressed in another table before.
+    harness
+        .execute(
+            "create table pillarbox.drafts as select ('[' || repeat('1e131071,', 127) || '1]')::jsonb as payload;
+             insert into pillarbox.outbox_events (namespace, topic, event_type, headers, payload)
+             select repeat('é', 512), 'b', null, jsonb_build_object('a', repeat('x', 65535)), payload from pillarbox.drafts",
+        )
+        .await;
+    assert_eq!(count(&harness).await, 1);
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn numbers_that_are_written_out_beyond_the_limit_are_rejected_by_the_functions_and_the_library() {
+    let harness = PostgresHarness::direct().await;
+    let mut connection = harness.pool.acquire().await.expect("connects");
+    let bomb = event().json_text(format!("[{}1]", "1e131071,".repeat(200)));
+    assert!(validate(&bomb, &Limits::default()).is_err());
+    let one = enqueue(&harness, &mut connection, &bomb).await.map(|_| ());
+    let many = harness.sql(
+        r#"select pillarbox.enqueue_many(('[{"namespace": "shop", "topic": "orders", "payload": [' || repeat('1e131071,', 200) || '1]}]')::jsonb)"#,
+    );
+    let many = sqlx::raw_sql(AssertSqlSafe(many))
+        .execute(&mut *connection)
+        .await
+        .map(|_| ());
+    for rejected in [one, many] {
+        let error = rejected.expect_err("is rejected");
+        let constraint = error.as_database_error().and_then(|error| error.constraint());
+        assert_eq!(constraint, Some("payload_is_within_max_payload"), "{error}");
+    }
+    drop(connection);
+    assert_eq!(count(&harness).await, 0);
     harness.clean_up().await;
 }
 
@@ -231,7 +349,7 @@ async fn the_checks_are_written_into_the_statement_that_names_them() {
         .expect("explains");
     let plan = plan.concat();
     assert!(plan.contains("versions count from 1"), "{plan}");
-    for call in [".refusal(", "name_refusal(", "payload_length(", "max_payload("] {
+    for call in [".refusal(", "name_refusal(", "payload_length(", "max_payload()"] {
         assert!(!plan.contains(call), "{call}: {plan}");
     }
     harness.clean_up().await;

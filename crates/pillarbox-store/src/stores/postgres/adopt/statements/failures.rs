@@ -17,7 +17,7 @@ impl TypedLayout<'_> {
     pub(super) fn layout_version(&self) -> String {
         let mut hasher = DefaultHasher::new();
         env!("CARGO_PKG_VERSION").hash(&mut hasher);
-        format!("{:?}{:?}", self.layout, self.columns).hash(&mut hasher);
+        format!("{:?}{:?}{:?}", self.layout, self.columns, self.speaks_for).hash(&mut hasher);
         format!("{:016x}", hasher.finish())
     }
 

@@ -113,7 +113,8 @@ impl TypedLayout<'_> {
     }
 
     /// Only an event of this table is rewritten: its rows name the table, under this name or an earlier one. Any other event
-    /// with the same id is a conflict, native ones included. The row is recorded as a failure, and the event stays as it is.
+    /// with the same id is a conflict, native ones included. The row is recorded as a failure, and the event stays as it is. So
+    /// is a row that speaks for a namespace or a tenant outside.
     ///
     /// New rows are inserted without `on conflict`, which would cost a fifth of the import. The statement has looked for
     /// existing events before, and a table has one importer at a time.
@@ -138,17 +139,18 @@ impl TypedLayout<'_> {
         where e.id = l.id and (e.adopted_table in (select name from own_name)) is not true) is not null
       or (select true from pillarbox.outbox_events e
         where e.parent_id = l.id and (e.adopted_table in (select name from own_name)) is not true limit 1) is not null
-      as is_conflict
+      as is_conflict,
+    {outside} as outside
   from live l
 ), inserted as (
   insert into pillarbox.outbox_events (id, {columns})
-  select id, {columns} from numbered where exists_already is null and not is_conflict order by seq
+  select id, {columns} from numbered where exists_already is null and not is_conflict and outside is null order by seq
   returning id
 ), restarted as (
   update pillarbox.outbox_events e set {set}, destination = null, status = 'pending',
     locked_by = null, locked_until = null, claim_id = null, last_error = null, updated_at = now(), delivered_at = null
   from numbered n
-  where e.id = any(array(select id from numbered where exists_already and not is_conflict)) and e.id = n.id
+  where e.id = any(array(select id from numbered where exists_already and not is_conflict and outside is null)) and e.id = n.id
     and e.status || '' <> 'processing' and e.parent_id is null
   returning e.id
 ), imported as materialized (
@@ -172,16 +174,17 @@ impl TypedLayout<'_> {
     and f.adopted_table = $1 and f.event_id = any(array(select id from imported))
 ), conflicts as (
   insert into pillarbox.import_failures as f (adopted_table, event_id, row_id, versions, layout, is_conflict, error)
-  select $1, id, row_id, array_agg(row_version order by row_version), {layout}, true, coalesce(
-    'an event of the adopted table `'
+  select $1, id, row_id, array_agg(row_version order by row_version), {layout}, bool_or(outside is null),
+    coalesce(max(outside), 'an event of the adopted table `'
       || case when mapped_by not in (select name from own_name) then mapped_by end
       || '` has this id', 'another event in the outbox has this id')
-  from numbered where is_conflict group by id, row_id, mapped_by
+  from numbered where is_conflict or outside is not null group by id, row_id, mapped_by
   {again}
   returning 1
 )
 select (select count(*) from imported), (select count(*) from conflicts)",
             relation = self.relation(),
+            outside = self.outside(),
             again = FAILED_AGAIN,
             layout = literal(&self.layout_version()),
             live = self.live_rows(),

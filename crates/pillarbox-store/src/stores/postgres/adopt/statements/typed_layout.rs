@@ -1,8 +1,9 @@
 //! The parts of a row as SQL expressions: identity, state, times. `s` is the row of the adopted table.
 
 use super::literal;
+use crate::stores::postgres::adopt::SpeaksFor;
 use crate::stores::postgres::adopt::inspect::{Column, quoted};
-use crate::stores::postgres::adopt::layout::{Layout, LayoutError, Status};
+use crate::stores::postgres::adopt::layout::{EventId, Layout, LayoutError, Status};
 
 /// A layout, with the types of its columns.
 pub(super) struct TypedLayout<'a> {
@@ -10,6 +11,8 @@ pub(super) struct TypedLayout<'a> {
     pub(super) name: &'a str,
     pub(super) layout: &'a Layout,
     pub(super) columns: &'a [Column],
+    /// For whom its rows may speak.
+    pub(super) speaks_for: &'a SpeaksFor,
 }
 
 impl TypedLayout<'_> {
@@ -101,7 +104,7 @@ impl TypedLayout<'_> {
 
     /// The event's id. It is the row's own if that is a UUID, so that consumers keep seeing the ids they know.
     pub(super) fn event_id(&self) -> String {
-        if self.kind(&self.layout.id) == "uuid" {
+        if self.kind(&self.layout.id) == "uuid" && self.layout.event_id == EventId::Row {
             self.id()
         } else {
             let name = literal(self.name);

@@ -2,6 +2,7 @@
 
 use super::literal;
 use super::typed_layout::TypedLayout;
+use crate::stores::postgres::adopt::ErrorText;
 use crate::stores::postgres::adopt::inspect::{quoted, quoted_table};
 use crate::stores::postgres::adopt::layout::{Counts, Status};
 
@@ -29,11 +30,10 @@ where a.event_id = any($1) and a.write_back_pending and (select true from {table
     ///
     /// The `ctid` of a row leads from its lock to its update. A row that changed between the read and the lock has a new
     /// `ctid`, which this statement does not see. Its write-back stays pending, as for a row that others hold.
-    pub(super) fn write_back(&self) -> String {
+    pub(super) fn write_back(&self, error_text: ErrorText) -> String {
         format!(
             "with family as materialized (
-  select n.event_id, n.row_id, s.place, m.members, m.status, m.attempts, m.due_at,
-    case when m.members > 1 then {error} else m.error end as error, {is_due} as is_due
+  select n.event_id, n.row_id, s.place, m.members, m.status, m.attempts, m.due_at, e.error, {is_due} as is_due
   from unnest((select $1::uuid[])) as given (event_id) cross join lateral (
     select a.event_id, a.row_id, a.fingerprint, a.ended from pillarbox.adopted a
     where a.event_id = given.event_id and (not a.rejected or $2)
@@ -48,7 +48,10 @@ where a.event_id = any($1) and a.write_back_pending and (select true from {table
       max(attempts) as attempts, min(next_attempt_at) filter (where status = 'pending') as due_at,
       max(last_error) as error
     from ({members}) as member
-  ) as m
+  ) as m cross join lateral (
+    select {shown} as error
+    from (select case when m.members > 1 then {error} else m.error end as error offset 0) as whole
+  ) as e
 ), written as (
   {write}
   returning f.event_id, f.status, {fingerprint} as fingerprint
@@ -74,6 +77,7 @@ select count(*) from written",
                 "(select last_error from ({}) as member where last_error is not null order by updated_at desc limit 1)",
                 family("last_error, updated_at")
             ),
+            shown = shown(error_text),
             write = self.write(),
             is_due = match &self.layout.status {
                 Status::Presence => "m.status = 'delivered'",
@@ -220,6 +224,18 @@ select count(*) from written",
                 format!("case f.status when 'dead' then greatest({counted}, {most}) else {counted} end")
             }
             (None, Status::Processed | Status::Code { .. } | Status::Presence, _) => counted,
+        }
+    }
+}
+
+/// What the table's readers see of an error. A status code is all that is taken from its text.
+fn shown(error_text: ErrorText) -> &'static str {
+    match error_text {
+        ErrorText::Full => "whole.error",
+        ErrorText::Status => {
+            "case when whole.error is not null then
+      case when m.status = 'dead' then 'given up' when m.attempts > 0 then 'failed' else 'waiting' end
+      || coalesce(', status ' || substring(whole.error from '^the receiver answered ([0-9]{3})'), '') end"
         }
     }
 }

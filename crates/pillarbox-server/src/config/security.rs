@@ -1,0 +1,81 @@
+//! `[security]`: what is unencrypted or readable by others is a warning. With `strict = true` it is an error.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::document::Document;
+use super::error::Finding;
+use super::resolve::Resolver;
+
+/// Keys whose values are secrets.
+const SECRETS: [&str; 9] = [
+    "authorization",
+    "bearer",
+    "cookie",
+    "credentials",
+    "password",
+    "proxy-authorization",
+    "signing_secrets",
+    "token",
+    "x-api-key",
+];
+
+/// Who may read and write the configuration file, besides its owner and group.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct FileMode {
+    others_read: bool,
+    others_write: bool,
+}
+
+impl FileMode {
+    /// Of this file. A pipe or a file that is gone by now counts as private.
+    pub(super) fn of(path: &Path) -> Self {
+        let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
+        let mode = metadata.map_or(0, |metadata| metadata.mode());
+        Self {
+            others_read: mode & 0o004 != 0,
+            others_write: mode & 0o002 != 0,
+        }
+    }
+}
+
+impl Resolver {
+    /// Reports a file that others can change, or read although it has a secret.
+    pub(super) fn check_file(&mut self, mode: FileMode, document: &Document<'_>) {
+        let secret = document.find_text(|key, value| {
+            let key = key.to_ascii_lowercase();
+            SECRETS.contains(&key.as_str()) || has_password(value)
+        });
+        if let Some(place) = secret.filter(|_| mode.others_read) {
+            let message = "a secret in a file that every user of this machine can read (chmod 640, or write \
+                           { file = \"/path\" } or { env = \"NAME\" } instead)";
+            self.insecure.push(Finding::new(place, message));
+        }
+        if mode.others_write {
+            let message = "every user of this machine can change the configuration (chmod o-w)";
+            self.insecure.push(Finding::new(super::Place::File, message));
+        }
+    }
+
+    /// With `strict` nothing insecure is accepted.
+    pub(super) fn apply_strict(&mut self, strict: bool) {
+        let insecure = std::mem::take(&mut self.insecure);
+        if !strict {
+            return self.warnings.extend(insecure);
+        }
+        let refused = insecure.into_iter().map(|finding| {
+            let message = format!("{}; refused by `strict` under [security]", finding.message);
+            Finding::new(finding.place, message)
+        });
+        self.wrong.extend(refused);
+    }
+}
+
+/// Is it a URL with a password?
+pub(crate) fn has_password(text: &str) -> bool {
+    let user = text
+        .split_once("://")
+        .and_then(|(_, rest)| rest.rsplit_once('@'))
+        .map(|(user, _)| user);
+    user.is_some_and(|user| user.contains(':')) || text.contains("password=")
+}

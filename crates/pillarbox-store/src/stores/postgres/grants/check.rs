@@ -1,0 +1,119 @@
+//! What a role has beyond its duties.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Duty, Postgres, duties, quoted};
+use crate::actor::{Actor, OperateError, Permission};
+use crate::store::StoreError;
+use crate::stores::postgres::{Inner, store_error};
+
+/// $1 role   $2 schema. Nothing is listed that every role has, as PostgreSQL grants it to PUBLIC.
+const PERMISSIONS: &str = include_str!("../sql/permissions.sql");
+
+impl Postgres {
+    /// What a role may do in this outbox beyond this duty and the duties that it was granted, such as `delete on
+    /// outbox_events`. Memberships count.
+    ///
+    /// # Errors
+    /// When the actor lacks a permission, the role does not exist, or the current role may not read the bounds of roles.
+    pub async fn beyond(&self, actor: &Actor, duty: Duty, role: &str) -> Result<Vec<String>, OperateError> {
+        actor.may_in_system(Permission::Read)?;
+        quoted(role)?;
+        let found = beyond(self.inner.clone(), duty, role.to_owned());
+        Ok(self.run(found).await?)
+    }
+}
+
+async fn beyond(inner: Arc<Inner>, duty: Duty, role: String) -> Result<Vec<String>, StoreError> {
+    let schema = &inner.sql.schema;
+    let mut transaction = inner.begin().await?;
+    let mut expected = permissions(duty);
+    for duty in duties(&mut transaction, schema, &role).await? {
+        expected.extend(permissions(duty));
+    }
+    let exists: bool = sqlx::query_scalar("select exists (select from pg_roles where rolname = $1)")
+        .bind(&role)
+        .persistent(false)
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    if !exists {
+        return Err(StoreError::Other(format!("role {role:?} does not exist")));
+    }
+    let all: Vec<String> = sqlx::query_scalar(PERMISSIONS)
+        .bind(&role)
+        .bind(schema)
+        .persistent(false)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(all.into_iter().filter(|one| !expected.contains(one)).collect())
+}
+
+/// What the statements of a duty grant, in the words of `permissions.sql`.
+fn permissions(duty: Duty) -> BTreeSet<String> {
+    let grants = duty
+        .statements()
+        .split(';')
+        .filter_map(|one| one.trim().strip_prefix("grant "));
+    grants.flat_map(permissions_of).collect()
+}
+
+/// `select, insert (a, b) on table x, y to role`: each privilege on each object, column by column.
+fn permissions_of(grant: &str) -> Vec<String> {
+    let Some((privileges, target)) = grant.rsplit_once(" on ") else {
+        return Vec::new();
+    };
+    let target = target.split(" to ").next().unwrap_or_default();
+    let objects = ["schema ", "sequence ", "function ", "procedure "]
+        .iter()
+        .find_map(|kind| target.strip_prefix(kind))
+        .unwrap_or(target);
+    let objects = objects
+        .split(", ")
+        .map(|object| match object.strip_prefix("pillarbox.") {
+            Some(object) => object.to_owned(),
+            None => "the schema".to_owned(),
+        });
+    let objects: Vec<String> = objects.collect();
+    let privileges: Vec<String> = match privileges.split_once('(') {
+        Some((privilege, columns)) => columns
+            .trim_end_matches(')')
+            .split(',')
+            .map(|column| format!("{} ({})", privilege.trim(), column.trim()))
+            .collect(),
+        None => privileges.split(", ").map(str::to_owned).collect(),
+    };
+    let on = |object: &String| -> Vec<String> {
+        privileges
+            .iter()
+            .map(|privilege| format!("{privilege} on {object}"))
+            .collect()
+    };
+    objects.iter().flat_map(on).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_read_privilege_by_privilege() {
+        let writer = permissions(Duty::Writer);
+        for expected in [
+            "usage on the schema",
+            "insert (seq) on outbox_events",
+            "insert (next_attempt_at) on outbox_events",
+            "select (dedupe_key) on outbox_events",
+            "usage on outbox_seq",
+        ] {
+            assert!(writer.contains(expected), "{expected}: {writer:?}");
+        }
+        assert_eq!(writer.len(), 2 + 19 + 5);
+        let dispatcher = permissions(Duty::Dispatcher);
+        assert!(dispatcher.contains("delete on lane_ranges"), "{dispatcher:?}");
+        assert!(dispatcher.contains("execute on wait"), "{dispatcher:?}");
+    }
+}

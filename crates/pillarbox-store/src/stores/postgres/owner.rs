@@ -1,0 +1,158 @@
+//! Who owns an outbox, and who else may create in its schema.
+//!
+//! The functions of an outbox run as its owner. So nobody else may create functions in its schema, and everything in it belongs
+//! to one role: the owner of the schema. Best it is a role that cannot log in.
+//!
+//! **If we die here** nothing is changed: it is the transaction of the migration.
+
+use std::sync::Arc;
+
+use sqlx::Row;
+
+use super::migrate::execute;
+use super::{Inner, Postgres, Transaction, store_error};
+use crate::store::StoreError;
+use pillarbox::internal::schema::quoted;
+
+const GIVE: &str = include_str!("sql/give.sql");
+const CREATORS: &str = include_str!("sql/creators.sql");
+
+/// Makes sure that there is a schema whose owner alone may create in it, and runs the rest of the transaction as its owner.
+/// With `wanted`, the schema and everything in it is given to that role.
+pub(super) async fn become_owner(
+    transaction: &mut Transaction,
+    schema: &str,
+    wanted: Option<&str>,
+) -> Result<(), StoreError> {
+    if let Some(wanted) = wanted {
+        check_owner(transaction, wanted).await?;
+    }
+    // CREATE SCHEMA IF NOT EXISTS needs the permission to create even if the schema exists.
+    match (owner(transaction, schema).await?, wanted) {
+        (None, wanted) => {
+            let authorization = wanted.map(|owner| format!(" authorization {}", quoted(owner)));
+            let create = format!("create schema \"{schema}\"{}", authorization.unwrap_or_default());
+            execute(transaction, create).await?;
+        }
+        (Some(owner), Some(wanted)) if owner != wanted => give(transaction, schema, wanted).await?,
+        (Some(_), _) => {}
+    }
+    check_creators(transaction, schema).await?;
+    let Some(owner) = owner(transaction, schema).await? else {
+        return Err(StoreError::Missing(format!("schema \"{schema}\"")));
+    };
+    execute(transaction, format!("set local role {}", quoted(&owner)))
+        .await
+        .map_err(|error| match error {
+            StoreError::Denied(_) => StoreError::Denied(format!(
+                "the schema \"{schema}\" belongs to the role {owner:?} (migrate as that role, or as a member of it)"
+            )),
+            other => other,
+        })
+}
+
+/// Fails if other roles than the owner of the schema may create in it.
+pub(super) async fn check_creators(transaction: &mut Transaction, schema: &str) -> Result<(), StoreError> {
+    let creators: Vec<String> = sqlx::query_scalar(CREATORS)
+        .bind(schema)
+        .persistent(false)
+        .fetch_all(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    if creators.is_empty() {
+        return Ok(());
+    }
+    let creators = creators.join(", ");
+    Err(StoreError::Unsafe(format!(
+        "others than the owner may create in the schema \"{schema}\", and what they create could run as the owner: {creators} \
+         (run: revoke create on schema \"{schema}\" from {creators})"
+    )))
+}
+
+/// The owner of an existing schema.
+async fn owner(transaction: &mut Transaction, schema: &str) -> Result<Option<String>, StoreError> {
+    let text = "select pg_get_userbyid(nspowner)::text from pg_namespace where nspname = $1::text::name";
+    sqlx::query_scalar(text)
+        .bind(schema)
+        .persistent(false)
+        .fetch_optional(&mut **transaction)
+        .await
+        .map_err(store_error)
+}
+
+async fn check_owner(transaction: &mut Transaction, owner: &str) -> Result<(), StoreError> {
+    let can_log_in: Option<bool> =
+        sqlx::query_scalar("select rolcanlogin from pg_roles where rolname = $1::text::name")
+            .bind(owner)
+            .persistent(false)
+            .fetch_optional(&mut **transaction)
+            .await
+            .map_err(store_error)?;
+    let role = quoted(owner);
+    match can_log_in {
+        Some(false) => Ok(()),
+        Some(true) => Err(StoreError::Other(format!(
+            "the role {owner:?} may log in, so it is no safe owner of the outbox (run: alter role {role} nologin)"
+        ))),
+        None => Err(StoreError::Other(format!(
+            "the role {owner:?} does not exist (run: create role {role} nologin; grant {role} to current_user)"
+        ))),
+    }
+}
+
+/// Gives the schema and everything in it to another role. Privileges that others have stay.
+async fn give(transaction: &mut Transaction, schema: &str, owner: &str) -> Result<(), StoreError> {
+    let statements = sqlx::query(GIVE)
+        .bind(schema)
+        .bind(owner)
+        .persistent(false)
+        .fetch_all(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    for statement in statements {
+        execute(transaction, statement.try_get(0).map_err(store_error)?).await?;
+    }
+    Ok(())
+}
+
+impl Postgres {
+    /// May the current role enqueue by the functions?
+    ///
+    /// # Errors
+    /// When there is no outbox, or the database is unavailable.
+    pub async fn may_call_functions(&self) -> Result<bool, StoreError> {
+        self.run(may_call_functions(self.inner.clone())).await
+    }
+
+    /// Is the current role a superuser?
+    ///
+    /// # Errors
+    /// When the database is unavailable.
+    pub async fn is_superuser(&self) -> Result<bool, StoreError> {
+        self.run(is_superuser(self.inner.clone())).await
+    }
+}
+
+async fn may_call_functions(inner: Arc<Inner>) -> Result<bool, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let function = format!("\"{}\".enqueue_many(jsonb, boolean)", inner.sql.schema);
+    let may = sqlx::query_scalar("select has_function_privilege($1::text::regprocedure, 'execute')")
+        .bind(function)
+        .persistent(false)
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(may)
+}
+
+async fn is_superuser(inner: Arc<Inner>) -> Result<bool, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let found = sqlx::query_scalar("select rolsuper from pg_roles where rolname = current_user")
+        .persistent(false)
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(found)
+}
