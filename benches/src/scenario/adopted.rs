@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox_store::stores::postgres::adopt::{DeliveryOrder, Table, built_in};
+use pillarbox_store::stores::postgres::adopt::{DeliveryOrder, ErrorText, SpeaksFor, Table, built_in};
 
 use super::{Context, progress, rate};
 use crate::database::Database;
@@ -56,6 +56,8 @@ fn table() -> Result<Table, Failure> {
         poll: Duration::from_secs(5),
         batch: BATCH,
         prune: None,
+        speaks_for: SpeaksFor::default(),
+        error_text: ErrorText::default(),
     })
 }
 
