@@ -138,7 +138,7 @@ fn statement(way: Way, fact: Fact) -> String {
                 }
                 .to_owned()
             };
-            let columns: Vec<String> = event.keys().map(|name| column(name)).collect();
+            let columns: Vec<String> = event.keys().map(column).collect();
             let values: Vec<String> = event.values().map(|value| format!("'{value}'")).collect();
             format!(
                 "insert into pillarbox.outbox_events ({}) values ({})",
