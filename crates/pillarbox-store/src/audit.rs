@@ -40,7 +40,7 @@ pub enum Action {
     Grant,
     /// The owner took a duty from a role.
     Revoke,
-    /// The schema was migrated.
+    /// The schema was migrated, or given to another owner.
     Migrate,
 }
 
@@ -254,10 +254,10 @@ impl Line {
         }
     }
 
-    /// A role was granted its duty. What it had before, the database knows.
-    pub(crate) fn granted(actor: &Actor, role: &str, duty: &str) -> Self {
+    /// A role was granted its duty, within these bounds. What it had before, the line before has.
+    pub(crate) fn granted(actor: &Actor, role: &str, after: Value) -> Self {
         Self {
-            after: Some(json!({ "duty": duty })),
+            after: Some(after),
             ..Self::of(actor, Action::Grant, &[role])
         }
     }
@@ -268,6 +268,11 @@ impl Line {
             before: Some(json!({ "duty": duty })),
             ..Self::of(actor, Action::Revoke, &[role])
         }
+    }
+
+    /// The schema was given to another owner.
+    pub(crate) fn given(actor: &Actor, schema: &str, from: &str, to: &str) -> Self {
+        Self::of(actor, Action::Migrate, &[schema]).change(json!({ "owner": from }), json!({ "owner": to }))
     }
 
     /// The schema was migrated.

@@ -111,8 +111,19 @@ fn a_check_lists_what_is_beyond_a_duty_and_a_revoke_takes_the_duty() {
         "{beyond:?}"
     );
     fixture.sql(&format!("revoke delete on SCHEMA.outbox_events from {role}"));
-    let said = fixture.run(&["revoke", "consumer", &role]).success();
+    let revoke = ["revoke", "consumer", &role, "--reason", "it moved"];
+    let said = fixture.run(&revoke).success();
     assert!(said.contains("revoked the duty consumer"), "{said}");
+    let lines = fixture.json(&["audit", "ls", "--object", &role]);
+    let seen: Vec<_> = lines
+        .iter()
+        .map(|line| (&line["action"], &line["reason"]))
+        .collect();
+    let (null, text) = (serde_json::Value::Null, serde_json::Value::from);
+    assert_eq!(
+        seen,
+        [(&text("revoke"), &text("it moved")), (&text("grant"), &null)]
+    );
     fixture.sql(&format!(
         "select 1 / (not has_schema_privilege('{role}', 'SCHEMA', 'usage'))::int; drop role {role}"
     ));

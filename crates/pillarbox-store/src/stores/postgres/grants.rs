@@ -10,6 +10,7 @@ mod check;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use serde_json::json;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
@@ -107,6 +108,18 @@ impl Bounds {
         Self {
             names: Some(names.into_iter().map(Into::into).collect()),
             ..Self::default()
+        }
+    }
+
+    /// Those that count in a duty, for the audit.
+    fn of(&self, duty: Duty) -> serde_json::Value {
+        let name = duty.name();
+        match duty {
+            Duty::Producer => json!({
+                "duty": name, "namespaces": self.namespaces, "tenants": self.tenants, "destinations": self.destinations,
+            }),
+            Duty::Consumer | Duty::Orchestrator => json!({ "duty": name, "names": self.names }),
+            Duty::Writer | Duty::Dispatcher => json!({ "duty": name }),
         }
     }
 }
@@ -213,7 +226,7 @@ impl Postgres {
     ) -> Result<bool, StoreError> {
         let grants = grants(duty, bounds, self.schema(), role)?;
         let create = create.then(|| create_role(role)).transpose()?;
-        let line = Line::granted(actor, role, duty.name());
+        let line = Line::granted(actor, role, bounds.of(duty));
         self.run(grant(self.inner.clone(), role.to_owned(), create, grants, line))
             .await
     }

@@ -146,7 +146,7 @@ async fn try_migrate(inner: &Inner, actor: &Actor, owner: Option<&str>) -> Resul
     let bound = format!("set local lock_timeout = '{}ms'", LOCK_TIMEOUT.as_millis());
     execute(&mut transaction, bound).await?;
     execute(&mut transaction, SEARCH_PATH.to_owned()).await?;
-    owner::become_owner(&mut transaction, schema, owner).await?;
+    let former = owner::become_owner(&mut transaction, schema, owner).await?;
     execute(&mut transaction, in_schema(MIGRATIONS_TABLE, schema)).await?;
     let from = version(&mut transaction, schema).await?;
     let known = newest();
@@ -164,8 +164,11 @@ async fn try_migrate(inner: &Inner, actor: &Actor, owner: Option<&str>) -> Resul
             .await
             .map_err(store_error)?;
     }
-    if from < known {
-        let line = Line::migrated(actor, schema, from, known);
+    let migrated = (from < known).then(|| Line::migrated(actor, schema, from, known));
+    let given = former
+        .zip(owner)
+        .map(|(former, owner)| Line::given(actor, schema, &former, owner));
+    for line in migrated.into_iter().chain(given) {
         audit::write(inner, &mut transaction, line).await?;
     }
     transaction.commit().await.map_err(store_error)?;

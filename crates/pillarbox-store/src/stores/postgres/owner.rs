@@ -18,25 +18,29 @@ const GIVE: &str = include_str!("sql/give.sql");
 const CREATORS: &str = include_str!("sql/creators.sql");
 
 /// Makes sure that there is a schema whose owner alone may create in it, and runs the rest of the transaction as its owner.
-/// With `wanted`, the schema and everything in it is given to that role.
+/// With `wanted`, the schema and everything in it is given to that role. Returns the former owner, if it was given.
 pub(super) async fn become_owner(
     transaction: &mut Transaction,
     schema: &str,
     wanted: Option<&str>,
-) -> Result<(), StoreError> {
+) -> Result<Option<String>, StoreError> {
     if let Some(wanted) = wanted {
         check_owner(transaction, wanted).await?;
     }
     // CREATE SCHEMA IF NOT EXISTS needs the permission to create even if the schema exists.
-    match (owner(transaction, schema).await?, wanted) {
+    let former = match (owner(transaction, schema).await?, wanted) {
         (None, wanted) => {
             let authorization = wanted.map(|owner| format!(" authorization {}", quoted(owner)));
             let create = format!("create schema \"{schema}\"{}", authorization.unwrap_or_default());
             execute(transaction, create).await?;
+            None
         }
-        (Some(owner), Some(wanted)) if owner != wanted => give(transaction, schema, wanted).await?,
-        (Some(_), _) => {}
-    }
+        (Some(owner), Some(wanted)) if owner != wanted => {
+            give(transaction, schema, wanted).await?;
+            Some(owner)
+        }
+        (Some(_), _) => None,
+    };
     check_creators(transaction, schema).await?;
     let Some(owner) = owner(transaction, schema).await? else {
         return Err(StoreError::Missing(format!("schema \"{schema}\"")));
@@ -48,7 +52,8 @@ pub(super) async fn become_owner(
                 "the schema \"{schema}\" belongs to the role {owner:?} (migrate as that role, or as a member of it)"
             )),
             other => other,
-        })
+        })?;
+    Ok(former)
 }
 
 /// Fails if other roles than the owner of the schema may create in it.

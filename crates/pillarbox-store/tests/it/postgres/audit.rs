@@ -91,6 +91,10 @@ async fn migrations_and_grants_have_their_lines() {
             ("migrate", store.schema(), "alice")
         ]
     );
+    let bounds = serde_json::json!({ "duty": "consumer", "names": ["letters"] });
+    assert_eq!(lines[1].after, Some(bounds));
+    let duty = serde_json::json!({ "duty": "consumer" });
+    assert_eq!(lines[0].before, Some(duty));
     let user: String = sqlx::query_scalar("select session_user::text")
         .fetch_one(&store.pool())
         .await
@@ -194,6 +198,13 @@ async fn the_audit_goes_with_the_outbox_to_its_owner_who_cannot_change_it() {
         .await;
     let refused = refused.expect_err("is kept").to_string();
     assert!(refused.contains("lines are only added"), "{refused}");
+    let again = harness.store.migrate_for(&OPERATOR, &owner).await;
+    again.expect("is the owner's already, so it has no line");
+    let lines = harness.store.audit(&OPERATOR, &AuditFilter::default()).await;
+    let lines = lines.expect("lines");
+    let seen: Vec<_> = lines.iter().map(|line| line.action.as_str()).collect();
+    assert_eq!(seen, ["migrate", "migrate"], "the migration and the gift");
+    assert_eq!(lines[0].after, Some(serde_json::json!({ "owner": owner })));
     harness.clean_up().await;
     drop_role(&harness, &owner).await;
 }
