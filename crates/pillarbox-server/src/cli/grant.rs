@@ -46,7 +46,7 @@ pub(crate) struct Producer {
     role: Role,
 
     /// Allow this namespace (repeatable)
-    #[arg(long, value_name = "NAME", required_unless_present_any = ["any_namespace", "check"])]
+    #[arg(long, value_name = "NAME", value_parser = exact, required_unless_present_any = ["any_namespace", "check"])]
     namespace: Vec<String>,
 
     /// Allow every namespace
@@ -69,7 +69,7 @@ pub(crate) struct Consumer {
     role: Role,
 
     /// Allow the marks of this consumer (repeatable)
-    #[arg(long, value_name = "NAME", required_unless_present_any = ["any_name", "check"])]
+    #[arg(long, value_name = "NAME", value_parser = exact, required_unless_present_any = ["any_name", "check"])]
     name: Vec<String>,
 
     /// Allow the marks of every consumer
@@ -84,7 +84,7 @@ pub(crate) struct Orchestrator {
     role: Role,
 
     /// Allow sagas of this name (repeatable)
-    #[arg(long, value_name = "NAME", required_unless_present_any = ["any_saga", "check"])]
+    #[arg(long, value_name = "NAME", value_parser = exact, required_unless_present_any = ["any_saga", "check"])]
     saga: Vec<String>,
 
     /// Allow every saga
@@ -120,6 +120,16 @@ pub(crate) struct Role {
 
     #[command(flatten)]
     database: DatabaseArgs,
+}
+
+/// Bounds are compared as they are, so a pattern would allow nothing.
+fn exact(name: &str) -> Result<String, String> {
+    if name.contains('*') {
+        return Err(
+            "patterns are not supported (give each name, or allow every one with --any-…)".to_owned(),
+        );
+    }
+    Ok(name.to_owned())
 }
 
 impl Grant {

@@ -38,6 +38,15 @@ fn a_role_that_was_created_may_enqueue_at_once() {
 }
 
 #[test]
+fn a_pattern_is_no_name_that_a_role_can_be_bound_to() {
+    let fixture = Fixture::postgres(LOG);
+    let said = fixture
+        .run(&["grant", "producer", "shop", "--namespace", "shop.*"])
+        .failure(2);
+    assert!(said.contains("patterns are not supported"), "{said}");
+}
+
+#[test]
 fn the_printed_sql_grants_the_same_in_the_configured_schema() {
     let fixture = Fixture::postgres(LOG);
     fixture.run(&["migrate"]).success();
