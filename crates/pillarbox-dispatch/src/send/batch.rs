@@ -65,8 +65,8 @@ impl Batch {
             return Vec::new();
         };
         let timeout = first.ticket.policy.timeout;
-        failpoint::hit("before_send");
         for (_, row) in &rows {
+            failpoint::hit("before_send");
             failpoint::about_to_send(row.delivery.event.event_type.as_deref());
         }
         let deliveries: Vec<&Delivery> = rows.iter().map(|(_, row)| &row.delivery).collect();

@@ -17,7 +17,7 @@ pub(super) fn config(system: &System, amqp: &str, wait: &str) -> String {
     format!(
         "[[destination]]\nname = \"arap.events\"\ntype = \"rabbitmq\"\nurl = \"{amqp}\"\nexchange = \"{}\"\n\
          routing_key = \"arap.{{event_type}}\"\n\
-         [[adopt]]\nlayout = \"arap\"\nto = \"arap.events\"\npoll = \"100ms\"\nretry = {{ steps = [\"{wait}\"] }}\n",
+         [[adopt]]\nlayout = \"arap\"\nto = \"arap.events\"\npoll = \"100ms\"\nerror_text = \"full\"\nretry = {{ steps = [\"{wait}\"] }}\n",
         system.name
     )
 }

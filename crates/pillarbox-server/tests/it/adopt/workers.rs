@@ -131,10 +131,7 @@ async fn a_worker_frozen_past_its_lease_changes_nothing_in_the_table() {
     })
     .await;
     // The lease has expired in the database. The frozen worker does not know it and tries to write.
-    for over in [
-        "outbox_events set locked_until = now() where status = 'processing'",
-        "importers set leased_until = now()",
-    ] {
+    for over in ["leases set until = now()", "importers set leased_until = now()"] {
         system.psql(&format!("update pillarbox.{over}")).await;
     }
     let other = system.start(&config);

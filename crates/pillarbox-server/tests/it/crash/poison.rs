@@ -111,6 +111,11 @@ async fn an_event_that_closes_the_connection_is_the_only_one_to_die() {
 async fn an_event_over_the_limit_of_the_broker_is_dead_at_once() {
     let fixture = Fixture::new(Load::Heavy).await;
     commit_many(&fixture, 100).await;
+    // The outbox takes more than the broker.
+    sqlx::raw_sql("create or replace function pillarbox.max_payload() returns bigint language sql immutable parallel safe return 67108864")
+        .execute(&fixture.pool)
+        .await
+        .expect("raises the limit");
     let blob = "x".repeat(21 * 1024 * 1024);
     let large = fixture
         .producer
