@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::environment::{fresh_name, variable};
 
-/// A sink behind a proxy that cuts a connection on which the client sends `cut here`, and a queue for the topic `orders`.
+/// A sink behind a proxy that cuts a connection on which the client sends `cut-here`, and a queue for the topic `orders`.
 struct Bench {
     sink: RabbitMq,
     proxy: Proxy,
@@ -31,7 +31,7 @@ struct Bench {
     _consumer: JoinSet<()>,
 }
 
-const CUT_HERE: &str = "cut here";
+const CUT_HERE: &str = "cut-here";
 
 impl Bench {
     async fn start(connections: usize) -> Self {
