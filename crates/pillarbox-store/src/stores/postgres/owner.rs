@@ -141,7 +141,10 @@ impl Postgres {
 async fn may_call_functions(inner: Arc<Inner>) -> Result<bool, StoreError> {
     let mut transaction = inner.begin().await?;
     let function = format!("\"{}\".enqueue_many(jsonb, boolean)", inner.sql.schema);
-    let may = sqlx::query_scalar("select has_function_privilege($1::text::regprocedure, 'execute')")
+    // A superuser that does not own them must set its role first.
+    let text = "select has_function_privilege(p.oid, 'execute') and (r.oid = p.proowner or not r.rolsuper)
+      from pg_proc p, pg_roles r where p.oid = $1::text::regprocedure and r.rolname = current_user";
+    let may = sqlx::query_scalar(text)
         .bind(function)
         .persistent(false)
         .fetch_one(&mut *transaction)
