@@ -1,6 +1,14 @@
 grant usage on schema pillarbox to orchestrator;
-grant select, insert, update on pillarbox.sagas to orchestrator;
-grant select, insert on pillarbox.saga_log to orchestrator;
+grant select on pillarbox.sagas, pillarbox.saga_log to orchestrator;
+grant insert (
+  name, id, namespace, topic, status, path, attempt, tries, in_doubt, data, last_error, timeout_at, attempt_token,
+  own_token
+) on pillarbox.sagas to orchestrator;
+grant update (
+  namespace, topic, status, path, attempt, tries, in_doubt, data, last_error, timeout_at, attempt_token, own_token,
+  updated_at
+) on pillarbox.sagas to orchestrator;
+grant insert (saga, what, step, action, attempt, detail) on pillarbox.saga_log to orchestrator;
 grant execute on function pillarbox.own_names, pillarbox.is_own_saga to orchestrator;
 alter table pillarbox.sagas enable row level security;
 drop policy if exists own_sagas on pillarbox.sagas;
