@@ -12,10 +12,19 @@ use pillarbox_testkit::wait::until_ok_blocking;
 
 const LOG: &str = "[[destination]]\nname = \"log\"\ntype = \"log\"\n";
 
-/// An outbox with the table of a system beside it, in the same schema.
+/// The table of a system, in a schema without an outbox.
 fn with_table(seed: Seed, config: &str) -> Fixture {
     let fixture = Fixture::postgres(config);
-    fixture.sql("create schema if not exists SCHEMA");
+    fixture.sql("create schema SCHEMA");
+    fixture.sql(&seed.table.replace("{schema}", "SCHEMA"));
+    fixture
+}
+
+/// An outbox with the table of a system beside it, in the same schema.
+fn beside_outbox(seed: Seed, config: &str) -> Fixture {
+    let fixture = Fixture::postgres(LOG);
+    fixture.run(&["migrate"]).success();
+    fixture.configure(config);
     fixture.sql(&seed.table.replace("{schema}", "SCHEMA"));
     fixture
 }
@@ -83,9 +92,9 @@ fn an_index_is_proposed_where_none_has_the_order_of_the_import() {
 fn the_proposal_for_a_renamed_table_works() {
     let receiver = Receiver::start(Behaviour::Accepts);
     let fixture = Fixture::postgres(&receiver.destination("mails"));
+    fixture.run(&["migrate"]).success();
     fixture.sql(
-        "create schema if not exists SCHEMA;
-         create table SCHEMA.mails (mail_no bigint generated always as identity primary key, data jsonb not null,
+        "create table SCHEMA.mails (mail_no bigint generated always as identity primary key, data jsonb not null,
            state text not null default 'queued' check (state in ('queued', 'sent', 'failed')), sent_at timestamptz,
            created timestamptz not null default now())",
     );
@@ -107,7 +116,7 @@ fn the_proposal_for_a_renamed_table_works() {
 
 #[test]
 fn text_that_is_no_json_is_called_what_it_is() {
-    let fixture = with_table(ORDER_SERVICE, LOG);
+    let fixture = beside_outbox(ORDER_SERVICE, LOG);
     produce(&fixture, ORDER_SERVICE);
     let label = "content_type = \"text/plain; charset=utf-8\"";
     let toml = |said: &Value| said["toml"].as_str().expect("a text").to_owned();
@@ -128,7 +137,7 @@ fn text_that_is_no_json_is_called_what_it_is() {
 
 #[test]
 fn a_schema_may_be_named_apart_and_a_missing_table_gets_a_hint() {
-    let fixture = with_table(ORDER_SERVICE, LOG);
+    let fixture = beside_outbox(ORDER_SERVICE, LOG);
     let url = postgres_url();
     let schema = fixture.schema().to_owned();
     let by = |arguments: &[&str]| {
@@ -188,7 +197,7 @@ fn a_table_that_cannot_be_an_outbox_is_refused_with_the_reasons() {
 
 #[test]
 fn another_poller_is_noticed() {
-    let fixture = &with_table(ARAP, LOG);
+    let fixture = &beside_outbox(ARAP, LOG);
     let id = produce(fixture, ARAP);
     let (watching, watched) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -237,7 +246,7 @@ fn rows_in_flight_elsewhere_are_noticed() {
 
 #[test]
 fn debezium_rows_that_are_deleted_at_once_are_said_to_be_invisible() {
-    let fixture = with_table(DEBEZIUM, LOG);
+    let fixture = beside_outbox(DEBEZIUM, LOG);
     let said = proposal(&fixture, &name_of(&fixture, DEBEZIUM));
     assert!(said["warnings"].to_string().contains("invisible"), "{said}");
 }
@@ -245,7 +254,7 @@ fn debezium_rows_that_are_deleted_at_once_are_said_to_be_invisible() {
 #[test]
 fn a_daemon_works_on_two_tables_as_they_are_and_says_how_it_goes() {
     let receiver = Receiver::start(Behaviour::Accepts);
-    let fixture = with_table(ARAP, "");
+    let fixture = beside_outbox(ARAP, "");
     fixture.sql(&MODKIT.table.replace("{schema}", "SCHEMA"));
     fixture.configure(&format!(
         "{}[[adopt]]\nlayout = \"arap\"\ntable = \"{}\"\npoll = \"100ms\"\n\
@@ -287,7 +296,7 @@ fn a_daemon_works_on_two_tables_as_they_are_and_says_how_it_goes() {
 #[test]
 fn a_retry_by_a_command_that_knows_no_layout_reaches_the_table() {
     let receiver = Receiver::start(Behaviour::RejectsPoison);
-    let fixture = with_table(ORDER_SERVICE, "");
+    let fixture = beside_outbox(ORDER_SERVICE, "");
     fixture.configure(&format!(
         "{}[[adopt]]\nlayout = \"order-service\"\ntable = \"{}\"\npoll = \"100ms\"\n",
         receiver.destination("hook"),
@@ -312,7 +321,7 @@ fn a_retry_by_a_command_that_knows_no_layout_reaches_the_table() {
 #[test]
 fn a_row_that_a_command_deletes_is_not_on_its_way_any_more() {
     let receiver = Receiver::start(Behaviour::IsUnavailable);
-    let fixture = with_table(ORDER_SERVICE, "");
+    let fixture = beside_outbox(ORDER_SERVICE, "");
     fixture.configure(&format!(
         "{}[[adopt]]\nlayout = \"order-service\"\ntable = \"{}\"\npoll = \"100ms\"\n\
          [adopt.retry]\nbase = \"1h\"\nmax = \"1h\"\n",
@@ -363,7 +372,7 @@ fn produce_poison(fixture: &Fixture) -> String {
 
 #[test]
 fn a_wrong_column_ends_the_start_with_its_line_and_the_nearest_name() {
-    let fixture = with_table(ORDER_SERVICE, "");
+    let fixture = beside_outbox(ORDER_SERVICE, "");
     let config = format!(
         "{LOG}[[adopt]]\nlayout = \"order-service\"\ntable = \"{}\"\nerror = \"eror_message\"\n",
         name_of(&fixture, ORDER_SERVICE)
@@ -389,7 +398,7 @@ fn a_wrong_column_ends_the_start_with_its_line_and_the_nearest_name() {
 
 #[test]
 fn a_role_that_may_not_work_on_a_table_hears_so_when_it_asks() {
-    let fixture = with_table(ORDER_SERVICE, LOG);
+    let fixture = beside_outbox(ORDER_SERVICE, LOG);
     fixture.run(&["migrate"]).success();
     let role = format!("dispatcher_{}", Uuid::new_v4().simple());
     fixture.run(&["grant", "dispatcher", &role, "--create"]).success();
@@ -419,7 +428,7 @@ fn a_role_that_may_not_work_on_a_table_hears_so_when_it_asks() {
 #[test]
 fn failed_imports_are_retried_at_once_by_a_command() {
     let receiver = Receiver::start(Behaviour::Accepts);
-    let fixture = with_table(ORDER_SERVICE, "");
+    let fixture = beside_outbox(ORDER_SERVICE, "");
     fixture.configure(&format!(
         "{}[[adopt]]\nlayout = \"order-service\"\ntable = \"{}\"\npoll = \"100ms\"\n",
         receiver.destination("hook"),

@@ -16,8 +16,10 @@ use pillarbox::internal::schema::quoted;
 
 const GIVE: &str = include_str!("sql/give.sql");
 const CREATORS: &str = include_str!("sql/creators.sql");
+const PLANTED: &str = include_str!("sql/planted.sql");
 
-/// Makes sure that there is a schema whose owner alone may create in it, and runs the rest of the transaction as its owner.
+/// Makes sure that there is a schema whose owner alone may create in it, with an outbox or empty, and runs the rest of the
+/// transaction as its owner.
 /// With `wanted`, the schema and everything in it is given to that role. Returns the former owner, if it was given.
 pub(super) async fn become_owner(
     transaction: &mut Transaction,
@@ -27,6 +29,7 @@ pub(super) async fn become_owner(
     if let Some(wanted) = wanted {
         check_owner(transaction, wanted).await?;
     }
+    check_planted(transaction, schema).await?;
     // CREATE SCHEMA IF NOT EXISTS needs the permission to create even if the schema exists.
     let former = match (owner(transaction, schema).await?, wanted) {
         (None, wanted) => {
@@ -71,6 +74,24 @@ pub(super) async fn check_creators(transaction: &mut Transaction, schema: &str) 
     Err(StoreError::Unsafe(format!(
         "others than the owner may create in the schema \"{schema}\", and what they create could run as the owner: {creators} \
          (run: revoke create on schema \"{schema}\" from {creators})"
+    )))
+}
+
+/// Fails if the schema has no outbox yet and is not empty: triggers and functions that are there would run as the owner.
+async fn check_planted(transaction: &mut Transaction, schema: &str) -> Result<(), StoreError> {
+    let planted: Vec<String> = sqlx::query_scalar(PLANTED)
+        .bind(schema)
+        .persistent(false)
+        .fetch_all(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    if planted.is_empty() {
+        return Ok(());
+    }
+    let planted = planted.join(", ");
+    Err(StoreError::Unsafe(format!(
+        "the schema \"{schema}\" has no outbox, but is not empty, and what is there could run as the owner: {planted} \
+         (give the outbox a schema of its own, or drop them)"
     )))
 }
 
@@ -141,7 +162,10 @@ impl Postgres {
 async fn may_call_functions(inner: Arc<Inner>) -> Result<bool, StoreError> {
     let mut transaction = inner.begin().await?;
     let function = format!("\"{}\".enqueue_many(jsonb, boolean)", inner.sql.schema);
-    let may = sqlx::query_scalar("select has_function_privilege($1::text::regprocedure, 'execute')")
+    // A superuser that does not own them must set its role first.
+    let text = "select has_function_privilege(p.oid, 'execute') and (r.oid = p.proowner or not r.rolsuper)
+      from pg_proc p, pg_roles r where p.oid = $1::text::regprocedure and r.rolname = current_user";
+    let may = sqlx::query_scalar(text)
         .bind(function)
         .persistent(false)
         .fetch_one(&mut *transaction)

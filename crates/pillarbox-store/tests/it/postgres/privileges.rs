@@ -297,7 +297,7 @@ async fn a_role_that_enqueues_sees_no_content_and_changes_nothing_that_is_there(
         "select dedupe_key from pillarbox.outbox_events",
         "insert into pillarbox.outbox_events (namespace, topic, payload) values ('shop', 'orders', '{}')",
         "select nextval('pillarbox.outbox_seq')",
-        "select pillarbox.own_names('producer')",
+        "select pillarbox.own_names('producer', current_user)",
     ];
     let (role, store) = on_duty(&harness, Duty::Producer).await;
     assert_denied(&harness, &store, &beyond_a_producer).await;

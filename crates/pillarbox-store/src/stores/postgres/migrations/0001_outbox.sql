@@ -542,12 +542,20 @@ create table pillarbox.role_bounds (
 
 -- The role whose bounds count: the one that the session runs as by SET ROLE, or the one that logged in. A function that is
 -- `security definer` does not change it. Nobody can set it to a role that it is not a member of.
+--
+-- A superuser that logged in counts only if it is the owner of the outbox, which is `current_user` where this is called;
+-- otherwise the caller is null. For ANALYZE, REINDEX and autovacuum run the functions of an index as the owner of its table, in
+-- the session of a superuser.
 create function pillarbox.caller() returns name
 language sql stable parallel safe
-return coalesce(nullif(current_setting('role'::text), 'none'::text)::name, session_user);
+return case
+  when current_setting('role'::text) <> 'none'::text then current_setting('role'::text)::name
+  when session_user = current_user
+    or not exists (select from pg_roles where rolname = session_user and rolsuper) then session_user
+end;
 
 -- May the caller enqueue such an event? Called by functions that run as the owner of the outbox, which is `current_user`.
--- Superusers, the owner and its members are not bound. A member of a producer has its bounds too.
+-- The owner and its members are not bound, nor is a superuser that set its role. A member of a producer has its bounds too.
 create function pillarbox.may_enqueue(namespace text, tenant_id uuid, destination text) returns boolean
 language plpgsql stable
 as $$
@@ -555,6 +563,9 @@ as $$
 declare
   caller constant name := pillarbox.caller();
 begin
+  if caller is null then
+    return false;
+  end if;
   if pg_has_role(caller, current_user, 'usage') then
     return true;
   end if;
@@ -583,10 +594,14 @@ begin
   if not pillarbox.may_enqueue(namespace, tenant_id, destination) then
     raise exception using
       errcode = 'insufficient_privilege',
-      message = format('role "%s" may not enqueue in namespace "%s"%s%s', pillarbox.caller(), left(namespace, 1024),
+      message = format('role "%s" may not enqueue in namespace "%s"%s%s',
+        coalesce(pillarbox.caller(), session_user), left(namespace, 1024),
         coalesce(' for tenant ' || tenant_id, ' without a tenant'),
         ' with destination "' || left(destination, 1024) || '"'),
-      hint = 'The owner of the outbox allows it with `pillarbox grant producer ROLE --namespace NAME [--tenant ID] [--destination NAME]`.';
+      hint = case when pillarbox.caller() is null
+        then format('A superuser says for whom it enqueues: set role %I, or a producer.', current_user)
+        else 'The owner of the outbox allows it with `pillarbox grant producer ROLE --namespace NAME [--tenant ID] [--destination NAME]`.'
+      end;
   end if;
 end
 $$;
@@ -599,15 +614,16 @@ as $$
   where e.id = any(ids) and pillarbox.may_enqueue(e.namespace, e.tenant_id, null::text)
 $$;
 
--- The consumers or the kinds of saga of the caller; null is any. Policies of row-level security call it, once per statement.
-create function pillarbox.own_names(duty text) returns text[]
+-- The consumers or the kinds of saga of a role; null is any. Policies of row-level security call it, once per statement, for
+-- `current_user`, which is in a policy the role that the statement runs as.
+create function pillarbox.own_names(duty text, who name) returns text[]
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
   return case when not bool_or(b.names is null) or count(b.role) = 0 then coalesce(array_agg(name), '{}') end
     from pillarbox.role_bounds b
-    join pg_roles r on r.rolname = b.role and pg_has_role(pillarbox.caller(), r.oid, 'usage')
+    join pg_roles r on r.rolname = b.role and pg_has_role(who, r.oid, 'usage')
     left join unnest(b.names) as name on true
     where b.duty = own_names.duty;
 end
@@ -764,8 +780,11 @@ begin
   if events is null or jsonb_typeof(events) <> 'array' then
     perform pillarbox.refuse('`events` is no JSON array; give an array of objects'::text, 0::bigint);
   end if;
+  if events = '[]' then
+    return;
+  end if;
   -- Before anything is looked up: the answer about a duplicate must not tell what is in another namespace.
-  if not pg_has_role(pillarbox.caller(), current_user, 'usage') then
+  if pg_has_role(pillarbox.caller(), current_user, 'usage') is not true then
     perform pillarbox.authorise(asked.namespace, asked.tenant_id, asked.destination) from (
       select distinct element ->> 'namespace' as namespace, (element ->> 'tenant_id')::uuid as tenant_id,
         element ->> 'destination' as destination
@@ -983,13 +1002,13 @@ create table pillarbox.saga_log (
   primary key (saga, seq)
 );
 
--- Does the log belong to a saga of the caller's kinds? The policy of the log calls it. It is volatile, because the statement that
+-- Does the log belong to a saga of the role's kinds? The policy of the log calls it. It is volatile, because the statement that
 -- writes a new saga writes its log too.
-create function pillarbox.is_own_saga(saga bigint) returns boolean
+create function pillarbox.is_own_saga(saga bigint, who name) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
-  own constant text[] := pillarbox.own_names('orchestrator'::text);
+  own constant text[] := pillarbox.own_names('orchestrator'::text, who);
 begin
   return exists (select from pillarbox.sagas s where s.seq = saga and (own is null or s.name = any(own)));
 end

@@ -89,6 +89,42 @@ async fn a_row_of_another_namespace_is_not_imported_and_stops_no_other() {
 }
 
 #[tokio::test]
+async fn a_row_that_is_too_large_is_not_imported_and_stops_no_other() {
+    let adopted = adopted(&["*"], &[]).await;
+    let old = "created_at = now() - interval '1 hour'";
+    let large = "payload = to_jsonb(repeat('x', 16777216))";
+    let [topic, payload, reset] = [
+        produce(&adopted, "shop", None).await,
+        produce(&adopted, "shop", None).await,
+        produce(&adopted, "shop", None).await,
+    ];
+    adopted
+        .change(topic, &format!("{old}, topic = repeat('t', 1025)"))
+        .await;
+    adopted.change(payload, &format!("{old}, {large}")).await;
+    adopted.change(reset, old).await;
+    let imported = adopted.import().await;
+    assert_eq!((imported.rows, imported.failed), (1, 2));
+    for (id, constraint) in [
+        (topic, "names_have_at_most_1024_bytes"),
+        (payload, "payload_is_within_max_payload"),
+    ] {
+        let error = error(&adopted, id).await.expect("is recorded");
+        assert!(error.contains(constraint), "{error}");
+    }
+
+    // Nor when it grows after it was delivered, and is sent again.
+    let delivery = adopted.take().await;
+    adopted.settle(&delivery, Verdict::Delivered).await;
+    adopted
+        .change(reset, &format!("{large}, status = 'pending'"))
+        .await;
+    let imported = adopted.import().await;
+    assert_eq!((imported.rows, imported.failed), (0, 1));
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
 async fn a_row_of_another_tenant_or_of_none_is_not_imported() {
     let adopted = adopted(&["*"], &[TENANT]).await;
     let other = produce(&adopted, "shop", Some("01990000-0000-7000-8000-000000000002")).await;

@@ -1,5 +1,6 @@
 //! What each duty may write and see, and who owns an outbox.
 
+mod indexes;
 mod matrix;
 mod members;
 mod names;

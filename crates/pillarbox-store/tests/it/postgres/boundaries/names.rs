@@ -115,6 +115,14 @@ async fn an_orchestrator_sees_and_writes_its_own_sagas_only() {
             Some("42501"),
         ),
         ("delete from pillarbox.sagas", Some("42501")),
+        // A number that is drawn later would belong to another saga's log already.
+        (
+            "insert into pillarbox.sagas (seq, name, id, namespace, topic, status, path, attempt, tries, data, own_token)
+             overriding system value values (99, 'order', '9', 'n', 't', 'running', '[]', 1, 0, '{}', 's')",
+            Some("42501"),
+        ),
+        ("lock table pillarbox.sagas in access exclusive mode", Some("42501")),
+        ("lock table pillarbox.saga_log in access exclusive mode", Some("42501")),
         (
             "insert into pillarbox.saga_log (saga, what) select seq, 'forged' from generate_series(1, 2) as seq",
             Some("42501"),

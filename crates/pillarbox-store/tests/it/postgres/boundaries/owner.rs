@@ -61,6 +61,57 @@ async fn a_schema_in_which_others_may_create_is_refused_with_the_statement_that_
 }
 
 #[tokio::test]
+async fn a_schema_without_an_outbox_that_is_not_empty_is_refused() {
+    let store = unmigrated(&variable("PILLARBOX_TEST_POSTGRES_URL"));
+    let pool = sqlx::PgPool::connect_lazy(&variable("PILLARBOX_TEST_POSTGRES_URL")).expect("a URL");
+    let harness = PostgresHarness { store, pool };
+    let (schema, owner) = (harness.store.schema(), format!("o_{}", Uuid::new_v4().simple()));
+    harness
+        .execute(&format!("create role {owner} nologin; create schema {schema}"))
+        .await;
+    let trapped = "create table pillarbox.ran (who name);
+         create table pillarbox.migrations (version int primary key, name text, applied_at timestamptz default now());
+         create function pillarbox.trap() returns trigger language plpgsql as
+           $$ begin insert into pillarbox.ran values (current_user); return new; end $$;
+         create trigger trap before insert on pillarbox.migrations for each row execute function pillarbox.trap()";
+    for (planted, named) in [
+        (trapped, "migrations"),
+        ("create table pillarbox.t ()", "table"),
+        (
+            "create function pillarbox.f() returns int language sql return 1",
+            "f()",
+        ),
+        ("create type pillarbox.enqueued as (id int)", "type"),
+        ("create domain pillarbox.d as int", "type"),
+        ("create sequence pillarbox.outbox_seq", "outbox_seq"),
+    ] {
+        harness.execute(planted).await;
+        for refused in [
+            harness.store.migrate().await,
+            harness.store.migrate_for(&OPERATOR, &owner).await,
+        ] {
+            let refused = refused.expect_err("is refused");
+            assert!(matches!(refused, StoreError::Unsafe(_)), "{refused}");
+            let text = refused.to_string();
+            assert!(
+                text.contains(named) && text.contains("a schema of its own"),
+                "{text}"
+            );
+        }
+        if planted == trapped {
+            let ran: i64 = scalar(&harness, "select count(*) from pillarbox.ran").await;
+            assert_eq!(ran, 0);
+        }
+        harness
+            .execute(&format!("drop schema {schema} cascade; create schema {schema}"))
+            .await;
+    }
+    harness.store.migrate().await.expect("an empty schema will do");
+    harness.clean_up().await;
+    drop_role(&harness, &owner).await;
+}
+
+#[tokio::test]
 async fn everything_belongs_to_the_owner_of_the_schema_whoever_migrates() {
     let store = unmigrated(&variable("PILLARBOX_TEST_POSTGRES_URL"));
     let pool = sqlx::PgPool::connect_lazy(&variable("PILLARBOX_TEST_POSTGRES_URL")).expect("a URL");

@@ -4,6 +4,7 @@ use pillarbox::{Enqueued, Event, Payload};
 use pillarbox_store::Store;
 use pillarbox_testkit::store_suite::Harness;
 use serde_json::{Value, json};
+use sqlx::Connection;
 use uuid::Uuid;
 
 use super::super::harness::PostgresHarness;
@@ -77,6 +78,19 @@ async fn an_empty_array_does_nothing() {
     let mut connection = harness.pool.acquire().await.expect("connects");
     let enqueued = enqueue_json(&harness, &mut connection, &json!([])).await;
     assert_eq!(enqueued.expect("is accepted"), []);
+    // A producer that owns nothing holds no lock by it.
+    let mut transaction = connection.begin().await.expect("begins");
+    for call in [
+        "select pillarbox.enqueue_many('[]')",
+        "select 1 / (count(*) = 0)::int from pg_locks
+         where pid = pg_backend_pid() and relation = 'pillarbox.outbox_events'::regclass and mode <> 'AccessShareLock'",
+    ] {
+        let done = sqlx::raw_sql(sqlx::AssertSqlSafe(harness.sql(call)))
+            .execute(&mut *transaction)
+            .await;
+        done.expect("locks nothing");
+    }
+    transaction.rollback().await.expect("rolls back");
     drop(connection);
     harness.clean_up().await;
 }

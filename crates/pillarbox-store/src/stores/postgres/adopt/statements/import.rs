@@ -31,6 +31,7 @@ const WRITTEN: &[&str] = &[
     "max_attempts",
     "next_attempt_at",
     "created_at",
+    "updated_at",
     "adopted_table",
 ];
 
@@ -116,6 +117,8 @@ impl TypedLayout<'_> {
     /// with the same id is a conflict, native ones included. The row is recorded as a failure, and the event stays as it is. So
     /// is a row that speaks for a namespace or a tenant outside.
     ///
+    /// `updated_at` is `created_at`, so that the table checks the sizes. A row that is too large is recorded as a failure.
+    ///
     /// New rows are inserted without `on conflict`, which would cost a fifth of the import. The statement has looked for
     /// existing events before, and a table has one importer at a time.
     pub(super) fn import(&self) -> String {
@@ -131,7 +134,7 @@ impl TypedLayout<'_> {
 ), numbered as materialized (
   select l.*, nextval('pillarbox.outbox_seq') as seq, {dedupe_key} as dedupe_key,
     case when due_at > now() and due_at < '10000-01-01 00:00:00+00' then due_at else created_at end as next_attempt_at,
-    {unordered} as unordered,
+    {unordered} as unordered, created_at as updated_at,
     $1::text as adopted_table,
     (select true from pillarbox.outbox_events e where e.id = l.id) as exists_already,
     coalesce(l.mapped_by not in (select name from own_name), false)
@@ -148,7 +151,7 @@ impl TypedLayout<'_> {
   returning id
 ), restarted as (
   update pillarbox.outbox_events e set {set}, destination = null, status = 'pending',
-    locked_by = null, locked_until = null, claim_id = null, last_error = null, updated_at = now(), delivered_at = null
+    locked_by = null, locked_until = null, claim_id = null, last_error = null, delivered_at = null
   from numbered n
   where e.id = any(array(select id from numbered where exists_already and not is_conflict and outside is null)) and e.id = n.id
     and e.status || '' <> 'processing' and e.parent_id is null
