@@ -236,7 +236,7 @@ impl<D: Database> Processor<D> {
         }
     }
 
-    /// The event waits if there is a place for it. Without the bound, whoever sends enough of them would stop the consumer.
+    /// The event waits if there is a place for it. Without the bound, a sender of enough of them would stop the consumer.
     fn hold<'a>(&'a self, reason: String, place: &mut Option<SemaphorePermit<'a>>) -> Outcome {
         if place.is_none() {
             *place = self.newer.try_acquire().ok();

@@ -12,7 +12,7 @@ use crate::store::StoreError;
 /// What acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A person, by a command or a console.
+    /// An operator, by a command or a console.
     Operator,
     /// A program, such as an API or a migration at the start of an application.
     Service,

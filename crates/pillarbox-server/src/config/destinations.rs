@@ -119,7 +119,7 @@ impl Resolver {
         })
     }
 
-    /// Whoever may enqueue chooses a topic, a stream or a subject, also one that was never meant for events.
+    /// A producer chooses a topic, a stream or a subject, also one that was never meant for events.
     fn warn_without_bound(&mut self, sink: &SinkConfig, places: &BTreeMap<String, Place>) {
         let Some(key) = sink.unbounded() else { return };
         let message = format!(

@@ -209,7 +209,7 @@ fn a_role_enqueues_by_the_command_line_what_its_duty_allows() {
     }
 }
 
-/// Nobody logs in as the owner here.
+/// No process logs in as the owner here.
 #[test]
 fn a_daemon_delivers_as_dispatcher_what_a_producer_and_a_writer_enqueue() {
     let fixture = Fixture::postgres(LOG);

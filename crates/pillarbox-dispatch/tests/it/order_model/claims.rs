@@ -72,7 +72,7 @@ impl Steps<'_> {
         }
     }
 
-    /// The watermark is told, and then the first fresh row is read.
+    /// The watermark gets what was seen, and then the first fresh row is read.
     fn bottom(&mut self, place: usize, backlog: Backlog, look: Look) {
         let rules = self.rules;
         self.step(("knows the bottom", place), |world| {

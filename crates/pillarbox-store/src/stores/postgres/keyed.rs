@@ -3,7 +3,7 @@
 //!
 //! Fresh rows are read without their contents, in the order of insertion. [`chosen`] decides which of them may be taken, with
 //! the answers to two questions about their keys. Then they are claimed. All of it is one transaction, which holds the lane ranges of
-//! the rows from the first statement on. Nobody else moves rows of these lanes meanwhile, but for operators; and a row that has
+//! the rows from the first statement on. No other worker moves rows of these lanes meanwhile. Operators may. A row that has
 //! changed since it was read is not claimed, nor are the later rows of its key.
 //!
 //! **If we die here** the claim is rolled back, or the lease expires.

@@ -1,7 +1,7 @@
 //! Code of other roles that runs when Pillarbox reads or writes an adopted table.
 //!
 //! PostgreSQL runs triggers, defaults, generated columns, checks and index expressions with the rights of the role that writes:
-//! the dispatcher's. Whoever owns them can read and change the whole outbox.
+//! the dispatcher's. Their owner can read and change the whole outbox.
 
 use sqlx::PgConnection;
 
