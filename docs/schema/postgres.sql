@@ -620,6 +620,7 @@ ALTER TABLE ONLY pillarbox.leases ALTER COLUMN rows SET STORAGE EXTERNAL;
 CREATE TABLE pillarbox.migrations (
     version integer NOT NULL,
     name text NOT NULL,
+    checksum text,
     applied_at timestamp with time zone DEFAULT now() NOT NULL
 );
 

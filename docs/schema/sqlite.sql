@@ -3,6 +3,7 @@
 CREATE TABLE pillarbox_migrations (
   version    integer primary key,
   name       text not null,
+  checksum   text,
   applied_at text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now'))
 ) strict;
 

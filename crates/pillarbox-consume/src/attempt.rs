@@ -241,6 +241,7 @@ fn unavailable(error: StoreError) -> StoreError {
         | StoreError::Missing(_)
         | StoreError::Outdated { .. }
         | StoreError::Newer { .. }
+        | StoreError::OtherBuild { .. }
         | StoreError::Denied(_)
         | StoreError::Unsafe(_)) => known,
     }

@@ -334,6 +334,7 @@ fn outcome_of(error: StoreError) -> Outcome {
         | StoreError::Missing(_)
         | StoreError::Outdated { .. }
         | StoreError::Newer { .. }
+        | StoreError::OtherBuild { .. }
         | StoreError::Denied(_)
         | StoreError::Unsafe(_) => Outcome::unavailable(error.to_string()),
         StoreError::Other(_) => Outcome::retry(error.to_string()),

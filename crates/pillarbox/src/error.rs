@@ -27,6 +27,15 @@ pub enum StoreError {
         /// The newest version that this program knows.
         known: i32,
     },
+    /// The schema has the version of this program, and other tables: a program built from other sources created it.
+    #[error(
+        "the schema was created by another build of version {version}: its tables may differ from those that this program \
+         needs (use the build that created it, or migrate a new schema)"
+    )]
+    OtherBuild {
+        /// The version, which both builds have.
+        version: i32,
+    },
     /// The database role lacks a permission.
     #[error("the database refused: {0}; see docs/postgres.md for the permissions that the role needs")]
     Denied(String),

@@ -111,6 +111,26 @@ fn a_newer_schema_is_refused() {
 }
 
 #[test]
+fn a_schema_of_another_build_is_refused() {
+    let fixture = Fixture::postgres(LOG);
+    fixture.run(&["migrate"]).success();
+    fixture.sql("update SCHEMA.migrations set checksum = 'of another text'");
+    for arguments in [
+        &["run", "--listen", "127.0.0.1:0", "--log", "error"][..],
+        &["run", "--migrate", "--listen", "127.0.0.1:0", "--log", "error"],
+        &["migrate"],
+        &["config", "check", "--connect"],
+        &["stats"],
+    ] {
+        let error = fixture.run(arguments).failure(1);
+        assert!(
+            error.contains("another build of version 1"),
+            "{arguments:?}: {error}"
+        );
+    }
+}
+
+#[test]
 fn the_printed_sql_makes_an_outbox_that_the_binary_knows() {
     let fixture = Fixture::postgres(LOG);
     let sql = fixture

@@ -7,6 +7,7 @@
 //! | `sqlite` | one machine: embedded, on a laptop, in `pillarbox dev` |
 
 pub mod memory;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod migration;
 #[cfg(feature = "postgres")]
 pub mod postgres;

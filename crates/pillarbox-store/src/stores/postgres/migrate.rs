@@ -12,14 +12,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::AssertSqlSafe;
 
 use super::pool::silence;
 use super::{Inner, Postgres, Transaction, audit, owner, store_error};
 use crate::actor::Actor;
 use crate::audit::{Line, program};
 use crate::store::StoreError;
-use crate::stores::migration::{Migrated, Migration};
+use crate::stores::migration::{Migrated, Migration, newest, version_of};
 use pillarbox::internal::schema::{check_name, in_schema};
 
 /// The advisory lock of migrations: "pillarbo" in ASCII.
@@ -39,14 +39,6 @@ pub fn migrations() -> &'static [Migration] {
     }]
 }
 
-fn newest() -> i32 {
-    migrations()
-        .iter()
-        .map(|migration| migration.version)
-        .max()
-        .unwrap_or(0)
-}
-
 /// All migrations as one script for `psql`, if a DBA reviews schema changes.
 ///
 /// # Errors
@@ -59,15 +51,17 @@ pub fn script(schema: &str) -> Result<String, StoreError> {
         script += &format!("\n-- Migration {}: {}\n\n", migration.version, migration.name);
         script += &in_schema(migration.sql, schema);
         script += &format!(
-            "\ninsert into \"{schema}\".migrations (version, name) values ({}, '{}');\n",
-            migration.version, migration.name
+            "\ninsert into \"{schema}\".migrations (version, name, checksum) values ({}, '{}', '{}');\n",
+            migration.version,
+            migration.name,
+            migration.checksum()
         );
     }
     script += &format!(
         "\ninsert into \"{schema}\".audit (subject, kind, action, objects, count, before, after, reason)\n\
          values (session_user, 'operator', 'migrate', array['{schema}'], 1, '{{\"version\": 0}}', \
          '{{\"version\": {}}}', 'migrated by a script');\n",
-        newest()
+        newest(migrations())
     );
     Ok(script + "\ncommit;\n")
 }
@@ -76,7 +70,8 @@ impl Postgres {
     /// Runs the migrations that the schema does not have.
     ///
     /// # Errors
-    /// When the schema is newer than this program, the role lacks a permission, or other roles may create in the schema.
+    /// When the schema is newer than this program or of another build, the role lacks a permission, or other roles may create
+    /// in the schema.
     pub async fn migrate(&self) -> Result<Migrated, StoreError> {
         self.migrate_as(&program()).await
     }
@@ -149,16 +144,15 @@ async fn try_migrate(inner: &Inner, actor: &Actor, owner: Option<&str>) -> Resul
     let former = owner::become_owner(&mut transaction, schema, owner).await?;
     execute(&mut transaction, in_schema(MIGRATIONS_TABLE, schema)).await?;
     let from = version(&mut transaction, schema).await?;
-    let known = newest();
-    if from > known {
-        return Err(StoreError::Newer { found: from, known });
-    }
+    let known = newest(migrations());
     for migration in migrations().iter().filter(|migration| migration.version > from) {
         execute(&mut transaction, in_schema(migration.sql, schema)).await?;
-        let record = format!("insert into \"{schema}\".migrations (version, name) values ($1, $2)");
+        let record =
+            format!("insert into \"{schema}\".migrations (version, name, checksum) values ($1, $2, $3)");
         sqlx::query(AssertSqlSafe(record))
             .bind(migration.version)
             .bind(migration.name)
+            .bind(migration.checksum())
             .persistent(false)
             .execute(&mut *transaction)
             .await
@@ -183,13 +177,15 @@ pub(super) async fn execute(transaction: &mut Transaction, sql: String) -> Resul
     Ok(())
 }
 
+/// Fails for a schema that is not that of this program. Earlier builds had no column for the checksum.
 async fn version(transaction: &mut Transaction, schema: &str) -> Result<i32, StoreError> {
-    let text = format!("select coalesce(max(version), 0) as version from \"{schema}\".migrations");
-    let row = sqlx::raw_sql(AssertSqlSafe(text))
-        .fetch_one(&mut **transaction)
+    let text = format!("select version, to_jsonb(m) ->> 'checksum' from \"{schema}\".migrations m");
+    let applied: Vec<(i32, Option<String>)> = sqlx::query_as(AssertSqlSafe(text))
+        .persistent(false)
+        .fetch_all(&mut **transaction)
         .await
         .map_err(store_error)?;
-    row.try_get("version").map_err(store_error)
+    version_of(&applied, migrations())
 }
 
 /// Is the outbox there, at the version that this program knows?
@@ -208,10 +204,9 @@ pub(super) async fn check(inner: Arc<Inner>) -> Result<(), StoreError> {
     let found = version(&mut transaction, schema).await?;
     owner::check_creators(&mut transaction, schema).await?;
     transaction.commit().await.map_err(store_error)?;
-    match (found, newest()) {
+    match (found, newest(migrations())) {
         (0, _) => Err(StoreError::Missing(format!("schema \"{schema}\""))),
         (found, needed) if found < needed => Err(StoreError::Outdated { found, needed }),
-        (found, known) if found > known => Err(StoreError::Newer { found, known }),
         _ => Ok(()),
     }
 }

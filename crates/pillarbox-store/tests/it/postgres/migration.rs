@@ -132,6 +132,28 @@ async fn a_newer_and_an_older_schema_say_what_to_do() {
 }
 
 #[tokio::test]
+async fn a_schema_of_another_build_is_refused() {
+    // A build from before checksums, and one with another migration of the same version.
+    for change in [
+        "alter table pillarbox.migrations drop checksum",
+        "update pillarbox.migrations set checksum = 'of another text'",
+    ] {
+        let harness = PostgresHarness::direct().await;
+        harness.execute(change).await;
+        for refused in [
+            harness.store.check().await,
+            harness.store.migrate().await.map(drop),
+        ] {
+            let error = refused.expect_err("another build's");
+            assert!(matches!(error, StoreError::OtherBuild { version: 1 }), "{error}");
+            let said = "the schema was created by another build of version 1: ";
+            assert!(error.to_string().starts_with(said), "{error}");
+        }
+        harness.clean_up().await;
+    }
+}
+
+#[tokio::test]
 async fn the_printed_script_makes_the_same_schema() {
     let harness = PostgresHarness::direct().await;
     let by_hand = unmigrated(&variable("PILLARBOX_TEST_POSTGRES_URL"));

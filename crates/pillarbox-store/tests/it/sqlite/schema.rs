@@ -122,6 +122,22 @@ async fn a_newer_schema_is_left_alone() {
     assert_eq!(dump(&outbox).await, before);
 }
 
+#[tokio::test]
+async fn a_schema_of_another_build_is_refused() {
+    // A build from before checksums, and one with another migration of the same version.
+    for change in [
+        "alter table pillarbox_migrations drop column checksum",
+        "update pillarbox_migrations set checksum = 'of another text'",
+    ] {
+        let outbox = SqliteHarness::fresh().await;
+        outbox.run(change).await;
+        for refused in [outbox.store.check().await, outbox.store.migrate().await.map(drop)] {
+            let is_other = matches!(refused, Err(StoreError::OtherBuild { version: 1 }));
+            assert!(is_other, "{refused:?}");
+        }
+    }
+}
+
 #[test]
 fn migrations_count_from_one_without_gaps() {
     for (expected, migration) in (1..).zip(migrations()) {
