@@ -164,6 +164,10 @@ impl<D: Database> Processor<D> {
     fn decide<'a>(&'a self, event_id: Uuid, ended: Ended, progress: &mut Progress<'a>) -> Next {
         let (attempt, uncounted) = (progress.attempts + 1, progress.uncounted);
         let consumer = &*self.attempts.consumer;
+        let random = fastrand::f64();
+        let closed = reconnect_policy()
+            .delay(uncounted + 1, random)
+            .unwrap_or_default();
         let outcome = match ended {
             Ended::Handled => {
                 self.health.answered(consumer);
@@ -189,13 +193,13 @@ impl<D: Database> Processor<D> {
             Ended::Store(error) => {
                 self.counters.store_error();
                 self.health.failed(consumer, &error);
-                outcome_of(error)
+                // An error that may be the event's own counts: an event that can never commit would be retried for ever.
+                if !matches!(error, StoreError::Other(_)) {
+                    return Next::Wait(closed, Counted::No);
+                }
+                Outcome::retry(error.to_string())
             }
         };
-        let random = fastrand::f64();
-        let closed = reconnect_policy()
-            .delay(uncounted + 1, random)
-            .unwrap_or_default();
         let policy = &self.attempts.settings.retry;
         match decide(outcome, attempt, policy, closed, random) {
             Verdict::Delivered | Verdict::Delete => Next::Done,
@@ -323,20 +327,5 @@ impl<D: Database> Processor<D> {
                 return self.counters.released();
             }
         }
-    }
-}
-
-/// Does the attempt count? An error that may be the event's own counts: an event that can never commit would be retried
-/// for ever.
-fn outcome_of(error: StoreError) -> Outcome {
-    match error {
-        StoreError::Unavailable(_)
-        | StoreError::Missing(_)
-        | StoreError::Outdated { .. }
-        | StoreError::Newer { .. }
-        | StoreError::OtherBuild { .. }
-        | StoreError::Denied(_)
-        | StoreError::Unsafe(_) => Outcome::unavailable(error.to_string()),
-        StoreError::Other(_) => Outcome::retry(error.to_string()),
     }
 }

@@ -110,6 +110,7 @@ impl Served<'_> {
         let startup = Startup {
             database: &database,
             config: self.database,
+            settings: &self.config.dispatch,
             migrate: self.migrate,
             adopt: &adopt,
             file: self.file,

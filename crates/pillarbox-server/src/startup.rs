@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::StoreError;
+use pillarbox_dispatch::Settings;
 use pillarbox_store::Actor;
 use pillarbox_store::Store;
 use pillarbox_store::actor::{Kind, Reach};
@@ -47,6 +48,7 @@ impl From<StoreError> for NotReady {
 pub(crate) struct Startup<'a> {
     pub(crate) database: &'a Database,
     pub(crate) config: &'a config::Database,
+    pub(crate) settings: &'a Settings,
     /// Migrate the schema first?
     pub(crate) migrate: bool,
     /// The tables to adopt.
@@ -82,6 +84,8 @@ impl Startup<'_> {
                 );
             }
         }
+        // Without a permission, events would be sent and not settled.
+        self.database.check_dispatcher(self.settings).await?;
         store.check().await?;
         if self.database.is_superuser().await? {
             tracing::warn!(

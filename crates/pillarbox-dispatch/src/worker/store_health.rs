@@ -2,6 +2,9 @@
 //!
 //! An outage is logged when the first task fails, once a minute while it lasts, and when the last task works again: ten
 //! tasks that lose one database are one fact.
+//!
+//! A database that answers and refuses, such as for a missing permission, is another fact: waiting mends an outage, and an
+//! operator must mend this one. It is an error from its first line.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,12 +17,17 @@ const REPEAT: Duration = Duration::from_secs(60);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct StoreHealth {
-    outage: Mutex<Outage>,
-}
+pub(crate) struct StoreHealth(Mutex<Failures>);
 
 #[derive(Debug, Default)]
-struct Outage {
+struct Failures {
+    unavailable: Tasks,
+    refused: Tasks,
+}
+
+/// The tasks that fail for one reason.
+#[derive(Debug, Default)]
+struct Tasks {
     failing: BTreeSet<Arc<str>>,
     warned: Duration,
 }
@@ -27,31 +35,46 @@ struct Outage {
 impl StoreHealth {
     /// A call of this task failed.
     pub(crate) fn failed(&self, task: &Arc<str>, error: &StoreError, now: Duration) {
-        if self.outage().failed(task, now) {
-            tracing::warn!(%task, %error, "database unavailable; retrying");
+        let mut failures = self.failures();
+        if matches!(error, StoreError::Unavailable(_)) {
+            failures.refused.worked(task);
+            if failures.unavailable.failed(task, now) {
+                tracing::warn!(%task, %error, "database unavailable; retrying");
+                return;
+            }
         } else {
-            tracing::debug!(%task, %error, "database unavailable");
+            failures.unavailable.worked(task);
+            if failures.refused.failed(task, now) {
+                tracing::error!(%task, %error, "database rejects statements; retrying");
+                return;
+            }
         }
+        tracing::debug!(%task, %error, "database call failed");
     }
 
     /// A task that failed works again.
     pub(crate) fn worked(&self, task: &str) {
-        if self.outage().worked(task) {
+        let mut failures = self.failures();
+        if failures.unavailable.worked(task) {
             tracing::info!("database available again");
+        }
+        if failures.refused.worked(task) {
+            tracing::info!("database accepts statements again");
         }
     }
 
     /// Did the last call of this task fail?
     pub(crate) fn is_failing(&self, task: &str) -> bool {
-        self.outage().failing.contains(task)
+        let failures = self.failures();
+        failures.unavailable.failing.contains(task) || failures.refused.failing.contains(task)
     }
 
-    fn outage(&self) -> MutexGuard<'_, Outage> {
-        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Outage {
+impl Tasks {
     /// Adds a task. Returns whether to log a warning.
     fn failed(&mut self, task: &Arc<str>, now: Duration) -> bool {
         let is_new = self.failing.is_empty();
@@ -63,7 +86,7 @@ impl Outage {
         warns
     }
 
-    /// Removes a task. Returns whether the outage is over.
+    /// Removes a task. Returns whether it was the last.
     fn worked(&mut self, task: &str) -> bool {
         self.failing.remove(task) && self.failing.is_empty()
     }
@@ -71,11 +94,14 @@ impl Outage {
 
 #[cfg(test)]
 mod tests {
+    use pillarbox_testkit::CapturedLogs;
+    use tracing::Level;
+
     use super::*;
 
     #[test]
     fn an_outage_is_logged_once_a_minute_for_all_tasks_together() {
-        let mut outage = Outage::default();
+        let mut outage = Tasks::default();
         let warned: Vec<u64> = (0..150)
             .filter(|&second| {
                 let task = if second % 2 == 0 { "finder" } else { "settler" };
@@ -86,8 +112,40 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_is_an_error_and_no_outage() {
+        let logs = CapturedLogs::start();
+        let health = StoreHealth::default();
+        let denied = || StoreError::Denied("permission denied for table outbox_events (42501)".to_owned());
+        let second = Duration::from_secs;
+        health.failed(
+            &"settler".into(),
+            &StoreError::Unavailable("x".to_owned()),
+            second(0),
+        );
+        health.failed(&"settler".into(), &denied(), second(1));
+        health.failed(&"settler".into(), &denied(), second(2));
+        assert!(health.is_failing("settler"));
+        health.worked("settler");
+        let lines: Vec<(Level, String)> = logs
+            .lines()
+            .into_iter()
+            .filter(|line| line.level <= Level::INFO)
+            .map(|line| (line.level, line.message))
+            .collect();
+        let expected = [
+            (Level::WARN, "database unavailable; retrying"),
+            (Level::ERROR, "database rejects statements; retrying"),
+            (Level::INFO, "database accepts statements again"),
+        ];
+        assert_eq!(
+            lines,
+            expected.map(|(level, message)| (level, message.to_owned()))
+        );
+    }
+
+    #[test]
     fn an_outage_is_over_when_the_last_task_works_again() {
-        let mut outage = Outage::default();
+        let mut outage = Tasks::default();
         outage.failed(&"finder".into(), Duration::ZERO);
         outage.failed(&"settler".into(), Duration::ZERO);
         assert!(!outage.worked("finder") && !outage.worked("renewer"));

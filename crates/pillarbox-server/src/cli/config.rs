@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use pillarbox_dispatch::Destination;
+use pillarbox::StoreError;
+use pillarbox_dispatch::{Destination, Settings};
 
 use super::database_args::CONFIG;
 use crate::config;
@@ -19,7 +20,7 @@ Examples:
   pillarbox config check --connect          also connect to everything that is configured
   pillarbox config check --json             print the effective configuration, secrets masked
 
-Exits with 2 if the configuration is invalid, with 1 if something is unavailable.";
+Exits with 2 if the configuration is invalid, with 1 if the check of a connection fails.";
 
 /// Checks a configuration.
 #[derive(Debug, Subcommand)]
@@ -82,14 +83,17 @@ impl Check {
 
 /// Connects to everything that is configured, and compares adopted tables with their layouts.
 async fn connect(config: &config::Config, destinations: Vec<Destination>, file: &str) -> Result<(), Failure> {
-    let mut unavailable = Vec::new();
+    let mut failed = Vec::new();
     let mut report = |what: String, answer: Result<(), String>| {
         let text = answer.as_ref().err().map_or("ok", |reason| reason.as_str());
         logs::progress(&format!("{what}: {text}"));
-        unavailable.extend(answer.err().map(|_| what));
+        failed.extend(answer.err().map(|_| what));
     };
     for it in &config.databases {
-        report(format!("database {}", it.url), database(it).await);
+        report(
+            format!("database {}", it.url),
+            database(it, &config.dispatch).await,
+        );
         for adopt in config.adopted_in(&it.name) {
             let what = format!("table {}", adopt.table.layout.table);
             report(what, table(it, &adopt, file).await);
@@ -99,13 +103,10 @@ async fn connect(config: &config::Config, destinations: Vec<Destination>, file: 
         report(format!("destination {}", to.name), to.sink.check().await);
         to.sink.close().await;
     }
-    if unavailable.is_empty() {
+    if failed.is_empty() {
         return Ok(());
     }
-    Err(Failure::failed(format!(
-        "unavailable: {}",
-        unavailable.join(", ")
-    )))
+    Err(Failure::failed(format!("check failed: {}", failed.join(", "))))
 }
 
 /// Does the table match its layout, and does the role have the permissions?
@@ -132,11 +133,14 @@ async fn table(config: &config::Database, adopt: &config::Adopt, file: &str) -> 
     Ok(())
 }
 
-async fn database(config: &config::Database) -> Result<(), String> {
-    let database = Database::open(config, IfMissing::Fail)
-        .await
-        .map_err(|error| error.to_string())?;
-    database.store().check().await.map_err(|error| error.to_string())
+/// Is it a database with an outbox, in which the role may do what the daemon does?
+async fn database(config: &config::Database, settings: &Settings) -> Result<(), String> {
+    let check = async || -> Result<(), StoreError> {
+        let database = Database::open(config, IfMissing::Fail).await?;
+        database.check_dispatcher(settings).await?;
+        database.store().check().await
+    };
+    check().await.map_err(|error| error.to_string())
 }
 
 fn plural(count: usize) -> &'static str {

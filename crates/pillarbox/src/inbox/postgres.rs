@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::Inbox;
 use crate::error::StoreError;
-use crate::outbox::postgres::{Driver, Value, parse};
+use crate::outbox::postgres::{Driver, DriverError, Value, parse};
 
 /// Returns those of the ids that are new.
 pub(crate) async fn mark<D: Driver + ?Sized>(
@@ -17,7 +17,8 @@ pub(crate) async fn mark<D: Driver + ?Sized>(
     sorted.sort_unstable();
     let rows = driver
         .rows(&inbox.sql.mark, values(consumer, &sorted), inbox.prepared)
-        .await?;
+        .await
+        .map_err(|error| refusal(error, consumer))?;
     let count = rows.first().map_or(0, |(count, _)| *count);
     if usize::try_from(count) == Ok(ids.len()) {
         return Ok(sorted);
@@ -34,7 +35,8 @@ pub(crate) async fn unmark<D: Driver + ?Sized>(
 ) -> Result<(), StoreError> {
     driver
         .rows(&inbox.sql.unmark, values(consumer, ids), inbox.prepared)
-        .await?;
+        .await
+        .map_err(|error| refusal(error, consumer))?;
     Ok(())
 }
 
@@ -53,9 +55,22 @@ pub(crate) async fn prune<D: Driver + ?Sized>(
         Value::Number(keep),
         Value::Number(limit),
     ];
-    let rows = driver.rows(statement, values, inbox.prepared).await?;
+    let rows = driver
+        .rows(statement, values, inbox.prepared)
+        .await
+        .map_err(|error| refusal(error, consumer))?;
     let gone = rows.first().map_or(0, |(count, _)| *count);
     Ok(u64::try_from(gone).unwrap_or(0))
+}
+
+/// Adds what a role needs to a missing permission.
+fn refusal(error: DriverError, consumer: &str) -> StoreError {
+    match StoreError::from(error) {
+        StoreError::Denied(why) => StoreError::Denied(format!(
+            "{why}; the inbox needs `pillarbox grant consumer ROLE --name {consumer}`"
+        )),
+        other => other,
+    }
 }
 
 fn values<'a>(consumer: &'a str, ids: &[Uuid]) -> Vec<Value<'a>> {

@@ -38,6 +38,20 @@ pub(crate) async fn answer<D: Driver + ?Sized>(
     outbox: &Outbox,
     request: Request<'_>,
 ) -> Result<Response, StoreError> {
+    let name = request.saga();
+    match ask(driver, outbox, request).await {
+        Err(StoreError::Denied(why)) => Err(StoreError::Denied(format!(
+            "{why}; the saga needs `pillarbox grant orchestrator ROLE --saga {name}`"
+        ))),
+        answered => answered,
+    }
+}
+
+async fn ask<D: Driver + ?Sized>(
+    driver: &mut D,
+    outbox: &Outbox,
+    request: Request<'_>,
+) -> Result<Response, StoreError> {
     let (sql, prepared) = outbox.saga_statements();
     match request {
         Request::Lock { name, id } => {

@@ -46,6 +46,16 @@ pub enum Request<'a> {
     Note(&'a Row, Log<'a>),
 }
 
+impl<'a> Request<'a> {
+    /// The kind of saga that it concerns.
+    pub(crate) fn saga(&self) -> &'a str {
+        match self {
+            Self::Insert(row, _) | Self::Save(row, _) | Self::Note(row, _) => &row.name,
+            Self::Lock { name, .. } => name,
+        }
+    }
+}
+
 /// Lines for the log.
 #[derive(Debug, Clone, Copy)]
 pub struct Log<'a>(pub(crate) &'a [Line]);

@@ -6,6 +6,7 @@
 //! **If we die here** nothing is changed: it is one transaction.
 
 mod check;
+mod needs;
 
 use std::fmt::Write as _;
 use std::sync::Arc;

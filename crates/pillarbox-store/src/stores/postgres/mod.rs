@@ -14,6 +14,7 @@ mod by_hand;
 mod chosen;
 mod claim;
 mod decode;
+mod denied;
 mod fair;
 mod fair_index;
 mod families;

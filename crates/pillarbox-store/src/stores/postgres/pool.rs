@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row, SqlSafeStr};
 
 use super::sql::Statement;
 use super::url::{Url, word};
-use super::{Connection, Inner, Options, Postgres, Transaction, nodelay, store_error};
+use super::{Connection, Inner, Options, Postgres, Transaction, denied, nodelay, store_error};
 use crate::store::StoreError;
 
 impl Postgres {
@@ -32,7 +32,14 @@ impl Postgres {
             // It was the primary once. The pool would keep these connections for half an hour.
             self.inner.replace_pool();
         }
-        result
+        match result {
+            Err(StoreError::Denied(refused)) if denied::is_unexplained(&refused) => {
+                let inner = Arc::clone(&self.inner);
+                let explained = run_to_end(async { Ok(denied::explain(inner, refused).await) });
+                Err(explained.await.unwrap_or_else(|error| error))
+            }
+            result => result,
+        }
     }
 
     /// Runs an operation that may take longer, such as creating an index, for as long as the database answers on another

@@ -4,6 +4,7 @@ mod adopt;
 mod audit;
 mod boundaries;
 mod counting;
+mod denials;
 mod fair_index;
 mod functions;
 mod harness;

@@ -53,7 +53,7 @@ async fn beyond(inner: Arc<Inner>, duty: Duty, role: String) -> Result<Vec<Strin
 }
 
 /// What the statements of a duty grant, in the words of `permissions.sql`.
-fn permissions(duty: Duty) -> BTreeSet<String> {
+pub(super) fn permissions(duty: Duty) -> BTreeSet<String> {
     let grants = duty
         .statements()
         .split(';')
