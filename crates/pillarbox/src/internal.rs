@@ -2,6 +2,7 @@
 
 #[cfg(feature = "postgres")]
 pub use crate::connect::{acquire, root_cause};
+pub use crate::derived_id::derived_id;
 pub use crate::line_limit::LineLimit;
 pub use crate::network::is_local;
 pub use crate::outbox::enqueued::restored;

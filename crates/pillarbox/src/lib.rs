@@ -23,6 +23,7 @@ pub mod clock;
 pub mod compress;
 #[cfg(feature = "postgres")]
 mod connect;
+mod derived_id;
 #[cfg(feature = "diesel")]
 pub mod diesel;
 mod enqueue;

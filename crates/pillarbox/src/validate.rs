@@ -6,6 +6,7 @@
 use uuid::Uuid;
 
 use crate::clock::{Clock, SystemClock};
+use crate::derived_id::is_reserved;
 use crate::event::Event;
 use crate::event::UNROUTED;
 use crate::payload::Payload;
@@ -85,6 +86,11 @@ pub enum InvalidEvent {
         "`destination` is \"{UNROUTED}\", which is reserved for events that no route matches (choose another name)"
     )]
     Reserved,
+    /// The id is one that only Pillarbox derives.
+    #[error(
+        "`id` is the version 8 UUID {0}, which is reserved for ids that Pillarbox derives (leave `id` out, or use version 7)"
+    )]
+    ReservedId(Uuid),
     /// A scheduled event would block all others of its key.
     #[error(
         "`deliver_at` and `ordering_key` exclude each other: the key's other events would wait for this one"
@@ -108,6 +114,9 @@ pub fn validate(event: &Event, limits: &Limits) -> Result<(), InvalidEvent> {
     }
     if let Some(destination) = &event.destination {
         name("destination", destination)?;
+    }
+    if is_reserved(event.id) {
+        return Err(InvalidEvent::ReservedId(event.id));
     }
     if event.event_version < 1 {
         return Err(InvalidEvent::Version(event.event_version));

@@ -1,6 +1,7 @@
 //! Decodes a Kafka record into an event.
 
 use bytes::Bytes;
+use pillarbox::internal::derived_id;
 use pillarbox_sinks::message::{self, Incoming, Protocol};
 use rdkafka::message::{Headers, Message, OwnedHeaders};
 use uuid::{Uuid, uuid};
@@ -97,7 +98,7 @@ fn position_id(message: &impl Message) -> Uuid {
         message.partition(),
         message.offset()
     );
-    Uuid::new_v5(&POSITIONS, name.as_bytes())
+    derived_id(&POSITIONS, &name)
 }
 
 #[cfg(test)]
@@ -133,6 +134,7 @@ mod tests {
         let first = read(&record(Some(b"42"), 1, &[]));
         assert_eq!(first.id, read(&record(None, 1, &[])).id);
         assert_ne!(first.id, read(&record(Some(b"42"), 2, &[])).id);
+        assert_eq!(first.id.get_version_num(), 8, "no producer may choose it");
         assert_eq!((first.topic.as_str(), first.event_version), ("orders", 1));
         assert_eq!(
             (first.event_type.as_deref(), first.ordering_key.as_deref()),

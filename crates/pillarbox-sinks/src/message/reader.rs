@@ -18,6 +18,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 use pillarbox::Envelope;
+use pillarbox::internal::derived_id;
 use pillarbox::text::json_error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -411,7 +412,7 @@ impl Attributes {
         if let Some(id) = self.0.remove(BARE.id) {
             let foreign = || {
                 let source = source.as_deref().unwrap_or_default();
-                Uuid::new_v5(&FOREIGN, format!("{} {source}{id}", source.len()).as_bytes())
+                derived_id(&FOREIGN, &format!("{} {source}{id}", source.len()))
             };
             let own: Option<Uuid> = id.parse().ok().filter(|_| namespace.is_some());
             read.id = Some(own.unwrap_or_else(foreign));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use pillarbox::InvalidEvent;
 use pillarbox::compress::decompress;
+use pillarbox::inbox::Key;
 use pillarbox::trace::{self, TraceContext};
 use pillarbox::{EnqueueError, Enqueued, Event, Payload};
 use pillarbox_store::Verdict;
@@ -129,6 +130,19 @@ pub async fn a_tenant_and_a_dedupe_key_must_agree(bench: Bench) -> Ran {
     let plain = with(format!("{}/1", tenant.simple()));
     assert_eq!(bench.put_all(&[hyphenated, plain]).await.len(), 2);
     assert_eq!(bench.rows().await.len(), 2);
+    Ok(())
+}
+
+/// An event with such an id would suppress the event whose dedupe key is marked, or block the import of a row.
+pub async fn no_producer_chooses_a_derived_id(bench: Bench) -> Ran {
+    bench.harness.can(Capability::Checks)?;
+    let mark = Key::dedupe("shop", "orders", "42").id();
+    let refused = bench.harness.enqueue(&[event().id(mark)]).await;
+    assert!(
+        matches!(refused, Err(EnqueueError::Invalid(InvalidEvent::ReservedId(id))) if id == mark),
+        "{refused:?}"
+    );
+    assert_eq!(bench.rows().await, []);
     Ok(())
 }
 

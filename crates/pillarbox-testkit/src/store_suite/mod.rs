@@ -250,6 +250,7 @@ macro_rules! producer_suite {
             enqueueing::an_invalid_event_rejects_the_whole_batch
             enqueueing::a_rejected_event_leaves_the_transaction_usable
             enqueueing::a_tenant_and_a_dedupe_key_must_agree
+            enqueueing::no_producer_chooses_a_derived_id
             enqueueing::a_dedupe_conflict_is_already_enqueued
             enqueueing::a_duplicate_within_one_call_is_already_enqueued
             enqueueing::the_same_event_twice_is_already_enqueued

@@ -246,6 +246,7 @@ fn a_foreign_cloudevent_has_an_id_derived_from_its_source_and_id() {
     let one = of("https://shop.example/a", "1");
     assert_eq!(one.namespace, "https://shop.example/a");
     assert_eq!(one.id, of("https://shop.example/a", "1").id);
+    assert_eq!(one.id.unwrap().get_version_num(), 8, "no producer may choose it");
     assert_ne!(one.id, of("https://shop.example/a", "2").id);
     assert_ne!(one.id, of("https://shop.example/", "a1").id);
     // Another source cannot use up the id of an event of ours.

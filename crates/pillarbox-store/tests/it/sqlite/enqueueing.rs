@@ -68,6 +68,11 @@ async fn a_value_that_could_not_be_read_is_rejected_when_it_is_written() {
             "id_is_a_uuid_in_lower_case",
         ),
         (
+            "payload, id",
+            "'{}', '140f2ea9-1b5d-8856-95cd-35993d1d9e88'",
+            "ids_of_version_8_are_derived",
+        ),
+        (
             "payload, tenant_id",
             "'{}', 'acme'",
             "tenant_id_is_a_uuid_in_lower_case",

@@ -162,6 +162,11 @@ create table pillarbox.outbox_events (
     and updated_at >= '0001-01-01 00:00:00+00' and updated_at < '10000-01-01 00:00:00+00'
     and delivered_at >= '0001-01-01 00:00:00+00' and delivered_at < '10000-01-01 00:00:00+00'
   ),
+  -- Ids of version 8 are derived: by the import of adopted tables, and by inboxes. An event that a producer inserts with such an
+  -- id could block the import, or suppress another event as a duplicate.
+  constraint ids_of_version_8_are_derived check (
+    updated_at > created_at or adopted_table is not null or get_byte(uuid_send(id), 6) >> 4 <> 8
+  ),
   -- Sizes are bounded when a row is inserted, also by a plain INSERT. Every later change sets `updated_at` and skips the
   -- checks: they would read a large payload again at each attempt. What is small calls no function.
   constraint names_have_at_most_1024_bytes check (
@@ -420,7 +425,7 @@ $$;
 -- Why an event is rejected, or null: the first fault, with the messages and in the order of the Rust library. A test
 -- compares the two.
 create function pillarbox.refusal(
-  namespace text, topic text, event_type text, event_version int, aggregate_type text, aggregate_id text,
+  id uuid, namespace text, topic text, event_type text, event_version int, aggregate_type text, aggregate_id text,
   tenant_id uuid, dedupe_key text, ordering_key text, severity text, payload jsonb, body bytea, content_type text,
   content_encoding text, headers jsonb, destination text, deliver_at timestamptz
 ) returns text
@@ -439,6 +444,8 @@ as $$
     pillarbox.name_refusal('dedupe_key'::text, dedupe_key),
     pillarbox.name_refusal('destination'::text, destination),
     case
+      when get_byte(uuid_send(id), 6) >> 4 = 8 then format(
+        '`id` is the version 8 UUID %s, which is reserved for ids that Pillarbox derives (leave `id` out, or use version 7)', id)
       when event_version < 1 then format('`event_version` is %s; versions count from 1', event_version)
       when destination = 'unrouted' then
         '`destination` is "unrouted", which is reserved for events that no route matches (choose another name)'
@@ -665,7 +672,7 @@ begin
   headers := coalesce(headers, '{}');
   headers := pillarbox.traced(headers, trace);
   perform pillarbox.refuse(pillarbox.refusal(
-    namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
+    id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
     severity, payload, body, content_type, content_encoding, headers, destination, deliver_at), 0::bigint);
   if not pillarbox.may_enqueue(namespace, tenant_id, destination) then
     perform pillarbox.authorise(namespace, tenant_id, destination);
@@ -756,7 +763,7 @@ as $$
         then pillarbox.element_refusal(element, ord)
       end,
       pillarbox.refusal(
-        namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
+        id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
         severity, payload, body, content_type, content_encoding, headers, destination, deliver_at)
     ), ord) is null
 $$;

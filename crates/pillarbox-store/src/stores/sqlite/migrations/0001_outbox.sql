@@ -62,6 +62,8 @@ create table outbox_events (
     id like '________-____-____-____-____________' and length(replace(id, '-', '')) = 32
     and replace(id, '-', '') not glob '*[^0-9a-f]*'
   ),
+  -- Ids of version 8 are derived, by inboxes too: such an event could suppress another as a duplicate.
+  constraint ids_of_version_8_are_derived check (substr(id, 15, 1) <> '8'),
   constraint tenant_id_is_a_uuid_in_lower_case check (
     tenant_id like '________-____-____-____-____________' and length(replace(tenant_id, '-', '')) = 32
     and replace(tenant_id, '-', '') not glob '*[^0-9a-f]*'

@@ -7,6 +7,7 @@ use pillarbox_store::stores::postgres::adopt::{
     AdoptError, ErrorText, EventId, LayoutError, SpeaksFor, Table,
 };
 use serde_json::json;
+use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::failures::{record, text};
@@ -197,7 +198,7 @@ async fn a_table_that_names_namespaces_must_say_which() {
 }
 
 #[tokio::test]
-async fn a_derived_id_cannot_be_that_of_another_event() {
+async fn no_other_event_can_have_the_derived_id_of_a_row() {
     let adopted = Adopted::with(ORDER_SERVICE, |mut table| {
         table.layout.event_id = EventId::Derived;
         table
@@ -210,13 +211,26 @@ async fn a_derived_id_cannot_be_that_of_another_event() {
             "insert into pillarbox.outbox_events (id, namespace, topic, payload) values ('{id}', 'native', 'orders', '1')"
         ))
         .await;
+    let derived = format!(
+        "overlay(overlay(md5('order-service' || E'\\x1f' || '{id}') placing '8' from 13) placing '8' from 17)::uuid"
+    );
+    let taken = sqlx::query(AssertSqlSafe(adopted.outbox.sql(&format!(
+        "insert into pillarbox.outbox_events (id, namespace, topic, payload) values ({derived}, 'native', 'orders', '1')"
+    ))));
+    let taken = taken
+        .execute(&adopted.outbox.pool)
+        .await
+        .expect_err("is reserved");
+    assert!(
+        taken.to_string().contains("ids_of_version_8_are_derived"),
+        "{taken}"
+    );
     let imported = adopted.import().await;
     assert_eq!((imported.rows, imported.failed), (1, 0));
-    let derived = format!(
-        "select (id = md5('order-service' || E'\\x1f' || '{id}')::uuid)::text from pillarbox.outbox_events
-         where namespace = 'order-service'"
+    let is_derived = format!(
+        "select (id = {derived})::text from pillarbox.outbox_events where namespace = 'order-service'"
     );
-    assert_eq!(text(&adopted, &derived).await.as_deref(), Some("true"));
+    assert_eq!(text(&adopted, &is_derived).await.as_deref(), Some("true"));
     adopted.clean_up().await;
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pillarbox::inbox::Key;
 use pillarbox_store::stores::postgres::{Duty, Postgres};
 use pillarbox_testkit::store_suite::Harness;
 
@@ -40,6 +41,7 @@ enum Fact {
     OwnOrderingKey,
     NewId,
     ForeignId,
+    DerivedId,
     Seq,
     Time,
     FarTime,
@@ -47,7 +49,7 @@ enum Fact {
     Status,
 }
 
-const FACTS: [Fact; 17] = [
+const FACTS: [Fact; 18] = [
     Fact::Own,
     Fact::ForeignNamespace,
     Fact::ForeignTenant,
@@ -60,6 +62,7 @@ const FACTS: [Fact; 17] = [
     Fact::OwnOrderingKey,
     Fact::NewId,
     Fact::ForeignId,
+    Fact::DerivedId,
     Fact::Seq,
     Fact::Time,
     Fact::FarTime,
@@ -99,6 +102,10 @@ fn event(fact: Fact) -> BTreeMap<&'static str, String> {
         Fact::OwnOrderingKey => ("ordering_key", "k".to_owned()),
         Fact::NewId => ("id", foreign_id),
         Fact::ForeignId => ("id", FOREIGN.to_owned()),
+        Fact::DerivedId => (
+            "id",
+            Key::dedupe("billing", "orders", "invoice-2").id().to_string(),
+        ),
         Fact::Seq => ("seq", "-9223372036854775808".to_owned()),
         Fact::Time => ("deliver_at", "2000-01-01T00:00:00Z".to_owned()),
         Fact::FarTime => ("deliver_at", "2099-01-01T00:00:00Z".to_owned()),
@@ -152,6 +159,7 @@ fn statement(way: Way, fact: Fact) -> String {
 const DENIED: Option<&str> = Some("42501");
 const INVALID: Option<&str> = Some("22023");
 const TAKEN: Option<&str> = Some("23505");
+const VIOLATED: Option<&str> = Some("23514");
 const NO_SUCH_ARGUMENT: Option<&str> = Some("42883");
 
 /// The code of the error, or `None` if it is allowed.
@@ -179,7 +187,12 @@ fn by_function(who: Who, fact: Fact) -> Option<&'static str> {
         | Fact::ForeignDestination
         | Fact::ForeignKey => DENIED.filter(|_| is_bound),
         Fact::ForeignId => TAKEN,
-        Fact::KeyOfAnotherTenant | Fact::FarTime | Fact::Seq | Fact::CreatedAt | Fact::Status => INVALID,
+        Fact::DerivedId
+        | Fact::KeyOfAnotherTenant
+        | Fact::FarTime
+        | Fact::Seq
+        | Fact::CreatedAt
+        | Fact::Status => INVALID,
     }
 }
 
@@ -193,6 +206,7 @@ fn by_insert(who: Who, fact: Fact) -> Option<&'static str> {
         )
         | (Who::On(Duty::Writer), Fact::CreatedAt | Fact::Status) => DENIED,
         (Who::On(Duty::Writer) | Who::Owner, Fact::ForeignKey | Fact::ForeignId) => TAKEN,
+        (Who::On(Duty::Writer) | Who::Owner, Fact::DerivedId) => VIOLATED,
         (Who::On(Duty::Writer) | Who::Owner, _) => None,
     }
 }

@@ -1,5 +1,6 @@
 //! What the functions reject: the same as the library, with the same message.
 
+use pillarbox::inbox::Key;
 use pillarbox::internal::validate;
 use pillarbox::{Clock, EnqueueError, Event, Limits, Payload, SystemClock};
 use pillarbox_testkit::store_suite::Harness;
@@ -61,6 +62,7 @@ fn refused_by_the_library() -> Vec<Event> {
     let mut events = each_text("");
     events.extend(each_text(&"é".repeat(513)));
     events.extend([
+        event().id(Key::dedupe("shop", "orders", "1").id()),
         event().version(0),
         event().version(-7),
         event().destination("unrouted"),
@@ -340,7 +342,7 @@ async fn numbers_that_are_written_out_beyond_the_limit_are_rejected_by_the_funct
 async fn the_checks_are_written_into_the_statement_that_names_them() {
     let harness = PostgresHarness::direct().await;
     let explain = "explain (verbose) select pillarbox.refusal(
-        namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
+        id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
         severity, payload, body, content_type, content_encoding, headers, destination, next_attempt_at)
         from pillarbox.outbox_events";
     let plan: Vec<String> = sqlx::query_scalar(AssertSqlSafe(harness.sql(explain)))
