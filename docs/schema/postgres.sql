@@ -24,6 +24,25 @@ begin
 end
 $$;
 
+CREATE FUNCTION pillarbox.authorise_consumer(consumer text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+  caller constant name := "pillarbox".caller();
+  own constant text[] := "pillarbox".own_names('consumer'::text, caller);
+begin
+  if pg_has_role(caller, current_user, 'usage') is not true and (own is null or consumer = any(own)) is not true then
+    raise exception using
+      errcode = 'insufficient_privilege',
+      message = format('role "%s" may not remove marks of the consumer "%s"', coalesce(caller, session_user), left(consumer, 1024)),
+      hint = case when caller is null
+        then format('A superuser says for whom it does that: set role %I, or a consumer.', current_user)
+        else 'The owner of the outbox allows it with `pillarbox grant consumer ROLE --name NAME`.'
+      end;
+  end if;
+end
+$$;
+
 CREATE FUNCTION pillarbox.caller() RETURNS name
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE WHEN (current_setting('role'::text) <> 'none'::text) THEN (current_setting('role'::text))::name WHEN ((SESSION_USER = CURRENT_USER) OR (NOT (EXISTS (SELECT FROM pg_roles WHERE ((pg_roles.rolname = SESSION_USER) AND pg_roles.rolsuper))))) THEN SESSION_USER ELSE NULL::name END;
@@ -63,7 +82,7 @@ begin
   headers := coalesce(headers, '{}');
   headers := "pillarbox".traced(headers, trace);
   perform "pillarbox".refuse("pillarbox".refusal(
-    namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
+    id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
     severity, payload, body, content_type, content_encoding, headers, destination, deliver_at), 0::bigint);
   if not "pillarbox".may_enqueue(namespace, tenant_id, destination) then
     perform "pillarbox".authorise(namespace, tenant_id, destination);
@@ -278,6 +297,7 @@ CREATE FUNCTION pillarbox.may_enqueue(namespace text, tenant_id uuid, destinatio
 #variable_conflict use_variable
 declare
   caller constant name := "pillarbox".caller();
+  caller_role constant regrole := to_regrole(quote_ident(caller::text));
 begin
   if caller is null then
     return false;
@@ -287,13 +307,13 @@ begin
   end if;
   return exists (
       select from "pillarbox".role_bounds b
-      where b.role = caller and b.duty = 'producer'
+      where b.role = caller_role and b.duty = 'producer'
         and (b.namespaces is null or namespace = any(b.namespaces))
         and (b.tenants is null or tenant_id = any(b.tenants))
         and (destination is null or destination = any(b.destinations))
     )
     or exists (
-      select from "pillarbox".role_bounds b join pg_roles r on r.rolname = b.role
+      select from "pillarbox".role_bounds b join pg_roles r on r.oid = b.role
       where b.duty = 'producer' and pg_has_role(caller, r.oid, 'usage')
         and (b.namespaces is null or namespace = any(b.namespaces))
         and (b.tenants is null or tenant_id = any(b.tenants))
@@ -319,7 +339,7 @@ CREATE FUNCTION pillarbox.own_names(duty text, who name) RETURNS text[]
 begin
   return case when not bool_or(b.names is null) or count(b.role) = 0 then coalesce(array_agg(name), '{}') end
     from "pillarbox".role_bounds b
-    join pg_roles r on r.rolname = b.role and pg_has_role(who, r.oid, 'usage')
+    join pg_roles r on r.oid = b.role and pg_has_role(who, r.oid, 'usage')
     left join unnest(b.names) as name on true
     where b.duty = own_names.duty;
 end
@@ -343,6 +363,24 @@ CREATE FUNCTION pillarbox.payload_length(payload jsonb, body bytea) RETURNS bigi
       then octet_length(payload::text)
     else 0
   end::bigint
+$$;
+
+CREATE FUNCTION pillarbox.prune_inbox(consumer text, age interval, most integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  gone bigint;
+begin
+  perform "pillarbox".authorise_consumer(prune_inbox.consumer);
+  delete from "pillarbox".inbox where ctid = any(array(
+    select ctid from "pillarbox".inbox where consumer = prune_inbox.consumer and handled_at < now() - age
+    order by handled_at limit most for update skip locked
+  )) and consumer = prune_inbox.consumer and handled_at < now() - age;
+  get diagnostics gone = row_count;
+  return gone;
+end
 $$;
 
 CREATE FUNCTION pillarbox.read_events(events jsonb, trace jsonb) RETURNS TABLE(ord bigint, id uuid, namespace text, topic text, event_type text, event_version integer, aggregate_type text, aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, payload jsonb, body bytea, content_type text, content_encoding text, headers jsonb, destination text, deliver_at timestamp with time zone)
@@ -372,12 +410,12 @@ CREATE FUNCTION pillarbox.read_events(events jsonb, trace jsonb) RETURNS TABLE(o
         then "pillarbox".element_refusal(element, ord)
       end,
       "pillarbox".refusal(
-        namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
+        id, namespace, topic, event_type, event_version, aggregate_type, aggregate_id, tenant_id, dedupe_key, ordering_key,
         severity, payload, body, content_type, content_encoding, headers, destination, deliver_at)
     ), ord) is null
 $$;
 
-CREATE FUNCTION pillarbox.refusal(namespace text, topic text, event_type text, event_version integer, aggregate_type text, aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, payload jsonb, body bytea, content_type text, content_encoding text, headers jsonb, destination text, deliver_at timestamp with time zone) RETURNS text
+CREATE FUNCTION pillarbox.refusal(id uuid, namespace text, topic text, event_type text, event_version integer, aggregate_type text, aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, payload jsonb, body bytea, content_type text, content_encoding text, headers jsonb, destination text, deliver_at timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $_$
   select coalesce(
@@ -393,6 +431,8 @@ CREATE FUNCTION pillarbox.refusal(namespace text, topic text, event_type text, e
     "pillarbox".name_refusal('dedupe_key'::text, dedupe_key),
     "pillarbox".name_refusal('destination'::text, destination),
     case
+      when get_byte(uuid_send(id), 6) >> 4 = 8 then format(
+        '`id` is the version 8 UUID %s, which is reserved for ids that Pillarbox derives (leave `id` out, or use version 7)', id)
       when event_version < 1 then format('`event_version` is %s; versions count from 1', event_version)
       when destination = 'unrouted' then
         '`destination` is "unrouted", which is reserved for events that no route matches (choose another name)'
@@ -472,6 +512,21 @@ CREATE FUNCTION pillarbox.traced(headers jsonb, trace jsonb) RETURNS jsonb
       then headers
     else headers - 'tracestate' || trace
   end
+$$;
+
+CREATE FUNCTION pillarbox.unmark(consumer text, events uuid[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  gone bigint;
+begin
+  perform "pillarbox".authorise_consumer(unmark.consumer);
+  delete from "pillarbox".inbox where consumer = unmark.consumer and event_id = any(events);
+  get diagnostics gone = row_count;
+  return gone;
+end
 $$;
 
 CREATE FUNCTION pillarbox.uuidv7() RETURNS uuid
@@ -685,6 +740,7 @@ CASE
 END) STORED,
     CONSTRAINT attempts_are_counted CHECK ((attempts >= 0)),
     CONSTRAINT headers_have_at_most_64_kib CHECK (((updated_at > created_at) OR ((pg_column_size(headers) <= 1024) AND (pg_column_compression(headers) IS NULL)) OR pillarbox.headers_fit(headers))),
+    CONSTRAINT ids_of_version_8_are_derived CHECK (((updated_at > created_at) OR (adopted_table IS NOT NULL) OR ((get_byte(uuid_send(id), 6) >> 4) <> 8))),
     CONSTRAINT names_have_at_most_1024_bytes CHECK (((updated_at > created_at) OR ((octet_length(namespace) <= 1024) AND (octet_length(topic) <= 1024) AND (octet_length(event_type) <= 1024) AND (octet_length(aggregate_type) <= 1024) AND (octet_length(aggregate_id) <= 1024) AND (octet_length(dedupe_key) <= 1024) AND (octet_length(ordering_key) <= 1024) AND (octet_length(severity) <= 1024) AND (octet_length(destination) <= 1024) AND (octet_length(content_type) <= 1024) AND (octet_length(content_encoding) <= 1024)))),
     CONSTRAINT outbox_events_destination_check CHECK ((destination <> ''::text)),
     CONSTRAINT outbox_events_headers_check CHECK ((jsonb_typeof(headers) = 'object'::text)),
@@ -706,7 +762,7 @@ CREATE SEQUENCE pillarbox.outbox_seq
 ALTER SEQUENCE pillarbox.outbox_seq OWNED BY pillarbox.outbox_events.seq;
 
 CREATE TABLE pillarbox.role_bounds (
-    role name NOT NULL,
+    role regrole NOT NULL,
     duty text NOT NULL,
     namespaces text[],
     tenants uuid[],

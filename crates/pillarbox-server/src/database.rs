@@ -258,11 +258,11 @@ impl Database {
         }
     }
 
-    /// Is the role a superuser, which no grant confines?
-    pub(crate) async fn is_superuser(&self) -> Result<bool, StoreError> {
+    /// Why no grant confines the role, such as `it is a superuser`.
+    pub(crate) async fn unbound(&self) -> Result<Vec<String>, StoreError> {
         match self {
-            Self::Postgres(store) => store.is_superuser().await,
-            Self::Sqlite { .. } => Ok(false),
+            Self::Postgres(store) => store.unbound().await,
+            Self::Sqlite { .. } => Ok(Vec::new()),
         }
     }
 

@@ -87,10 +87,12 @@ impl Startup<'_> {
         // Without a permission, events would be sent and not settled.
         self.database.check_dispatcher(self.settings).await?;
         store.check().await?;
-        if self.database.is_superuser().await? {
+        let unbound = self.database.unbound().await?;
+        if !unbound.is_empty() {
             tracing::warn!(
                 database = self.config.name,
-                "the database role is a superuser; let the daemon log in as a dispatcher (pillarbox grant dispatcher)"
+                reason = unbound.join("; "),
+                "no grant confines the database role; let the daemon log in as a dispatcher (pillarbox grant dispatcher)"
             );
         }
         let adopted = self.database.adopt(self.adopt).await;

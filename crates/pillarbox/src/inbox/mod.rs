@@ -118,13 +118,17 @@ impl Inbox {
     /// When the name cannot be a schema's.
     pub fn in_schema(schema: &str) -> Result<Self, StoreError> {
         check_name(schema)?;
-        Ok(Self::adopting(Table::native(schema)))
+        Ok(Self::on(table::Statements::native(schema)))
     }
 
     /// An existing table of PostgreSQL. SQLite and the memory store have a table of their own.
     pub fn adopting(table: Table) -> Self {
+        Self::on(table::Statements::from(&table))
+    }
+
+    fn on(statements: table::Statements) -> Self {
         Self {
-            sql: Arc::new(table::Statements::from(&table)),
+            sql: Arc::new(statements),
             keep: KEEP,
             prepared: false,
         }

@@ -74,7 +74,7 @@ impl Table {
     }
 
     /// Our own.
-    pub(super) fn native(schema: &str) -> Self {
+    fn native(schema: &str) -> Self {
         Self::new(format!("{schema}.inbox"))
             .consumer("consumer")
             .handled_at("handled_at")
@@ -88,6 +88,23 @@ pub(crate) struct Statements {
     pub(super) unmark: Arc<str>,
     /// `None` if the table has no column for the time.
     pub(super) prune: Option<Arc<str>>,
+}
+
+impl Statements {
+    /// Those on our own table. Marks are removed by functions: a consumer may not DELETE, because it could then lock the table.
+    pub(super) fn native(schema: &str) -> Self {
+        let table = Table::native(schema);
+        let schema = quoted(schema);
+        let unmark = format!("select {schema}.unmark($1::text, $2::uuid[]) as place, '' as id");
+        let prune = format!(
+            "select {schema}.prune_inbox($1::text, make_interval(secs => $2::int), $3::int) as place, '' as id"
+        );
+        Self {
+            unmark: unmark.into(),
+            prune: Some(prune.into()),
+            ..Self::from(&table)
+        }
+    }
 }
 
 impl From<&Table> for Statements {

@@ -8,6 +8,8 @@
 mod check;
 mod needs;
 
+pub(super) use check::permissions_of;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -140,10 +142,10 @@ pub fn grants(duty: Duty, bounds: &Bounds, schema: &str, role: &str) -> Result<S
     let _infallible = write!(
         grants,
         "insert into \"{schema}\".role_bounds (role, duty, namespaces, tenants, destinations, names)\n\
-         values ({role}, '{duty}', {namespaces}, {tenants}, {destinations}, {names})\n\
+         values ({role}::regrole, '{duty}', {namespaces}, {tenants}, {destinations}, {names})\n\
          on conflict (role, duty) do update set namespaces = excluded.namespaces, tenants = excluded.tenants,\n  \
            destinations = excluded.destinations, names = excluded.names;\n",
-        role = literal(role),
+        role = literal(&quoted(role)?),
         duty = duty.name(),
         namespaces = array(bounds.namespaces.as_ref().map(texts), "text"),
         tenants = array(bounds.tenants.as_ref().map(tenants), "uuid"),
@@ -180,8 +182,8 @@ fn revocations(duty: Duty, schema: &str, role: &str) -> Result<String, StoreErro
     }
     let _infallible = writeln!(
         revocations,
-        "delete from \"{schema}\".role_bounds where role = {} and duty = '{}';",
-        literal(role),
+        "delete from \"{schema}\".role_bounds where role = {}::regrole and duty = '{}';",
+        literal(&quoted(role)?),
         duty.name()
     );
     Ok(revocations)
@@ -260,6 +262,7 @@ async fn grant(
     let create = create.filter(|_| !exists);
     let created = create.is_some();
     execute(&mut transaction, create.unwrap_or_default() + &grants).await?;
+    prune_bounds(&mut transaction, &inner.sql.schema).await?;
     audit::write(&inner, &mut transaction, line).await?;
     transaction.commit().await.map_err(store_error)?;
     Ok(created)
@@ -269,6 +272,7 @@ async fn revoke(inner: Arc<Inner>, duty: Duty, role: String, line: Line) -> Resu
     let schema = &inner.sql.schema;
     let mut transaction = inner.begin().await?;
     execute(&mut transaction, revocations(duty, schema, &role)?).await?;
+    prune_bounds(&mut transaction, schema).await?;
     // Duties share privileges, such as that on the schema.
     for duty in duties(&mut transaction, schema, &role).await? {
         execute(&mut transaction, privileges(duty, schema, &role)?).await?;
@@ -279,15 +283,23 @@ async fn revoke(inner: Arc<Inner>, duty: Duty, role: String, line: Line) -> Resu
 
 /// The duties that the role was granted.
 async fn duties(transaction: &mut Transaction, schema: &str, role: &str) -> Result<Vec<Duty>, StoreError> {
-    let text = format!("select duty from \"{schema}\".role_bounds where role = $1::text::name");
+    let text = format!("select duty from \"{schema}\".role_bounds where role = to_regrole($1)");
     let granted: Vec<String> = sqlx::query_scalar(AssertSqlSafe(text))
-        .bind(role)
+        .bind(quoted(role)?)
         .persistent(false)
         .fetch_all(&mut **transaction)
         .await
         .map_err(store_error)?;
     let is_granted = |duty: &Duty| granted.iter().any(|name| name == duty.name());
     Ok(Duty::ALL.into_iter().filter(is_granted).collect())
+}
+
+/// Removes the bounds of roles that were dropped. They bind nobody: a new role of the same name has another oid.
+async fn prune_bounds(transaction: &mut Transaction, schema: &str) -> Result<(), StoreError> {
+    let stale = format!(
+        "delete from \"{schema}\".role_bounds b where not exists (select from pg_roles r where r.oid = b.role)"
+    );
+    execute(transaction, stale).await
 }
 
 async fn execute(transaction: &mut Transaction, sql: String) -> Result<(), StoreError> {
@@ -343,7 +355,10 @@ mod tests {
         );
         let text = text.unwrap();
         assert!(text.contains("array['a''b', E'c\\\\''d']::text[]"), "{text}");
-        assert!(text.contains("values ('it''s', 'producer'"), "{text}");
+        assert!(
+            text.contains("values ('\"it''s\"'::regrole, 'producer'"),
+            "{text}"
+        );
     }
 
     #[test]

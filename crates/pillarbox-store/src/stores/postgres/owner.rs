@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use sqlx::Row;
 
+use super::grants::permissions_of;
 use super::migrate::execute;
 use super::{Inner, Postgres, Transaction, store_error};
 use crate::store::StoreError;
@@ -150,12 +151,12 @@ impl Postgres {
         self.run(may_call_functions(self.inner.clone())).await
     }
 
-    /// Is the current role a superuser?
+    /// Why no grant confines the current role, such as `it is a superuser`. That it owns the outbox itself is not listed.
     ///
     /// # Errors
     /// When the database is unavailable.
-    pub async fn is_superuser(&self) -> Result<bool, StoreError> {
-        self.run(is_superuser(self.inner.clone())).await
+    pub async fn unbound(&self) -> Result<Vec<String>, StoreError> {
+        self.run(unbound(self.inner.clone())).await
     }
 }
 
@@ -175,13 +176,18 @@ async fn may_call_functions(inner: Arc<Inner>) -> Result<bool, StoreError> {
     Ok(may)
 }
 
-async fn is_superuser(inner: Arc<Inner>) -> Result<bool, StoreError> {
+async fn unbound(inner: Arc<Inner>) -> Result<Vec<String>, StoreError> {
     let mut transaction = inner.begin().await?;
-    let found = sqlx::query_scalar("select rolsuper from pg_roles where rolname = current_user")
+    let role: String = sqlx::query_scalar("select current_user::text")
         .persistent(false)
         .fetch_one(&mut *transaction)
         .await
         .map_err(store_error)?;
+    let all = permissions_of(&mut transaction, &inner.sql.schema, &role).await?;
     transaction.commit().await.map_err(store_error)?;
-    Ok(found)
+    let reasons = all.iter().filter_map(|one| one.strip_prefix("everything: "));
+    Ok(reasons
+        .filter(|reason| *reason != "it is the owner of the outbox")
+        .map(str::to_owned)
+        .collect())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Duty, Postgres, duties, quoted};
 use crate::actor::{Actor, OperateError, Permission};
 use crate::store::StoreError;
-use crate::stores::postgres::{Inner, store_error};
+use crate::stores::postgres::{Inner, Transaction, store_error};
 
 /// $1 role   $2 schema. Nothing is listed that every role has, as PostgreSQL grants it to PUBLIC.
 const PERMISSIONS: &str = include_str!("../sql/permissions.sql");
@@ -41,15 +41,24 @@ async fn beyond(inner: Arc<Inner>, duty: Duty, role: String) -> Result<Vec<Strin
     if !exists {
         return Err(StoreError::Other(format!("role {role:?} does not exist")));
     }
-    let all: Vec<String> = sqlx::query_scalar(PERMISSIONS)
-        .bind(&role)
-        .bind(schema)
-        .persistent(false)
-        .fetch_all(&mut *transaction)
-        .await
-        .map_err(store_error)?;
+    let all = permissions_of(&mut transaction, schema, &role).await?;
     transaction.commit().await.map_err(store_error)?;
     Ok(all.into_iter().filter(|one| !expected.contains(one)).collect())
+}
+
+/// What a role may do in an outbox, in the words of the statement.
+pub(in crate::stores::postgres) async fn permissions_of(
+    transaction: &mut Transaction,
+    schema: &str,
+    role: &str,
+) -> Result<Vec<String>, StoreError> {
+    sqlx::query_scalar(PERMISSIONS)
+        .bind(role)
+        .bind(schema)
+        .persistent(false)
+        .fetch_all(&mut **transaction)
+        .await
+        .map_err(store_error)
 }
 
 /// What the statements of a duty grant, in the words of `permissions.sql`.
@@ -58,11 +67,11 @@ pub(super) fn permissions(duty: Duty) -> BTreeSet<String> {
         .statements()
         .split(';')
         .filter_map(|one| one.trim().strip_prefix("grant "));
-    grants.flat_map(permissions_of).collect()
+    grants.flat_map(granted).collect()
 }
 
 /// `select, insert (a, b) on table x, y to role`: each privilege on each object, column by column.
-fn permissions_of(grant: &str) -> Vec<String> {
+fn granted(grant: &str) -> Vec<String> {
     let Some((privileges, target)) = grant.rsplit_once(" on ") else {
         return Vec::new();
     };

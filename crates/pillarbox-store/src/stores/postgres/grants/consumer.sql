@@ -1,7 +1,6 @@
 grant usage on schema pillarbox to consumer;
-grant select, insert, delete on pillarbox.inbox to consumer;
-grant update (handled_at) on pillarbox.inbox to consumer;
-grant execute on function pillarbox.own_names to consumer;
+grant select, insert on pillarbox.inbox to consumer;
+grant execute on function pillarbox.own_names, pillarbox.unmark, pillarbox.prune_inbox to consumer;
 alter table pillarbox.inbox enable row level security;
 drop policy if exists own_marks on pillarbox.inbox;
 create policy own_marks on pillarbox.inbox using (

@@ -533,9 +533,10 @@ as $$
   end
 $$;
 
--- What roles may do within their duty. `pillarbox grant` writes it, and only the owner of the outbox may.
+-- What roles may do within their duty. `pillarbox grant` writes it, and only the owner of the outbox may. A role is the oid, shown as a
+-- name: a role that is created again under the name of a dropped one has no bounds, and a renamed one keeps its own.
 create table pillarbox.role_bounds (
-  role         name not null,
+  role         regrole not null,
   duty         text not null check (duty in ('producer', 'writer', 'consumer', 'orchestrator', 'dispatcher')),
   -- A producer's namespaces and tenants; null is any. With tenants, an event must have one of them.
   namespaces   text[],
@@ -569,6 +570,7 @@ as $$
 #variable_conflict use_variable
 declare
   caller constant name := pillarbox.caller();
+  caller_role constant regrole := to_regrole(quote_ident(caller::text));
 begin
   if caller is null then
     return false;
@@ -578,13 +580,13 @@ begin
   end if;
   return exists (
       select from pillarbox.role_bounds b
-      where b.role = caller and b.duty = 'producer'
+      where b.role = caller_role and b.duty = 'producer'
         and (b.namespaces is null or namespace = any(b.namespaces))
         and (b.tenants is null or tenant_id = any(b.tenants))
         and (destination is null or destination = any(b.destinations))
     )
     or exists (
-      select from pillarbox.role_bounds b join pg_roles r on r.rolname = b.role
+      select from pillarbox.role_bounds b join pg_roles r on r.oid = b.role
       where b.duty = 'producer' and pg_has_role(caller, r.oid, 'usage')
         and (b.namespaces is null or namespace = any(b.namespaces))
         and (b.tenants is null or tenant_id = any(b.tenants))
@@ -630,7 +632,7 @@ as $$
 begin
   return case when not bool_or(b.names is null) or count(b.role) = 0 then coalesce(array_agg(name), '{}') end
     from pillarbox.role_bounds b
-    join pg_roles r on r.rolname = b.role and pg_has_role(who, r.oid, 'usage')
+    join pg_roles r on r.oid = b.role and pg_has_role(who, r.oid, 'usage')
     left join unnest(b.names) as name on true
     where b.duty = own_names.duty;
 end
@@ -960,6 +962,65 @@ create table pillarbox.inbox (
 
 -- What a consumer prunes.
 create index inbox_old on pillarbox.inbox (consumer, handled_at);
+
+-- Fails unless the caller may remove marks of the consumer. The owner and its members are not bound.
+create function pillarbox.authorise_consumer(consumer text) returns void
+language plpgsql stable
+as $$
+declare
+  caller constant name := pillarbox.caller();
+  own constant text[] := pillarbox.own_names('consumer'::text, caller);
+begin
+  if pg_has_role(caller, current_user, 'usage') is not true and (own is null or consumer = any(own)) is not true then
+    raise exception using
+      errcode = 'insufficient_privilege',
+      message = format('role "%s" may not remove marks of the consumer "%s"', coalesce(caller, session_user), left(consumer, 1024)),
+      hint = case when caller is null
+        then format('A superuser says for whom it does that: set role %I, or a consumer.', current_user)
+        else 'The owner of the outbox allows it with `pillarbox grant consumer ROLE --name NAME`.'
+      end;
+  end if;
+end
+$$;
+
+-- Consumers remove marks with two functions. DELETE on the table would let them lock it in every mode, and stop all consumers.
+
+-- Removes marks, so that the events are new again. Returns how many.
+-- Locks: the marks.
+create function pillarbox.unmark(consumer text, events uuid[]) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  gone bigint;
+begin
+  perform pillarbox.authorise_consumer(unmark.consumer);
+  delete from pillarbox.inbox where consumer = unmark.consumer and event_id = any(events);
+  get diagnostics gone = row_count;
+  return gone;
+end
+$$;
+
+-- Removes marks that are older than `age`, the oldest first, and `most` of them. Returns how many.
+-- Locks: the marks; those that are locked by others are skipped. Index: inbox_old.
+create function pillarbox.prune_inbox(consumer text, age interval, most int) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  gone bigint;
+begin
+  perform pillarbox.authorise_consumer(prune_inbox.consumer);
+  delete from pillarbox.inbox where ctid = any(array(
+    select ctid from pillarbox.inbox where consumer = prune_inbox.consumer and handled_at < now() - age
+    order by handled_at limit most for update skip locked
+  )) and consumer = prune_inbox.consumer and handled_at < now() - age;
+  get diagnostics gone = row_count;
+  return gone;
+end
+$$;
+
+revoke all on function pillarbox.authorise_consumer, pillarbox.unmark, pillarbox.prune_inbox from public;
 
 -- 7. Sagas
 -- --------

@@ -234,3 +234,158 @@ async fn a_check_lists_what_a_role_has_beyond_its_duties() {
     drop_role(&harness, &role).await;
     harness.clean_up().await;
 }
+
+#[tokio::test]
+async fn a_check_lists_what_a_role_may_become() {
+    let harness = PostgresHarness::direct().await;
+    let owner = format!("o_{}", Uuid::new_v4().simple());
+    harness.execute(&format!("create role {owner} nologin")).await;
+    let given = harness.store.migrate_for(&OPERATOR, &owner).await;
+    given.expect("gives it");
+    let (dispatcher, dispatcher_store) = on_duty(&harness, Duty::Dispatcher).await;
+    let (role, store) = on_duty(&harness, Duty::Producer).await;
+    let joins = "everything: it may join every role that is no superuser (createrole)";
+    let member = format!("everything: it is a member of {owner}, the owner of the outbox");
+    let super_user = format!("s_{}", Uuid::new_v4().simple());
+    harness
+        .execute(&format!(
+            "create role {super_user} superuser; create role c_{role} createrole"
+        ))
+        .await;
+    for (change, expected, back) in [
+        (
+            "alter role ROLE createrole".to_owned(),
+            joins.to_owned(),
+            "alter role ROLE nocreaterole".to_owned(),
+        ),
+        (
+            format!("grant c_{role} to ROLE"),
+            format!("{joins} (set role c_{role})"),
+            format!("revoke c_{role} from ROLE"),
+        ),
+        (
+            format!("grant {owner} to ROLE"),
+            member.clone(),
+            format!("revoke {owner} from ROLE"),
+        ),
+        (
+            format!("alter role ROLE noinherit; grant {owner} to ROLE"),
+            member,
+            format!("alter role ROLE inherit; revoke {owner} from ROLE"),
+        ),
+        (
+            format!("grant {super_user} to ROLE"),
+            format!("everything: it is a superuser (set role {super_user})"),
+            format!("revoke {super_user} from ROLE"),
+        ),
+        (
+            "alter role ROLE bypassrls".to_owned(),
+            "the rows of others: it bypasses row-level security".to_owned(),
+            "alter role ROLE nobypassrls".to_owned(),
+        ),
+        (
+            "grant pg_read_all_stats to ROLE".to_owned(),
+            "the statements of others: it may read all statistics".to_owned(),
+            "revoke pg_read_all_stats from ROLE".to_owned(),
+        ),
+    ] {
+        harness.execute(&change.replace("ROLE", &role)).await;
+        assert_eq!(
+            beyond(&harness, Duty::Producer, &role).await,
+            [&*expected],
+            "{change}"
+        );
+        let unbound = store.unbound().await.expect("asks");
+        let expected = expected.strip_prefix("everything: ").map(str::to_owned);
+        assert_eq!(unbound, expected.into_iter().collect::<Vec<_>>(), "{change}");
+        harness.execute(&back.replace("ROLE", &role)).await;
+    }
+    // A member that inherits nothing sets its role.
+    harness
+        .execute(&format!(
+            "alter role {role} noinherit; grant {dispatcher} to {role}"
+        ))
+        .await;
+    let listed = beyond(&harness, Duty::Producer, &role).await;
+    assert!(
+        listed.contains(&format!("update on outbox_events (set role {dispatcher})")),
+        "{listed:?}"
+    );
+    harness
+        .execute(&format!("drop role {super_user}, c_{role}"))
+        .await;
+    leave(&harness, &role, store).await;
+    leave(&harness, &dispatcher, dispatcher_store).await;
+    harness.clean_up().await;
+    drop_role(&harness, &owner).await;
+}
+
+/// The privileges went with the role, and so do the bounds: otherwise its membership in another producer would lend them life.
+#[tokio::test]
+async fn a_role_that_is_created_again_has_no_bounds_of_the_dropped_one() {
+    let harness = PostgresHarness::direct().await;
+    let (shop, shop_store) = on_duty(&harness, Duty::Producer).await;
+    let (role, store) = bound(&harness, Duty::Producer, &Bounds::namespaces(["billing"])).await;
+    let bounds = Bounds {
+        names: None,
+        ..Bounds::default()
+    };
+    let granted = harness
+        .store
+        .grant(&OPERATOR, Duty::Consumer, &bounds, &role, false)
+        .await;
+    granted.expect("grants");
+    assert_eq!(code(&harness, &store, BILLING).await, None);
+    store.close().await;
+    drop_role(&harness, &role).await;
+    harness
+        .execute(&format!("create role {role} login; grant {shop} to {role}"))
+        .await;
+    let again = harness.sql("select count(*) from pillarbox.role_bounds where role = to_regrole($1)");
+    let stale = async || -> i64 {
+        let counted = sqlx::query_scalar(AssertSqlSafe(again.clone())).bind(&role);
+        counted.fetch_one(&harness.pool).await.expect("counts")
+    };
+    assert_eq!(stale().await, 0);
+    let as_role = |call: &str| format!("set local role {role}; {call}");
+    assert_eq!(code(&harness, &harness.store, &as_role(SHOP)).await, None);
+    assert_eq!(
+        code(&harness, &harness.store, &as_role(BILLING)).await.as_deref(),
+        Some("42501")
+    );
+
+    // Nor does it get back the privileges of its namesake when one duty is revoked.
+    let bounds = Bounds::names(["order"]);
+    let granted = harness
+        .store
+        .grant(&OPERATOR, Duty::Orchestrator, &bounds, &role, false)
+        .await;
+    granted.expect("grants");
+    harness
+        .store
+        .revoke(&OPERATOR, Duty::Orchestrator, &role)
+        .await
+        .expect("revokes");
+    let mark = "insert into pillarbox.inbox (consumer, event_id) values ('c', gen_random_uuid())";
+    assert_eq!(
+        code(&harness, &harness.store, &as_role(mark)).await.as_deref(),
+        Some("42501")
+    );
+    let all = harness.sql("select count(*) from pillarbox.role_bounds");
+    let left: i64 = sqlx::query_scalar(AssertSqlSafe(all))
+        .fetch_one(&harness.pool)
+        .await
+        .expect("counts");
+    assert_eq!(left, 1, "only that of the other producer");
+
+    // A renamed role keeps its own.
+    harness
+        .execute(&format!("alter role {shop} rename to new_{shop}"))
+        .await;
+    let renamed = format!("set local role new_{shop}; {SHOP}");
+    assert_eq!(code(&harness, &harness.store, &renamed).await, None);
+    shop_store.close().await;
+    drop_role(&harness, &role).await;
+    drop_role(&harness, &format!("new_{shop}")).await;
+    harness.clean_up().await;
+}

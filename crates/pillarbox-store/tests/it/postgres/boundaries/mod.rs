@@ -1,6 +1,7 @@
 //! What each duty may write and see, and who owns an outbox.
 
 mod indexes;
+mod locks;
 mod matrix;
 mod members;
 mod names;

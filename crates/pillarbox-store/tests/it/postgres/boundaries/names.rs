@@ -38,10 +38,14 @@ async fn a_consumer_sees_and_writes_its_own_marks_only() {
     assert!(!inbox.mark(&mut *own, "letters", id).await.expect("is marked"));
     let forged = inbox.mark(&mut *own, "ledger", Uuid::now_v7()).await;
     assert!(forged.expect_err("is denied").to_string().contains("42501"));
-    inbox
-        .unmark(&mut *own, "ledger", &[id.into()])
-        .await
-        .expect("sees none");
+    let unmarked = inbox.unmark(&mut *own, "ledger", &[id.into()]).await;
+    let denied = unmarked.expect_err("is denied").to_string();
+    assert!(
+        denied.contains("may not remove marks of the consumer \"ledger\""),
+        "{denied}"
+    );
+    let pruned = inbox.prune(&mut *own, "ledger").await;
+    assert!(pruned.expect_err("is denied").to_string().contains("42501"));
     assert!(
         !inbox
             .mark(&mut *others, "ledger", id)
@@ -52,8 +56,16 @@ async fn a_consumer_sees_and_writes_its_own_marks_only() {
     assert_eq!(code(&harness, &store, seen).await, None, "it sees one mark");
     let all = "select 1 / (count(*) = 2)::int from pillarbox.inbox";
     assert_eq!(code(&harness, &any_store, all).await, None);
-    let changed = "update pillarbox.inbox set consumer = 'letters'";
-    assert_eq!(code(&harness, &store, changed).await.as_deref(), Some("42501"));
+    for beyond in [
+        "update pillarbox.inbox set consumer = 'letters'",
+        "delete from pillarbox.inbox",
+    ] {
+        assert_eq!(
+            code(&harness, &store, beyond).await.as_deref(),
+            Some("42501"),
+            "{beyond}"
+        );
+    }
     drop((own, others));
     leave(&harness, &role, store).await;
     leave(&harness, &any, any_store).await;

@@ -102,7 +102,13 @@ async fn an_overload_that_the_owner_of_the_schema_plants_is_not_called() {
     .expect("a URL");
     assert_eq!(answers(&harness, &again).await, before);
     let mark = "insert into pillarbox.inbox (consumer, event_id) values ('c', gen_random_uuid())";
-    assert_eq!(code(&harness, &consumer_store, mark).await, None);
+    for own in [
+        mark,
+        "select pillarbox.unmark('c'::text, '{}'::uuid[])",
+        "select pillarbox.prune_inbox('c'::text, '0'::interval, 1::int)",
+    ] {
+        assert_eq!(code(&harness, &consumer_store, own).await, None, "{own}");
+    }
     leave(&harness, &consumer, consumer_store).await;
     leave(&harness, &role, again).await;
     harness.clean_up().await;
