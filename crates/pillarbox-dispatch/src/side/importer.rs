@@ -69,7 +69,11 @@ impl Importer {
         self.worker.counters.store_error();
         if is_time(&mut self.rounds.complained, self.worker.now(), COMPLAIN) {
             let table = self.import.table().name.as_str();
-            tracing::warn!(table, %error, "import from adopted table failed; retrying");
+            if matches!(error, StoreError::Denied(_)) {
+                tracing::error!(table, %error, "import from adopted table failed; retrying");
+            } else {
+                tracing::warn!(table, %error, "import from adopted table failed; retrying");
+            }
         }
     }
 

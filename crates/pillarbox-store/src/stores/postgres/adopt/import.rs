@@ -168,11 +168,13 @@ impl<'a> Round<'a> {
 
     /// Gets or renews the lease of the table. False if another worker holds it.
     async fn lease_table(&mut self) -> Result<bool, StoreError> {
+        let (schema, table) = self.adoption.names();
         let leased = sqlx::query(self.inner.sql.lease_importer.safe())
             .bind(self.adoption.name())
             .bind(self.request.worker)
             .bind(interval(self.request.lease))
-            .bind(&self.adoption.quoted)
+            .bind(schema)
+            .bind(table)
             .persistent(false)
             .fetch_optional(&mut *self.transaction)
             .await

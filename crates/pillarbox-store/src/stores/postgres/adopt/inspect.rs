@@ -19,18 +19,44 @@ pub struct Column {
     pub nullable: bool,
 }
 
-const COLUMNS: &str = "select a.attname::text, format_type(a.atttypid, a.atttypmod), not a.attnotnull \
-    from pg_attribute a \
-    where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped \
-    order by a.attnum";
+/// The oid of a table, by its schema, or null for what `search_path` finds, and its name. `to_regclass` would need `usage` on
+/// the schema.
+macro_rules! relation {
+    ($schema:literal, $name:literal) => {
+        concat!(
+            "case when ",
+            $schema,
+            "::text is null then to_regclass(quote_ident(",
+            $name,
+            "))::oid else (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = ",
+            $schema,
+            "::text::name and c.relname = ",
+            $name,
+            "::text::name) end"
+        )
+    };
+}
+pub(super) use relation;
+
+/// $1 the schema, or null   $2 the table
+const COLUMNS: &str = concat!(
+    "select a.attname::text, format_type(a.atttypid, a.atttypmod), not a.attnotnull
+    from pg_attribute a
+    where a.attrelid = ",
+    relation!("$1", "$2"),
+    " and a.attnum > 0 and not a.attisdropped
+    order by a.attnum"
+);
 
 /// The columns of the table, in order. Empty if the table does not exist.
 ///
 /// # Errors
 /// When the database does not answer.
 pub async fn columns(connection: &mut PgConnection, layout: &Layout) -> Result<Vec<Column>, StoreError> {
+    let (schema, table) = layout.names();
     let rows = sqlx::query(COLUMNS)
-        .bind(quoted_table(&layout.table))
+        .bind(schema)
+        .bind(table)
         .persistent(false)
         .fetch_all(connection)
         .await

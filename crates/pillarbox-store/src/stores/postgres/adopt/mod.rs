@@ -123,13 +123,7 @@ pub(super) async fn prepare(inner: &Inner, tables: &[Table]) -> Result<Vec<Arc<A
     let mut connection = inner.connection().await?;
     let mut adoptions = Vec::new();
     for table in tables {
-        let columns = match columns(&mut connection, &table.layout).await {
-            Ok(columns) => columns,
-            Err(error) => {
-                let explained = permissions::explain(&mut connection, &table.layout, error).await;
-                return Err(explained.into());
-            }
-        };
+        let columns = columns(&mut connection, &table.layout).await?;
         let adoption = Adoption::new(table, &columns, &inner.sql.schema);
         let adoption = adoption.map_err(|error| AdoptError::Layout {
             name: table.name.clone(),

@@ -21,7 +21,7 @@ use std::time::Instant;
 use self::typed_layout::TypedLayout;
 use super::import::Progress;
 use super::inspect::{Column, fits, quoted_table};
-use super::layout::{Layout, LayoutError, Status};
+use super::layout::{Layout, LayoutError, Status, names};
 use super::{SpeaksFor, Table};
 use crate::adopt::AdoptedTable;
 use crate::stores::postgres::sql::literal;
@@ -33,6 +33,8 @@ pub(crate) struct Adoption {
     pub(super) table: AdoptedTable,
     /// The table, schema and all, in quotes.
     pub(super) quoted: String,
+    /// The same as it is configured.
+    unquoted: String,
     /// Does Pillarbox delete rows from it?
     pub(super) deletes: bool,
     /// A version of the layout. Rows that failed with another one are tried again.
@@ -92,6 +94,7 @@ impl Adoption {
                 own_limits: layout.max_retries.is_some(),
             },
             quoted: quoted_table(&layout.table),
+            unquoted: layout.table.clone(),
             deletes: from.prune.is_some() || layout.status == Status::Presence,
             layout: typed.layout_version(),
             check_mapping: ours(typed.check_mapping()),
@@ -115,6 +118,11 @@ impl Adoption {
 
     pub(in crate::stores::postgres) fn name(&self) -> &str {
         &self.table.name
+    }
+
+    /// The schema of the table, if it is configured, and its name.
+    pub(super) fn names(&self) -> (Option<&str>, &str) {
+        names(&self.unquoted)
     }
 }
 
