@@ -110,7 +110,7 @@ impl Served<'_> {
         let startup = Startup {
             database: &database,
             config: self.database,
-            settings: &self.config.dispatch,
+            settings: self.config,
             migrate: self.migrate,
             adopt: &adopt,
             file: self.file,

@@ -247,12 +247,16 @@ impl Database {
         }
     }
 
-    /// What other roles can run as ours by way of an adopted table.
-    pub(crate) async fn foreign_code(&self, layout: &Layout) -> Result<Vec<String>, StoreError> {
+    /// What other roles than the trusted ones can run as ours by way of an adopted table.
+    pub(crate) async fn foreign_code(
+        &self,
+        layout: &Layout,
+        trusted: &[String],
+    ) -> Result<Vec<String>, StoreError> {
         match self {
             Self::Postgres(store) => {
                 let mut connection = store.connection().await?;
-                foreign_code(&mut connection, layout, store.schema()).await
+                foreign_code(&mut connection, layout, store.schema(), trusted).await
             }
             Self::Sqlite { .. } => Ok(Vec::new()),
         }

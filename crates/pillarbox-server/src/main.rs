@@ -27,6 +27,7 @@ mod logs;
 mod output;
 mod signals;
 mod startup;
+mod trust;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::StoreError;
-use pillarbox_dispatch::Settings;
 use pillarbox_store::Actor;
 use pillarbox_store::Store;
 use pillarbox_store::actor::{Kind, Reach};
@@ -17,10 +16,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::config;
+use crate::config::{self, Config};
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::http::Phase;
+use crate::trust::{self, Distrust};
 
 /// The first and the longest wait for an unavailable database.
 const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
@@ -48,7 +48,7 @@ impl From<StoreError> for NotReady {
 pub(crate) struct Startup<'a> {
     pub(crate) database: &'a Database,
     pub(crate) config: &'a config::Database,
-    pub(crate) settings: &'a Settings,
+    pub(crate) settings: &'a Config,
     /// Migrate the schema first?
     pub(crate) migrate: bool,
     /// The tables to adopt.
@@ -85,16 +85,9 @@ impl Startup<'_> {
             }
         }
         // Without a permission, events would be sent and not settled.
-        self.database.check_dispatcher(self.settings).await?;
+        self.database.check_dispatcher(&self.settings.dispatch).await?;
         store.check().await?;
-        let unbound = self.database.unbound().await?;
-        if !unbound.is_empty() {
-            tracing::warn!(
-                database = self.config.name,
-                reason = unbound.join("; "),
-                "no grant confines the database role; let the daemon log in as a dispatcher (pillarbox grant dispatcher)"
-            );
-        }
+        self.judge(&trust::role(self.database).await?)?;
         let adopted = self.database.adopt(self.adopt).await;
         adopted.map_err(|error| match config::adopt_finding(self.adopt, &error) {
             Some(finding) => NotReady::Fatal(Failure::usage(finding.line(self.file))),
@@ -104,7 +97,28 @@ impl Startup<'_> {
                     NotReady::Fatal(Failure::failed(error.to_string()))
                 }
             },
-        })
+        })?;
+        for adopt in self.adopt {
+            self.judge(&trust::table(self.database, adopt).await?)?;
+        }
+        Ok(())
+    }
+
+    /// Warns, or fails if `strict`.
+    fn judge(&self, found: &[Distrust]) -> Result<(), NotReady> {
+        if self.settings.strict && !found.is_empty() {
+            return Err(NotReady::Fatal(Failure::usage(trust::refusal(found))));
+        }
+        for Distrust { table, reason } in found {
+            let database = &self.config.name;
+            tracing::warn!(
+                database,
+                table,
+                reason,
+                "the database role is not confined to its duty"
+            );
+        }
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use pillarbox::StoreError;
-use pillarbox_dispatch::{Destination, Settings};
+use pillarbox_dispatch::Destination;
 
 use super::database_args::CONFIG;
 use crate::config;
@@ -13,6 +13,7 @@ use crate::database::{Database, IfMissing};
 use crate::failure::Failure;
 use crate::logs;
 use crate::output;
+use crate::trust::{self, Distrust};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,13 +91,10 @@ async fn connect(config: &config::Config, destinations: Vec<Destination>, file: 
         failed.extend(answer.err().map(|_| what));
     };
     for it in &config.databases {
-        report(
-            format!("database {}", it.url),
-            database(it, &config.dispatch).await,
-        );
+        report(format!("database {}", it.url), database(it, config).await);
         for adopt in config.adopted_in(&it.name) {
             let what = format!("table {}", adopt.table.layout.table);
-            report(what, table(it, &adopt, file).await);
+            report(what, table(it, &adopt, config.strict, file).await);
         }
     }
     for to in destinations {
@@ -110,7 +108,12 @@ async fn connect(config: &config::Config, destinations: Vec<Destination>, file: 
 }
 
 /// Does the table match its layout, and does the role have the permissions?
-async fn table(config: &config::Database, adopt: &config::Adopt, file: &str) -> Result<(), String> {
+async fn table(
+    config: &config::Database,
+    adopt: &config::Adopt,
+    strict: bool,
+    file: &str,
+) -> Result<(), String> {
     let database = Database::open(config, IfMissing::Fail)
         .await
         .map_err(|error| error.to_string())?;
@@ -123,24 +126,31 @@ async fn table(config: &config::Database, adopt: &config::Adopt, file: &str) -> 
         .check_adopted()
         .await
         .map_err(|error| error.to_string())?;
-    let warnings = database.foreign_code(&adopt.table.layout).await;
-    for warning in warnings.map_err(|error| error.to_string())? {
-        logs::warning(&format!(
-            "table {}: {warning}: this runs with the rights of Pillarbox's role (docs/adopt.md#whom-you-trust)",
-            adopt.table.layout.table
-        ));
-    }
-    Ok(())
+    let found = trust::table(&database, adopt).await;
+    judge(&found.map_err(|error| error.to_string())?, strict)
 }
 
 /// Is it a database with an outbox, in which the role may do what the daemon does?
-async fn database(config: &config::Database, settings: &Settings) -> Result<(), String> {
-    let check = async || -> Result<(), StoreError> {
-        let database = Database::open(config, IfMissing::Fail).await?;
-        database.check_dispatcher(settings).await?;
-        database.store().check().await
+async fn database(database: &config::Database, config: &config::Config) -> Result<(), String> {
+    let check = async || -> Result<Vec<Distrust>, StoreError> {
+        let database = Database::open(database, IfMissing::Fail).await?;
+        database.check_dispatcher(&config.dispatch).await?;
+        database.store().check().await?;
+        trust::role(&database).await
     };
-    check().await.map_err(|error| error.to_string())
+    let found = check().await.map_err(|error| error.to_string())?;
+    judge(&found, config.strict)
+}
+
+/// Warns, or fails if `strict`.
+fn judge(found: &[Distrust], strict: bool) -> Result<(), String> {
+    if strict && !found.is_empty() {
+        return Err(trust::refusal(found));
+    }
+    for it in found {
+        logs::warning(&it.line());
+    }
+    Ok(())
 }
 
 fn plural(count: usize) -> &'static str {

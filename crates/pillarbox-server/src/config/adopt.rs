@@ -115,6 +115,7 @@ impl Resolver {
                 database,
                 layout: built_in,
                 table,
+                trusted_roles: raw.trusted_roles.as_slice().to_vec(),
                 places: document.places_in(&path),
             },
             to: raw.to,

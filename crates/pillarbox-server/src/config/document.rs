@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
@@ -263,6 +264,14 @@ impl<'i> Document<'i> {
         Some(self.place(first))
     }
 
+    /// The files of secrets, `{ file = "…" }`, and of private keys, `key_file = "…"`.
+    pub(crate) fn secret_files(&self) -> Vec<(PathBuf, Place)> {
+        let mut found = Vec::new();
+        secret_files(&self.root, &mut found);
+        let placed = found.into_iter().map(|(path, span)| (path, self.place(&span)));
+        placed.collect()
+    }
+
     /// The path of the key whose name or value contains this span.
     fn path_at(&self, span: &Range<usize>) -> Option<&str> {
         let around = |outer: &&Range<usize>| outer.start <= span.start && span.end <= outer.end;
@@ -352,6 +361,27 @@ fn walk(path: &str, table: &DeTable<'_>, keys: &mut BTreeMap<String, (Range<usiz
                     keys.insert(path.clone(), (item.span(), item.span()));
                     if let DeValue::Table(inner) = item.get_ref() {
                         walk(&path, inner, keys);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn secret_files(table: &DeTable<'_>, found: &mut Vec<(PathBuf, Range<usize>)>) {
+    for (name, value) in table {
+        let is_file = match name.get_ref().as_ref() {
+            "file" => table.len() == 1,
+            name => name == "key_file",
+        };
+        match value.get_ref() {
+            DeValue::String(path) if is_file => found.push((PathBuf::from(&**path), name.span())),
+            DeValue::Table(inner) => secret_files(inner, found),
+            DeValue::Array(items) => {
+                for item in items.iter() {
+                    if let DeValue::Table(inner) = item.get_ref() {
+                        secret_files(inner, found);
                     }
                 }
             }

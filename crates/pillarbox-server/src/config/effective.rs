@@ -89,6 +89,7 @@ impl Adopt {
             "layout": self.layout,
             "namespaces": self.table.speaks_for.namespaces,
             "tenants": self.table.speaks_for.tenants,
+            "trusted_roles": self.trusted_roles,
             "poll": time(self.table.poll),
             "batch": self.table.batch,
             "prune": self.table.prune.map(time),

@@ -45,7 +45,7 @@ use self::error::Place;
 pub(crate) use self::error::{ConfigError, Finding};
 pub(crate) use self::explain::{list, nearest};
 pub(crate) use self::raw::POLL as ADOPTED_POLL;
-pub(crate) use self::security::has_password;
+pub(crate) use self::security::{REFUSED_BY_STRICT, has_password};
 use crate::database::DatabaseUrl;
 
 /// The default address of the API.
@@ -160,6 +160,8 @@ pub(crate) struct Adopt {
     /// The built-in layout that it is based on.
     pub(crate) layout: Option<String>,
     pub(crate) table: Table,
+    /// The roles whose code may run as ours.
+    pub(crate) trusted_roles: Vec<String>,
     /// The locations of its keys.
     places: BTreeMap<String, Place>,
 }

@@ -239,6 +239,8 @@ pub(crate) struct Adopt {
     pub(crate) namespaces: Texts,
     #[serde(default)]
     pub(crate) tenants: Texts,
+    #[serde(default)]
+    pub(crate) trusted_roles: Texts,
     pub(crate) error_text: Option<ErrorText>,
     pub(crate) poll: Option<Span>,
     pub(crate) batch: Option<usize>,
@@ -252,13 +254,14 @@ pub(crate) struct Adopt {
 
 impl Adopt {
     /// The keys that are removed before the layout is read.
-    pub(crate) const KEYS: [&'static str; 14] = [
+    pub(crate) const KEYS: [&'static str; 15] = [
         "name",
         "layout",
         "database",
         "to",
         "namespaces",
         "tenants",
+        "trusted_roles",
         "error_text",
         "poll",
         "batch",

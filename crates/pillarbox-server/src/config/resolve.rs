@@ -50,6 +50,7 @@ pub(super) fn resolve(text: &str, overrides: &Overrides, mode: FileMode) -> Resu
         insecure: Vec::new(),
     };
     resolver.check_file(mode, &document);
+    resolver.check_secret_files(&document);
     for (variable, hint) in &overrides.unknown {
         resolver.warnings.push(Finding::new(
             Place::Outside(format!("environment variable {variable}")),
@@ -200,6 +201,7 @@ impl Resolver {
         if let Err(message) = http.check() {
             self.wrong(place, message);
         }
+        self.check_remote(&http, document);
         Some(http)
     }
 

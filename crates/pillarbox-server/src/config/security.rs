@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::Http;
 use super::document::Document;
 use super::error::Finding;
 use super::resolve::Resolver;
@@ -39,6 +40,9 @@ impl FileMode {
     }
 }
 
+/// The end of an error that is a warning without `strict`.
+pub(crate) const REFUSED_BY_STRICT: &str = "refused by `strict` under [security]";
+
 impl Resolver {
     /// Reports a file that others can change, or read although it has a secret.
     pub(super) fn check_file(&mut self, mode: FileMode, document: &Document<'_>) {
@@ -57,6 +61,37 @@ impl Resolver {
         }
     }
 
+    /// Reports files of secrets that others can read or change.
+    pub(super) fn check_secret_files(&mut self, document: &Document<'_>) {
+        for (path, place) in document.secret_files() {
+            let mode = FileMode::of(&path);
+            let path = path.display();
+            if mode.others_read {
+                let message = format!("every user of this machine can read the secret in {path} (chmod o-r)");
+                self.insecure.push(Finding::new(place.clone(), message));
+            }
+            if mode.others_write {
+                let message =
+                    format!("every user of this machine can change the secret in {path} (chmod o-w)");
+                self.insecure.push(Finding::new(place, message));
+            }
+        }
+    }
+
+    /// Reports an API that other machines reach: it has no authentication.
+    pub(super) fn check_remote(&mut self, http: &Http, document: &Document<'_>) {
+        if http.listen.ip().is_loopback() || !http.allow_remote {
+            return;
+        }
+        let message = format!(
+            "the API has no authentication, and other machines can reach it at {} (listen on 127.0.0.1, and open \
+             `ops_listen` for probes)",
+            http.listen
+        );
+        self.insecure
+            .push(Finding::new(document.place_of("http.allow_remote"), message));
+    }
+
     /// With `strict` nothing insecure is accepted.
     pub(super) fn apply_strict(&mut self, strict: bool) {
         let insecure = std::mem::take(&mut self.insecure);
@@ -64,7 +99,7 @@ impl Resolver {
             return self.warnings.extend(insecure);
         }
         let refused = insecure.into_iter().map(|finding| {
-            let message = format!("{}; refused by `strict` under [security]", finding.message);
+            let message = format!("{}; {REFUSED_BY_STRICT}", finding.message);
             Finding::new(finding.place, message)
         });
         self.wrong.extend(refused);

@@ -250,7 +250,7 @@ fn a_daemon_delivers_as_dispatcher_what_a_producer_and_a_writer_enqueue() {
     fixture.run(&["migrate"]).success();
     let superuser = fixture.daemon(&[]);
     superuser.wait_until_ready();
-    superuser.wait_for_log("no grant confines the database role");
+    superuser.wait_for_log("the database role is not confined to its duty");
     superuser.stop_blocking();
 
     let roles = [role(), role(), role()];

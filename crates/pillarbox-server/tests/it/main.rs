@@ -10,6 +10,7 @@ mod breaker;
 mod cli;
 mod command;
 mod config;
+mod confined;
 mod crash;
 mod daemon;
 mod databases;

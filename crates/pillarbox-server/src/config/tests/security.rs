@@ -90,6 +90,70 @@ fn a_file_with_a_secret_that_others_can_read_is_a_warning() {
 }
 
 #[test]
+fn a_secret_file_that_others_can_read_or_change_is_a_warning_and_strict_refuses_it() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("secret");
+    std::fs::write(&path, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").expect("writes");
+    let set =
+        |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("its mode");
+    let secret = path.display();
+    for key in [
+        format!("bearer = {{ file = \"{secret}\" }}"),
+        format!("signing_secrets = [{{ file = \"{secret}\" }}]"),
+        format!("basic = {{ user = \"u\", password = {{ file = \"{secret}\" }} }}"),
+    ] {
+        let text = format!(
+            "[database]\nurl = \"a.db\"\n[[destination]]\nname = \"h\"\ntype = \"webhook\"\nurl = \"https://h/\"\n{key}\n"
+        );
+        set(0o640);
+        assert_eq!(warnings(&text, &[]), [""; 0]);
+        set(0o606);
+        let expected = [
+            format!("p.toml:7: every user of this machine can read the secret in {secret} (chmod o-r)"),
+            format!("p.toml:7: every user of this machine can change the secret in {secret} (chmod o-w)"),
+        ];
+        let found = warnings(&text, &[]);
+        assert!(found.iter().take(2).eq(&expected), "{key}: {found:#?}");
+        let error = wrong(&format!("{text}[security]\nstrict = true\n"));
+        assert!(error.contains("refused by `strict`"), "{error}");
+    }
+}
+
+#[test]
+fn the_key_of_a_client_certificate_is_a_secret_file() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let key = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::set_permissions(key.path(), std::fs::Permissions::from_mode(0o644)).expect("its mode");
+    let path = key.path().display();
+    let text = format!(
+        "database.url = \"a.db\"\n[[destination]]\nname = \"n\"\ntype = \"nats\"\nurl = \"tls://n\"\nstream = \"s\"\n\
+         tls = {{ cert_file = \"{path}\", key_file = \"{path}\" }}\n"
+    );
+    let found = warnings(&text, &[]);
+    assert!(
+        found
+            .iter()
+            .any(|warning| warning.contains("can read the secret in")),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn an_api_that_other_machines_reach_is_a_warning_and_strict_refuses_it() {
+    let open =
+        format!("[database]\nurl = \"a.db\"\n[http]\nlisten = \"0.0.0.0:7700\"\nallow_remote = true\n{LOG}");
+    let expected = "p.toml:5: the API has no authentication, and other machines can reach it at 0.0.0.0:7700";
+    let found = warnings(&open, &[]);
+    assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
+    assert!(wrong(&format!("{open}[security]\nstrict = true\n")).contains("refused by `strict`"));
+    let local = open.replace("0.0.0.0", "127.0.0.1");
+    good(&format!("{local}[security]\nstrict = true\n"));
+}
+
+#[test]
 fn a_file_that_others_can_change_is_a_warning() {
     let warnings = file(&format!("database.url = \"a.db\"\n{LOG}"), 0o602);
     assert_eq!(

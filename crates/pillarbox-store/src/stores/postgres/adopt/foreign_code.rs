@@ -5,20 +5,25 @@
 
 use sqlx::PgConnection;
 
-use super::inspect::{quoted, quoted_table};
+use super::inspect::relation;
 use super::layout::Layout;
 use crate::store::StoreError;
 use crate::stores::postgres::store_error;
 
 /// The table, and the functions that statements on it call, each with an owner who is not trusted with the outbox: another role
 /// than ours, the outbox's owner and superusers. Functions of PostgreSQL itself have no entries in `pg_depend`.
-/// $1 the table   $2 a table of the outbox
-const FOREIGN: &str = "with recursive relation (oid) as (
-  select to_regclass($1)::oid
+/// $1 the schema of the table, or null   $2 the table   $3 the schema of the outbox   $4 further roles that are trusted
+const FOREIGN: &str = concat!(
+    "with recursive adopted (oid) as (
+  select ",
+    relation!("$1", "$2"),
+    "
+), relation (oid) as (
+  select oid from adopted
   union select inhrelid from pg_inherits join relation r on r.oid = inhparent
 ), trusted (oid) as (
-  select oid from pg_roles where rolname = current_user or rolsuper
-  union select relowner from pg_class where oid = to_regclass($2)
+  select oid from pg_roles where rolname = current_user or rolsuper or rolname = any($4::text[])
+  union select nspowner from pg_namespace where nspname = $3::text::name
 ), kinds (oid) as (
   select a.atttypid from pg_attribute a join relation r on r.oid = a.attrelid where a.attnum > 0 and not a.attisdropped
   union select t.typbasetype from pg_type t join kinds k on k.oid = t.oid where t.typtype = 'd'
@@ -45,13 +50,15 @@ const FOREIGN: &str = "with recursive relation (oid) as (
 )
 select distinct found.warning from (
   select 1 as place, format('it belongs to the role %s, which can add triggers and functions to it', c.relowner::regrole) as warning
-  from pg_class c where c.oid = to_regclass($1) and c.relowner not in (select oid from trusted)
+  from pg_class c join adopted using (oid) where c.relowner not in (select oid from trusted)
   union all
   select 2, format('%s calls %s of the role %s', c.what, c.function::regprocedure, p.proowner::regrole)
   from calls c join pg_proc p on p.oid = c.function where p.proowner not in (select oid from trusted)
-) as found order by 1";
+) as found order by 1"
+);
 
-/// What other roles can run as ours by way of this table, for operators. `schema` is the outbox's.
+/// What other roles can run as ours by way of this table, for operators. `schema` is the outbox's. Code of `trusted` roles is
+/// not listed.
 ///
 /// # Errors
 /// When the database does not answer.
@@ -59,10 +66,14 @@ pub async fn foreign_code(
     connection: &mut PgConnection,
     layout: &Layout,
     schema: &str,
+    trusted: &[String],
 ) -> Result<Vec<String>, StoreError> {
+    let (home, table) = layout.names();
     sqlx::query_scalar(FOREIGN)
-        .bind(quoted_table(&layout.table))
-        .bind(format!("{}.outbox_events", quoted(schema)))
+        .bind(home)
+        .bind(table)
+        .bind(schema)
+        .bind(trusted)
         .persistent(false)
         .fetch_all(connection)
         .await
