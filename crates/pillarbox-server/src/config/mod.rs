@@ -208,6 +208,28 @@ impl Http {
     }
 }
 
+impl Http {
+    /// Rejects the address of the API for the probes.
+    ///
+    /// # Errors
+    /// When the addresses overlap.
+    pub(crate) fn check_ops(&self) -> Result<(), String> {
+        match self.ops_listen.filter(|ops| overlap(*ops, self.listen)) {
+            Some(ops) => Err(format!(
+                "`ops_listen` ({ops}) and `listen` ({}) cannot have one port (choose another one for `ops_listen`, such as 7701)",
+                self.listen
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Are these the same address and port, or is one of them the port on every address? Port 0 is another one each time.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() != 0 && one.port() == other.port() && (is_any || one.ip() == other.ip())
+}
+
 /// Values of the command line, which override file and environment.
 #[derive(Debug, Default)]
 pub(crate) struct Flags {

@@ -201,6 +201,9 @@ impl Resolver {
         if let Err(message) = http.check() {
             self.wrong(place, message);
         }
+        if let Err(message) = http.check_ops() {
+            self.wrong(ops_place, message);
+        }
         self.check_remote(&http, document);
         Some(http)
     }

@@ -2,6 +2,7 @@
 //!
 //! **If we die here** deliveries are not affected.
 
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +12,17 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// The limits of one listener.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// How many connections are open at once. Further ones wait.
+    /// How many connections are open at once.
     pub(super) connections: usize,
+    /// What happens to further ones.
+    pub(super) when_full: WhenFull,
     /// How long the headers of a request may take, also of the next one on an idle connection.
     pub(super) headers: Duration,
     /// How long a connection may last.
@@ -28,10 +31,32 @@ pub(super) struct Limits {
     pub(super) buffer: usize,
 }
 
+/// What happens to a connection when so many are open already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WhenFull {
+    /// It waits until another one ends: answers may take long.
+    Wait,
+    /// The oldest one ends for it. An answer to a probe takes a moment, so the oldest are those that send nothing. A client that
+    /// opens as many as it can delays no probe of others.
+    EndOldest,
+}
+
+impl Limits {
+    /// For probes.
+    pub(super) fn of_probes() -> Self {
+        Self {
+            connections: 64,
+            when_full: WhenFull::EndOldest,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 256,
+            when_full: WhenFull::Wait,
             headers: Duration::from_secs(10),
             // A slow reader ends with it; other clients connect again.
             connection: Duration::from_secs(300),
@@ -46,11 +71,11 @@ const ERROR_WAIT: Duration = Duration::from_secs(1);
 /// Serves until `stop`, then waits for the open requests.
 #[expect(clippy::disallowed_methods, reason = "the wait after a socket error")]
 pub(super) async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: CancellationToken) {
-    let free = Arc::new(Semaphore::new(limits.connections));
+    let mut open = Open::new(limits);
     let mut connections = JoinSet::new();
     loop {
         let permit = tokio::select! {
-            permit = free.clone().acquire_owned() => permit,
+            permit = open.permit() => permit,
             () = stop.cancelled() => break,
         };
         let accepted = tokio::select! {
@@ -60,11 +85,12 @@ pub(super) async fn serve(listener: TcpListener, router: Router, limits: Limits,
         match accepted {
             Ok((stream, _)) => {
                 let connection = connection(stream, router.clone(), limits, stop.clone());
-                connections.spawn(async move {
+                let served = connections.spawn(async move {
                     // A connection that lasts too long is cut off.
                     tokio::time::timeout(limits.connection, connection).await.ok();
                     drop(permit);
                 });
+                open.add(served);
             }
             Err(error) => {
                 tracing::warn!(%error, "HTTP connection not accepted");
@@ -74,6 +100,44 @@ pub(super) async fn serve(listener: TcpListener, router: Router, limits: Limits,
         while connections.try_join_next().is_some() {}
     }
     while connections.join_next().await.is_some() {}
+}
+
+/// The open connections, the oldest first.
+struct Open {
+    limits: Limits,
+    free: Arc<Semaphore>,
+    oldest: VecDeque<AbortHandle>,
+}
+
+impl Open {
+    fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            free: Arc::new(Semaphore::new(limits.connections)),
+            oldest: VecDeque::new(),
+        }
+    }
+
+    /// Waits until there may be one more, if it has to.
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        match self.limits.when_full {
+            WhenFull::Wait => self.free.clone().acquire_owned().await.ok(),
+            WhenFull::EndOldest => None,
+        }
+    }
+
+    fn add(&mut self, served: AbortHandle) {
+        if self.limits.when_full == WhenFull::Wait {
+            return;
+        }
+        self.oldest.retain(|connection| !connection.is_finished());
+        if self.oldest.len() >= self.limits.connections
+            && let Some(oldest) = self.oldest.pop_front()
+        {
+            oldest.abort();
+        }
+        self.oldest.push_back(served);
+    }
 }
 
 async fn connection(stream: TcpStream, router: Router, limits: Limits, stop: CancellationToken) {
@@ -105,6 +169,7 @@ mod tests {
 
     const SHORT: Limits = Limits {
         connections: 2,
+        when_full: WhenFull::Wait,
         headers: Duration::from_millis(200),
         connection: Duration::from_secs(60),
         buffer: 8 * 1024,
@@ -149,6 +214,29 @@ mod tests {
         assert!(rest(idle).await.ends_with("fine"));
         assert!(!rest(slow).await.contains("fine"));
         assert_eq!(rest(silent).await, "");
+        stop.cancel();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_all_connections_delays_no_probe() {
+        let limits = Limits {
+            headers: Duration::from_secs(600),
+            when_full: WhenFull::EndOldest,
+            ..SHORT
+        };
+        let (address, stop) = start(limits).await;
+        let silent = [
+            send(address, "").await,
+            send(address, "").await,
+            send(address, "").await,
+        ];
+        let probe = send(address, &GET.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n")).await;
+        assert!(rest(probe).await.ends_with("fine"));
+        let [first, second, _third] = silent;
+        assert_eq!(
+            (rest(first).await, rest(second).await),
+            (String::new(), String::new())
+        );
         stop.cancel();
     }
 

@@ -125,7 +125,9 @@ pub(crate) struct Sockets {
 
 /// Opens the listening sockets.
 pub(crate) async fn bind(http: &Http) -> Result<Sockets, Failure> {
-    http.check().map_err(Failure::usage)?;
+    http.check()
+        .and_then(|()| http.check_ops())
+        .map_err(Failure::usage)?;
     Ok(Sockets {
         api: open(http.listen).await?,
         ops: match http.ops_listen {
@@ -168,7 +170,7 @@ impl Server {
         let mut tasks = JoinSet::new();
         if let Some(socket) = sockets.ops {
             let router = ops_router(app.clone());
-            tasks.spawn(listener::serve(socket, router, Limits::default(), stop.clone()));
+            tasks.spawn(listener::serve(socket, router, Limits::of_probes(), stop.clone()));
         }
         let router = router(app, sockets.hosts);
         tasks.spawn(listener::serve(

@@ -154,6 +154,22 @@ fn an_api_that_other_machines_reach_is_a_warning_and_strict_refuses_it() {
 }
 
 #[test]
+fn probes_need_a_port_of_their_own() {
+    let http = |listen: &str, ops: &str| {
+        format!("[database]\nurl = \"a.db\"\n[http]\nlisten = \"{listen}\"\nops_listen = \"{ops}\"\n{LOG}")
+    };
+    for ops in ["127.0.0.1:7700", "0.0.0.0:7700", "[::]:7700"] {
+        let error = wrong(&http("127.0.0.1:7700", ops));
+        let expected =
+            format!("p.toml:5: `ops_listen` ({ops}) and `listen` (127.0.0.1:7700) cannot have one port");
+        assert!(error.starts_with(&expected), "{error}");
+    }
+    good(&http("127.0.0.1:7700", "127.0.0.1:7701"));
+    good(&http("127.0.0.1:7700", "127.0.0.2:7700"));
+    good(&http("127.0.0.1:0", "127.0.0.1:0"));
+}
+
+#[test]
 fn a_file_that_others_can_change_is_a_warning() {
     let warnings = file(&format!("database.url = \"a.db\"\n{LOG}"), 0o602);
     assert_eq!(
