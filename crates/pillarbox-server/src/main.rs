@@ -6,6 +6,7 @@
 //! | `adopt` | proposes a layout for a table |
 //! | `config` | reads and checks `pillarbox.toml` |
 //! | `daemon`, `startup` | `run`: one dispatcher for each configured database |
+//! | `trust` | who else can act as the daemon in its database |
 //! | `dev` | `dev`: a dispatcher on a SQLite file with a sample shop |
 //! | `http` | health, readiness, statistics |
 //! | `database` | PostgreSQL and SQLite behind one type |

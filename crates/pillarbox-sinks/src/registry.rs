@@ -296,6 +296,13 @@ mod tests {
     }
 
     #[test]
+    fn no_sample_lets_an_event_choose_where_it_goes_without_a_bound() {
+        for text in minimal() {
+            assert_eq!(parse(&text).unwrap().unbounded(), None, "{text}");
+        }
+    }
+
+    #[test]
     fn an_unknown_key_is_refused() {
         for text in minimal() {
             let error = parse(&format!("{text}\ncolour = \"red\"")).unwrap_err();

@@ -128,6 +128,8 @@ impl Command {
             Self::Run(_) => "info",
             // It prints what happens to its events itself.
             Self::Dev(_) => "error,pillarbox_dispatch::send::delivery_log=off",
+            // It reports every connection itself. The Kafka client connects in the background, also without `--connect`.
+            Self::Config(_) => "off",
             Self::Migrate(_)
             | Self::Grant(_)
             | Self::Revoke(_)
@@ -140,7 +142,6 @@ impl Command {
             | Self::Workers(_)
             | Self::Stats(_)
             | Self::Adopt(_)
-            | Self::Config(_)
             | Self::Init(_)
             | Self::Bench(_)
             | Self::Version(_) => "warn",

@@ -244,7 +244,8 @@ fn init_writes_only_what_is_needed() {
             continue;
         }
         init.success();
-        run(folder.path(), &["--config", &file, "config", "check"]).success();
+        let checked = run(folder.path(), &["--config", &file, "config", "check"]);
+        assert_eq!((checked.code, &*checked.stderr), (0, ""), "{destination}");
     }
     for wrong in [
         &["--destination", "rabitmq"][..],

@@ -137,4 +137,5 @@ fn default_max_message_bytes() -> u32 {
 /// The shortest configuration that works, on a local server. The first key has the address.
 pub(crate) const MINIMAL: &str = "\
 brokers = \"127.0.0.1:9092\"\n\
-# The record's topic is the event's topic, unless `topic` is set.\n";
+# An event with the topic `orders` becomes a record of `events.orders`.\n\
+topic = \"events.{topic}\"\n";

@@ -98,4 +98,5 @@ fn one() -> u8 {
 /// The shortest configuration that works, on a local server. The first key has the address.
 pub(crate) const MINIMAL: &str = "\
 url = \"nats://127.0.0.1:4222\"\n\
-# The subject is the event's topic, unless `subject` is set. A stream of JetStream must store it.\n";
+# An event with the topic `orders` has the subject `events.orders`. A stream of JetStream must store `events.>`.\n\
+subject = \"events.{topic}\"\n";

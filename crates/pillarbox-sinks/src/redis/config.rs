@@ -71,4 +71,5 @@ fn default_connect_timeout() -> Duration {
 /// The shortest configuration that works, on a local server. The first key has the address.
 pub(crate) const MINIMAL: &str = "\
 url = \"redis://127.0.0.1:6379\"\n\
-# The key of the stream is the event's topic, unless `stream` is set.\n";
+# An event with the topic `orders` is added to the stream `events:orders`.\n\
+stream = \"events:{topic}\"\n";
