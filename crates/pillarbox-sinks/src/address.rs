@@ -4,6 +4,8 @@
 //!
 //! * No value is empty, has an empty word, a wildcard of subscriptions, white space or a control character.
 //! * A value beside other text is one word. Otherwise the topic `x.billing` would make `shop.x.billing` of `shop.{topic}`.
+//! * A value has none of the characters that alone divide it from another: `{namespace}-{topic}` would go to one place for `a-b` and `c`,
+//!   and for `a` and `b-c`.
 //! * With `allow` in the configuration, the whole text matches one of its patterns, and a value may have several words.
 //!
 //! An event that breaks a rule is rejected: no later attempt would pass. Others are not affected.
@@ -13,7 +15,7 @@ use std::cell::Cell;
 use pillarbox::{Delivery, Outcome};
 
 use crate::registry::ConfigError;
-use crate::template::Template;
+use crate::template::{Form, Joint, Template};
 
 /// How much of a text a reason shows.
 const MAX_SHOWN: usize = 100;
@@ -29,6 +31,8 @@ pub(crate) struct Address {
     separator: char,
     /// What a value cannot have: the separator, and the punctuation beside the values. Empty if a value may have several words.
     between: String,
+    /// What alone divides two values, so that neither can have it.
+    dividers: String,
 }
 
 impl Address {
@@ -58,13 +62,31 @@ impl Address {
         let punctuation = literals
             .chars()
             .filter(|c| !c.is_alphanumeric() && !matches!(c, '-' | '_'));
-        let between = punctuation.chain([separator]).filter(|_| is_bounded).collect();
+        let between: String = punctuation.chain([separator]).filter(|_| is_bounded).collect();
+        let joint = |c: char| match c {
+            c if between.contains(c) => Joint::Foreign,
+            c if c.is_alphanumeric() => Joint::Part,
+            _ => Joint::Common,
+        };
+        let dividers = if is_bounded {
+            template.dividers(joint)
+        } else {
+            Ok(String::new())
+        };
+        let dividers = dividers.map_err(|_| {
+            let problem = format!(
+                "has two values that nothing divides, so that `a` and `bc` would go where `ab` and `c` go; write `{separator}` between \
+                 them, or list what is right in `allow`"
+            );
+            ConfigError::at(key, problem)
+        })?;
         Ok(Self {
             key,
             template: template.clone(),
             allow: allow.to_vec(),
             separator,
             between,
+            dividers,
         })
     }
 
@@ -81,8 +103,8 @@ impl Address {
     /// Where this event goes.
     pub(crate) fn render(&self, delivery: &Delivery, destination: &str) -> Result<String, Outcome> {
         let problem = Cell::new(None);
-        let write = |value: &str, out: &mut String| {
-            problem.set(problem.get().or_else(|| self.problem(value)));
+        let write = |value: &str, form: Form, out: &mut String| {
+            problem.set(problem.get().or_else(|| self.problem(value, form)));
             out.push_str(value);
         };
         let rendered = self.template.render_with(delivery, destination, write);
@@ -101,7 +123,7 @@ impl Address {
         )))
     }
 
-    fn problem(&self, value: &str) -> Option<&'static str> {
+    fn problem(&self, value: &str, form: Form) -> Option<&'static str> {
         if value.is_empty() {
             Some("a value is empty")
         } else if value.contains(['*', '#', '>']) {
@@ -110,6 +132,10 @@ impl Address {
             Some("a value has white space or a control character")
         } else if value.contains(|c| self.between.contains(c)) {
             Some("a value has more than one word (list what is right in the destination's `allow`)")
+        } else if form == Form::Text && value.contains(|c| self.dividers.contains(c)) {
+            Some(
+                "a value has what divides it from another value (list what is right in the destination's `allow`)",
+            )
         } else if value.split(self.separator).any(str::is_empty) {
             Some("a value has an empty word")
         } else {
@@ -166,6 +192,48 @@ mod tests {
         let colon = Address::new("stream", &Template::parse("s:{topic}").unwrap(), &[], '.').unwrap();
         let outcome = colon.render(&delivery(Event::new("shop", "a:b")), "queue");
         assert_eq!(outcome.unwrap_err().name(), "reject");
+    }
+
+    /// Otherwise the tenant `a` would reach the queue of the tenant `a-b`.
+    #[test]
+    fn two_values_share_no_character_that_divides_them() {
+        let go = |template: &str, allow: &[&str], namespace: &str, topic: &str| {
+            let event = Event::new(namespace, topic);
+            with(template, allow)
+                .unwrap()
+                .render(&delivery(event), "queue")
+                .ok()
+        };
+        let both = "{namespace}-{topic}";
+        for (namespace, topic) in [("a-b", "c"), ("a", "b-c")] {
+            assert_eq!(go(both, &[], namespace, topic), None);
+            let there = go(both, &["a-b-c"], namespace, topic);
+            assert_eq!(there.as_deref(), Some("a-b-c"), "the operator lists it");
+        }
+        assert_eq!(go(both, &[], "a_b", "c").as_deref(), Some("a_b-c"));
+        assert_eq!(
+            go("{namespace}.{topic}", &[], "a-b", "c").as_deref(),
+            Some("a-b.c")
+        );
+        assert_eq!(
+            go("{topic}-v{event_version}", &[], "a", "b-c").as_deref(),
+            Some("b-c-v1")
+        );
+        let tenant = uuid::Uuid::from_u128(7);
+        let event = Event::new("a", "b-c").tenant(tenant);
+        let there = with("{tenant_id}-{topic}", &[])
+            .unwrap()
+            .render(&delivery(event), "queue");
+        assert_eq!(
+            there,
+            Ok(format!("{tenant}-b-c")),
+            "a UUID is found again by its length"
+        );
+
+        let refused = with("{namespace}{topic}", &[]).unwrap_err();
+        assert_eq!(refused.key, "topic");
+        assert!(refused.problem.contains("nothing divides"), "{refused}");
+        assert!(with("{namespace}{topic}", &["*"]).is_ok());
     }
 
     #[test]

@@ -80,6 +80,32 @@ pub enum TemplateError {
     Unopened,
 }
 
+/// What the text between two values consists of, character by character.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Joint {
+    /// No value has this character.
+    Foreign,
+    /// A value may have it, unless it is refused.
+    Common,
+    /// It divides nothing.
+    Part,
+}
+
+/// Two values that nothing divides: `a`, `bc` and `ab`, `c` would give the same text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Undivided;
+
+/// What a value may consist of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Form {
+    /// Of one length, or the same for every event.
+    Fixed,
+    /// Digits.
+    Number,
+    /// Anything.
+    Text,
+}
+
 fn known() -> String {
     NAMES.map(|(name, _)| name).join(", ")
 }
@@ -175,12 +201,47 @@ impl Template {
         literals.collect()
     }
 
+    /// What no value of [text](Form::Text) may contain, so that two events with other values never give the same text: the
+    /// characters that alone divide two such values, such as the `-` in `{namespace}-{topic}`.
+    ///
+    /// A value of a fixed form is found again by its length, so it divides nothing and needs no limit.
+    pub(crate) fn dividers(&self, joint: impl Fn(char) -> Joint) -> Result<String, Undivided> {
+        let mut dividers = String::new();
+        // The text since the last value, and since the last one of text; `None` before the first.
+        let (mut since_any, mut since_text): (Option<String>, Option<String>) = (None, None);
+        for part in &self.parts {
+            let form = match part {
+                Part::Literal(text) => {
+                    let gaps = [&mut since_any, &mut since_text].into_iter().flatten();
+                    gaps.for_each(|gap| gap.push_str(text));
+                    continue;
+                }
+                Part::Value(fields) => fields.iter().map(Field::form).max(),
+            };
+            if form == Some(Form::Fixed) {
+                continue;
+            }
+            let is_divided = |gap: &String| gap.chars().any(|c| joint(c) != Joint::Part);
+            if since_any.as_ref().is_some_and(|gap| !is_divided(gap)) {
+                return Err(Undivided);
+            }
+            since_any = Some(String::new());
+            if form == Some(Form::Text) {
+                let gap = since_text.replace(String::new()).unwrap_or_default();
+                if gap.chars().all(|c| joint(c) != Joint::Foreign) {
+                    dividers.extend(gap.chars().filter(|c| joint(*c) == Joint::Common));
+                }
+            }
+        }
+        Ok(dividers)
+    }
+
     /// Fills in the fields of an event for the named destination.
     ///
     /// # Errors
     /// When the event has no value for a placeholder.
     pub fn render(&self, delivery: &Delivery, destination: &str) -> Result<String, Missing> {
-        self.render_with(delivery, destination, |value, out| out.push_str(value))
+        self.render_with(delivery, destination, |value, _, out| out.push_str(value))
     }
 
     /// The [part](pillarbox::Sink::part) of a destination that an event goes to, if the text depends on the event.
@@ -191,23 +252,26 @@ impl Template {
         self.render(delivery, destination).ok()
     }
 
-    /// Fills in the fields of an event. `write` writes each value, for escaping.
+    /// Fills in the fields of an event. `write` writes each value, for escaping, and learns its form.
     ///
     /// # Errors
     /// When the event has no value for a placeholder.
-    pub fn render_with(
+    pub(crate) fn render_with(
         &self,
         delivery: &Delivery,
         destination: &str,
-        write: impl Fn(&str, &mut String),
+        write: impl Fn(&str, Form, &mut String),
     ) -> Result<String, Missing> {
         let mut out = String::with_capacity(self.source.len() + 32);
         for part in &self.parts {
             match part {
                 Part::Literal(text) => out.push_str(text),
                 Part::Value(fields) => {
-                    let value = fields.iter().find_map(|field| field.of(delivery, destination));
-                    write(&value.ok_or_else(|| self.missing(fields))?, &mut out);
+                    let value = fields
+                        .iter()
+                        .find_map(|field| Some((field.of(delivery, destination)?, field.form())));
+                    let (value, form) = value.ok_or_else(|| self.missing(fields))?;
+                    write(&value, form, &mut out);
                 }
             }
         }
@@ -238,6 +302,22 @@ impl Field {
             .ok_or_else(|| TemplateError::Unknown {
                 name: name.to_owned(),
             })
+    }
+
+    fn form(&self) -> Form {
+        match self {
+            Self::Id | Self::TenantId | Self::Destination => Form::Fixed,
+            Self::EventVersion => Form::Number,
+            Self::Namespace
+            | Self::Topic
+            | Self::EventType
+            | Self::AggregateType
+            | Self::AggregateId
+            | Self::OrderingKey
+            | Self::DedupeKey
+            | Self::Severity
+            | Self::Header(_) => Form::Text,
+        }
     }
 
     fn of<'a>(&self, delivery: &'a Delivery, destination: &'a str) -> Option<Cow<'a, str>> {
@@ -398,7 +478,73 @@ mod tests {
         assert!(Template::parse("plain").unwrap().is_constant());
     }
 
+    /// `.` is in no value, and letters and digits divide nothing.
+    fn dividers(template: &str) -> Result<String, Undivided> {
+        Template::parse(template).unwrap().dividers(|c| match c {
+            '.' => Joint::Foreign,
+            c if c.is_alphanumeric() => Joint::Part,
+            _ => Joint::Common,
+        })
+    }
+
+    #[test]
+    fn what_alone_divides_two_values_is_in_neither() {
+        for (template, expected) in [
+            ("{topic}", ""),
+            ("a-{topic}_b", ""),
+            ("{namespace}-{topic}", "-"),
+            ("{namespace}-x_{header.a}", "-_"),
+            ("{namespace}.{topic}", ""),
+            ("{namespace}-.{topic}", ""),
+            ("{namespace}.{topic}-{event_type}", "-"),
+            ("{tenant_id}-{topic}", ""),
+            ("{topic}{tenant_id}", ""),
+            ("{destination}-{topic}", ""),
+            ("{topic}-v{event_version}", ""),
+            ("{topic}-{event_version}_{event_type}", "-_"),
+            ("{topic}-{tenant_id}-{event_type}", "--"),
+            ("{tenant_id|topic}-{event_type}", "-"),
+        ] {
+            assert_eq!(dividers(template), Ok(expected.to_owned()), "{template}");
+        }
+        for template in [
+            "{namespace}{topic}",
+            "{namespace}x{topic}",
+            "{topic}{event_version}",
+            "{topic}v{event_version}",
+            "{topic}{tenant_id}{event_type}",
+        ] {
+            assert_eq!(dividers(template), Err(Undivided), "{template}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn other_values_give_another_text(
+            template in "(-|_|x|\\{topic\\}|\\{event_type\\}|\\{tenant_id\\}|\\{event_version\\}){1,7}",
+            one in ("[a1x_-]{1,4}", "[a1x_-]{1,4}", 1..30i32, 1..3u128),
+            other in ("[a1x_-]{1,4}", "[a1x_-]{1,4}", 1..30i32, 1..3u128),
+        ) {
+            let Ok(dividers) = dividers(&template) else { return Ok(()) };
+            let template = Template::parse(&template).unwrap();
+            let values = |(topic, kind, version, tenant): &(String, String, i32, u128)| {
+                let event = Event::new("shop", topic.as_str()).event_type(kind.as_str());
+                let event = event.version(*version).tenant(uuid::Uuid::from_u128(*tenant));
+                let values = std::cell::RefCell::new(Vec::new());
+                let write = |value: &str, form: Form, out: &mut String| {
+                    values.borrow_mut().push((value.to_owned(), form));
+                    out.push_str(value);
+                };
+                let text = template.render_with(&delivery(event), "queue", write).unwrap();
+                (text, values.into_inner())
+            };
+            let ((one, of_one), (other, of_other)) = (values(&one), values(&other));
+            let may = |(value, form): &(String, Form)| *form != Form::Text || !value.contains(|c| dividers.contains(c));
+            if one == other && of_one.iter().chain(&of_other).all(may) {
+                prop_assert_eq!(of_one, of_other, "{:?}", template);
+            }
+        }
+
         #[test]
         fn parsing_and_rendering_never_panic(source in "([{}|.é]|topic|event_type|header|severity){0,12}") {
             if let Ok(template) = Template::parse(&source) {

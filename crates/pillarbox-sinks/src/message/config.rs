@@ -134,7 +134,7 @@ impl Source {
 
     /// The source of one event. It is always a valid URI reference.
     pub(super) fn render(&self, delivery: &Delivery, destination: &str) -> Result<String, Outcome> {
-        let encode = |value: &str, out: &mut String| out.extend(utf8_percent_encode(value, percent::URI));
+        let encode = |value: &str, _, out: &mut String| out.extend(utf8_percent_encode(value, percent::URI));
         let rendered = self.0.render_with(delivery, destination, encode);
         let source = rendered.map_err(|missing| Outcome::reject(missing.to_string()))?;
         if source.is_empty() {

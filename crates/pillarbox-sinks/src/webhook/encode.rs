@@ -16,11 +16,13 @@ use crate::headers::{Added, taken};
 use crate::message::Writer;
 use crate::percent;
 use crate::registry::ConfigError;
-use crate::template::Template;
+use crate::template::{Form, Joint, Template};
 
 /// The URL of requests. It may have a token, so it is never printed.
 pub(super) struct Target {
     template: Template,
+    /// What alone divides two values, so that neither can have it.
+    dividers: String,
     /// The URL itself, or that of the host if the rest depends on the event.
     probe: Url,
 }
@@ -49,7 +51,14 @@ impl Target {
             probe.set_path("/");
             probe.set_query(None);
         }
-        Ok(Self { template, probe })
+        let dividers = template.dividers(joint).map_err(|_| {
+            wrong("has two values that nothing divides, so that `a` and `bc` would go where `ab` and `c` go; write `/` between them".to_owned())
+        })?;
+        Ok(Self {
+            template,
+            dividers,
+            probe,
+        })
     }
 
     /// Is the URL the same for every event?
@@ -82,9 +91,13 @@ impl Target {
             return Ok(self.probe.clone());
         }
         let problem = Cell::new(None);
-        let encode = |value: &str, out: &mut String| {
+        let encode = |value: &str, form: Form, out: &mut String| {
             if value.is_empty() {
                 problem.set(Some("is empty"));
+            } else if form == Form::Text && value.contains(|c| self.dividers.contains(c)) {
+                problem.set(Some(
+                    "has what divides it from another value (write `/` between them)",
+                ));
             } else if value.len() > MAX_NAME {
                 problem.set(Some("is longer than 1024 bytes"));
             }
@@ -113,6 +126,15 @@ impl Target {
         }
         Url::parse(&text)
             .map_err(|error| Outcome::reject(format!("the URL for the event is invalid: {error}")))
+    }
+}
+
+/// A value is percent-encoded, all but what is unreserved in a URL. What is encoded already divides nothing.
+fn joint(c: char) -> Joint {
+    match c {
+        '-' | '.' | '_' | '~' => Joint::Common,
+        c if c.is_alphanumeric() || c == '%' => Joint::Part,
+        _ => Joint::Foreign,
     }
 }
 
@@ -390,6 +412,30 @@ mod tests {
             url.as_str(),
             "https://example.com/hooks/a%2Fb%3Fc%23d%25%C3%A9%20.?t=orders"
         );
+    }
+
+    #[test]
+    fn two_values_share_no_character_that_divides_them() {
+        let go = |path: &str, namespace: &str, topic: &str| {
+            let encoded = encode(
+                &format!("https://example.com/{path}"),
+                Event::new(namespace, topic),
+            );
+            encoded.map(|(url, _)| url.path().to_owned())
+        };
+        for (namespace, topic) in [("a-b", "c"), ("a", "b-c")] {
+            let rejected = go("{namespace}-{topic}", namespace, topic);
+            assert_eq!(rejected.unwrap_err().name(), "reject");
+            let apart = go("{namespace}/-{topic}", namespace, topic).unwrap();
+            assert_eq!(apart, format!("/{namespace}/-{topic}"));
+        }
+        assert_eq!(go("{namespace}-{topic}", "a", "b.c").unwrap(), "/a-b.c");
+        for path in ["{namespace}{topic}", "{namespace}%2F{topic}"] {
+            let refused = Target::parse(&format!("https://example.com/{path}"))
+                .err()
+                .unwrap();
+            assert_eq!(refused.key, "url");
+        }
     }
 
     #[test]
