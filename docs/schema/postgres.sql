@@ -291,6 +291,21 @@ CREATE FUNCTION pillarbox.max_payload() RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN 16777216;
 
+CREATE FUNCTION pillarbox.may_address(namespace text, who name) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return pg_has_role(who, current_user, 'usage')
+    or has_column_privilege(who, '"pillarbox".outbox_events', 'namespace', 'insert')
+    or exists (
+      select from "pillarbox".role_bounds b join pg_roles r on r.oid = b.role
+      where b.duty = 'producer' and pg_has_role(who, r.oid, 'usage')
+        and (b.namespaces is null or may_address.namespace = any(b.namespaces))
+    );
+end
+$$;
+
 CREATE FUNCTION pillarbox.may_enqueue(namespace text, tenant_id uuid, destination text) RETURNS boolean
     LANGUAGE plpgsql STABLE
     AS $$
@@ -805,7 +820,7 @@ CREATE TABLE pillarbox.sagas (
     data jsonb NOT NULL,
     last_error text,
     timeout_at timestamp with time zone,
-    attempt_token text,
+    attempt_secret text NOT NULL,
     own_token text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,

@@ -176,7 +176,7 @@ CREATE TABLE pillarbox_sagas (
   data       text not null,
   last_error text,
   timeout_at text,
-  attempt_token text, -- secret: what a reply to the current try echoes
+  attempt_secret text not null, -- what the tokens of its tries are made from, which replies echo
   own_token  text not null, -- secret: what proves the saga's timeouts and the requests of operators
   created_at text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
   updated_at text not null default (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now'))

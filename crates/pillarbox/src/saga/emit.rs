@@ -9,14 +9,12 @@ use super::machine::Changed;
 use super::message::{OUTCOME, TIMEOUT, TIMEOUT_TYPE, addressed};
 use super::row::Row;
 use super::state::Action;
-use super::token::Token;
 use crate::clock::{Clock, SystemClock};
 use crate::enqueue::EnqueueError;
 use crate::event::Event;
 
 impl<T> Saga<T> {
-    /// What is to be enqueued, if anything is to be sent after that wait. Tells the row when its timeout is due, and the
-    /// token of the attempt.
+    /// What is to be enqueued, if anything is to be sent after that wait. Tells the row when its timeout is due.
     pub(super) fn emit(
         &self,
         row: &mut Row,
@@ -24,7 +22,6 @@ impl<T> Saga<T> {
         after: Option<std::time::Duration>,
     ) -> Result<Vec<Event>, SagaError> {
         row.timeout_at = None;
-        row.attempt_token = None;
         let (Some(after), Some(attempt)) = (after, row.state.current()) else {
             return Ok(Vec::new());
         };
@@ -48,9 +45,8 @@ impl<T> Saga<T> {
             command.deliver_at = Some(due);
             command.ordering_key = None;
         }
-        let token = Token::random()?;
+        let token = row.attempt_secret.of_attempt(&attempt);
         let command = addressed(command, &row.name, &row.id, Some(&attempt), &token);
-        row.attempt_token = Some(token);
         let timeout_at = due + step.timeout;
         row.timeout_at = Some(timeout_at);
         let timeout = timeout(row, timeout_at);

@@ -9,7 +9,8 @@
 //! nothing.
 //!
 //! Whoever can publish to the saga's address can name any saga and attempt. So a message must carry the token that the row
-//! holds for it, before it is decided on. A reply to an attempt that is over changes nothing, and its token is gone.
+//! proves, before anything else is done with it. A message without leaves no trace in the saga's log. A reply to an attempt that is over has
+//! a token too: it changes nothing, and is logged.
 //!
 //! **If we die here** the caller's transaction rolls back, and the message is delivered again.
 
@@ -214,12 +215,10 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
     }
 }
 
-/// Does the token prove the message? That of an attempt that is over is gone, and the machine ignores the reply.
+/// Does the token prove the message?
 fn is_proven(row: &Row, input: &Input, token: &Token) -> bool {
     match input {
-        Input::Answered { to, .. } => {
-            row.state.current().as_ref() != Some(to) || row.attempt_token.as_ref() == Some(token)
-        }
+        Input::Answered { to, .. } => row.attempt_secret.of_attempt(to) == *token,
         Input::TimedOut(_) | Input::Resume(_) | Input::Compensate => row.own_token == *token,
     }
 }

@@ -6,7 +6,6 @@ use time::format_description::well_known::Rfc3339;
 
 use super::line::Line;
 use super::row::{Log, Request, Response, Row};
-use super::token::Token;
 use crate::error::StoreError;
 use crate::outbox::Outbox;
 use crate::outbox::postgres::{Driver, Value};
@@ -41,7 +40,8 @@ pub(crate) async fn answer<D: Driver + ?Sized>(
     let name = request.saga();
     match ask(driver, outbox, request).await {
         Err(StoreError::Denied(why)) => Err(StoreError::Denied(format!(
-            "{why}; the saga needs `pillarbox grant orchestrator ROLE --saga {name}`"
+            "{why}; the saga needs `pillarbox grant orchestrator ROLE --saga {name}`, and its address must be in a namespace in \
+             which the role may enqueue"
         ))),
         answered => answered,
     }
@@ -61,8 +61,8 @@ async fn ask<D: Driver + ?Sized>(
                 None => Ok(Response::Nothing),
             }
         }
-        Request::Insert(row, log) => write(driver, &sql.insert, row, log, prepared).await,
-        Request::Save(row, log) => write(driver, &sql.save, row, log, prepared).await,
+        Request::Insert(row, log) => write(driver, &sql.insert, row, log, fixed(row), prepared).await,
+        Request::Save(row, log) => write(driver, &sql.save, row, log, Vec::new(), prepared).await,
         Request::Note(row, log) => {
             let mut values = which(&row.name, &row.id);
             values.extend(lines(log));
@@ -77,11 +77,13 @@ async fn write<D: Driver + ?Sized>(
     statement: &Arc<str>,
     row: &Row,
     log: Log<'_>,
+    fixed: Vec<Value<'_>>,
     prepared: bool,
 ) -> Result<Response, StoreError> {
     let (path, timeout_at) = (row.path(), moment(row));
     let mut values = columns(row, &path, timeout_at.as_deref())?;
     values.extend(lines(log));
+    values.extend(fixed);
     let written = driver.rows(statement, values, prepared).await?;
     Ok(if written.is_empty() {
         Response::Nothing
@@ -106,8 +108,6 @@ fn columns<'a>(
     Ok(vec![
         Value::Text(Some(&row.name)),
         Value::Text(Some(&row.id)),
-        Value::Text(Some(&row.namespace)),
-        Value::Text(Some(&row.topic)),
         Value::Text(Some(row.state.status.as_str())),
         Value::Text(Some(path)),
         Value::Number(count(row.state.number)?),
@@ -116,9 +116,17 @@ fn columns<'a>(
         Value::Text(Some(&row.data)),
         Value::Text(row.last_error.as_deref()),
         Value::Text(timeout_at),
-        Value::Text(row.attempt_token.as_ref().map(Token::as_str)),
-        Value::Text(Some(row.own_token.as_str())),
     ])
+}
+
+/// What is written once.
+fn fixed(row: &Row) -> Vec<Value<'_>> {
+    vec![
+        Value::Text(Some(&row.namespace)),
+        Value::Text(Some(&row.topic)),
+        Value::Text(Some(row.attempt_secret.as_str())),
+        Value::Text(Some(row.own_token.as_str())),
+    ]
 }
 
 fn lines(log: Log<'_>) -> [Value<'_>; 5] {

@@ -22,8 +22,8 @@ pub struct Row {
     pub(crate) data: String,
     pub(crate) last_error: Option<String>,
     pub(crate) timeout_at: Option<OffsetDateTime>,
-    /// What a reply to the current attempt echoes. None once the saga has ended.
-    pub(crate) attempt_token: Option<Token>,
+    /// What the tokens of its attempts are made from. It never travels.
+    pub(crate) attempt_secret: Token,
     /// What proves the saga's timeouts and the requests of operators.
     pub(crate) own_token: Token,
 }
@@ -83,7 +83,7 @@ struct Columns {
     in_doubt: bool,
     data: Box<RawValue>,
     last_error: Option<String>,
-    attempt_token: Option<String>,
+    attempt_secret: String,
     own_token: String,
 }
 
@@ -114,7 +114,7 @@ impl Row {
             data: String::from(Box::<str>::from(columns.data)),
             last_error: columns.last_error,
             timeout_at: None, // written with every command
-            attempt_token: columns.attempt_token.map(Token::new),
+            attempt_secret: Token::new(columns.attempt_secret),
             own_token: Token::new(columns.own_token),
         })
     }
@@ -132,7 +132,7 @@ mod tests {
     fn read(status: &str, path: &str, attempt: &str) -> Result<Row, StoreError> {
         let json = format!(
             r#"{{"namespace": "a", "topic": "b", "status": "{status}", "path": {path}, "attempt": {attempt},
-                "tries": 1, "in_doubt": false, "data": {{"order": 1e999}}, "last_error": null, "attempt_token": null, "own_token": "x"}}"#
+                "tries": 1, "in_doubt": false, "data": {{"order": 1e999}}, "last_error": null, "attempt_secret": "y", "own_token": "x"}}"#
         );
         Row::read("order", "1", &json)
     }

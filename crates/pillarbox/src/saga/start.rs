@@ -53,7 +53,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Saga<T> {
             data: serde_json::to_string(data).map_err(SagaError::NoJson)?,
             last_error: None,
             timeout_at: None,
-            attempt_token: None, // emitting the first command makes it
+            attempt_secret: Token::random()?,
             own_token: Token::random()?,
         };
         let events = self.emit(&mut row, data, begun.send)?;

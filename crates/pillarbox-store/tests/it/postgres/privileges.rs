@@ -478,10 +478,7 @@ async fn an_orchestrator_that_is_a_producer_too_needs_nothing_more_to_run_sagas(
         .await
         .expect_err("no producer");
     assert!(
-        matches!(
-            refused,
-            SagaError::Enqueue(EnqueueError::Store(StoreError::Denied(_)))
-        ),
+        matches!(refused, SagaError::Store(StoreError::Denied(_))),
         "{refused}"
     );
     transaction.rollback().await.expect("rolls back");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pillarbox::saga::message::{ASK_TYPE, TIMEOUT_TYPE, TOKEN};
-use pillarbox::saga::{Answer, Ask, Handled, SagaError, Status};
+use pillarbox::saga::{Answer, Ask, Handled, SagaError, Status, Why};
 use pillarbox::{Event, Outbox};
 use pillarbox_testkit::OPERATOR;
 
@@ -15,6 +15,7 @@ on_every_backend!(
     a_message_for_another_saga_is_reported_as_such,
     a_message_that_cannot_be_read_is_refused_for_good,
     a_message_without_its_token_changes_nothing,
+    a_reply_to_an_old_attempt_without_its_token_leaves_no_trace,
     a_service_can_neither_forge_a_request_nor_a_timeout,
     every_attempt_and_every_saga_has_tokens_of_its_own,
     a_reply_that_cannot_be_taken_changes_nothing,
@@ -106,6 +107,44 @@ async fn a_message_without_its_token_changes_nothing<P: Backend>(backend: Arc<P>
     assert_eq!(after, (record, log, events));
     assert_eq!(shop.handle(&reply).await, Handled::Moved(Status::Running));
     assert_eq!(shop.handle(&request).await, Handled::Moved(Status::Compensating));
+}
+
+/// Otherwise anybody who can publish to the saga's address fills its log.
+async fn a_reply_to_an_old_attempt_without_its_token_leaves_no_trace<P: Backend>(backend: Arc<P>) {
+    let shop = Shop::open(&*backend).await;
+    let first = shop
+        .reply("Charge", Answer::Done)
+        .await
+        .header("saga-reason", "spam");
+    shop.answer("Charge", Answer::Failed).await;
+    let second = shop.reply("Charge", Answer::Done).await;
+    let forge = async |ended: bool| {
+        let (record, log) = (shop.record().await, shop.log().await);
+        for token in ["0".repeat(32), second.headers[TOKEN].clone()] {
+            let forged = first.clone().header(TOKEN, token);
+            let error = shop.try_handle(&forged).await.expect_err("a guess");
+            assert!(matches!(error, SagaError::WrongToken { .. }), "{error}");
+        }
+        assert_eq!(
+            (shop.record().await, shop.log().await),
+            (record, log),
+            "ended: {ended}"
+        );
+    };
+    forge(false).await;
+    // A true one is late, and operators see it.
+    assert_eq!(shop.handle(&first).await, Handled::Ignored(Why::NotCurrent));
+    let line = shop.log().await.pop().expect("is logged");
+    assert_eq!(
+        (line.what.as_str(), line.detail.as_deref()),
+        ("ignored", Some("done: spam"))
+    );
+    shop.handle(&second).await;
+    shop.answer("Reserve", Answer::Refused).await;
+    shop.answer("Refund", Answer::Done).await;
+    assert_eq!(shop.record().await.status, "compensated");
+    forge(true).await;
+    assert_eq!(shop.handle(&first).await, Handled::Ignored(Why::Ended));
 }
 
 async fn a_service_can_neither_forge_a_request_nor_a_timeout<P: Backend>(backend: Arc<P>) {

@@ -11,7 +11,7 @@ use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
 use super::enqueue::timestamp;
 use super::{row as decode, store_error};
 use crate::error::StoreError;
-use crate::saga::{Line, Log, Request, Response, Row, Token};
+use crate::saga::{Line, Log, Request, Response, Row};
 
 pub(super) async fn answer(
     connection: &mut SqliteConnection,
@@ -19,8 +19,14 @@ pub(super) async fn answer(
 ) -> Result<Response, StoreError> {
     match request {
         Request::Lock { name, id } => lock(connection, name, id).await,
-        Request::Insert(row, log) => write(connection, include_str!("sql/saga_insert.sql"), row, log).await,
-        Request::Save(row, log) => write(connection, include_str!("sql/saga_save.sql"), row, log).await,
+        Request::Insert(row, log) => {
+            let insert = bound(sqlx::query(include_str!("sql/saga_insert.sql")), row);
+            write(connection, fixed(insert, row), row, log).await
+        }
+        Request::Save(row, log) => {
+            let save = bound(sqlx::query(include_str!("sql/saga_save.sql")), row);
+            write(connection, save, row, log).await
+        }
         Request::Note(row, log) => note(connection, row, log).await,
     }
     .map_err(|failed| match failed {
@@ -57,13 +63,11 @@ async fn lock(connection: &mut SqliteConnection, name: &str, id: &str) -> Result
 
 async fn write(
     connection: &mut SqliteConnection,
-    statement: &'static str,
+    statement: Query<'_, Sqlite, SqliteArguments>,
     row: &Row,
     log: Log<'_>,
 ) -> Result<Response, Failed> {
-    let written = bound(sqlx::query(statement), row)
-        .fetch_optional(&mut *connection)
-        .await?;
+    let written = statement.fetch_optional(&mut *connection).await?;
     match written {
         Some(_) => note(connection, row, log).await,
         None => Ok(Response::Nothing),
@@ -74,8 +78,6 @@ fn bound<'a>(query: Query<'a, Sqlite, SqliteArguments>, row: &'a Row) -> Query<'
     query
         .bind(&row.name)
         .bind(&row.id)
-        .bind(&row.namespace)
-        .bind(&row.topic)
         .bind(row.state.status.as_str())
         .bind(row.path())
         .bind(row.state.number)
@@ -84,7 +86,14 @@ fn bound<'a>(query: Query<'a, Sqlite, SqliteArguments>, row: &'a Row) -> Query<'
         .bind(&row.data)
         .bind(&row.last_error)
         .bind(row.timeout_at.map(timestamp))
-        .bind(row.attempt_token.as_ref().map(Token::as_str))
+}
+
+/// What is written once.
+fn fixed<'a>(query: Query<'a, Sqlite, SqliteArguments>, row: &'a Row) -> Query<'a, Sqlite, SqliteArguments> {
+    query
+        .bind(&row.namespace)
+        .bind(&row.topic)
+        .bind(row.attempt_secret.as_str())
         .bind(row.own_token.as_str())
 }
 

@@ -1032,7 +1032,7 @@ create table pillarbox.sagas (
   name       text collate "C" not null,
   id         text collate "C" not null,
   seq        bigint generated always as identity unique,
-  -- Where its timeouts and the requests of operators are sent.
+  -- Where its timeouts and the requests of operators are sent. It never changes.
   namespace  text not null,
   topic      text not null,
   status     text collate "C" not null check (status in ('running', 'compensating', 'completed', 'compensated')),
@@ -1046,9 +1046,10 @@ create table pillarbox.sagas (
   data       jsonb not null,
   last_error text,
   timeout_at timestamptz,
-  -- Secrets: what a reply to the current try echoes, and what proves the saga's timeouts and the requests of operators.
-  attempt_token text,
-  own_token     text not null,
+  -- Secrets: what the tokens of its tries are made from, which replies echo, and what proves the saga's timeouts and the requests of
+  -- operators.
+  attempt_secret text not null,
+  own_token      text not null,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
   primary key (id, name)
@@ -1082,7 +1083,23 @@ begin
 end
 $$;
 
-revoke all on function pillarbox.is_own_saga from public;
+-- May a role enqueue in a namespace, so that its sagas may have their address there? Operators enqueue to that address with rights of
+-- their own. The policy of sagas calls it.
+create function pillarbox.may_address(namespace text, who name) returns boolean
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return pg_has_role(who, current_user, 'usage')
+    or has_column_privilege(who, 'pillarbox.outbox_events', 'namespace', 'insert')
+    or exists (
+      select from pillarbox.role_bounds b join pg_roles r on r.oid = b.role
+      where b.duty = 'producer' and pg_has_role(who, r.oid, 'usage')
+        and (b.namespaces is null or may_address.namespace = any(b.namespaces))
+    );
+end
+$$;
+
+revoke all on function pillarbox.is_own_saga, pillarbox.may_address from public;
 
 -- 8. Audit
 -- --------

@@ -95,8 +95,8 @@ async fn an_index_of_an_orchestrator_has_its_bounds_when_a_superuser_analyses_it
     let (role, store) = bound(&harness, Duty::Orchestrator, &Bounds::names(["order"])).await;
     harness
         .execute(
-            "insert into pillarbox.sagas (name, id, namespace, topic, status, path, attempt, tries, data, own_token)
-             values ('refund', '1', 'sagas', 'sagas', 'running', '[]', 1, 0, '{}', 'secret')",
+            "insert into pillarbox.sagas (name, id, namespace, topic, status, path, attempt, tries, data, attempt_secret, own_token)
+             values ('refund', '1', 'sagas', 'sagas', 'running', '[]', 1, 0, '{}', 'secret', 'secret')",
         )
         .await;
     let log = "insert into pillarbox.saga_log (saga, what) values (1, 'forged')";

@@ -127,10 +127,17 @@ async fn an_orchestrator_sees_and_writes_its_own_sagas_only() {
             Some("42501"),
         ),
         ("delete from pillarbox.sagas", Some("42501")),
+        ("update pillarbox.sagas set namespace = 'billing'", Some("42501")),
+        ("update pillarbox.sagas set own_token = 'mine'", Some("42501")),
+        (
+            "insert into pillarbox.sagas (name, id, namespace, topic, status, path, attempt, tries, data, attempt_secret, own_token)
+             values ('order', '9', 'billing', 't', 'running', '[]', 1, 0, '{}', 's', 's')",
+            Some("42501"),
+        ),
         // A number that is drawn later would belong to another saga's log already.
         (
-            "insert into pillarbox.sagas (seq, name, id, namespace, topic, status, path, attempt, tries, data, own_token)
-             overriding system value values (99, 'order', '9', 'n', 't', 'running', '[]', 1, 0, '{}', 's')",
+            "insert into pillarbox.sagas (seq, name, id, namespace, topic, status, path, attempt, tries, data, attempt_secret, own_token)
+             overriding system value values (99, 'order', '9', 'n', 't', 'running', '[]', 1, 0, '{}', 's', 's')",
             Some("42501"),
         ),
         ("lock table pillarbox.sagas in access exclusive mode", Some("42501")),
@@ -146,6 +153,17 @@ async fn an_orchestrator_sees_and_writes_its_own_sagas_only() {
             "{statement}"
         );
     }
+    // An operator's request would be sent there, with the operator's rights.
+    let step = Step::new("payment", |_: &u32| Event::new("shop", "payments"));
+    let aimed = Saga::define("order").address("billing", "invoices").step(step);
+    let aimed = aimed.build(&outbox).expect("sound");
+    let mut transaction = store.pool().begin().await.expect("begins");
+    let denied = aimed.start(&mut transaction, 3, &1).await.expect_err("is denied");
+    assert!(
+        denied.to_string().contains("own_address") && denied.to_string().contains("may enqueue"),
+        "{denied}"
+    );
+    transaction.rollback().await.expect("rolls back");
     let before = harness.store.sagas(&OPERATOR, &SagaFilter::default()).await;
     assert_eq!(before.expect("lists").len(), 2, "the owner sees both");
     leave(&harness, &role, store).await;
