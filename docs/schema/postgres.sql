@@ -47,6 +47,61 @@ CREATE FUNCTION pillarbox.caller() RETURNS name
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE WHEN (current_setting('role'::text) <> 'none'::text) THEN (current_setting('role'::text))::name WHEN ((SESSION_USER = CURRENT_USER) OR (NOT (EXISTS (SELECT FROM pg_roles WHERE ((pg_roles.rolname = SESSION_USER) AND pg_roles.rolsuper))))) THEN SESSION_USER ELSE NULL::name END;
 
+CREATE FUNCTION pillarbox.check_quotas() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  since constant timestamptz := clock_timestamp() - interval '1 minute';
+  exceeded "pillarbox".over_quota;
+begin
+  if not exists (select from "pillarbox".over_quota o where o.counted_at > since) then
+    return null;
+  end if;
+  select o.* into exceeded
+  from (
+    select distinct e.tenant_id::text as tenant from enqueued e where e.parent_id is null and e.adopted_table is null
+  ) as writer join "pillarbox".over_quota o on o.kind = 'tenant' and o.name = writer.tenant
+  where o.counted_at > since
+  limit 1;
+  if not found then
+    select o.* into exceeded
+    from "pillarbox".over_quota o, (
+      select distinct e.enqueued_by from enqueued e where e.parent_id is null and e.adopted_table is null
+    ) as writer
+    where o.kind = 'role' and o.counted_at > since
+      and writer.enqueued_by in (select member from "pillarbox".members(o.name) as member)
+    limit 1;
+  end if;
+  if found then
+    raise exception using
+      errcode = 'PBQ01',
+      message = format('quota exceeded: %s %s has more than %s pending events, which is its limit '
+          '(try again when some are delivered, or let the owner of the outbox raise it with `pillarbox quota set`)',
+        exceeded.kind, case exceeded.kind when 'role' then '"' || exceeded.name || '"' else exceeded.name end,
+        exceeded.max_pending),
+      hint = 'Nothing was written. Roll back, or go on from a savepoint before the statement.';
+  end if;
+  return null;
+end
+$$;
+
+CREATE FUNCTION pillarbox.count_pending(kind text, name text, most bigint) RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+  if kind = 'tenant' then
+    return (select count(*) from (
+      select from "pillarbox".outbox_events e where e.open < 2 and e.tenant_id = count_pending.name::uuid limit most + 1
+    ) as pending);
+  end if;
+  return (select count(*) from (
+    select from "pillarbox".outbox_events e
+    where e.open < 2 and e.enqueued_by = any(array(select "pillarbox".members(count_pending.name))) limit most + 1
+  ) as pending);
+end
+$$;
+
 CREATE FUNCTION pillarbox.decompressed_size(payload jsonb) RETURNS integer
     LANGUAGE plpgsql STABLE
     AS $$
@@ -337,6 +392,19 @@ begin
 end
 $$;
 
+CREATE FUNCTION pillarbox.members(role text) RETURNS SETOF text
+    LANGUAGE sql STABLE
+    AS $$
+  with recursive member (id) as (
+    select r.oid from pg_roles r where r.rolname = members.role
+    union
+    select m.member from member join pg_auth_members m on m.roleid = member.id
+  )
+  select r.rolname::text from member join pg_roles r on r.oid = member.id
+  union
+  select members.role
+$$;
+
 CREATE FUNCTION pillarbox.name_refusal(field text, name text) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -344,6 +412,16 @@ CREATE FUNCTION pillarbox.name_refusal(field text, name text) RETURNS text
     when name = '' then format('`%s` is empty; give it a name such as "orders"', field)
     when octet_length(name) > 1024 then format('`%s` is %s bytes long; the limit is 1024', field, octet_length(name))
   end
+$$;
+
+CREATE FUNCTION pillarbox.note_role() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  new.enqueued_by := case when pg_catalog.current_setting('role') operator(pg_catalog.=) 'none'
+    then session_user::pg_catalog.text else pg_catalog.current_setting('role') end;
+  return new;
+end
 $$;
 
 CREATE FUNCTION pillarbox.own_names(duty text, who name) RETURNS text[]
@@ -732,6 +810,7 @@ END) STORED,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     delivered_at timestamp with time zone,
     adopted_table text COLLATE pg_catalog."C",
+    enqueued_by text COLLATE pg_catalog."C",
     own_lease boolean DEFAULT false NOT NULL,
     by_key boolean DEFAULT false NOT NULL,
     open smallint GENERATED ALWAYS AS (
@@ -775,6 +854,27 @@ CREATE SEQUENCE pillarbox.outbox_seq
     CACHE 1;
 
 ALTER SEQUENCE pillarbox.outbox_seq OWNED BY pillarbox.outbox_events.seq;
+
+CREATE TABLE pillarbox.over_quota (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    max_pending bigint NOT NULL,
+    counted_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE pillarbox.quotas (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    max_pending bigint NOT NULL,
+    CONSTRAINT quotas_check CHECK (
+CASE kind
+    WHEN 'role'::text THEN (name <> ''::text)
+    ELSE ((name = ''::text) OR (name = ((name)::uuid)::text))
+END),
+    CONSTRAINT quotas_kind_check CHECK ((kind = ANY (ARRAY['role'::text, 'tenant'::text]))),
+    CONSTRAINT quotas_max_pending_check CHECK (((max_pending >= 1) AND (max_pending <= 1000000)))
+);
 
 CREATE TABLE pillarbox.role_bounds (
     role regrole NOT NULL,
@@ -883,6 +983,12 @@ ALTER TABLE ONLY pillarbox.migrations
 
 ALTER TABLE ONLY pillarbox.outbox_events
     ADD CONSTRAINT outbox_events_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY pillarbox.over_quota
+    ADD CONSTRAINT over_quota_pkey PRIMARY KEY (kind, name);
+
+ALTER TABLE ONLY pillarbox.quotas
+    ADD CONSTRAINT quotas_pkey PRIMARY KEY (kind, name);
 
 ALTER TABLE ONLY pillarbox.role_bounds
     ADD CONSTRAINT role_bounds_pkey PRIMARY KEY (role, duty);

@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::actor::{Actor, Kind, Reach};
+use crate::quotas::Holder;
 use crate::state::Status;
 use pillarbox::saga::Ask;
 
@@ -40,13 +41,17 @@ pub enum Action {
     Grant,
     /// The owner took a duty from a role.
     Revoke,
+    /// The owner gave a role or a tenant a quota, or changed it.
+    SetQuota,
+    /// The owner removed a quota.
+    RemoveQuota,
     /// The schema was migrated, or given to another owner.
     Migrate,
 }
 
 impl Action {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::RetryEvents,
         Self::SkipEvents,
         Self::DeleteEvents,
@@ -58,6 +63,8 @@ impl Action {
         Self::RetryImports,
         Self::Grant,
         Self::Revoke,
+        Self::SetQuota,
+        Self::RemoveQuota,
         Self::Migrate,
     ];
 
@@ -75,6 +82,8 @@ impl Action {
             Self::RetryImports => "imports.retry",
             Self::Grant => "grant",
             Self::Revoke => "revoke",
+            Self::SetQuota => "quotas.set",
+            Self::RemoveQuota => "quotas.rm",
             Self::Migrate => "migrate",
         }
     }
@@ -267,6 +276,20 @@ impl Line {
         Self {
             before: Some(json!({ "duty": duty })),
             ..Self::of(actor, Action::Revoke, &[role])
+        }
+    }
+
+    /// A holder's quota was set or removed.
+    pub(crate) fn quota(actor: &Actor, holder: &Holder, before: Option<u64>, after: Option<u64>) -> Self {
+        let action = match after {
+            Some(_) => Action::SetQuota,
+            None => Action::RemoveQuota,
+        };
+        let value = |max_pending: Option<u64>| max_pending.map(|it| json!({ "max_pending": it }));
+        Self {
+            before: value(before),
+            after: value(after),
+            ..Self::of(actor, action, &[holder.to_string()])
         }
     }
 

@@ -10,6 +10,7 @@
 //! | [`adopt`] | the port to adopted tables: import |
 //! | [`audit`] | who changed what, and why |
 //! | [`operate`] | the port of operators: list, show, retry, skip, delete, pause |
+//! | [`quotas`] | how many pending events a role or a tenant may have |
 //! | [`sagas`] | sagas and their logs, as operators see them |
 //! | [`state`], [`verdict`] | the four states of a row, and what follows from an attempt |
 //! | [`stores`] | memory, PostgreSQL, SQLite |
@@ -18,6 +19,7 @@ pub mod actor;
 pub mod adopt;
 pub mod audit;
 pub mod operate;
+pub mod quotas;
 pub mod sagas;
 pub mod state;
 pub mod store;

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use pillarbox::{Delivery, Event};
 
 use crate::adopt::Import;
+use crate::quotas;
 use crate::verdict::Verdict;
 pub use pillarbox::StoreError;
 pub use pillarbox::UNROUTED;
@@ -588,6 +589,20 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the database does not answer.
     async fn pending(&self, _scope: &Scope) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
+
+    /// Counts what is pending of holders with a [quota](crate::quotas), after this one, and writes down who has too much. A call
+    /// counts a bounded number of rows. One worker counts for all: the others find nothing to count. `None` if the store has no
+    /// quotas.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    async fn count_quotas(
+        &self,
+        _worker: Uuid,
+        _after: Option<&quotas::Holder>,
+    ) -> Result<Option<quotas::Counted>, StoreError> {
         Ok(None)
     }
 

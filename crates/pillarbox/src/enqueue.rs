@@ -45,6 +45,9 @@ pub enum EnqueueError {
     /// The database rejected the event, such as a payload over the limit of the outbox.
     #[error("the database rejected the event: {0}")]
     Rejected(String),
+    /// PostgreSQL: the role or the tenant has more pending events than its quota allows. Try again when some are delivered.
+    #[error("{0}")]
+    QuotaExceeded(String),
     /// Another event has this id.
     #[error("event id {0} is taken: another event has it (use a new id for every event)")]
     IdTaken(Uuid),

@@ -33,6 +33,15 @@ async fn an_idle_worker_searches_about_twice_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_without_quotas_is_asked_for_them_once() {
+    let fixture = Fixture::new();
+    let worker = fixture.start(&FakeSink::willing());
+    tokio::time::sleep(s(60)).await;
+    assert_eq!(fixture.store.calls()["count_quotas"], 1);
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_that_waits_for_a_retry_is_idle_too() {
     let fixture = Fixture::new();
     let sink = FakeSink::answering(|_| Outcome::Retry {

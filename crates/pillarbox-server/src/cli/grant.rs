@@ -176,7 +176,7 @@ impl Role {
         if self.print {
             return self.print(duty, bounds);
         }
-        let store = open(&self.database, "grant").await?;
+        let store = open(&self.database, "grant", "roles").await?;
         let actor = self.because.operator();
         if self.check {
             return self.check(&actor, duty, &store).await;
@@ -229,12 +229,12 @@ impl Role {
     }
 }
 
-/// Opens the chosen database, which has roles.
-pub(super) async fn open(database: &DatabaseArgs, what: &str) -> Result<Postgres, Failure> {
+/// Opens the chosen database, which has what SQLite lacks.
+pub(super) async fn open(database: &DatabaseArgs, what: &str, lacks: &str) -> Result<Postgres, Failure> {
     match database_args::open(&database.find()?.database).await? {
         Database::Postgres(store) => Ok(store),
         Database::Sqlite { .. } => Err(Failure::usage(format!(
-            "cannot {what}: SQLite has no roles (`{what}` is for PostgreSQL)"
+            "cannot {what}: SQLite has no {lacks} ({lacks} are for PostgreSQL)"
         ))),
     }
 }

@@ -14,6 +14,7 @@ mod grant;
 mod init;
 mod keys;
 mod migrate;
+mod quota;
 mod revoke;
 mod run;
 mod sagas;
@@ -86,6 +87,9 @@ pub(crate) enum Command {
     Grant(grant::Grant),
     /// Take a duty from a database role (PostgreSQL)
     Revoke(revoke::Revoke),
+    /// Limit the pending events of roles and tenants (PostgreSQL)
+    #[command(subcommand)]
+    Quota(quota::Quota),
     /// Enqueue events by hand
     Enqueue(Box<enqueue::Enqueue>),
     /// List, show, retry, skip and delete events
@@ -133,6 +137,7 @@ impl Command {
             Self::Migrate(_)
             | Self::Grant(_)
             | Self::Revoke(_)
+            | Self::Quota(_)
             | Self::Enqueue(_)
             | Self::Events(_)
             | Self::Keys(_)
@@ -157,6 +162,7 @@ impl Command {
             Self::Migrate(migrate) => migrate.run().await,
             Self::Grant(grant) => grant.run().await,
             Self::Revoke(revoke) => revoke.run().await,
+            Self::Quota(quota) => quota.run().await,
             Self::Enqueue(enqueue) => enqueue.run().await,
             Self::Events(events) => events.run().await,
             Self::Keys(keys) => keys.run().await,

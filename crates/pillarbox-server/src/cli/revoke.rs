@@ -59,7 +59,7 @@ impl From<Duty> for postgres::Duty {
 
 impl Revoke {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let store = grant::open(&self.database, "revoke").await?;
+        let store = grant::open(&self.database, "revoke", "roles").await?;
         let duty = postgres::Duty::from(self.duty);
         store.revoke(&self.because.operator(), duty, &self.role).await?;
         let (name, schema) = (duty.name(), store.schema());

@@ -26,6 +26,7 @@ mod logs;
 mod messages;
 mod pages;
 mod postgres;
+mod quotas;
 mod receiver;
 mod routing;
 mod run;

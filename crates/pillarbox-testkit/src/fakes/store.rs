@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pillarbox::{Delivery, StoreError};
 use pillarbox_store::adopt::{AdoptedTable, Import, ImportRequest, Imported};
+use pillarbox_store::quotas::{Counted, Holder};
 use pillarbox_store::store::{
     Backlog, Change, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing,
     Settlement, Stub, SweepRequest, Swept, Watch,
@@ -152,6 +153,15 @@ impl Store for FlakyStore {
 
     async fn pending(&self, scope: &Scope) -> Result<Option<u64>, StoreError> {
         self.call("pending", self.under.pending(scope)).await
+    }
+
+    async fn count_quotas(
+        &self,
+        worker: Uuid,
+        after: Option<&Holder>,
+    ) -> Result<Option<Counted>, StoreError> {
+        self.call("count_quotas", self.under.count_quotas(worker, after))
+            .await
     }
 
     async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {

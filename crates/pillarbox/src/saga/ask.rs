@@ -76,7 +76,7 @@ pub async fn ask<C: Connection + ?Sized>(
 fn refused(error: EnqueueError) -> StoreError {
     match error {
         EnqueueError::Store(error) => error,
-        EnqueueError::Busy => StoreError::Unavailable(error.to_string()),
+        EnqueueError::Busy | EnqueueError::QuotaExceeded(_) => StoreError::Unavailable(error.to_string()),
         EnqueueError::Invalid(_)
         | EnqueueError::NoJson(_)
         | EnqueueError::Payload(_)

@@ -105,41 +105,70 @@ const LOCK_PAUSE: Duration = Duration::from_secs(2);
 /// How often the wait for a lock is logged.
 const REPEAT: Duration = Duration::from_secs(60);
 
-#[expect(clippy::disallowed_methods, reason = "the wait between two tries")]
 async fn migrate(inner: Arc<Inner>, actor: Actor, owner: Option<String>) -> Result<Migrated, StoreError> {
-    let mut logged: Option<Instant> = None;
+    let mut locks = LockWait::default();
     loop {
-        match try_migrate(&inner, &actor, owner.as_deref()).await {
-            Err(StoreError::Unavailable(error)) if error.ends_with("(55P03)") => {
-                if logged.is_none_or(|at| at.elapsed() >= REPEAT) {
-                    tracing::warn!(schema = %inner.sql.schema, error, "migration waits for a lock; retrying");
-                    logged = Some(Instant::now());
-                }
-            }
-            migrated => return migrated,
+        let migrated = try_migrate(&inner, &actor, owner.as_deref()).await;
+        if let Some(done) = locks.done(&inner, migrated).await {
+            return done;
         }
-        tokio::time::sleep(LOCK_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     }
 }
 
-async fn try_migrate(inner: &Inner, actor: &Actor, owner: Option<&str>) -> Result<Migrated, StoreError> {
-    let schema = &inner.sql.schema;
+/// For a transaction that changes tables, and is tried again until it gets its locks.
+#[derive(Default)]
+pub(super) struct LockWait {
+    logged: Option<Instant>,
+}
+
+impl LockWait {
+    /// What it came to. If it did not get a lock, waits until it is time for another try.
+    #[expect(clippy::disallowed_methods, reason = "the wait between two tries")]
+    pub(super) async fn done<T>(
+        &mut self,
+        inner: &Inner,
+        tried: Result<T, StoreError>,
+    ) -> Option<Result<T, StoreError>> {
+        let error = match tried {
+            Err(StoreError::Unavailable(error)) if error.ends_with("(55P03)") => error,
+            done => return Some(done),
+        };
+        if self.logged.is_none_or(|at| at.elapsed() >= REPEAT) {
+            tracing::warn!(schema = %inner.sql.schema, error, "change of the schema waits for a lock; retrying");
+            self.logged = Some(Instant::now());
+        }
+        tokio::time::sleep(LOCK_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        None
+    }
+}
+
+/// Begins a transaction that changes tables.
+pub(super) async fn begin_change(inner: &Inner) -> Result<Transaction, StoreError> {
     // A statement may take long. But a program that died must not keep its locks.
     let silence = silence(inner.options.timeout);
     let begin = format!(
         "begin; set local idle_in_transaction_session_timeout = '{silence}ms'; \
          set local statement_timeout = 0; set local lock_timeout = 0"
     );
-    let mut transaction = inner.begin_with(AssertSqlSafe(begin)).await?;
+    inner.begin_with(AssertSqlSafe(begin)).await
+}
+
+/// From here on others may wait for the locks of this transaction.
+pub(super) async fn bound_locks(transaction: &mut Transaction) -> Result<(), StoreError> {
+    let bound = format!("set local lock_timeout = '{}ms'", LOCK_TIMEOUT.as_millis());
+    execute(transaction, bound).await
+}
+
+async fn try_migrate(inner: &Inner, actor: &Actor, owner: Option<&str>) -> Result<Migrated, StoreError> {
+    let schema = &inner.sql.schema;
+    let mut transaction = begin_change(inner).await?;
     sqlx::query("select pg_advisory_xact_lock($1)")
         .bind(LOCK)
         .persistent(false)
         .execute(&mut *transaction)
         .await
         .map_err(store_error)?;
-    // From here on producers may wait for this transaction.
-    let bound = format!("set local lock_timeout = '{}ms'", LOCK_TIMEOUT.as_millis());
-    execute(&mut transaction, bound).await?;
+    bound_locks(&mut transaction).await?;
     execute(&mut transaction, SEARCH_PATH.to_owned()).await?;
     let former = owner::become_owner(&mut transaction, schema, owner).await?;
     execute(&mut transaction, in_schema(MIGRATIONS_TABLE, schema)).await?;

@@ -15,6 +15,7 @@ mod chosen;
 mod claim;
 mod decode;
 mod denied;
+mod event_index;
 mod fair;
 mod fair_index;
 mod families;
@@ -31,6 +32,8 @@ mod observer;
 mod operate;
 mod owner;
 mod pool;
+mod quota_counts;
+mod quotas;
 mod route;
 mod sagas;
 mod settle;
@@ -60,6 +63,7 @@ use self::sql::Sql;
 pub use self::url::Url;
 use crate::adopt::Import;
 use crate::audit::Line;
+use crate::quotas::{Counted, Holder};
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope,
     Settlement, Store, StoreError, Stub, SweepRequest, Swept, Watch,
@@ -426,6 +430,15 @@ impl Store for Postgres {
         };
         let all = self.inner.adoptions.get().into_iter().flatten();
         all.map(importer).collect()
+    }
+
+    async fn count_quotas(
+        &self,
+        worker: Uuid,
+        after: Option<&Holder>,
+    ) -> Result<Option<Counted>, StoreError> {
+        let counted = quota_counts::count(self.inner.clone(), worker, after.cloned());
+        Ok(Some(self.run(counted).await?))
     }
 
     async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {

@@ -104,13 +104,13 @@ macro_rules! statements {
 
 statements! {
     adopted_table adopted_tables audit audit_lines barriers_keyed blocked bottoms claim_by_key claim_expired claim_fair claim_free
-    claim_keyed claim_read count_mapping create_lanes defer_write_back delete delete_lanes deregister destinations
+    check_quotas claim_keyed claim_read count_again count_each_tenant count_mapping count_quotas create_lanes defer_write_back delete delete_lanes deregister destinations
     detect_ended due_failures earlier_keyed end_leases end_unreadable fair_index families family find heartbeat
-    holders import_failure in_progress is_abandoned is_expired is_fair keyed_backlogs lanes lease_importer
-    lease_lanes lock_mapping lock_read lost_leases note_tried parked pause pending pending_write_backs
-    postpone_failures processing read read_keyed record record_end renew renew_rows resume retry retry_imports route
+    holders import_failure in_progress index_state is_abandoned is_expired keyed_backlogs lanes lease_importer
+    lease_lanes lock_mapping lock_read lost_leases note_role note_tried parked pause pending pending_write_backs
+    postpone_failures processing quota_state quotas read read_keyed record record_end renew renew_rows resume retry retry_imports role_index route
     saga_log saga_record settle_delete settle_delivered settle_other settle_unkept skip stats stats_large sweep
-    unchanged_events unleased_lanes unpark_blocking unpark_unrouted unserved wait workers
+    tenant_index unchanged_events unleased_lanes unpark_blocking unpark_unrouted unserved wait workers write_counts
 }
 
 /// The statement with its fragments.
@@ -221,6 +221,16 @@ impl Sql {
                 &format!("{}::jsonb", literal(&heartbeat.serves_json())),
             ),
         ])
+    }
+
+    /// Is an index of events there?
+    pub(super) fn index_state(&self, name: &str) -> Statement {
+        self.index_state.with(&[("/*index*/", name)])
+    }
+
+    /// Which quotas are there?
+    pub(super) fn quota_state(&self, worker: Uuid) -> Statement {
+        self.quota_state.with(&[("/*worker*/", &id(worker))])
     }
 
     pub(super) fn deregister(&self, worker: Uuid) -> Statement {

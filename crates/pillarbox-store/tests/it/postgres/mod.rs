@@ -17,6 +17,7 @@ mod order;
 mod plan;
 mod privileges;
 mod producer;
+mod quotas;
 mod timeouts;
 mod tls;
 mod trouble;

@@ -184,6 +184,9 @@ fn vanished() -> EnqueueError {
     .into()
 }
 
+/// The code of the outbox's own error.
+const QUOTA_EXCEEDED: &str = "PBQ01";
+
 /// What a role needs to enqueue.
 const DUTIES: &str = "to insert, a role needs `pillarbox grant writer ROLE`; \
     `Outbox::by_function()` needs `pillarbox grant producer ROLE --namespace NAME`";
@@ -205,6 +208,9 @@ pub(super) fn enqueue_error(error: DriverError, events: &[&Event]) -> EnqueueErr
         // Invalid for the functions, or rejected by a constraint of the table.
         DriverError::Answer { code, message, .. } if matches!(code.as_str(), "22023" | "23514") => {
             EnqueueError::Rejected(message)
+        }
+        DriverError::Answer { code, message, .. } if code == QUOTA_EXCEEDED => {
+            EnqueueError::QuotaExceeded(message)
         }
         other => match StoreError::from(other) {
             StoreError::Denied(why) => StoreError::Denied(format!("{why}; {DUTIES}")).into(),

@@ -7,6 +7,8 @@
 --   5. adopted, importers, failures  adopted tables
 --   6. inbox                         what consumers have handled
 --   7. sagas, saga_log               sagas and their history
+--   8. audit                         who changed what
+--   9. quotas, over_quota            how many pending events a role or a tenant may have
 
 -- 1. Ids, lanes and sizes
 -- -----------------------
@@ -123,6 +125,8 @@ create table pillarbox.outbox_events (
   delivered_at     timestamptz,
   -- The adopted table that the event was imported from, by its name in the configuration. Only its importer may rewrite it.
   adopted_table    text collate "C",
+  -- The role that enqueued the event. Written only while a role has a quota.
+  enqueued_by      text collate "C",
   -- Does the row in processing have a lease of its own, until `locked_until`? Otherwise it has that of its claim in
   -- pillarbox.leases, and `locked_until` is the end of the first lease.
   own_lease        boolean not null default false,
@@ -1134,3 +1138,113 @@ revoke all on function pillarbox.keep_audit from public;
 
 create trigger audit_is_kept before update or delete or truncate on pillarbox.audit
 for each statement execute function pillarbox.keep_audit();
+
+-- 9. Quotas
+-- ---------
+
+-- How many pending events a role or a tenant may have: docs/postgres.md#quotas, docs/adr/0019-quotas.md. `pillarbox quota` writes
+-- it, and only the owner of the outbox may. What a quota costs at enqueue, two triggers and two indexes, exists only while there are
+-- quotas.
+create table pillarbox.quotas (
+  kind        text collate "C" not null check (kind in ('role', 'tenant')),
+  -- The role, or the id of the tenant. '' is each tenant without a quota of its own.
+  name        text collate "C" not null,
+  -- A count reads so many rows and one more.
+  max_pending bigint not null check (max_pending between 1 and 1000000),
+  primary key (kind, name),
+  check (case kind when 'role' then name <> '' else name = '' or name = name::uuid::text end)
+);
+
+-- Who had more, as a worker counted last. Enqueue reads it.
+create table pillarbox.over_quota (
+  kind        text collate "C" not null,
+  name        text collate "C" not null,
+  max_pending bigint not null,
+  counted_at  timestamptz not null,
+  primary key (kind, name)
+) with (fillfactor = 50); -- counted again every few seconds, and no changed column is indexed: room for in-place updates
+
+-- A role and its members, by name. A role that does not exist has itself.
+create function pillarbox.members(role text) returns setof text
+language sql stable
+as $$
+  with recursive member (id) as (
+    select r.oid from pg_roles r where r.rolname = members.role
+    union
+    select m.member from member join pg_auth_members m on m.roleid = member.id
+  )
+  select r.rolname::text from member join pg_roles r on r.oid = member.id
+  union
+  select members.role
+$$;
+
+-- How many unfinished rows count against a quota: at most one more than its limit. There must be an index for quotas of the kind.
+create function pillarbox.count_pending(kind text, name text, most bigint) returns bigint
+language plpgsql stable
+as $$
+begin
+  if kind = 'tenant' then
+    return (select count(*) from (
+      select from pillarbox.outbox_events e where e.open < 2 and e.tenant_id = count_pending.name::uuid limit most + 1
+    ) as pending);
+  end if;
+  return (select count(*) from (
+    select from pillarbox.outbox_events e
+    where e.open < 2 and e.enqueued_by = any(array(select pillarbox.members(count_pending.name))) limit most + 1
+  ) as pending);
+end
+$$;
+
+-- Fails if a role or a tenant whose events a statement has enqueued is over its quota. A count that is older than a minute
+-- refuses nothing: no worker counts then. Siblings and rows of adopted tables are not enqueued by producers.
+create function pillarbox.check_quotas() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  since constant timestamptz := clock_timestamp() - interval '1 minute';
+  exceeded pillarbox.over_quota;
+begin
+  if not exists (select from pillarbox.over_quota o where o.counted_at > since) then
+    return null;
+  end if;
+  select o.* into exceeded
+  from (
+    select distinct e.tenant_id::text as tenant from enqueued e where e.parent_id is null and e.adopted_table is null
+  ) as writer join pillarbox.over_quota o on o.kind = 'tenant' and o.name = writer.tenant
+  where o.counted_at > since
+  limit 1;
+  if not found then
+    select o.* into exceeded
+    from pillarbox.over_quota o, (
+      select distinct e.enqueued_by from enqueued e where e.parent_id is null and e.adopted_table is null
+    ) as writer
+    where o.kind = 'role' and o.counted_at > since
+      and writer.enqueued_by in (select member from pillarbox.members(o.name) as member)
+    limit 1;
+  end if;
+  if found then
+    raise exception using
+      errcode = 'PBQ01',
+      message = format('quota exceeded: %s %s has more than %s pending events, which is its limit '
+          '(try again when some are delivered, or let the owner of the outbox raise it with `pillarbox quota set`)',
+        exceeded.kind, case exceeded.kind when 'role' then '"' || exceeded.name || '"' else exceeded.name end,
+        exceeded.max_pending),
+      hint = 'Nothing was written. Roll back, or go on from a savepoint before the statement.';
+  end if;
+  return null;
+end
+$$;
+
+-- Writes down who enqueues: the role that logged in, or that the session chose. It runs as that role, for every row, so nothing in
+-- it depends on the search_path.
+create function pillarbox.note_role() returns trigger
+language plpgsql
+as $$
+begin
+  new.enqueued_by := case when pg_catalog.current_setting('role') operator(pg_catalog.=) 'none'
+    then session_user::pg_catalog.text else pg_catalog.current_setting('role') end;
+  return new;
+end
+$$;
+
+revoke all on function pillarbox.members, pillarbox.count_pending, pillarbox.check_quotas, pillarbox.note_role from public;

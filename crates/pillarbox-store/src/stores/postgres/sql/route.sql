@@ -70,7 +70,8 @@ with given as materialized (
 ), born as (
   insert into pillarbox.outbox_events (
     id, seq, parent_id, /*event_columns*/ unordered, payload, body, destination, status, attempts, max_attempts,
-    next_attempt_at, locked_by, locked_until, claim_id, own_lease, by_key, last_error, created_at, adopted_table
+    next_attempt_at, locked_by, locked_until, claim_id, own_lease, by_key, last_error, created_at, adopted_table,
+    enqueued_by
   )
   select s.member, e.seq, coalesce(e.parent_id, e.id), /*e.event_columns*/ e.unordered, e.payload, e.body, s.destination,
     case when s.waits then 'pending' else e.status end,
@@ -79,7 +80,8 @@ with given as materialized (
     case when s.waits then null else e.locked_by end,
     case when s.waits then null else e.locked_until end,
     case when s.waits then null else e.claim_id end,
-    s.own_lease and not s.waits, e.lane is not null, e.last_error, e.created_at, e.adopted_table
+    s.own_lease and not s.waits, e.lane is not null, e.last_error, e.created_at, e.adopted_table,
+    e.enqueued_by
   from sibling s cross join lateral (select * from pillarbox.outbox_events where id = s.id limit 1) as e
 ), leased as (
   insert into pillarbox.leases (claim_id, first_row, worker, until, rows)
