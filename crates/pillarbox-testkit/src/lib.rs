@@ -12,6 +12,7 @@
 //! | [`wait`] | waiting for a fact, and taking turns on the machine |
 //! | [`environment`] | addresses of the shared services, unique names |
 //! | [`fixture`] | a database for one test (feature `postgres`) |
+//! | [`duties`] | database roles with one duty each (feature `postgres`) |
 //! | [`ledger`] | compares what was received with what was committed |
 //!
 //! The case lists live here, so that no backend can miss a case.
@@ -21,6 +22,8 @@
 pub mod captured_logs;
 mod cases;
 pub mod clock;
+#[cfg(feature = "postgres")]
+pub mod duties;
 pub mod environment;
 pub mod fakes;
 #[cfg(feature = "postgres")]

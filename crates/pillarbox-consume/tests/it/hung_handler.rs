@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use pillarbox::{Event, RetryPolicy};
 use pillarbox_consume::{Consumer, Handler, HandlerError, Received};
-use pillarbox_testkit::environment::variable;
 use pillarbox_testkit::wait::until;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, PgTransaction};
@@ -148,10 +147,11 @@ impl Handler<PgTransaction<'static>, Entry> for AwaitLock {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_that_waits_for_a_lock_ends_before_its_handler_is_cancelled() {
     let (ledger, broker) = (Ledger::create().await, crate::rabbitmq::Broker::fresh().await);
-    let options = variable("PILLARBOX_TEST_POSTGRES_URL").parse().unwrap();
-    let pool = PgPoolOptions::new().max_connections(2).connect_lazy_with(options);
+    let pool = PgPoolOptions::new()
+        .max_connections(2)
+        .connect_lazy_with(ledger.login());
     let account = ledger.schema.clone();
-    let mut holder = ledger.pool.begin().await.unwrap();
+    let mut holder = ledger.owner.begin().await.unwrap();
     let lock = sqlx::query("select pg_advisory_xact_lock(hashtext($1))").bind(&account);
     lock.execute(&mut *holder).await.unwrap();
     let consumer = Consumer::new("ledger", pool.clone())

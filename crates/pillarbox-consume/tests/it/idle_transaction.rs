@@ -6,17 +6,15 @@ use pillarbox_consume::{Database, HandlerError};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, PgTransaction};
 
-use pillarbox_testkit::environment::{unique_name, variable};
+use pillarbox_testkit::environment::unique_name;
 use pillarbox_testkit::wait::until;
+
+use crate::ledger::Ledger;
 
 const SETTING: &str = "idle_in_transaction_session_timeout";
 
 fn pool(options: PgConnectOptions) -> PgPool {
     PgPoolOptions::new().max_connections(1).connect_lazy_with(options)
-}
-
-fn options() -> PgConnectOptions {
-    variable("PILLARBOX_TEST_POSTGRES_URL").parse().unwrap()
 }
 
 async fn timeout(transaction: &mut PgTransaction<'static>) -> String {
@@ -26,7 +24,8 @@ async fn timeout(transaction: &mut PgTransaction<'static>) -> String {
 
 #[tokio::test]
 async fn an_idle_transaction_is_ended_by_the_database() {
-    let pool = pool(options().options([(SETTING, "0")]));
+    let ledger = Ledger::create().await;
+    let pool = pool(ledger.login().options([(SETTING, "0")]));
     let mut transaction = Database::begin(&pool, Duration::from_secs(60)).await.unwrap();
     assert_eq!(timeout(&mut transaction).await, "5min");
     transaction.commit().await.unwrap();
@@ -38,29 +37,32 @@ async fn an_idle_transaction_is_ended_by_the_database() {
     );
     drop(own);
     pool.close().await;
+    ledger.drop().await;
 }
 
 #[tokio::test]
 async fn a_timeout_that_the_application_sets_is_kept() {
+    let ledger = Ledger::create().await;
     for set in ["1min", "10min"] {
-        let pool = pool(options().options([(SETTING, set)]));
+        let pool = pool(ledger.login().options([(SETTING, set)]));
         let mut transaction = Database::begin(&pool, Duration::from_secs(60)).await.unwrap();
         assert_eq!(timeout(&mut transaction).await, set);
         drop(transaction);
         pool.close().await;
     }
+    ledger.drop().await;
 }
 
 #[tokio::test]
 async fn an_attempt_whose_transaction_was_ended_is_retried() {
-    let name = unique_name("idle");
-    let (idle, watcher) = (options().options([(SETTING, "10ms")]), pool(options()));
+    let (ledger, name) = (Ledger::create().await, unique_name("idle"));
+    let idle = ledger.login().options([(SETTING, "10ms")]);
     let pool = pool(idle.application_name(&name));
     let mut transaction = Database::begin(&pool, Duration::from_secs(60)).await.unwrap();
     until("the database has ended it", || async {
         let open = "select count(*) from pg_stat_activity where application_name = $1";
         let open = sqlx::query_scalar::<_, i64>(open).bind(&name);
-        open.fetch_one(&watcher).await.unwrap() == 0
+        open.fetch_one(&ledger.owner).await.unwrap() == 0
     })
     .await;
     let error = sqlx::query("select")
@@ -70,5 +72,5 @@ async fn an_attempt_whose_transaction_was_ended_is_retried() {
     assert_eq!(HandlerError::from(error).outcome().name(), "retry");
     drop(transaction);
     pool.close().await;
-    watcher.close().await;
+    ledger.drop().await;
 }

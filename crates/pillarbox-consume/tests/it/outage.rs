@@ -2,14 +2,13 @@
 
 use pillarbox::RetryPolicy;
 use pillarbox_testkit::Proxy;
+use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, PgPool};
 use std::time::Duration;
 
 use crate::ledger::{Ledger, entry};
 use crate::rabbitmq::Broker;
 use crate::running::Running;
-use pillarbox_testkit::environment::variable;
 use pillarbox_testkit::wait::until;
 
 /// A pool that connects by way of the proxy, with a short timeout.
@@ -67,67 +66,26 @@ async fn assert_costs_nothing(
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_the_database_costs_no_attempt_and_no_event() {
     let ledger = Ledger::create().await;
-    let options: PgConnectOptions = variable("PILLARBOX_TEST_POSTGRES_URL").parse().unwrap();
+    let options = ledger.login();
     let proxy = Proxy::start(format!("{}:{}", options.get_host(), options.get_port())).await;
     let pool = through(&proxy, options);
     assert_costs_nothing(&ledger, pool, proxy.refuse(), proxy.restore()).await;
     ledger.drop().await;
 }
 
-/// A role with the privileges of the consumer, whose login can be disabled.
-struct Role<'a> {
-    name: String,
-    ledger: &'a Ledger,
-}
-
-impl<'a> Role<'a> {
-    async fn create(ledger: &'a Ledger) -> Self {
-        let name = ledger.schema.clone();
-        let role = Self { name, ledger };
-        role.run(
-            "create role ROLE login; \
-             grant usage on schema ROLE to ROLE; \
-             grant all on all tables in schema ROLE to ROLE; \
-             grant all on all sequences in schema ROLE to ROLE",
-        )
-        .await;
-        role
-    }
-
-    /// Also ends its sessions.
-    async fn disable_login(&self) {
-        self.run("alter role ROLE nologin").await;
-        self.run("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'ROLE'")
-            .await;
-    }
-
-    async fn enable_login(&self) {
-        self.run("alter role ROLE login").await;
-    }
-
-    async fn drop(self) {
-        self.run("drop owned by ROLE; drop role ROLE").await;
-    }
-
-    async fn run(&self, statements: &str) {
-        let statements = statements.replace("ROLE", &self.name);
-        sqlx::raw_sql(AssertSqlSafe(statements))
-            .execute(&self.ledger.pool)
-            .await
-            .unwrap();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_that_cannot_log_in_for_a_while_costs_no_attempt_and_no_event() {
     let ledger = Ledger::create().await;
-    let role = Role::create(&ledger).await;
-    let options: PgConnectOptions = variable("PILLARBOX_TEST_POSTGRES_URL").parse().unwrap();
-    let pool = PgPoolOptions::new()
-        .max_connections(10)
-        .connect_lazy_with(options.username(&role.name));
-    assert_costs_nothing(&ledger, pool.clone(), role.disable_login(), role.enable_login()).await;
-    pool.close().await;
-    role.drop().await;
+    let role = ledger.role();
+    let disable_login = async {
+        ledger.administer(&format!("alter role {role} nologin")).await;
+        // Also ends its sessions.
+        let sessions =
+            format!("select pg_terminate_backend(pid) from pg_stat_activity where usename = '{role}'");
+        ledger.administer(&sessions).await;
+    };
+    let login = format!("alter role {role} login");
+    let enable_login = ledger.administer(&login);
+    assert_costs_nothing(&ledger, ledger.pool.clone(), disable_login, enable_login).await;
     ledger.drop().await;
 }
