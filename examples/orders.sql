@@ -5,6 +5,3 @@ create table public.orders (
   total numeric(10, 2) not null
 );
 grant select, insert on public.orders to :"role";
-
--- Only so that an example can count its own events. A producer needs none of it.
-grant select (namespace, topic, dedupe_key) on pillarbox.outbox_events to :"role";

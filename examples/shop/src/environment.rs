@@ -9,8 +9,8 @@ use pillarbox_store::stores::postgres::{Options, Postgres};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-use crate::Result;
 use crate::services::Service;
+use crate::{Result, roles};
 
 /// The number of events that a service handles at once.
 pub(crate) const CONCURRENCY: usize = 4;
@@ -22,13 +22,13 @@ const TABLES: &str = include_str!("tables.sql");
 /// Connection settings and timeouts, shared by all processes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Environment {
-    /// PostgreSQL database of all services
+    /// PostgreSQL database of all services, as its owner
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub(crate) database: String,
     /// RabbitMQ between them
     #[arg(long, env = "AMQP_URL", hide_env_values = true)]
     pub(crate) amqp: String,
-    /// Prefix of the exchange and the queues
+    /// Prefix of the exchange, the queues and the database roles
     #[arg(long, env = "SHOP_PREFIX", default_value = "shop")]
     pub(crate) prefix: String,
     /// How long the saga waits for the reply of a service
@@ -71,7 +71,20 @@ impl Environment {
         Ok(Postgres::new(&self.database, Options::default())?)
     }
 
-    /// Creates the outbox, the inbox, the tables of sagas, and the tables of the services.
+    /// The database role of a process.
+    pub(crate) fn role(&self, who: &str) -> String {
+        format!("{}_{who}", self.prefix)
+    }
+
+    /// The same with the login of a process, which has the password of the owner if there is one.
+    pub(crate) fn log_in_as(&self, who: &str) -> Self {
+        Self {
+            database: with_user(&self.database, &self.role(who)),
+            ..self.clone()
+        }
+    }
+
+    /// Creates the outbox, the inbox, the tables of sagas, the tables of the services, and the roles.
     pub(crate) async fn migrate(&self) -> Result<()> {
         // A dispatcher would retry; this command does not. So it waits longer for a slow database.
         let options = Options {
@@ -80,9 +93,10 @@ impl Environment {
         };
         let store = Postgres::new(&self.database, options)?;
         store.migrate().await?;
-        store.close().await;
         let pool = self.pool()?;
         sqlx::raw_sql(TABLES).execute(&pool).await?;
+        roles::create(self, &store, &pool).await?;
+        store.close().await;
         pool.close().await;
         Ok(())
     }
@@ -98,5 +112,40 @@ impl Environment {
 
     pub(crate) fn queue_name(&self, service: Service) -> String {
         format!("{}.{service}", self.prefix)
+    }
+}
+
+/// The URL with another user.
+fn with_user(url: &str, user: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, rest) = rest.split_at(end);
+    match authority.rsplit_once('@') {
+        None => format!("{scheme}://{user}@{authority}{rest}"),
+        Some((login, host)) => {
+            let password = login.split_once(':').map(|(_, password)| format!(":{password}"));
+            format!("{scheme}://{user}{}@{host}{rest}", password.unwrap_or_default())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_user;
+
+    #[test]
+    fn a_process_logs_in_with_its_own_role() {
+        for (url, expected) in [
+            (
+                "postgres://a:b%40@h:1/d?x=y@z",
+                "postgres://shop_stock:b%40@h:1/d?x=y@z",
+            ),
+            ("postgres://a@h/d", "postgres://shop_stock@h/d"),
+            ("postgres://h/d", "postgres://shop_stock@h/d"),
+        ] {
+            assert_eq!(with_user(url, "shop_stock"), expected);
+        }
     }
 }

@@ -14,6 +14,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `cli`, `environment` | the command line, connections and timeouts |
+//! | `roles` | the database role of each process |
 //! | `messages` | the messages between services |
 //! | `saga` | payment, stock, shipping, and their compensations |
 //! | `order` | places an order |
@@ -29,6 +30,7 @@ mod environment;
 mod faults;
 mod messages;
 mod order;
+mod roles;
 mod saga;
 mod services;
 mod signals;
@@ -44,6 +46,7 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Command};
+use crate::roles::STOREFRONT;
 
 /// This program is an example: it prints any error and exits.
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -70,8 +73,11 @@ async fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Up => up::up(&environment).await,
         Command::Migrate => environment.migrate().await,
-        Command::Serve(serve) => services::serve(serve.service, &environment, serve.until_stdin_ends).await,
-        Command::Order(wanted) => order::place_all(&environment, &wanted).await,
+        Command::Serve(serve) => {
+            let environment = environment.log_in_as(serve.service.as_str());
+            services::serve(serve.service, &environment, serve.until_stdin_ends).await
+        }
+        Command::Order(wanted) => order::place_all(&environment.log_in_as(STOREFRONT), &wanted).await,
         Command::Fault(fault) => faults::set(&environment, fault.service, fault.mode).await,
         Command::Status { json } => status::print(&environment, json).await,
     }

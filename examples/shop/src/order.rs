@@ -88,7 +88,7 @@ async fn enqueue_placed(
     order: i64,
     arguments: &OrderArgs,
 ) -> Result<()> {
-    let (outbox, name, email) = (Outbox::default(), &arguments.name, &arguments.email);
+    let (outbox, name, email) = (Outbox::default().by_function(), &arguments.name, &arguments.email);
     if arguments.last_year {
         let customer = format!("{name} <{email}>");
         let placed = OrderPlacedLastYear { order, customer };

@@ -63,5 +63,5 @@ pub(crate) fn define(step_timeout: Duration) -> Result<Saga<Order>, InvalidSaga>
         .step(with_timeout(stock))
         .step(with_timeout(shipping))
         .retry_compensations(wait)
-        .build(&Outbox::default())
+        .build(&Outbox::default().by_function())
 }

@@ -161,6 +161,7 @@ async fn send(
         event = event.deliver_at(SystemClock.wall() + late);
     }
     Outbox::default()
+        .by_function()
         .enqueue(transaction, &command.reply(answer, event))
         .await?;
     Ok(())

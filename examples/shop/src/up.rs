@@ -71,7 +71,7 @@ fn start(service: Service, environment: &Environment) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["serve", service.as_str(), "--until-stdin-ends"])
-        .envs(environment.variables())
+        .envs(environment.log_in_as(service.as_str()).variables())
         .stdin(Stdio::piped())
         .process_group(0) // Ctrl-C reaches only `up`, which then stops the services
         .kill_on_drop(true);

@@ -75,7 +75,10 @@ async fn close(
         .bind(status)
         .execute(&mut **transaction)
         .await?;
-    Outbox::default().enqueue(transaction, event).await?;
+    Outbox::default()
+        .by_function()
+        .enqueue(transaction, event)
+        .await?;
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! A shop for one test, and the check of its tables.
+//! A shop for one test, and the check of its tables. An outbox that is written by its owner fails the test: each process has a
+//! role of its own.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output, Stdio};
@@ -6,6 +7,7 @@ use std::time::Duration;
 
 use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 use lapin::{Channel, Connection, ConnectionProperties};
+use pillarbox_testkit::duties;
 pub(crate) use pillarbox_testkit::environment::variable;
 use pillarbox_testkit::fixture::Database;
 use pillarbox_testkit::process::{Process, assert_aborted_at};
@@ -90,7 +92,19 @@ impl Fixture {
             database,
         };
         fixture.run(&["migrate"]).await;
+        let written = ["outbox_events", "inbox", "sagas", "workers"];
+        duties::refuse_owners(&fixture.pool, "pillarbox", &written).await;
         fixture
+    }
+
+    /// Connections of a process of the shop.
+    pub(crate) fn pool_of(&self, who: &str) -> PgPool {
+        let url = duties::log_in_as(&self.database.url, &self.role(who));
+        PgPool::connect_lazy(&url).unwrap()
+    }
+
+    fn role(&self, who: &str) -> String {
+        format!("{}_{who}", self.name)
     }
 
     /// The program with the settings of this fixture.
@@ -248,7 +262,7 @@ impl Fixture {
         .await;
     }
 
-    /// Removes the queues, the exchange and the database.
+    /// Removes the queues, the exchange, the database and the roles.
     pub(crate) async fn close(self) {
         let (connection, channel) = channel().await;
         for service in SERVICES {
@@ -269,7 +283,14 @@ impl Fixture {
             .unwrap();
         connection.close(200, "done".into()).await.unwrap();
         self.pool.close().await;
+        let roles = SERVICES
+            .into_iter()
+            .chain(["storefront"])
+            .map(|who| self.role(who));
+        let drop_roles = format!("drop role {}", roles.collect::<Vec<_>>().join(", "));
+        let server = self.database.clone();
         self.database.drop().await;
+        server.administer(&drop_roles).await;
     }
 }
 

@@ -162,10 +162,19 @@ async fn a_failed_compensation_can_be_resumed_by_an_operator() {
     .await;
     fixture.run(&["fault", "payment", "off"]).await;
 
-    let mut transaction = fixture.pool.begin().await.unwrap();
-    let asked = ask(&mut transaction, &Outbox::default(), "order", "1", Ask::Resume).await;
+    let orders = fixture.pool_of("orders");
+    let mut transaction = orders.begin().await.unwrap();
+    let asked = ask(
+        &mut transaction,
+        &Outbox::default().by_function(),
+        "order",
+        "1",
+        Ask::Resume,
+    )
+    .await;
     assert!(matches!(asked, Ok(AskResult::Enqueued(_))), "{asked:?}");
     transaction.commit().await.unwrap();
+    orders.close().await;
     until("the saga has ended", || async {
         let ended = "select count(*) from pillarbox.sagas where status = 'compensated'";
         fixture.count(ended).await == 1
@@ -182,7 +191,7 @@ async fn a_failed_compensation_can_be_resumed_by_an_operator() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_comes_after_its_compensation_does_nothing() {
     let fixture = Fixture::open(LONG_TIMEOUT).await;
-    let services = fixture.start_all();
+    let (services, orders) = (fixture.start_all(), fixture.pool_of("orders"));
     for (topic, undo, command, body, table) in [
         (
             "payment",
@@ -222,8 +231,12 @@ async fn a_command_that_comes_after_its_compensation_does_nothing() {
             (message(undo, "compensation"), 1),
             (message(command, "command"), 2),
         ] {
-            let mut connection = fixture.pool.acquire().await.unwrap();
-            Outbox::default().enqueue(&mut connection, &event).await.unwrap();
+            let mut connection = orders.acquire().await.unwrap();
+            Outbox::default()
+                .by_function()
+                .enqueue(&mut connection, &event)
+                .await
+                .unwrap();
             let handled = format!("select count(*) from pillarbox.inbox where consumer = '{topic}'");
             until("it is handled", || async {
                 fixture.count(&handled).await == marks
@@ -252,5 +265,6 @@ async fn a_command_that_comes_after_its_compensation_does_nothing() {
     for (name, process) in services {
         process.stop(name).await;
     }
+    orders.close().await;
     fixture.close().await;
 }
