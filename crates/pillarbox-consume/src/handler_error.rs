@@ -7,6 +7,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use pillarbox::saga::SagaError;
+use pillarbox::text::json_error;
 use pillarbox::{EnqueueError, Outcome, StoreError};
 
 /// Why an event was not handled. The handler's transaction rolls back.
@@ -58,14 +59,17 @@ impl<E: Error + 'static> From<E> for HandlerError {
     }
 }
 
-/// The error and its causes, without repetition.
-fn with_causes(error: &dyn Error) -> String {
+/// The error and its causes, without repetition, and without the content that JSON errors quote.
+fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
+    let mut cause = Some(error);
     while let Some(error) = cause {
         let cause_text = error.to_string();
         if !text.contains(&cause_text) {
             text = format!("{text}: {cause_text}");
+        }
+        if let Some(json) = error.downcast_ref::<serde_json::Error>() {
+            text = text.replace(&cause_text, &json_error(json));
         }
         cause = error.source();
     }
@@ -123,6 +127,21 @@ mod tests {
         }
         let failed = handler().expect_err("no number");
         assert_eq!(failed, HandlerError::retry("invalid digit found in string"));
+    }
+
+    #[test]
+    fn a_json_error_says_nothing_of_the_content_however_deep() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the address cannot be read: {0}")]
+        struct Quoting(#[source] serde_json::Error);
+
+        let json = || serde_json::from_str::<u32>("\"hunter2\"").expect_err("no number");
+        let clean = "invalid type, expected u32 at line 1 column 9";
+        assert_eq!(HandlerError::from(json()), HandlerError::retry(clean));
+        assert_eq!(
+            HandlerError::from(Quoting(json())),
+            HandlerError::retry(format!("the address cannot be read: {clean}"))
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::machine::Changed;
 use crate::enqueue::EnqueueError;
 use crate::error::StoreError;
+use crate::text::json_error;
 
 /// Why a saga did not start or move. The call wrote nothing; roll the transaction back.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +23,7 @@ pub enum SagaError {
         id: String,
     },
     /// The payload of a reply is not what the step takes. A retry is useless.
-    #[error("the reply to the step `{step}` of the saga {name} {id} cannot be taken: {error}")]
+    #[error("the reply to the step `{step}` of the saga {name} {id} cannot be taken: {}", json_error(.error))]
     Reply {
         /// Which kind of saga.
         name: String,
@@ -35,8 +36,8 @@ pub enum SagaError {
     },
     /// The saga's data is not of this program's type: another version wrote it.
     #[error(
-        "the data of the saga {name} {id} cannot be read by this version of its definition: {error}; \
-         deliver the message again to a version that can"
+        "the data of the saga {name} {id} cannot be read by this version of its definition: {}; \
+         deliver the message again to a version that can", json_error(.error)
     )]
     Data {
         /// Which kind of saga.
@@ -92,6 +93,37 @@ impl SagaError {
             name: name.to_owned(),
             id: id.to_owned(),
             path: changed.path,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error() -> serde_json::Error {
+        serde_json::from_str::<u32>("\"hunter2\"").expect_err("no number")
+    }
+
+    #[test]
+    fn an_error_of_a_saga_has_none_of_the_content_that_it_is_about() {
+        let (name, id) = ("order".to_owned(), "42".to_owned());
+        for said in [
+            SagaError::Reply {
+                name: name.clone(),
+                id: id.clone(),
+                step: "payment".to_owned(),
+                error: error(),
+            },
+            SagaError::Data {
+                name,
+                id,
+                error: error(),
+            },
+        ] {
+            let said = said.to_string();
+            assert!(said.contains("expected u32 at line 1"), "{said}");
+            assert!(!said.contains("hunter2"), "{said}");
         }
     }
 }

@@ -8,6 +8,7 @@ use super::line::Line;
 use super::state::{State, Status};
 use super::token::Token;
 use crate::error::StoreError;
+use crate::text::json_error;
 
 /// One saga.
 #[derive(Debug, Clone)]
@@ -92,7 +93,7 @@ impl Row {
     /// When another program wrote a row that no saga can have.
     pub(crate) fn read(name: &str, id: &str, json: &str) -> Result<Self, StoreError> {
         let unreadable = |why: &str| StoreError::Other(format!("the saga {name} {id} cannot be read: {why}"));
-        let columns: Columns = serde_json::from_str(json).map_err(|error| unreadable(&error.to_string()))?;
+        let columns: Columns = serde_json::from_str(json).map_err(|error| unreadable(&json_error(&error)))?;
         let status =
             Status::parse(&columns.status).ok_or_else(|| unreadable("its status is none of ours"))?;
         if columns.path.is_empty() && !status.has_ended() {
