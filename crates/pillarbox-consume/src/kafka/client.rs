@@ -108,6 +108,19 @@ pub(super) struct Member {
     /// Revoked partitions, which the subscription unassigns when their handlers have ended. Closed at the end: then a revoked
     /// partition is unassigned at once.
     pub(super) revoked: mpsc::UnboundedSender<TopicPartitionList>,
+    /// What the connections said last, such as that a certificate is not trusted. The errors of the client do not.
+    pub(super) last_error: Mutex<Option<String>>,
+}
+
+impl Member {
+    /// The brokers cannot be reached.
+    pub(super) fn down(&self, error: &str) {
+        self.log.down(self.last_error().as_deref().unwrap_or(error));
+    }
+
+    fn last_error(&self) -> MutexGuard<'_, Option<String>> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl ClientContext for Member {
@@ -119,7 +132,9 @@ impl ClientContext for Member {
         // Also for every attempt to connect; the connection's own log has an outage once a minute.
         tracing::debug!(target: "librdkafka", %error, reason);
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
-            self.log.down(reason);
+            self.down(reason);
+        } else {
+            *self.last_error() = Some(reason.to_owned());
         }
     }
 }

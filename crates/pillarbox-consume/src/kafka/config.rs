@@ -354,6 +354,8 @@ mod tests {
             "enable.ssl.certificate.verification",
             "plugin.library.paths",
             "sasl.password",
+            "ssl.ca.location",
+            "test.mock.num.brokers",
         ] {
             let error = config().option(option, "1").consumer().unwrap_err();
             assert!(

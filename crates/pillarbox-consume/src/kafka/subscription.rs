@@ -9,7 +9,7 @@
 //! **If we die here** the group notices after its session timeout, and the next member starts at the committed offset.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -72,6 +72,7 @@ impl Kafka {
             is_encrypted: self.config.is_encrypted(),
             partitions: partitions.clone(),
             revoked: sender,
+            last_error: Mutex::default(),
         };
         let client: StreamConsumer<Member> = self
             .client
@@ -195,7 +196,7 @@ impl Membership {
                 }
                 Happened::Failed(error) => {
                     match error.rdkafka_error_code() {
-                        Some(code) if is_disconnected(code) => self.log.down(&error.to_string()),
+                        Some(code) if is_disconnected(code) => self.client.context().down(&error.to_string()),
                         // At most five a second.
                         Some(_) | None => {
                             tracing::warn!(consumer, %error, "broker request failed; retrying");

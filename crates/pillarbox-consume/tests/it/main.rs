@@ -26,3 +26,4 @@ mod running;
 mod silent_broker;
 #[cfg(all(feature = "rabbitmq", feature = "sqlite"))]
 mod sqlite;
+mod tls;
