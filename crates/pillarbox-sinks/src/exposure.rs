@@ -62,6 +62,10 @@ mod tests {
             "type = \"webhook\"\nurl = \"https://h/\"\nbearer = \"t\"",
             "type = \"webhook\"\nurl = \"http://127.0.0.1/\"\nbearer = \"t\"",
             "type = \"webhook\"\nurl = \"http://h/\"\nheaders = { x-shop = \"{tenant_id}\" }",
+            "type = \"webhook\"\nurl = \"http://h/\"\nheaders = { x-part = \"{topic}/{tenant_id}\", Accept = \"text/html\" }",
+            "type = \"webhook\"\nurl = \"http://h/customer-notifications/v1/{topic}?topic={topic}\"",
+            "type = \"webhook\"\nurl = \"https://hunter2@h/0123456789abcdef\"",
+            "type = \"webhook\"\nurl = \"http://hunter2@localhost/0123456789abcdef\"",
             "type = \"log\"",
         ] {
             assert_eq!(exposure(text), None, "{text}");
@@ -107,6 +111,26 @@ mod tests {
                 "type = \"webhook\"\nurl = \"http://mq/\"\nheaders = { x-token = { env = \"PATH\" } }",
                 "url",
             ),
+            (
+                "type = \"webhook\"\nurl = \"http://mq/\"\nheaders = { x-shop = \"hunter2\" }",
+                "url",
+            ),
+            (
+                "type = \"webhook\"\nurl = \"http://mq/\"\nheaders = { x-shop = \"{tenant_id}-hunter2\" }",
+                "url",
+            ),
+            ("type = \"webhook\"\nurl = \"http://hunter2@mq/\"", "url"),
+            ("type = \"webhook\"\nurl = \"http://hunter2@mq/{topic}\"", "url"),
+            (
+                "type = \"webhook\"\nurl = \"http://mq/services/T00000000/hunter2XXXXXXXXXXXXXXXXX\"",
+                "url",
+            ),
+            (
+                "type = \"webhook\"\nurl = \"http://mq/{topic}/hunter2XXXXXXXXXXXXXXXXX\"",
+                "url",
+            ),
+            ("type = \"webhook\"\nurl = \"http://mq/?key=hunter2\"", "url"),
+            ("type = \"nats\"\nurl = \"nats://hunter2@mq\"", "url"),
         ] {
             let exposed = exposure(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(exposed.key, key, "{text}");

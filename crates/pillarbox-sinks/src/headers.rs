@@ -15,6 +15,8 @@ use pillarbox::{Delivery, Outcome};
 use time::format_description::well_known::Rfc3339;
 
 pub(crate) use table::Added;
+#[doc(hidden)]
+pub use table::may_be_secret;
 pub use table::{Table, TableError};
 
 /// The prefix of the names of our own headers.

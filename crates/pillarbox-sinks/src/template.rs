@@ -194,11 +194,15 @@ impl Template {
 
     /// The text without its placeholders.
     pub fn without_fields(&self) -> String {
-        let literals = self.parts.iter().map(|part| match part {
-            Part::Literal(text) => text.as_str(),
-            Part::Value(_) => "",
-        });
-        literals.collect()
+        self.literals().collect()
+    }
+
+    /// The texts between its placeholders.
+    pub(crate) fn literals(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Literal(text) => Some(text.as_str()),
+            Part::Value(_) => None,
+        })
     }
 
     /// What no value of [text](Form::Text) may contain, so that two events with other values never give the same text: the

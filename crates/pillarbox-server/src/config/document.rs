@@ -253,15 +253,27 @@ impl<'i> Document<'i> {
             .collect()
     }
 
-    /// Where the first text in the file stands for which this is true, by its key and its text in quotes.
+    /// Where the first text in the file stands for which this is true, by its path and its text without quotes.
     pub(crate) fn find_text(&self, is_sought: impl Fn(&str, &str) -> bool) -> Option<Place> {
         let found = self.keys.iter().filter_map(|(path, (_, value))| {
-            let text = self.text.get(value.clone())?;
-            let keys = path.rsplit('.').find(|part| !is_index(part));
-            (text.starts_with(['"', '\'']) && is_sought(keys?, text)).then_some(value)
+            let is_found = is_sought(path, self.text_at(path)?);
+            is_found.then_some(value)
         });
         let first = found.min_by_key(|span| span.start)?;
         Some(self.place(first))
+    }
+
+    /// The text at a path, without quotes.
+    pub(crate) fn text_at(&self, path: &str) -> Option<&str> {
+        let (_, value) = self.keys.get(path)?;
+        let text = self.text.get(value.clone())?;
+        let is_text = text.starts_with(['"', '\'']);
+        is_text.then(|| text.trim_matches(['"', '\'']))
+    }
+
+    /// The last part of a path that is no index.
+    pub(crate) fn key_of(path: &str) -> &str {
+        path.rsplit('.').find(|part| !is_index(part)).unwrap_or(path)
     }
 
     /// The files of secrets, `{ file = "…" }`, and of private keys, `key_file = "…"`.

@@ -3,6 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use pillarbox_sinks::headers::may_be_secret;
+use pillarbox_sinks::{Template, webhook};
+
 use super::Http;
 use super::document::Document;
 use super::error::Finding;
@@ -46,9 +49,9 @@ pub(crate) const REFUSED_BY_STRICT: &str = "refused by `strict` under [security]
 impl Resolver {
     /// Reports a file that others can change, or read although it has a secret.
     pub(super) fn check_file(&mut self, mode: FileMode, document: &Document<'_>) {
-        let secret = document.find_text(|key, value| {
-            let key = key.to_ascii_lowercase();
-            SECRETS.contains(&key.as_str()) || has_password(value)
+        let secret = document.find_text(|path, value| {
+            let key = Document::key_of(path).to_ascii_lowercase();
+            SECRETS.contains(&key.as_str()) || has_password(value) || is_webhook_secret(document, path, value)
         });
         if let Some(place) = secret.filter(|_| mode.others_read) {
             let message = "a secret in a file that every user of this machine can read (chmod 640, or write \
@@ -104,6 +107,25 @@ impl Resolver {
         });
         self.wrong.extend(refused);
     }
+}
+
+/// Is it a header of a webhook with text of its own, or a URL with a token?
+fn is_webhook_secret(document: &Document<'_>, path: &str, value: &str) -> bool {
+    let Some((table, key)) = path.rsplit_once('.') else {
+        return false;
+    };
+    let (destination, is_header) = match table.strip_suffix(".headers") {
+        Some(destination) => (destination, true),
+        None => (table, false),
+    };
+    if document.text_at(&format!("{destination}.type")) != Some("webhook") {
+        return false;
+    }
+    if !is_header {
+        return key == "url" && webhook::has_token(value);
+    }
+    let text = Template::parse(value).map_or_else(|_| value.to_owned(), |value| value.without_fields());
+    may_be_secret(key) && text.contains(char::is_alphanumeric)
 }
 
 /// Is it a URL with a password?

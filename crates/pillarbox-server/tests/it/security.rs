@@ -30,7 +30,10 @@ fn destinations() -> String {
          url = \"http://127.0.0.1:1/{CANARY}?{CANARY}={CANARY}\"\nheaders = {{ x-a = \"{CANARY}\" }}\n\
          [[destination]]\nname = \"basic\"\ntype = \"webhook\"\nurl = \"http://u:{CANARY}@127.0.0.1:1/\"\n\
          basic = {{ user = \"u\", password = \"{CANARY}\" }}\n\
-         [[route]]\nto = [\"rabbit\", \"nats\", \"redis\", \"hook\", \"basic\"]\n"
+         [[destination]]\nname = \"user\"\ntype = \"webhook\"\nurl = \"http://{CANARY}@127.0.0.1:1/{{topic}}/{CANARY}\"\n\
+         headers = {{ x-b = \"{{topic}}-{CANARY}\" }}\n\
+         [[destination]]\nname = \"token\"\ntype = \"nats\"\nurl = \"nats://{CANARY}@127.0.0.1:1\"\n\
+         [[route]]\nto = [\"rabbit\", \"nats\", \"redis\", \"hook\", \"basic\", \"user\", \"token\"]\n"
     )
 }
 
@@ -61,7 +64,7 @@ fn no_command_and_no_log_prints_a_secret() {
         folder.path(),
         &["run", "--listen", "127.0.0.1:0", "--log", "trace"],
     ));
-    for destination in ["rabbit", "nats", "redis", "hook", "basic"] {
+    for destination in ["rabbit", "nats", "redis", "hook", "basic", "user", "token"] {
         until_ok_blocking("an attempt has failed", || {
             let listed = run(
                 folder.path(),

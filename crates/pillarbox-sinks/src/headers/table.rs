@@ -19,6 +19,27 @@ use crate::registry::ConfigError;
 use crate::secret::Secret;
 use crate::template::{Template, TemplateError};
 
+/// Headers that say what a client accepts or is. Their values are no secrets.
+const PUBLIC: [&str; 6] = [
+    "accept",
+    "accept-charset",
+    "accept-language",
+    "cache-control",
+    "prefer",
+    "user-agent",
+];
+
+/// May a configured header of this name have a secret?
+#[doc(hidden)]
+pub fn may_be_secret(name: &str) -> bool {
+    !PUBLIC.iter().any(|public| is_same(name, public))
+}
+
+/// Is it more than what divides two values?
+fn is_text(literal: &str) -> bool {
+    literal.contains(char::is_alphanumeric)
+}
+
 /// The table as it is written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, Secret>", into = "BTreeMap<String, Secret>")]
@@ -65,15 +86,15 @@ impl Table {
         Ok(Self(table))
     }
 
-    /// Has it a value of the environment or of a file, or a header that is for secrets?
+    /// Has it a value that may be a secret? That is any text of the configuration, whatever its header's name.
     #[cfg_attr(
         not(feature = "webhook"),
         allow(dead_code, reason = "only HTTP sends it in the clear")
     )]
     pub(crate) fn has_secret(&self) -> bool {
-        let for_secrets = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
-        let is_secret = |(name, value): (&String, &Value)| {
-            matches!(value, Value::Kept(_)) || for_secrets.iter().any(|it| name.eq_ignore_ascii_case(it))
+        let is_secret = |(name, value): (&String, &Value)| match value {
+            Value::Kept(_) => true,
+            Value::Made(template) => may_be_secret(name) && template.literals().any(is_text),
         };
         self.0.iter().any(is_secret)
     }
@@ -168,6 +189,14 @@ impl Added {
     pub(crate) fn constant(&self) -> impl Iterator<Item = (&str, String)> {
         let constant = self.0.iter().filter(|(_, value)| value.is_constant());
         constant.map(|(name, value)| (name.as_str(), value.without_fields()))
+    }
+
+    /// What may be secret: the texts of the configuration, also those between fields of the event.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
+        let secret = self.0.iter().filter(|(name, _)| may_be_secret(name));
+        secret
+            .flat_map(|(_, value)| value.literals())
+            .filter(|text| is_text(text))
     }
 
     /// The headers for one event. Rejects an event without a value that they need; the template is not shown.

@@ -71,9 +71,25 @@ impl Target {
         self.template.part(delivery, destination)
     }
 
+    /// The URL as it was written.
+    pub(super) fn source(&self) -> &str {
+        self.template.source()
+    }
+
     /// The URL of a probe.
     pub(super) fn probe(&self) -> &Url {
         &self.probe
+    }
+
+    /// Where a probe goes. The root of the host gets no login.
+    pub(super) fn probe_url(&self) -> Url {
+        let mut url = self.probe.clone();
+        if !self.is_constant() {
+            // It fails only for a URL without a host, which `parse` refuses.
+            let stripped = url.set_username("").and_then(|()| url.set_password(None));
+            debug_assert!(stripped.is_ok(), "the URL has a host");
+        }
+        url
     }
 
     /// `host:port`, without what may be secret.
@@ -498,5 +514,19 @@ mod tests {
         assert_eq!(target.probe().as_str(), "https://example.com:8443/");
         let target = Target::parse("https://example.com/token").unwrap();
         assert_eq!(target.probe().as_str(), "https://example.com/token");
+    }
+
+    #[test]
+    fn a_probe_of_the_root_has_no_login() {
+        let probe = |url: &str| Target::parse(url).unwrap().probe_url().to_string();
+        assert_eq!(
+            probe("https://u:hunter2@example.com/{topic}"),
+            "https://example.com/"
+        );
+        assert_eq!(
+            probe("https://hunter2@example.com/{topic}"),
+            "https://example.com/"
+        );
+        assert_eq!(probe("https://u:p@example.com/a"), "https://u:p@example.com/a");
     }
 }

@@ -14,11 +14,14 @@ mod encode;
 mod redaction;
 #[cfg(feature = "webhook")]
 mod sink;
+mod url_tokens;
 
 pub(crate) use config::MINIMAL;
 pub use config::{Basic, Config};
 #[cfg(feature = "webhook")]
 pub use sink::Webhook;
+#[doc(hidden)]
+pub use url_tokens::has_token;
 
 #[cfg(feature = "webhook")]
 pub(crate) use sink::exposure;

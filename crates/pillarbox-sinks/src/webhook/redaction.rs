@@ -5,46 +5,58 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use reqwest::Url;
+use percent_encoding::percent_decode_str;
 
 use super::config::Config;
+use super::encode::Target;
+use super::url_tokens;
 use crate::headers::Added;
 use crate::registry::{ConfigError, reveal};
 
 /// Shorter texts are words rather than secrets. Replacing them would only make the answer unreadable.
 const SHORTEST: usize = 6;
-/// Parts of a path and of a query are tokens from this length on: the shortest in use have some 20 characters.
-const SHORTEST_IN_URL: usize = 16;
 
 /// The secrets of a destination, the longest first. Never printed.
 pub(super) struct Redaction(Vec<String>);
 
 impl Redaction {
-    pub(super) fn new(config: &Config, url: &Url, added: &Added) -> Result<Self, ConfigError> {
+    pub(super) fn new(config: &Config, target: &Target, added: &Added) -> Result<Self, ConfigError> {
         let mut secrets = Vec::new();
         if let Some(token) = &config.bearer {
             secrets.push(reveal("bearer", token)?);
         }
         if let Some(basic) = &config.basic {
-            let password = reveal("basic.password", &basic.password)?;
-            secrets.push(STANDARD.encode(format!("{}:{password}", basic.user)));
-            secrets.push(password);
+            login(
+                &basic.user,
+                &reveal("basic.password", &basic.password)?,
+                &mut secrets,
+            );
         }
-        if config.headers.has_secret() {
-            secrets.extend(added.constant().map(|(_, value)| value));
+        for value in added.secrets() {
+            // Without what divides it from a field of the event.
+            secrets.push(
+                value
+                    .trim_matches([' ', '-', '_', '.', ':', '/', ',', ';'])
+                    .to_owned(),
+            );
+            // Without the scheme before a token, and without the names of cookies.
+            let words = value.split([' ', ';', ',', '=']).skip(1);
+            secrets.extend(words.map(str::to_owned));
         }
-        secrets.extend(url.password().map(str::to_owned));
+        let url = target.probe();
+        if let Some(password) = url.password() {
+            login(&decoded(url.username()), &decoded(password), &mut secrets);
+        } else if !url.username().is_empty() {
+            login(&decoded(url.username()), "", &mut secrets);
+        }
+        // As it is written, and as it is sent.
+        for url in [target.source(), url.as_str()] {
+            secrets.extend(url_tokens::to_cut(url).into_iter().map(str::to_owned));
+        }
+        let mut secrets: Vec<String> = secrets.iter().flat_map(|secret| forms(secret)).collect();
         secrets.retain(|secret| secret.len() >= SHORTEST);
-        let parts = url
-            .path()
-            .split('/')
-            .chain(url.query().unwrap_or_default().split(['&', '=']));
-        secrets.extend(
-            parts
-                .filter(|part| part.len() >= SHORTEST_IN_URL)
-                .map(str::to_owned),
-        );
-        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        secrets.dedup();
         Ok(Self(secrets))
     }
 
@@ -60,6 +72,29 @@ impl Redaction {
     }
 }
 
+/// A user and a password, apart and as `Authorization: Basic` has them. A user without a password is a token.
+fn login(user: &str, password: &str, secrets: &mut Vec<String>) {
+    secrets.push(STANDARD.encode(format!("{user}:{password}")));
+    secrets.push(if password.is_empty() { user } else { password }.to_owned());
+}
+
+fn decoded(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
+}
+
+/// How a receiver may write a secret: as it is, decoded, in JSON, in HTML.
+fn forms(secret: &str) -> [String; 4] {
+    let decoded = decoded(secret);
+    let json = serde_json::Value::from(decoded.as_str()).to_string();
+    let html = ["&&amp;", "<&lt;", ">&gt;", "\"&quot;", "'&#39;"];
+    let html = html.iter().fold(decoded.clone(), |text, pair| {
+        let (plain, entity) = pair.split_at(1);
+        text.replace(plain, entity)
+    });
+    let json = json.trim_matches('"').to_owned();
+    [secret.to_owned(), decoded, json, html]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,9 +102,9 @@ mod tests {
     use crate::webhook::Basic;
 
     fn apply(config: &Config, answer: &str) -> String {
-        let url = Url::parse(&config.url.reveal().unwrap()).unwrap();
+        let target = Target::parse(&config.url.reveal().unwrap()).unwrap();
         let added = Added::new(&config.headers, |_, _| Ok(())).unwrap();
-        Redaction::new(config, &url, &added)
+        Redaction::new(config, &target, &added)
             .unwrap()
             .apply(answer.as_bytes())
     }
@@ -98,9 +133,47 @@ mod tests {
     }
 
     #[test]
+    fn every_configured_header_and_every_credential_of_the_url_is_cut_out() {
+        for (url, name, value) in [
+            ("https://h/", "x-token", "CANARY"),
+            ("https://h/", "x-shop-signature", "v1=CANARY"),
+            ("https://h/", "authorization", "ApiKey CANARY"),
+            ("https://h/", "x-route", "{tenant_id}-CANARY-{topic}"),
+            ("https://h/", "cookie", "a=b; session=CANARY"),
+            ("https://CANARY@h/", "x-a", "b"),
+            ("https://CANARY:@h/", "x-a", "b"),
+            ("https://h/{topic}/hooks/CANARY", "x-a", "b"),
+            ("https://h/hooks?sig=CANARY", "x-a", "b"),
+            ("https://h/{topic}?sig=CANARY", "x-a", "b"),
+        ] {
+            let canary = "hunter2<&>\"'";
+            let in_url = "hunter2%3C%26%3E%22%27";
+            let mut config = Config::new(url.replace("CANARY", in_url));
+            config.headers = Table::new([(name, value.replace("CANARY", canary))]).unwrap();
+            let basic = STANDARD.encode(format!("{canary}:"));
+            let html = "hunter2&lt;&amp;&gt;&quot;&#39;";
+            let mut echoed = vec![canary, "{\"x\": \"hunter2<&>\\\"'\"}", html];
+            if url.contains("hunter2") || url.contains("CANARY") {
+                echoed.extend([in_url, basic.as_str()]);
+            }
+            for echo in echoed {
+                let shown = apply(&config, echo);
+                assert!(
+                    !shown.contains("hunter2"),
+                    "{url} {name}: {value}: {echo} is shown as {shown}"
+                );
+                let is_login = url.contains('@');
+                assert!(!is_login || !shown.contains(&basic), "{shown}");
+            }
+        }
+    }
+
+    #[test]
     fn an_answer_without_a_secret_stays_as_it_is() {
         let mut config = Config::new("https://h/events");
         config.bearer = Some("a".into());
+        config.headers = Table::new([("Accept", "application/json"), ("x-tenant", "{tenant_id}")]).unwrap();
+        assert_eq!(apply(&config, "no application/json"), "no application/json");
         assert_eq!(
             apply(&config, "a bad request for /events"),
             "a bad request for /events"

@@ -15,6 +15,7 @@ use super::classify;
 use super::config::Config;
 use super::encode::{self, Target};
 use super::redaction::Redaction;
+use super::url_tokens;
 use crate::connection_log::ConnectionLog;
 use crate::exposure::Login;
 use crate::headers::Added;
@@ -51,7 +52,7 @@ impl Webhook {
         let target = Target::parse(&reveal("url", &config.url)?)?;
         Ok(Self {
             client: client(config)?,
-            redaction: Redaction::new(config, target.probe(), &added)?,
+            redaction: Redaction::new(config, &target, &added)?,
             log: ConnectionLog::of_destination(name, target.host()),
             target,
             writer: Writer::new(name, &HTTP, added).with_form(form),
@@ -107,10 +108,16 @@ impl Sink for Webhook {
         self.target.part(delivery, self.writer.destination())
     }
 
-    /// Any answer means that the receiver is reachable, also an error for HEAD.
+    /// Any answer means that the receiver is reachable, also an error for HEAD. Where the URL is not that of an event, no credentials
+    /// are sent.
     async fn check(&self) -> Result<(), String> {
-        let headers = encode::probe_headers(self.writer.added(), self.authorization.as_ref())?;
-        let request = self.client.head(self.target.probe().clone()).headers(headers);
+        let mut request = self.client.head(self.target.probe_url());
+        if self.target.is_constant() {
+            request = request.headers(encode::probe_headers(
+                self.writer.added(),
+                self.authorization.as_ref(),
+            )?);
+        }
         match request.send().await {
             Ok(_) => Ok(()),
             Err(error) => Err(classify::words(error)),
@@ -122,13 +129,16 @@ impl Sink for Webhook {
 pub(crate) fn exposure(config: &Config) -> Option<ConfigError> {
     let target = Target::parse(&config.url.reveal().ok()?).ok()?;
     let url = target.probe();
-    let credentials = if config.bearer.is_some() {
-        Some("the token")
-    } else if config.basic.is_some() || url.password().is_some() {
-        Some("the password")
-    } else {
-        config.headers.has_secret().then_some("a secret header")
-    };
+    let has_password = config.basic.is_some() || url.password().is_some_and(|password| !password.is_empty());
+    let credentials = [
+        (config.bearer.is_some(), "the token"),
+        (has_password, "the password"),
+        (config.headers.has_secret(), "a configured header"),
+        (url_tokens::has_token(target.source()), "the token in it"),
+    ];
+    let credentials = credentials
+        .iter()
+        .find_map(|(is_sent, what)| is_sent.then_some(*what));
     let login = Login {
         key: "url",
         credentials,

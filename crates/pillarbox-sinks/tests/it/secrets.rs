@@ -67,6 +67,60 @@ async fn a_destination_that_cannot_be_reached_is_reported_without_its_secret() {
     }
 }
 
+/// Webhooks with a secret wherever one may be. `HOST` is a receiver that answers with the whole request.
+const ECHOED: [&str; 11] = [
+    "url = \"http://HOST/hook\"\nbearer = \"canary-5f0b6c1d\"",
+    "url = \"http://HOST/hook\"\nbasic = { user = \"shop\", password = \"canary-5f0b6c1d\" }",
+    "url = \"http://shop:canary-5f0b6c1d@HOST/hook\"",
+    "url = \"http://canary-5f0b6c1d@HOST/hook\"",
+    "url = \"http://canary-5f0b6c1d@HOST/hook/{topic}\"",
+    "url = \"http://HOST/services/T00000000/canary-5f0b6c1d-0000\"",
+    "url = \"http://HOST/{topic}/services/canary-5f0b6c1d-0000\"",
+    "url = \"http://HOST/hook?topic={topic}&sig=canary-5f0b6c1d\"",
+    "url = \"http://HOST/hook\"\nheaders = { x-shop = \"canary-5f0b6c1d\" }",
+    "url = \"http://HOST/hook\"\nheaders = { x-shop = \"v1,{topic};t=canary-5f0b6c1d\" }",
+    "url = \"http://HOST/hook\"\nheaders = { x-shop = { env = \"CARGO_PKG_NAME\" } }",
+];
+
+#[tokio::test]
+async fn a_receiver_that_echoes_the_request_gives_no_secret_away() {
+    let logs = CapturedLogs::of_process();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    let echo = |request: axum::extract::Request| async move {
+        let (parts, _) = request.into_parts();
+        let headers = parts.headers.iter();
+        let headers: String = headers
+            .map(|(name, value)| format!("{name}: {value:?}; "))
+            .collect();
+        (
+            axum::http::StatusCode::BAD_REQUEST,
+            format!("{} {headers}", parts.uri),
+        )
+    };
+    let server = axum::serve(listener, axum::Router::new().fallback(echo));
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move { server.await.unwrap() });
+    let user_only = "Y2FuYXJ5LTVmMGI2YzFk"; // of `canary-5f0b6c1d` and `canary-5f0b6c1d:`
+    for text in ECHOED {
+        let text = format!("type = \"webhook\"\n{}", text.replace("HOST", &host));
+        let config = config(&text);
+        let shown = format!("{config:?} {}", toml::to_string(&config).unwrap());
+        let sink = build(config, "").await;
+        sink.check().await.unwrap();
+        let outcome = format!("{:?}", sink.deliver(&delivery(order())).await);
+        assert!(outcome.contains("content-type"), "it echoes: {outcome}");
+        for said in [shown, outcome] {
+            for secret in [CANARY, user_only, "pillarbox-sinks\\\""] {
+                assert!(!said.contains(secret), "{text}: {said}");
+            }
+        }
+    }
+    for line in logs.lines() {
+        assert!(!format!("{line:?}").contains(CANARY), "{line:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_setting_is_refused_without_its_secret() {
     for text in REFUSED {

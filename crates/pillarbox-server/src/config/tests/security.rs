@@ -58,6 +58,10 @@ fn file(text: &str, mode: u32) -> Vec<String> {
     warnings.iter().map(|warning| warning.line("p.toml")).collect()
 }
 
+fn webhook(rest: &str) -> String {
+    format!("[database]\nurl = \"a.db\"\n[[destination]]\nname = \"h\"\ntype = \"webhook\"\n{rest}\n")
+}
+
 #[test]
 fn a_file_with_a_secret_that_others_can_read_is_a_warning() {
     let with_secrets = [
@@ -69,6 +73,10 @@ fn a_file_with_a_secret_that_others_can_read_is_a_warning() {
         "database.url = \"a.db\"\n[[destination]]\nname = \"h\"\ntype = \"webhook\"\n\
          url = \"https://h/\"\nheaders = { Authorization = \"hunter2\" }\n"
             .to_owned(),
+        webhook("url = \"https://h/\"\nheaders = { x-shop = \"hunter2\" }"),
+        webhook("url = \"https://h/\"\n[destination.headers]\nx-shop = '{topic} hunter2'"),
+        webhook("url = \"https://hunter2@h/\""),
+        webhook("url = \"https://h/hooks/hunter2XXXXXXXXXX\""),
     ];
     for text in &with_secrets {
         let warnings = file(text, 0o644);
@@ -87,6 +95,14 @@ fn a_file_with_a_secret_that_others_can_read_is_a_warning() {
          url = \"https://h/\"\nbearer = {{ env = \"PATH\" }}\n[[route]]\nto = \"h\"\n"
     );
     assert_eq!(file(&without, 0o644), [""; 0]);
+    for without in [
+        webhook(
+            "url = \"https://h/{topic}\"\nheaders = { x-tenant = \"{tenant_id}\", accept = \"text/html\" }",
+        ),
+        webhook("url = \"https://h/\"\nheaders = { x-token = { env = \"PATH\" } }"),
+    ] {
+        assert_eq!(file(&without, 0o644), [""; 0]);
+    }
 }
 
 #[test]
