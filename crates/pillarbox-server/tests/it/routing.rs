@@ -238,3 +238,41 @@ fn a_scheduled_event_is_not_sent_before_its_time(new: fn(&str) -> Fixture) {
         2
     );
 }
+
+/// Two workers of one outbox: both serve `common`, and one serves `large` too.
+#[test]
+fn an_event_goes_to_a_worker_that_serves_its_destination() {
+    let tenant = "0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e5a";
+    let [large, common] = [(); 2].map(|()| Receiver::start(Behaviour::Accepts));
+    let route = "[[route]]\nto = \"common\"\n";
+    let fixture = Fixture::postgres(&format!("{}{route}", common.destination("common")));
+    let without = fixture.ready();
+    fixture.enqueue(&[
+        "shop",
+        "orders",
+        "1",
+        "--tenant",
+        tenant,
+        "--destination",
+        "large",
+    ]);
+    for n in 2..30 {
+        fixture.enqueue(&["shop", "orders", &n.to_string(), "--tenant", tenant]);
+    }
+    accepted(&common, 28);
+    let waiting = fixture.json(&["events", "ls", "--destination", "large"]);
+    assert_eq!(
+        (&waiting[0]["status"], &waiting[0]["attempts"]),
+        (&"pending".into(), &0.into())
+    );
+    fixture.configure(&format!(
+        "{}{}{route}",
+        common.destination("common"),
+        large.destination("large")
+    ));
+    let with = fixture.ready();
+    assert_eq!(accepted(&large, 1), ["1"]);
+    with.stop_blocking();
+    without.stop_blocking();
+    assert_eq!(common.accepted().len(), 28);
+}
