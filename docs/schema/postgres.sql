@@ -50,27 +50,30 @@ CREATE FUNCTION pillarbox.caller() RETURNS name
 CREATE FUNCTION pillarbox.check_quotas() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
-  since constant timestamptz := clock_timestamp() - interval '1 minute';
+  since constant timestamptz := clock_timestamp() - interval '10 minutes';
   exceeded "pillarbox".over_quota;
 begin
-  if not exists (select from "pillarbox".over_quota o where o.counted_at > since) then
-    return null;
-  end if;
   select o.* into exceeded
   from (
-    select distinct e.tenant_id::text as tenant from enqueued e where e.parent_id is null and e.adopted_table is null
-  ) as writer join "pillarbox".over_quota o on o.kind = 'tenant' and o.name = writer.tenant
+    select distinct e.tenant_id::text as tenant from enqueued e
+    where e.tenant_id is not null and e.parent_id is null and e.adopted_table is null
+  ) as writer cross join lateral (
+    select * from "pillarbox".over_quota q where q.kind = 'tenant' and q.name = writer.tenant limit 1
+  ) as o
   where o.counted_at > since
   limit 1;
   if not found then
     select o.* into exceeded
-    from "pillarbox".over_quota o, (
-      select distinct e.enqueued_by from enqueued e where e.parent_id is null and e.adopted_table is null
-    ) as writer
-    where o.kind = 'role' and o.counted_at > since
-      and writer.enqueued_by in (select member from "pillarbox".members(o.name) as member)
+    from (
+      select distinct e.enqueued_by as role from enqueued e
+      where e.enqueued_by is not null and e.parent_id is null and e.adopted_table is null
+    ) as writer cross join lateral "pillarbox".memberships(writer.role) as holder (name) cross join lateral (
+      select * from "pillarbox".over_quota q where q.kind = 'role' and q.name = holder.name limit 1
+    ) as o
+    where o.counted_at > since
     limit 1;
   end if;
   if found then
@@ -403,6 +406,17 @@ CREATE FUNCTION pillarbox.members(role text) RETURNS SETOF text
   select r.rolname::text from member join pg_roles r on r.oid = member.id
   union
   select members.role
+$$;
+
+CREATE FUNCTION pillarbox.memberships(role text) RETURNS SETOF text
+    LANGUAGE sql STABLE
+    AS $$
+  with recursive upward (id) as (
+    select to_regrole(quote_ident(memberships.role))::oid
+    union
+    select m.roleid from upward join pg_auth_members m on m.member = upward.id
+  )
+  select coalesce(pg_get_userbyid(id)::text, memberships.role) from upward
 $$;
 
 CREATE FUNCTION pillarbox.name_refusal(field text, name text) RETURNS text

@@ -3,7 +3,7 @@
 //! Every five seconds, and for at most a tenth of the time: with many quotas and much pending, a pass over all of them takes
 //! longer.
 //!
-//! **If we die here** another worker counts. Until then counts are outdated, and after a minute they reject nothing.
+//! **If we die here** another worker counts. Until then counts are outdated, and after ten minutes they reject nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -21,9 +21,10 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// The SHA-256 of the statements, as they are for the default schema.
+    /// The SHA-256 of the statements, as they are for the default schema. Line endings do not count: Git may write others into the
+    /// files that a program is built from.
     pub(crate) fn checksum(&self) -> String {
-        let digest = Sha256::digest(self.sql);
+        let digest = Sha256::digest(self.sql.replace("\r\n", "\n"));
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
@@ -90,6 +91,16 @@ mod tests {
     fn applied(checksums: &[Option<&str>]) -> Vec<(i32, Option<String>)> {
         let owned = checksums.iter().map(|one| one.map(str::to_owned));
         (1..).zip(owned).collect()
+    }
+
+    #[test]
+    fn a_build_from_files_with_other_line_endings_is_the_same_build() {
+        let [unix, windows] = [
+            "create table a (\n  b int\n)\n",
+            "create table a (\r\n  b int\r\n)\r\n",
+        ]
+        .map(|sql| Migration { sql, ..OURS[0] }.checksum());
+        assert_eq!(unix, windows);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use serde_json::json;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
+use super::migrate::one_at_a_time;
 use super::{Inner, Postgres, Transaction, audit, store_error};
 use crate::actor::Actor;
 use crate::audit::Line;
@@ -253,6 +254,7 @@ async fn grant(
     line: Line,
 ) -> Result<bool, StoreError> {
     let mut transaction = inner.begin().await?;
+    one_at_a_time(&mut transaction).await?;
     let exists: bool = sqlx::query_scalar("select exists (select from pg_roles where rolname = $1)")
         .bind(role)
         .persistent(false)
@@ -271,6 +273,7 @@ async fn grant(
 async fn revoke(inner: Arc<Inner>, duty: Duty, role: String, line: Line) -> Result<(), StoreError> {
     let schema = &inner.sql.schema;
     let mut transaction = inner.begin().await?;
+    one_at_a_time(&mut transaction).await?;
     execute(&mut transaction, revocations(duty, schema, &role)?).await?;
     prune_bounds(&mut transaction, schema).await?;
     // Duties share privileges, such as that on the schema.

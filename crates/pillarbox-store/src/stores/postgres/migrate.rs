@@ -22,7 +22,7 @@ use crate::store::StoreError;
 use crate::stores::migration::{Migrated, Migration, newest, version_of};
 use pillarbox::internal::schema::{check_name, in_schema};
 
-/// The advisory lock of migrations: "pillarbo" in ASCII.
+/// The advisory lock of migrations, grants and quotas: "pillarbo" in ASCII.
 const LOCK: i64 = 0x7069_6C6C_6172_626F;
 
 /// What a function is bound to when it is created is that of PostgreSQL.
@@ -153,6 +153,18 @@ pub(super) async fn begin_change(inner: &Inner) -> Result<Transaction, StoreErro
     inner.begin_with(AssertSqlSafe(begin)).await
 }
 
+/// Waits for other changes of an outbox in this database: its tables, and who may use them. PostgreSQL would end one of two GRANTs on a
+/// table that run at once.
+pub(super) async fn one_at_a_time(transaction: &mut Transaction) -> Result<(), StoreError> {
+    sqlx::query("select pg_advisory_xact_lock($1)")
+        .bind(LOCK)
+        .persistent(false)
+        .execute(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    Ok(())
+}
+
 /// From here on others may wait for the locks of this transaction.
 pub(super) async fn bound_locks(transaction: &mut Transaction) -> Result<(), StoreError> {
     let bound = format!("set local lock_timeout = '{}ms'", LOCK_TIMEOUT.as_millis());
@@ -162,12 +174,7 @@ pub(super) async fn bound_locks(transaction: &mut Transaction) -> Result<(), Sto
 async fn try_migrate(inner: &Inner, actor: &Actor, owner: Option<&str>) -> Result<Migrated, StoreError> {
     let schema = &inner.sql.schema;
     let mut transaction = begin_change(inner).await?;
-    sqlx::query("select pg_advisory_xact_lock($1)")
-        .bind(LOCK)
-        .persistent(false)
-        .execute(&mut *transaction)
-        .await
-        .map_err(store_error)?;
+    one_at_a_time(&mut transaction).await?;
     bound_locks(&mut transaction).await?;
     execute(&mut transaction, SEARCH_PATH.to_owned()).await?;
     let former = owner::become_owner(&mut transaction, schema, owner).await?;

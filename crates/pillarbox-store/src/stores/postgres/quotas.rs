@@ -11,7 +11,7 @@ use std::sync::Arc;
 use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
-use super::migrate::{LockWait, begin_change, bound_locks, execute};
+use super::migrate::{LockWait, begin_change, bound_locks, execute, one_at_a_time};
 use super::{Inner, Postgres, Transaction, audit, event_index, store_error};
 use crate::actor::{Actor, OperateError, Permission};
 use crate::audit::Line;
@@ -185,6 +185,7 @@ async fn lock(
     holder: &Holder,
 ) -> Result<Option<u64>, StoreError> {
     let schema = &inner.sql.schema;
+    one_at_a_time(transaction).await?;
     bound_locks(transaction).await?;
     let lock = format!("lock table \"{schema}\".quotas in share row exclusive mode");
     execute(transaction, lock).await?;

@@ -73,6 +73,38 @@ async fn assert_cannot_enqueue(outbox: &Outbox, connection: &mut PgConnection) {
     );
 }
 
+/// As a tool does that sets all roles up at once. PostgreSQL ends one of two changes of a table's grants that run at once.
+#[tokio::test]
+async fn roles_are_granted_and_revoked_at_the_same_time() {
+    let harness = PostgresHarness::direct().await;
+    let mut roles = Vec::new();
+    for _ in 0..4 {
+        roles.push(as_role(&harness, "").await.0);
+    }
+    let change = async |role: &String| {
+        let bounds = Bounds::default();
+        for _ in 0..5 {
+            let granted = harness
+                .store
+                .grant(&OPERATOR, Duty::Producer, &bounds, role, false)
+                .await;
+            granted.expect("grants");
+            let revoked = harness.store.revoke(&OPERATOR, Duty::Producer, role).await;
+            revoked.expect("revokes");
+        }
+    };
+    tokio::join!(
+        change(&roles[0]),
+        change(&roles[1]),
+        change(&roles[2]),
+        change(&roles[3])
+    );
+    for role in &roles {
+        drop_role(&harness, role).await;
+    }
+    harness.clean_up().await;
+}
+
 #[tokio::test]
 async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
     let harness = PostgresHarness::direct().await;

@@ -234,6 +234,23 @@ async fn no_other_event_can_have_the_derived_id_of_a_row() {
     adopted.clean_up().await;
 }
 
+/// It could be that of a row of another table, or the mark of another event's dedupe key in an inbox.
+#[tokio::test]
+async fn a_row_cannot_choose_an_id_that_pillarbox_derives() {
+    let adopted = Adopted::new(ORDER_SERVICE).await;
+    let chosen = "0198c2a4-8f4e-8c3a-9d51-0f2b6d1c7e5a";
+    let id = adopted.produce().await;
+    adopted.change(id, &format!("id = '{chosen}'")).await;
+    let imported = adopted.import().await;
+    assert_eq!((imported.rows, imported.failed), (1, 0));
+    let derived = format!(
+        "select (id = overlay(overlay(md5('order-service' || E'\\x1f' || '{chosen}') placing '8' from 13) placing '8' from 17)::uuid)::text
+         from pillarbox.outbox_events"
+    );
+    assert_eq!(text(&adopted, &derived).await.as_deref(), Some("true"));
+    adopted.clean_up().await;
+}
+
 #[tokio::test]
 async fn the_error_column_shows_a_status_and_no_answer() {
     let answered =

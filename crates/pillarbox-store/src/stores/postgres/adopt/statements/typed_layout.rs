@@ -102,16 +102,22 @@ impl TypedLayout<'_> {
         format!("select count(a.row_id::{kind}) from pillarbox.adopted a where a.adopted_table = $1")
     }
 
-    /// The event's id. It is the row's own if that is a UUID, so that consumers keep seeing the ids they know.
+    /// The event's id. It is the row's own if that is a UUID, so that consumers keep seeing the ids they know. But no row can choose a
+    /// UUID of version 8, which could be derived from another row or from a dedupe key.
     pub(super) fn event_id(&self) -> String {
+        let (id, derived) = (self.id(), self.derived_id());
         if self.kind(&self.layout.id) == "uuid" && self.layout.event_id == EventId::Row {
-            self.id()
+            format!("case when get_byte(uuid_send({id}), 6) >> 4 = 8 then {derived} else {id} end")
         } else {
-            let name = literal(self.name);
-            // A UUID of version 8, which no producer may choose. It never changes: rows are known by it.
-            let hash = format!("md5({name} || E'\\x1f' || {})", self.id_text());
-            format!("overlay(overlay({hash} placing '8' from 13) placing '8' from 17)::uuid")
+            derived
         }
+    }
+
+    /// A UUID of version 8, which no producer may choose. It never changes: rows are known by it.
+    fn derived_id(&self) -> String {
+        let name = literal(self.name);
+        let hash = format!("md5({name} || E'\\x1f' || {})", self.id_text());
+        format!("overlay(overlay({hash} placing '8' from 13) placing '8' from 17)::uuid")
     }
 
     /// The row's state columns in one text. It differs once others have changed them.
