@@ -104,7 +104,10 @@ fn strict_refuses_a_superuser() {
     shop.configure("pillarbox", "", "");
     let checked = run(shop.fixture.path(), &["config", "check", "--connect"]);
     assert!(
-        checked.code == 0 && checked.stderr.contains("no grant confines the database role: it is a superuser"),
+        checked.code == 0
+            && checked
+                .stderr
+                .contains("no grant confines the database role: it is a superuser"),
         "{checked:?}"
     );
     shop.configure(&shop.dispatcher, STRICT, "");
