@@ -180,7 +180,7 @@ async fn a_tenants_pages_read_the_tenants_rows() {
         check(&page("true", "seq desc"), 50.0, &["of_tenant"]).await;
         check(&page("status = 'delivered'", "seq desc"), 100.0, &["of_tenant"]).await;
         check(&page("open = 2", "seq desc"), 10.0, &["open_of_tenant"]).await;
-        check(&page("open = 3", "seq desc"), 0.0, &["open_of_tenant"]).await;
+        check(&page("open = 3", "seq desc"), 0.0, &[]).await;
         let tenant = format!("'{tenant}'::uuid");
         for (limit, tenant) in [("100000", tenant.as_str()), ("100000", "null::uuid")] {
             let stats = with(statement!("stats"), &["null", limit, tenant]);
