@@ -296,6 +296,101 @@ begin
 end
 $$;
 
+CREATE FUNCTION pillarbox.lane(key text) RETURNS smallint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN (((('x'::text || substr(md5(key), 1, 3)))::bit(12))::integer)::smallint;
+
+CREATE FUNCTION pillarbox.payload_fits(payload jsonb, body bytea) RETURNS boolean
+    LANGUAGE plpgsql STABLE PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce(octet_length(body), octet_length(payload::text)) <= "pillarbox".max_payload();
+end
+$$;
+
+CREATE FUNCTION pillarbox.uuidv7() RETURNS uuid
+    LANGUAGE sql PARALLEL SAFE
+    RETURN (encode(set_bit(set_bit(OVERLAY(uuid_send(gen_random_uuid()) PLACING SUBSTRING(int8send(((EXTRACT(epoch FROM clock_timestamp()) * (1000)::numeric))::bigint) FROM 3) FROM 1 FOR 6), (52)::bigint, 1), (53)::bigint, 1), 'hex'::text))::uuid;
+
+CREATE TABLE pillarbox.outbox_events (
+    id uuid DEFAULT pillarbox.uuidv7() NOT NULL,
+    seq bigint NOT NULL,
+    parent_id uuid,
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    topic text NOT NULL COLLATE pg_catalog."C",
+    event_type text,
+    event_version integer DEFAULT 1 NOT NULL,
+    aggregate_type text,
+    aggregate_id text,
+    tenant_id uuid,
+    dedupe_key text COLLATE pg_catalog."C",
+    ordering_key text COLLATE pg_catalog."C",
+    unordered boolean DEFAULT false NOT NULL,
+    lane smallint GENERATED ALWAYS AS (
+CASE
+    WHEN unordered THEN NULL::smallint
+    ELSE pillarbox.lane(ordering_key)
+END) STORED,
+    severity text,
+    payload jsonb NOT NULL,
+    body bytea,
+    content_type text,
+    content_encoding text,
+    headers jsonb DEFAULT '{}'::jsonb NOT NULL,
+    destination text COLLATE pg_catalog."C",
+    status text DEFAULT 'pending'::text NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    max_attempts integer,
+    next_attempt_at timestamp with time zone DEFAULT now() NOT NULL,
+    locked_by uuid,
+    locked_until timestamp with time zone,
+    claim_id uuid,
+    last_error text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    delivered_at timestamp with time zone,
+    adopted_table text COLLATE pg_catalog."C",
+    enqueued_by text COLLATE pg_catalog."C",
+    own_lease boolean DEFAULT false NOT NULL,
+    by_key boolean DEFAULT false NOT NULL,
+    open smallint GENERATED ALWAYS AS (
+CASE
+    WHEN (status = ANY (ARRAY['pending'::text, 'processing'::text])) THEN ((by_key OR (next_attempt_at > created_at)))::integer
+    WHEN (status = 'dead'::text) THEN 2
+    WHEN (status <> 'delivered'::text) THEN 3
+    ELSE NULL::integer
+END) STORED,
+    own_until timestamp with time zone GENERATED ALWAYS AS (
+CASE
+    WHEN ((status = 'processing'::text) AND (own_lease OR (claim_id IS NULL))) THEN COALESCE(locked_until, '-infinity'::timestamp with time zone)
+    ELSE NULL::timestamp with time zone
+END) STORED,
+    spent integer GENERATED ALWAYS AS (
+CASE
+    WHEN (status <> 'pending'::text) THEN NULL::integer
+    WHEN (attempts >= max_attempts) THEN 2147483647
+    WHEN ((attempts > 0) AND (max_attempts IS NULL)) THEN attempts
+    ELSE NULL::integer
+END) STORED,
+    CONSTRAINT attempts_are_counted CHECK ((attempts >= 0)),
+    CONSTRAINT headers_have_at_most_64_kib CHECK (((updated_at > created_at) OR ((pg_column_size(headers) <= 1024) AND (pg_column_compression(headers) IS NULL)) OR pillarbox.headers_fit(headers))),
+    CONSTRAINT ids_of_version_8_are_derived CHECK (((updated_at > created_at) OR (adopted_table IS NOT NULL) OR ((get_byte(uuid_send(id), 6) >> 4) <> 8))),
+    CONSTRAINT names_have_at_most_1024_bytes CHECK (((updated_at > created_at) OR ((octet_length(namespace) <= 1024) AND (octet_length(topic) <= 1024) AND (octet_length(event_type) <= 1024) AND (octet_length(aggregate_type) <= 1024) AND (octet_length(aggregate_id) <= 1024) AND (octet_length(dedupe_key) <= 1024) AND (octet_length(ordering_key) <= 1024) AND (octet_length(severity) <= 1024) AND (octet_length(destination) <= 1024) AND (octet_length(content_type) <= 1024) AND (octet_length(content_encoding) <= 1024)))),
+    CONSTRAINT outbox_events_destination_check CHECK ((destination <> ''::text)),
+    CONSTRAINT outbox_events_headers_check CHECK ((jsonb_typeof(headers) = 'object'::text)),
+    CONSTRAINT outbox_events_namespace_check CHECK ((namespace <> ''::text)),
+    CONSTRAINT outbox_events_ordering_key_check CHECK ((ordering_key <> ''::text)),
+    CONSTRAINT outbox_events_topic_check CHECK ((topic <> ''::text)),
+    CONSTRAINT payload_is_within_max_payload CHECK (((updated_at > created_at) OR ((body IS NULL) AND (pg_column_size(payload) <= 1536) AND (pg_column_compression(payload) IS NULL)) OR pillarbox.payload_fits(payload, body))),
+    CONSTRAINT times_are_in_the_years_1_to_9999 CHECK (((next_attempt_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (next_attempt_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (locked_until >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (locked_until < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (created_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (created_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (delivered_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (delivered_at < '10000-01-01 00:00:00+00'::timestamp with time zone)))
+)
+WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1');
+
+CREATE FUNCTION pillarbox.has_row_security() RETURNS boolean
+    LANGUAGE sql STABLE
+    RETURN (SELECT pg_class.relrowsecurity FROM pg_class WHERE (pg_class.oid = ('pillarbox.outbox_events'::regclass)::oid));
+
 CREATE FUNCTION pillarbox.headers_refusal(headers jsonb) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -316,6 +411,24 @@ CREATE FUNCTION pillarbox.ids_taken(ids uuid[]) RETURNS SETOF uuid
   where e.id = any(ids) and "pillarbox".may_enqueue(e.namespace, e.tenant_id, null::text)
 $$;
 
+CREATE FUNCTION pillarbox.in_flight(most bigint) RETURNS TABLE(id uuid)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select e.id from "pillarbox".leases l cross join lateral unnest(l.rows) as r (id) cross join lateral (
+    select o.id from "pillarbox".outbox_events o
+    where o.id = r.id and o.claim_id = l.claim_id and o.status || '' = 'processing' and not o.own_lease
+      and o.tenant_id = (select "pillarbox".tenant())
+    limit 1
+  ) as e
+  union all
+  select e.id from (
+    select o.id, o.tenant_id from "pillarbox".outbox_events o where o.own_until >= '-infinity' order by o.own_until offset 0
+  ) as e
+  where e.tenant_id = (select "pillarbox".tenant())
+  limit most
+$$;
+
 CREATE FUNCTION pillarbox.is_own_saga(saga bigint, who name) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -334,6 +447,35 @@ CREATE FUNCTION pillarbox.keep_audit() RETURNS trigger
   raise exception 'the audit is not changed: lines are only added' using errcode = '42501';
 end $$;
 
+CREATE FUNCTION pillarbox.keep_policies() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  every_tenant oid[] := '{}';
+  own_tenant oid[] := '{}';
+  every_saga oid[] := '{}';
+  owner constant oid := (select relowner from pg_class where oid = '"pillarbox".outbox_events'::regclass);
+  secured record;
+begin
+  if "pillarbox".has_row_security() then
+    every_tenant := array(
+      select distinct r from unnest(owner || "pillarbox".roles_on('{dispatcher, writer, api_any_tenant}'::text[])) as r order by r
+    );
+    own_tenant := "pillarbox".roles_on('{api}'::text[]);
+    every_saga := "pillarbox".roles_on('{api_any_tenant}'::text[]);
+  end if;
+  for secured in select ('"pillarbox".' || t.name)::regclass as relation, t.own_rows from "pillarbox".tables_of_tenants() as t loop
+    perform "pillarbox".set_policy(secured.relation, 'every_tenant'::name, every_tenant, 'true'::text);
+    if secured.own_rows is not null then
+      perform "pillarbox".set_policy(secured.relation, 'own_tenant'::name, own_tenant, secured.own_rows);
+    end if;
+  end loop;
+  perform "pillarbox".set_policy('"pillarbox".sagas'::regclass, 'every_saga'::name, every_saga, 'true'::text);
+  perform "pillarbox".set_policy('"pillarbox".saga_log'::regclass, 'every_saga'::name, every_saga, 'true'::text);
+end
+$$;
+
 CREATE FUNCTION pillarbox.known_keys() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -341,9 +483,12 @@ CREATE FUNCTION pillarbox.known_keys() RETURNS text[]
     ordering_key, severity, headers, destination, deliver_at, body, content_type, content_encoding, id}'::text[]
 $$;
 
-CREATE FUNCTION pillarbox.lane(key text) RETURNS smallint
-    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    RETURN (((('x'::text || substr(md5(key), 1, 3)))::bit(12))::integer)::smallint;
+CREATE FUNCTION pillarbox.lease_of(claim uuid, event uuid) RETURNS TABLE(until timestamp with time zone, updated_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select l.until, l.updated_at from "pillarbox".leases l where l.claim_id = claim and event = any(l.rows) limit 1
+$$;
 
 CREATE FUNCTION pillarbox.max_payload() RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -449,15 +594,6 @@ begin
     join pg_roles r on r.oid = b.role and pg_has_role(who, r.oid, 'usage')
     left join unnest(b.names) as name on true
     where b.duty = own_names.duty;
-end
-$$;
-
-CREATE FUNCTION pillarbox.payload_fits(payload jsonb, body bytea) RETURNS boolean
-    LANGUAGE plpgsql STABLE PARALLEL SAFE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return coalesce(octet_length(body), octet_length(payload::text)) <= "pillarbox".max_payload();
 end
 $$;
 
@@ -585,6 +721,69 @@ begin
 end
 $$;
 
+CREATE FUNCTION pillarbox.roles_on(duties text[]) RETURNS oid[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(array_agg(distinct r.oid), '{}')
+  from "pillarbox".role_bounds b join pg_roles r on r.oid = b.role
+  where b.duty = any(duties)
+$$;
+
+CREATE FUNCTION pillarbox.set_policy(relation regclass, policy name, roles oid[], rows text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  present constant oid[] := array(
+    select distinct r from pg_policy p cross join lateral unnest(p.polroles) as r
+    where p.polrelid = relation and p.polname = policy order by r
+  );
+begin
+  if present = roles then
+    return;
+  end if;
+  if cardinality(present) > 0 then
+    execute format('drop policy %I on %s', policy, relation);
+  end if;
+  if cardinality(roles) > 0 then
+    execute format('create policy %I on %s to %s using (%s) with check (%s)', policy, relation,
+      (select string_agg(r::regrole::text, ', ') from unnest(roles) as r), rows, rows);
+  end if;
+end
+$$;
+
+CREATE FUNCTION pillarbox.set_row_security(wanted boolean) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  was_on constant boolean := "pillarbox".has_row_security();
+  bound constant text := (
+    select string_agg(r::regrole::text, ', ') from unnest("pillarbox".roles_on('{api, api_any_tenant}'::text[])) as r
+  );
+  secured regclass;
+begin
+  if bound is not null and not wanted then
+    raise exception using
+      errcode = 'object_in_use',
+      message = format('row-level security stays on: it confines the roles of an API: %s (run: pillarbox revoke api ROLE)', bound);
+  end if;
+  for secured in
+    select c.oid::regclass from "pillarbox".tables_of_tenants() as t join pg_class c on c.oid = ('"pillarbox".' || t.name)::regclass
+    where (c.relrowsecurity and c.relforcerowsecurity) <> wanted
+  loop
+    if wanted then
+      execute format('alter table %s enable row level security, force row level security', secured);
+    else
+      execute format('alter table %s disable row level security, no force row level security', secured);
+    end if;
+  end loop;
+  perform "pillarbox".keep_policies();
+  return was_on;
+end
+$$;
+
 CREATE FUNCTION pillarbox.size(payload jsonb, body bytea) RETURNS bigint
     LANGUAGE sql STABLE
     AS $$
@@ -594,6 +793,24 @@ CREATE FUNCTION pillarbox.size(payload jsonb, body bytea) RETURNS bigint
     else "pillarbox".decompressed_size(payload)
   end::bigint
 $$;
+
+CREATE FUNCTION pillarbox.tables_of_tenants() RETURNS TABLE(name name, own_rows text)
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  values
+    ('outbox_events'::name, 'tenant_id = (select "pillarbox".tenant())'),
+    ('leases', null),
+    ('adopted', 'tenant_id = (select "pillarbox".tenant())'),
+    ('import_failures', null),
+    ('over_quota', null),
+    ('quotas', null),
+    ('role_bounds', null),
+    ('audit', 'tenant_id = (select "pillarbox".tenant())')
+$$;
+
+CREATE FUNCTION pillarbox.tenant() RETURNS uuid
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN NULLIF((NULLIF(current_setting(('pillarbox'::text || '.tenant'::text), true), ''::text))::uuid, '00000000-0000-0000-0000-000000000000'::uuid);
 
 CREATE FUNCTION pillarbox.trace() RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -635,10 +852,6 @@ begin
   return gone;
 end
 $$;
-
-CREATE FUNCTION pillarbox.uuidv7() RETURNS uuid
-    LANGUAGE sql PARALLEL SAFE
-    RETURN (encode(set_bit(set_bit(OVERLAY(uuid_send(gen_random_uuid()) PLACING SUBSTRING(int8send(((EXTRACT(epoch FROM clock_timestamp()) * (1000)::numeric))::bigint) FROM 3) FROM 1 FOR 6), (52)::bigint, 1), (53)::bigint, 1), 'hex'::text))::uuid;
 
 CREATE FUNCTION pillarbox.vanished() RETURNS void
     LANGUAGE plpgsql
@@ -683,6 +896,7 @@ CREATE TABLE pillarbox.adopted (
     adopted_table text NOT NULL COLLATE pg_catalog."C",
     row_id text NOT NULL COLLATE pg_catalog."C",
     event_id uuid NOT NULL,
+    tenant_id uuid,
     fingerprint text NOT NULL,
     ended boolean DEFAULT false NOT NULL,
     write_back_pending boolean DEFAULT false NOT NULL,
@@ -786,80 +1000,6 @@ CREATE TABLE pillarbox.migrations (
     applied_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
-CREATE TABLE pillarbox.outbox_events (
-    id uuid DEFAULT pillarbox.uuidv7() NOT NULL,
-    seq bigint NOT NULL,
-    parent_id uuid,
-    namespace text NOT NULL COLLATE pg_catalog."C",
-    topic text NOT NULL COLLATE pg_catalog."C",
-    event_type text,
-    event_version integer DEFAULT 1 NOT NULL,
-    aggregate_type text,
-    aggregate_id text,
-    tenant_id uuid,
-    dedupe_key text COLLATE pg_catalog."C",
-    ordering_key text COLLATE pg_catalog."C",
-    unordered boolean DEFAULT false NOT NULL,
-    lane smallint GENERATED ALWAYS AS (
-CASE
-    WHEN unordered THEN NULL::smallint
-    ELSE pillarbox.lane(ordering_key)
-END) STORED,
-    severity text,
-    payload jsonb NOT NULL,
-    body bytea,
-    content_type text,
-    content_encoding text,
-    headers jsonb DEFAULT '{}'::jsonb NOT NULL,
-    destination text COLLATE pg_catalog."C",
-    status text DEFAULT 'pending'::text NOT NULL,
-    attempts integer DEFAULT 0 NOT NULL,
-    max_attempts integer,
-    next_attempt_at timestamp with time zone DEFAULT now() NOT NULL,
-    locked_by uuid,
-    locked_until timestamp with time zone,
-    claim_id uuid,
-    last_error text,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    delivered_at timestamp with time zone,
-    adopted_table text COLLATE pg_catalog."C",
-    enqueued_by text COLLATE pg_catalog."C",
-    own_lease boolean DEFAULT false NOT NULL,
-    by_key boolean DEFAULT false NOT NULL,
-    open smallint GENERATED ALWAYS AS (
-CASE
-    WHEN (status = ANY (ARRAY['pending'::text, 'processing'::text])) THEN ((by_key OR (next_attempt_at > created_at)))::integer
-    WHEN (status = 'dead'::text) THEN 2
-    WHEN (status <> 'delivered'::text) THEN 3
-    ELSE NULL::integer
-END) STORED,
-    own_until timestamp with time zone GENERATED ALWAYS AS (
-CASE
-    WHEN ((status = 'processing'::text) AND (own_lease OR (claim_id IS NULL))) THEN COALESCE(locked_until, '-infinity'::timestamp with time zone)
-    ELSE NULL::timestamp with time zone
-END) STORED,
-    spent integer GENERATED ALWAYS AS (
-CASE
-    WHEN (status <> 'pending'::text) THEN NULL::integer
-    WHEN (attempts >= max_attempts) THEN 2147483647
-    WHEN ((attempts > 0) AND (max_attempts IS NULL)) THEN attempts
-    ELSE NULL::integer
-END) STORED,
-    CONSTRAINT attempts_are_counted CHECK ((attempts >= 0)),
-    CONSTRAINT headers_have_at_most_64_kib CHECK (((updated_at > created_at) OR ((pg_column_size(headers) <= 1024) AND (pg_column_compression(headers) IS NULL)) OR pillarbox.headers_fit(headers))),
-    CONSTRAINT ids_of_version_8_are_derived CHECK (((updated_at > created_at) OR (adopted_table IS NOT NULL) OR ((get_byte(uuid_send(id), 6) >> 4) <> 8))),
-    CONSTRAINT names_have_at_most_1024_bytes CHECK (((updated_at > created_at) OR ((octet_length(namespace) <= 1024) AND (octet_length(topic) <= 1024) AND (octet_length(event_type) <= 1024) AND (octet_length(aggregate_type) <= 1024) AND (octet_length(aggregate_id) <= 1024) AND (octet_length(dedupe_key) <= 1024) AND (octet_length(ordering_key) <= 1024) AND (octet_length(severity) <= 1024) AND (octet_length(destination) <= 1024) AND (octet_length(content_type) <= 1024) AND (octet_length(content_encoding) <= 1024)))),
-    CONSTRAINT outbox_events_destination_check CHECK ((destination <> ''::text)),
-    CONSTRAINT outbox_events_headers_check CHECK ((jsonb_typeof(headers) = 'object'::text)),
-    CONSTRAINT outbox_events_namespace_check CHECK ((namespace <> ''::text)),
-    CONSTRAINT outbox_events_ordering_key_check CHECK ((ordering_key <> ''::text)),
-    CONSTRAINT outbox_events_topic_check CHECK ((topic <> ''::text)),
-    CONSTRAINT payload_is_within_max_payload CHECK (((updated_at > created_at) OR ((body IS NULL) AND (pg_column_size(payload) <= 1536) AND (pg_column_compression(payload) IS NULL)) OR pillarbox.payload_fits(payload, body))),
-    CONSTRAINT times_are_in_the_years_1_to_9999 CHECK (((next_attempt_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (next_attempt_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (locked_until >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (locked_until < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (created_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (created_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (delivered_at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (delivered_at < '10000-01-01 00:00:00+00'::timestamp with time zone)))
-)
-WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1');
-
 CREATE SEQUENCE pillarbox.outbox_seq
     START WITH 1
     INCREMENT BY 1
@@ -897,7 +1037,7 @@ CREATE TABLE pillarbox.role_bounds (
     tenants uuid[],
     destinations text[] DEFAULT '{}'::text[] NOT NULL,
     names text[],
-    CONSTRAINT role_bounds_duty_check CHECK ((duty = ANY (ARRAY['producer'::text, 'writer'::text, 'consumer'::text, 'orchestrator'::text, 'dispatcher'::text])))
+    CONSTRAINT role_bounds_duty_check CHECK ((duty = ANY (ARRAY['producer'::text, 'writer'::text, 'consumer'::text, 'orchestrator'::text, 'dispatcher'::text, 'api'::text, 'api_any_tenant'::text])))
 );
 
 CREATE TABLE pillarbox.saga_log (

@@ -112,6 +112,11 @@ impl Actor {
         self.permissions.contains(&permission)
     }
 
+    /// Which rows it sees and changes.
+    pub fn reach(&self) -> Reach {
+        self.reach
+    }
+
     /// The tenant, or `None` for all rows.
     pub(crate) fn tenant(&self) -> Option<Uuid> {
         match self.reach {
@@ -129,11 +134,16 @@ impl Actor {
     }
 
     /// Fails without this permission.
+    ///
+    /// The nil UUID is no tenant. It is what an id is that was never set, and fair shares use it for events without a tenant.
     pub(crate) fn may(&self, permission: Permission) -> Result<(), Forbidden> {
-        if self.has(permission) {
-            return Ok(());
+        if !self.has(permission) {
+            return Err(self.forbidden(Missing::Permission(permission)));
         }
-        Err(self.forbidden(Missing::Permission(permission)))
+        match self.reach {
+            Reach::Tenant(tenant) if tenant.is_nil() => Err(self.forbidden(Missing::Tenant)),
+            Reach::Tenant(_) | Reach::System => Ok(()),
+        }
     }
 
     /// Fails without this permission, or if the actor reaches one tenant only: for what all tenants share.
@@ -160,6 +170,8 @@ pub enum Missing {
     Permission(Permission),
     /// The reach beyond one tenant.
     SystemReach,
+    /// A tenant: the actor's is the nil UUID.
+    Tenant,
 }
 
 /// The actor may not do this. Nothing was read or changed.
@@ -167,6 +179,7 @@ pub enum Missing {
 #[error("not allowed: {subject} {} (ask an operator of this outbox)", match .missing {
     Missing::Permission(permission) => format!("lacks the permission `{}`", permission.as_str()),
     Missing::SystemReach => "acts for one tenant, and this belongs to all of them".to_owned(),
+    Missing::Tenant => "acts for the nil UUID, which is no tenant".to_owned(),
 })]
 pub struct Forbidden {
     /// Who asked.
@@ -199,6 +212,15 @@ mod tests {
         let refused = actor.may_in_system(Permission::Write).unwrap_err();
         assert_eq!(refused.missing, Missing::SystemReach);
         assert!(actor.may(Permission::Write).is_ok());
+    }
+
+    #[test]
+    fn the_nil_uuid_is_no_tenant() {
+        let actor = Actor::new(Kind::Service, "api", Reach::Tenant(Uuid::nil()), Permission::ALL);
+        for permission in Permission::ALL {
+            let refused = actor.may(permission).unwrap_err();
+            assert_eq!(refused.missing, Missing::Tenant);
+        }
     }
 
     #[test]

@@ -298,6 +298,12 @@ impl Line {
         Self::of(actor, Action::Migrate, &[schema]).change(json!({ "owner": from }), json!({ "owner": to }))
     }
 
+    /// Row-level security was switched on or off.
+    pub(crate) fn row_security(actor: &Actor, schema: &str, from: bool, to: bool) -> Self {
+        let value = |on: bool| json!({ "row_security": on });
+        Self::of(actor, Action::Migrate, &[schema]).change(value(from), value(to))
+    }
+
     /// The schema was migrated.
     pub(crate) fn migrated(actor: &Actor, schema: &str, from: i32, to: i32) -> Self {
         Self::of(actor, Action::Migrate, &[schema])

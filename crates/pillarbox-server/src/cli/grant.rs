@@ -20,6 +20,7 @@ Examples:
   pillarbox grant dispatcher pillarbox_daemon --create --database postgres://owner@localhost/shop
   pillarbox grant writer shop --print --schema shop_outbox | psql …
   pillarbox grant producer shop --check      list what it may do beyond its duties
+  pillarbox grant api console --create       and switch row-level security on
 
 A created role has no password: set one with `alter role … password`, or configure another
 authentication method.";
@@ -37,6 +38,19 @@ pub(crate) enum Grant {
     Orchestrator(Box<Orchestrator>),
     /// Allow a role to run the daemon
     Dispatcher(Role),
+    /// Allow a role to operate on the rows of one tenant at a time
+    Api(Box<Api>),
+}
+
+/// An API.
+#[derive(Debug, Args)]
+pub(crate) struct Api {
+    #[command(flatten)]
+    role: Role,
+
+    /// Allow the rows of all tenants, and what they share: the duty `api_any_tenant`
+    #[arg(long)]
+    any_tenant: bool,
 }
 
 /// A producer.
@@ -162,6 +176,14 @@ impl Grant {
                 it.role.run(Duty::Orchestrator, &bounds).await
             }
             Self::Dispatcher(role) => role.run(Duty::Dispatcher, &Bounds::default()).await,
+            Self::Api(it) => {
+                let duty = if it.any_tenant {
+                    Duty::ApiAnyTenant
+                } else {
+                    Duty::Api
+                };
+                it.role.run(duty, &Bounds::default()).await
+            }
         }
     }
 }

@@ -23,6 +23,7 @@ It is safe to run twice, and in two processes at once. With several configured d
 Examples:
   pillarbox migrate --database postgres://owner@localhost/shop
   pillarbox migrate --owner pillarbox_owner --database postgres://dba@localhost/shop
+  pillarbox migrate --row-security --database postgres://owner@localhost/shop
   pillarbox migrate --database outbox.db
   pillarbox migrate --print --dialect postgres --schema shop_outbox > outbox.sql";
 
@@ -52,12 +53,31 @@ pub(crate) struct Migrate {
     #[arg(long, value_name = "ROLE", conflicts_with = "print")]
     owner: Option<String>,
 
+    /// Switch row-level security for the rows of tenants on or off (PostgreSQL)
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    row_security: Option<Switch>,
+
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
     database: database_args::DatabaseArgs,
+}
+
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    /// On
+    On,
+    /// Off
+    Off,
+}
+
+impl Switch {
+    fn is_on(self) -> bool {
+        self == Self::On
+    }
 }
 
 /// An SQL dialect.
@@ -92,8 +112,16 @@ impl Migrate {
         if self.wal {
             use_wal(&database).await?;
         }
+        let row_security = self.row_security.map(Switch::is_on);
+        if let Some(on) = row_security {
+            set_row_security(&database, &actor, on, &config.url.to_string()).await?;
+        }
         if self.json {
-            return output::json(&serde_json::json!({ "from": done.from, "to": done.to }));
+            let mut done = serde_json::json!({ "from": done.from, "to": done.to });
+            if let Some(on) = row_security {
+                done["row_security"] = on.into();
+            }
+            return output::json(&done);
         }
         let name = &config.url;
         output::line(&if done.from == done.to {
@@ -103,16 +131,26 @@ impl Migrate {
                 "{name}: schema migrated from version {} to {}",
                 done.from, done.to
             )
-        })
+        })?;
+        match self.row_security {
+            None => Ok(()),
+            Some(Switch::On) => output::line(&format!("{name}: row-level security is on")),
+            Some(Switch::Off) => output::line(&format!("{name}: row-level security is off")),
+        }
     }
 
     fn print(&self) -> Result<(), Failure> {
         let (dialect, schema) = self.dialect()?;
-        let script = match dialect {
-            Dialect::Postgres => {
-                postgres::script(&schema).map_err(|error| Failure::usage(error.to_string()))?
+        let script = match (dialect, self.row_security) {
+            (Dialect::Postgres, switch) => {
+                let invalid = |error: pillarbox::StoreError| Failure::usage(error.to_string());
+                let script = postgres::script(&schema).map_err(invalid)?;
+                let secured = switch.map(|switch| postgres::row_security_script(&schema, switch.is_on()));
+                let secured = secured.transpose().map_err(invalid)?;
+                script + &secured.map(|secured| format!("\n{secured}")).unwrap_or_default()
             }
-            Dialect::Sqlite => sqlite::script(),
+            (Dialect::Sqlite, None) => sqlite::script(),
+            (Dialect::Sqlite, Some(_)) => return Err(no_row_security()),
         };
         output::line(script.trim_end())
     }
@@ -140,7 +178,7 @@ async fn migrate(
     owner: Option<&str>,
     name: &str,
 ) -> Result<Migrated, Failure> {
-    let mut migrating = pin!(async {
+    let migrating = async {
         match (database, owner) {
             (_, None) => Ok(database.migrate(actor).await?),
             (Database::Postgres(store), Some(owner)) => Ok(store.migrate_for(actor, owner).await?),
@@ -148,15 +186,35 @@ async fn migrate(
                 "--owner: not supported by SQLite (it is for PostgreSQL)",
             )),
         }
-    });
+    };
+    with_progress(migrating, name).await
+}
+
+/// Prints now and then that it is still running.
+async fn with_progress<T>(work: impl Future<Output = T>, name: &str) -> T {
+    let mut work = pin!(work);
     loop {
-        if let Ok(done) = tokio::time::timeout(PROGRESS, &mut migrating).await {
+        if let Ok(done) = tokio::time::timeout(PROGRESS, &mut work).await {
             return done;
         }
         logs::progress(&format!(
             "{name}: still migrating (a large table, open transactions or a slow connection)"
         ));
     }
+}
+
+async fn set_row_security(database: &Database, actor: &Actor, on: bool, name: &str) -> Result<(), Failure> {
+    match database {
+        Database::Postgres(store) => {
+            with_progress(store.set_row_security(actor, on), name).await?;
+            Ok(())
+        }
+        Database::Sqlite { .. } => Err(no_row_security()),
+    }
+}
+
+fn no_row_security() -> Failure {
+    Failure::usage("--row-security: not supported by SQLite, which has no roles (it is for PostgreSQL)")
 }
 
 async fn use_wal(database: &Database) -> Result<(), Failure> {

@@ -43,6 +43,9 @@ enum Duty {
     Consumer,
     Orchestrator,
     Dispatcher,
+    Api,
+    #[value(name = "api_any_tenant")]
+    ApiAnyTenant,
 }
 
 impl From<Duty> for postgres::Duty {
@@ -53,6 +56,8 @@ impl From<Duty> for postgres::Duty {
             Duty::Consumer => Self::Consumer,
             Duty::Orchestrator => Self::Orchestrator,
             Duty::Dispatcher => Self::Dispatcher,
+            Duty::Api => Self::Api,
+            Duty::ApiAnyTenant => Self::ApiAnyTenant,
         }
     }
 }

@@ -31,6 +31,7 @@ mod postgres;
 mod quotas;
 mod receiver;
 mod routing;
+mod row_security;
 mod run;
 mod sagas;
 mod security;

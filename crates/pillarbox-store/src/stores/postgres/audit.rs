@@ -49,7 +49,7 @@ pub(super) async fn list(
         .bind(filter.before)
         .bind(limit)
         .persistent(false);
-    let mut transaction = inner.begin().await?;
+    let mut transaction = inner.begin_for(tenant).await?;
     let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
     transaction.commit().await.map_err(store_error)?;
     rows.iter()

@@ -44,7 +44,7 @@ async fn change(
     action: Action,
     now: &Status,
 ) -> Result<Vec<Uuid>, StoreError> {
-    let mut transaction = inner.begin().await?;
+    let mut transaction = inner.begin_for(actor.tenant()).await?;
     let observer = inner.operator_observer();
     let locked = observer.lock(&mut transaction, &ids).await?;
     let changed: Vec<Changed> = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
@@ -60,7 +60,7 @@ async fn change(
 }
 
 pub(super) async fn delete(inner: Arc<Inner>, actor: Actor, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
-    let mut transaction = inner.begin().await?;
+    let mut transaction = inner.begin_for(actor.tenant()).await?;
     let observer = inner.operator_observer();
     let locked = observer.lock(&mut transaction, &ids).await?;
     let deleted: Vec<(Uuid, Uuid, String)> = sqlx::query_as(inner.sql.delete.safe())

@@ -17,7 +17,8 @@ use serde_json::json;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use super::migrate::one_at_a_time;
+use super::migrate::{LockWait, begin_change, bound_locks, one_at_a_time};
+use super::row_security::{self, row_security_script};
 use super::{Inner, Postgres, Transaction, audit, store_error};
 use crate::actor::Actor;
 use crate::audit::Line;
@@ -26,6 +27,8 @@ use pillarbox::internal::schema::{self, check_name, in_schema};
 
 /// The longest name of a role, in bytes.
 const MAX_ROLE: usize = 63;
+/// What a role may do for which a policy of all tenants is, in the words of `permissions.sql`.
+const EVERY_TENANT: &str = "the rows of every tenant";
 
 /// What a database role may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,16 +43,22 @@ pub enum Duty {
     Orchestrator,
     /// Delivers: `pillarbox run`.
     Dispatcher,
+    /// Operates on the rows of one tenant at a time: the one that its program sets for the transaction.
+    Api,
+    /// Operates on the rows of all tenants, and on what they share.
+    ApiAnyTenant,
 }
 
 impl Duty {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Producer,
         Self::Writer,
         Self::Consumer,
         Self::Orchestrator,
         Self::Dispatcher,
+        Self::Api,
+        Self::ApiAnyTenant,
     ];
 
     /// Its name.
@@ -60,6 +69,24 @@ impl Duty {
             Self::Consumer => "consumer",
             Self::Orchestrator => "orchestrator",
             Self::Dispatcher => "dispatcher",
+            Self::Api => "api",
+            Self::ApiAnyTenant => "api_any_tenant",
+        }
+    }
+
+    /// Does it need row-level security? Without it, a role of an API would see the rows of all tenants.
+    fn is_secured(self) -> bool {
+        match self {
+            Self::Api | Self::ApiAnyTenant => true,
+            Self::Producer | Self::Writer | Self::Consumer | Self::Orchestrator | Self::Dispatcher => false,
+        }
+    }
+
+    /// Does a role on this duty see the rows of all tenants? A producer, a consumer and an orchestrator see none.
+    fn sees_every_tenant(self) -> bool {
+        match self {
+            Self::Writer | Self::Dispatcher | Self::ApiAnyTenant => true,
+            Self::Producer | Self::Consumer | Self::Orchestrator | Self::Api => false,
         }
     }
 
@@ -70,6 +97,8 @@ impl Duty {
             Self::Consumer => include_str!("grants/consumer.sql"),
             Self::Orchestrator => include_str!("grants/orchestrator.sql"),
             Self::Dispatcher => include_str!("grants/dispatcher.sql"),
+            Self::Api => include_str!("grants/api.sql"),
+            Self::ApiAnyTenant => include_str!("grants/api_any_tenant.sql"),
         }
     }
 }
@@ -123,16 +152,28 @@ impl Bounds {
                 "duty": name, "namespaces": self.namespaces, "tenants": self.tenants, "destinations": self.destinations,
             }),
             Duty::Consumer | Duty::Orchestrator => json!({ "duty": name, "names": self.names }),
-            Duty::Writer | Duty::Dispatcher => json!({ "duty": name }),
+            Duty::Writer | Duty::Dispatcher | Duty::Api | Duty::ApiAnyTenant => json!({ "duty": name }),
         }
     }
 }
 
-/// The statements that grant a role its duty. They replace the bounds that it has in this duty.
+/// The statements that grant a role its duty, as a script for `psql`. They replace the bounds that it has in this duty. For a role
+/// of an API, row-level security is switched on first.
 ///
 /// # Errors
 /// When the name of the schema or of the role is invalid.
 pub fn grants(duty: Duty, bounds: &Bounds, schema: &str, role: &str) -> Result<String, StoreError> {
+    let first = if duty.is_secured() {
+        row_security_script(schema, true)?
+    } else {
+        String::new()
+    };
+    let keep = format!("select \"{schema}\".keep_policies();\n");
+    Ok(first + &statements(duty, bounds, schema, role)? + &keep)
+}
+
+/// The privileges of a duty and its bounds.
+fn statements(duty: Duty, bounds: &Bounds, schema: &str, role: &str) -> Result<String, StoreError> {
     let mut grants = privileges(duty, schema, role)?;
     let array = |values: Option<Vec<String>>, kind| match values {
         Some(values) => format!("array[{}]::{kind}[]", values.join(", ")),
@@ -218,8 +259,11 @@ impl Postgres {
     /// Grants a role its duty in this outbox, within these bounds, which replace those that it had in this duty. With
     /// `create`, creates the role without a password if it does not exist. Returns whether the role was created.
     ///
+    /// The duty of an API switches [row-level security](Self::set_row_security) on.
+    ///
     /// # Errors
-    /// When the role does not exist, or the current role does not own the outbox.
+    /// When the role does not exist, or the current role does not own the outbox. When a role that is to be bound to a tenant may see
+    /// all of them for another reason.
     pub async fn grant(
         &self,
         actor: &Actor,
@@ -228,11 +272,15 @@ impl Postgres {
         role: &str,
         create: bool,
     ) -> Result<bool, StoreError> {
-        let grants = grants(duty, bounds, self.schema(), role)?;
-        let create = create.then(|| create_role(role)).transpose()?;
-        let line = Line::granted(actor, role, bounds.of(duty));
-        self.run(grant(self.inner.clone(), role.to_owned(), create, grants, line))
-            .await
+        let granting = Granting {
+            duty,
+            actor: actor.clone(),
+            role: role.to_owned(),
+            create: create.then(|| create_role(role)).transpose()?,
+            statements: statements(duty, bounds, self.schema(), role)?,
+            line: Line::granted(actor, role, bounds.of(duty)),
+        };
+        self.run_long(grant(self.inner.clone(), granting)).await
     }
 
     /// Takes a duty from a role. It keeps its other duties.
@@ -241,46 +289,106 @@ impl Postgres {
     /// When the role does not exist, or the current role does not own the outbox.
     pub async fn revoke(&self, actor: &Actor, duty: Duty, role: &str) -> Result<(), StoreError> {
         let line = Line::revoked(actor, role, duty.name());
-        self.run(revoke(self.inner.clone(), duty, role.to_owned(), line))
+        self.run_long(revoke(self.inner.clone(), duty, role.to_owned(), line))
             .await
     }
 }
 
-async fn grant(
-    inner: Arc<Inner>,
+/// What is granted.
+struct Granting {
+    duty: Duty,
+    actor: Actor,
     role: String,
     create: Option<String>,
-    grants: String,
+    statements: String,
     line: Line,
-) -> Result<bool, StoreError> {
-    let mut transaction = inner.begin().await?;
+}
+
+/// A change of a policy needs its table alone. So it waits for its locks only a second at a time.
+async fn grant(inner: Arc<Inner>, granting: Granting) -> Result<bool, StoreError> {
+    if granting.duty.is_secured() {
+        row_security::ensure_indexes(&inner).await?;
+    }
+    let mut locks = LockWait::default();
+    loop {
+        let granted = try_grant(&inner, &granting).await;
+        if let Some(done) = locks.done(&inner, granted).await {
+            return done;
+        }
+    }
+}
+
+async fn try_grant(inner: &Inner, granting: &Granting) -> Result<bool, StoreError> {
+    let schema = &inner.sql.schema;
+    let mut transaction = begin_change(inner).await?;
     one_at_a_time(&mut transaction).await?;
+    bound_locks(&mut transaction).await?;
     let exists: bool = sqlx::query_scalar("select exists (select from pg_roles where rolname = $1)")
-        .bind(role)
+        .bind(&granting.role)
         .persistent(false)
         .fetch_one(&mut *transaction)
         .await
         .map_err(store_error)?;
-    let create = create.filter(|_| !exists);
+    let create = granting.create.clone().filter(|_| !exists);
     let created = create.is_some();
-    execute(&mut transaction, create.unwrap_or_default() + &grants).await?;
-    prune_bounds(&mut transaction, &inner.sql.schema).await?;
-    audit::write(&inner, &mut transaction, line).await?;
+    let create = create.unwrap_or_default();
+    execute(&mut transaction, create + &granting.statements).await?;
+    prune_bounds(&mut transaction, schema).await?;
+    if granting.duty.is_secured() {
+        row_security::switch(inner, &mut transaction, &granting.actor, true).await?;
+    }
+    row_security::keep_policies(&mut transaction, schema).await?;
+    if duties(&mut transaction, schema, &granting.role)
+        .await?
+        .contains(&Duty::Api)
+    {
+        check_confined(&mut transaction, schema, &granting.role).await?;
+    }
+    audit::write(inner, &mut transaction, granting.line.clone()).await?;
     transaction.commit().await.map_err(store_error)?;
     Ok(created)
 }
 
+/// Fails if a role that is bound to a tenant may see the rows of all of them.
+async fn check_confined(transaction: &mut Transaction, schema: &str, role: &str) -> Result<(), StoreError> {
+    let all = permissions_of(transaction, schema, role).await?;
+    let is_unbound = |one: &&String| {
+        ["everything: ", "the rows of others: ", EVERY_TENANT]
+            .iter()
+            .any(|start| one.starts_with(start))
+    };
+    match all.iter().find(is_unbound) {
+        None => Ok(()),
+        Some(why) => Err(StoreError::Unsafe(format!(
+            "role {role:?} cannot be bound to a tenant, because it has {why} (grant the duty {} to a role of its own)",
+            Duty::Api.name()
+        ))),
+    }
+}
+
 async fn revoke(inner: Arc<Inner>, duty: Duty, role: String, line: Line) -> Result<(), StoreError> {
+    let mut locks = LockWait::default();
+    loop {
+        let revoked = try_revoke(&inner, duty, &role, &line).await;
+        if let Some(done) = locks.done(&inner, revoked).await {
+            return done;
+        }
+    }
+}
+
+async fn try_revoke(inner: &Inner, duty: Duty, role: &str, line: &Line) -> Result<(), StoreError> {
     let schema = &inner.sql.schema;
-    let mut transaction = inner.begin().await?;
+    let mut transaction = begin_change(inner).await?;
     one_at_a_time(&mut transaction).await?;
-    execute(&mut transaction, revocations(duty, schema, &role)?).await?;
+    bound_locks(&mut transaction).await?;
+    execute(&mut transaction, revocations(duty, schema, role)?).await?;
     prune_bounds(&mut transaction, schema).await?;
     // Duties share privileges, such as that on the schema.
-    for duty in duties(&mut transaction, schema, &role).await? {
-        execute(&mut transaction, privileges(duty, schema, &role)?).await?;
+    for duty in duties(&mut transaction, schema, role).await? {
+        execute(&mut transaction, privileges(duty, schema, role)?).await?;
     }
-    audit::write(&inner, &mut transaction, line).await?;
+    row_security::keep_policies(&mut transaction, schema).await?;
+    audit::write(inner, &mut transaction, line.clone()).await?;
     transaction.commit().await.map_err(store_error)
 }
 

@@ -27,10 +27,11 @@ pub(super) async fn list(
     tenant: Option<Uuid>,
     filter: Filter,
 ) -> Result<Vec<Record>, StoreError> {
-    let mut transaction = inner.begin().await?;
+    let mut transaction = inner.begin_for(tenant).await?;
     let named = named(&inner, &mut transaction, tenant, &filter).await?;
     let order = match filter.status {
-        _ if named.is_some() => "seq desc",
+        // A tenant's rows have an index by `seq`.
+        _ if named.is_some() || tenant.is_some() => "seq desc",
         // Without a partial index, the primary key returns the newest rows first, because ids grow with time.
         None | Some(Status::Delivered | Status::Pending) => "id desc",
         Some(Status::Processing | Status::Dead | Status::Unknown(_)) => "seq desc",
@@ -62,7 +63,7 @@ pub(super) async fn list(
     let mut records = match records(query(columns.text()), &mut transaction).await {
         Err(ReadError::Unreadable(_)) => {
             transaction.rollback().await.map_err(store_error)?;
-            let mut transaction = inner.begin().await?;
+            let mut transaction = inner.begin_for(tenant).await?;
             let ids = format!("select id from \"{}\".outbox_events", inner.sql.schema);
             let rows = query(&ids)
                 .fetch_all(&mut *transaction)
@@ -71,7 +72,7 @@ pub(super) async fn list(
             let ids: Result<Vec<Uuid>, _> = rows.iter().map(|row| row.try_get(0)).collect();
             // Its connection is free before the next is asked for.
             transaction.commit().await.map_err(store_error)?;
-            one_by_one(&inner, &columns, ids.map_err(store_error)?).await?
+            one_by_one(&inner, tenant, &columns, ids.map_err(store_error)?).await?
         }
         read => {
             let read = read?;
@@ -107,7 +108,11 @@ async fn named(
         return family.map(Some).map_err(store_error);
     }
     if filter.status == Some(Status::Processing) {
-        let query = sqlx::query_scalar(inner.sql.processing.safe())
+        let statement = match tenant {
+            Some(_) => &inner.sql.processing_of_tenant,
+            None => &inner.sql.processing,
+        };
+        let query = sqlx::query_scalar(statement.safe())
             .bind(filter.scope.names())
             .bind(MOST_HELD)
             .bind(tenant);
@@ -117,7 +122,11 @@ async fn named(
     if filter.status != Some(Status::Pending) {
         return Ok(None);
     }
-    let query = sqlx::query_scalar(inner.sql.pending.safe())
+    let statement = match tenant {
+        Some(_) => &inner.sql.pending_of_tenant,
+        None => &inner.sql.pending,
+    };
+    let query = sqlx::query_scalar(statement.safe())
         .bind(filter.scope.names())
         .bind(FEW + 1)
         .bind(tenant);
@@ -138,12 +147,17 @@ async fn records(query: RecordQuery, transaction: &mut Transaction) -> Result<Ve
 }
 
 /// Reads these rows. One that cannot be read is shown without its headers.
-async fn one_by_one(inner: &Inner, columns: &Statement, ids: Vec<Uuid>) -> Result<Vec<Record>, StoreError> {
+async fn one_by_one(
+    inner: &Inner,
+    tenant: Option<Uuid>,
+    columns: &Statement,
+    ids: Vec<Uuid>,
+) -> Result<Vec<Record>, StoreError> {
     let statement = columns.in_order(&inner.sql.schema);
-    let sorted = read_in_order(inner, &statement, ids, record, Duration::MAX).await?;
+    let sorted = read_in_order(inner, tenant, &statement, ids, record, Duration::MAX).await?;
     let rest = sorted.unreadable.into_iter().map(|(id, _)| id).collect();
     let statement = statement.without_headers();
-    let bare = read_in_order(inner, &statement, rest, record, Duration::MAX).await?;
+    let bare = read_in_order(inner, tenant, &statement, rest, record, Duration::MAX).await?;
     Ok(sorted.read.into_iter().chain(bare.read).collect())
 }
 
@@ -152,7 +166,7 @@ pub(super) async fn show(
     tenant: Option<Uuid>,
     id: Uuid,
 ) -> Result<Option<Record>, StoreError> {
-    let mut transaction = inner.begin().await?;
+    let mut transaction = inner.begin_for(tenant).await?;
     let text = format!(
         "{} where id = $1 and ($2::uuid is null or tenant_id = $2)",
         record_sql(&inner, "payload").text()
@@ -165,7 +179,7 @@ pub(super) async fn show(
     transaction.rollback().await.map_err(store_error)?;
     let mut records = match read {
         Err(ReadError::Unreadable(_)) => {
-            one_by_one(&inner, &record_sql(&inner, "null::jsonb"), vec![id]).await?
+            one_by_one(&inner, tenant, &record_sql(&inner, "null::jsonb"), vec![id]).await?
         }
         read => read?,
     };

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use sqlx::AssertSqlSafe;
 
 use super::pool::silence;
-use super::{Inner, Postgres, Transaction, audit, owner, store_error};
+use super::{Inner, Postgres, Transaction, audit, owner, row_security, store_error};
 use crate::actor::Actor;
 use crate::audit::{Line, program};
 use crate::store::StoreError;
@@ -194,6 +194,8 @@ async fn try_migrate(inner: &Inner, actor: &Actor, owner: Option<&str>) -> Resul
             .await
             .map_err(store_error)?;
     }
+    // The functions of a new owner would see no row.
+    row_security::keep_policies(&mut transaction, schema).await?;
     let migrated = (from < known).then(|| Line::migrated(actor, schema, from, known));
     let given = former
         .zip(owner)

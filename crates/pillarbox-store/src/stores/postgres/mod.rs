@@ -35,6 +35,7 @@ mod pool;
 mod quota_counts;
 mod quotas;
 mod route;
+mod row_security;
 mod sagas;
 mod settle;
 mod sql;
@@ -59,6 +60,7 @@ pub use self::grants::{Bounds, Duty, create_role, grants};
 pub use self::migrate::{migrations, script};
 use self::observer::{Change, NoObserver, RowObserver};
 use self::pool::{Seen, begin, open, open_apart};
+pub use self::row_security::row_security_script;
 use self::sql::Sql;
 pub use self::url::Url;
 use crate::adopt::Import;
@@ -118,7 +120,7 @@ struct Inner {
     pool: RwLock<PgPool>,
     /// A separate connection for heartbeats and renewals, which must not wait for others.
     apart: RwLock<PgPool>,
-    /// The statement that begins a transaction.
+    /// The statement that begins a transaction for no tenant.
     begin: Arc<str>,
     /// What the connections have shown so far.
     seen: Arc<Seen>,
@@ -164,7 +166,7 @@ impl Postgres {
         let seen = Arc::new(Seen::default());
         let pool = RwLock::new(open(&url, &options, &seen));
         let apart = RwLock::new(open_apart(&url, &options, &seen));
-        let begin = begin(options.timeout).into();
+        let begin = begin(options.timeout, None).into();
         Ok(Self {
             inner: Arc::new(Inner {
                 url,
@@ -283,7 +285,7 @@ impl Inner {
     /// Observes an operator's changes of rows. A command knows no layouts, and another process may have adopted tables. So
     /// this observer always looks for mapping rows, and defers write-backs to the importer.
     fn operator_observer(&self) -> impl RowObserver {
-        adopt::WriteBack::new(self)
+        adopt::WriteBack::of_few(self)
     }
 
     /// Runs an operator's change of these rows, and returns those that it changed.

@@ -187,7 +187,7 @@ pub(super) async fn stats(
         let count: i64 = row.try_get(column).map_err(store_error)?;
         Ok(count.unsigned_abs())
     };
-    let mut transaction = inner.begin().await?;
+    let mut transaction = inner.begin_for(tenant).await?;
     let query = sqlx::query(inner.sql.stats.safe())
         .bind(scope.names())
         .bind(COUNTED)
@@ -205,7 +205,11 @@ pub(super) async fn stats(
         oldest_pending_seconds: row.try_get("oldest").map_err(store_error)?,
     };
     if !stats.exact {
-        let query = sqlx::query(inner.sql.stats_large.safe())
+        let statement = match tenant {
+            Some(_) => &inner.sql.stats_large_of_tenant,
+            None => &inner.sql.stats_large,
+        };
+        let query = sqlx::query(statement.safe())
             .bind(scope.names())
             .bind(COUNTED)
             .bind(tenant);
@@ -221,13 +225,15 @@ pub(super) async fn stats(
         stats.unrouted = count(&row, "unrouted")?;
         stats.oldest_pending_seconds = row.try_get("oldest").map_err(store_error)?;
         let total = count(&row, "total")?;
-        let is_part = tenant.is_some() || scope != Scope::All;
-        stats.delivered = if is_part {
+        stats.delivered = match (tenant, &scope) {
+            // Of the rows that were read. The size of the table is that of all tenants.
+            (Some(_), _) => stats.delivered,
+            (None, Scope::All) => {
+                let rest = stats.pending + stats.processing + stats.dead + stats.unknown;
+                total.saturating_sub(rest)
+            }
             // The sample has as many of them as the table, in proportion.
-            stats.delivered.saturating_mul(total) / COUNTED.unsigned_abs()
-        } else {
-            let rest = stats.pending + stats.processing + stats.dead + stats.unknown;
-            total.saturating_sub(rest)
+            (None, _) => stats.delivered.saturating_mul(total) / COUNTED.unsigned_abs(),
         };
     }
     transaction.commit().await.map_err(store_error)?;
@@ -240,8 +246,12 @@ async fn blocked(
     scope: Scope,
     limit: usize,
 ) -> Result<Vec<BlockedKey>, StoreError> {
-    let mut transaction = inner.begin().await?;
-    let query = sqlx::query(inner.sql.blocked.safe())
+    let mut transaction = inner.begin_for(tenant).await?;
+    let statement = match tenant {
+        Some(_) => &inner.sql.blocked_of_tenant,
+        None => &inner.sql.blocked,
+    };
+    let query = sqlx::query(statement.safe())
         .bind(scope.names())
         .bind(i64::try_from(limit).unwrap_or(i64::MAX))
         .bind(i64::try_from(MOST_BEHIND).unwrap_or(i64::MAX))
@@ -272,10 +282,16 @@ async fn unserved_keys(
     if live.is_empty() {
         return Ok(Vec::new());
     }
-    let mut transaction = inner.begin().await?;
-    let query = sqlx::query(inner.sql.keyed_backlogs.safe())
-        .bind(scope.names())
-        .persistent(false);
+    let mut transaction = inner.begin_for(tenant).await?;
+    let (backlogs, unserved_keys) = match tenant {
+        Some(_) => (&inner.sql.keyed_backlogs_of_tenant, &inner.sql.unserved_of_tenant),
+        None => (&inner.sql.keyed_backlogs, &inner.sql.unserved),
+    };
+    let mut query = sqlx::query(backlogs.safe()).bind(scope.names());
+    if tenant.is_some() {
+        query = query.bind(tenant);
+    }
+    let query = query.persistent(false);
     let rows = query.fetch_all(&mut *transaction).await.map_err(store_error)?;
     let backlogs: Vec<Backlog> = rows
         .iter()
@@ -286,7 +302,7 @@ async fn unserved_keys(
     let mut keys = Vec::new();
     if !unserved.is_empty() {
         let (namespaces, destinations) = workers::names(&unserved.iter().collect::<Vec<_>>());
-        let query = sqlx::query(inner.sql.unserved.safe())
+        let query = sqlx::query(unserved_keys.safe())
             .bind(destinations)
             .bind(namespaces)
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
@@ -325,8 +341,12 @@ async fn destinations(
     scope: Scope,
     known: Vec<String>,
 ) -> Result<Vec<DestinationRecord>, StoreError> {
-    let mut transaction = inner.begin().await?;
-    let query = sqlx::query(inner.sql.destinations.safe())
+    let mut transaction = inner.begin_for(tenant).await?;
+    let statement = match tenant {
+        Some(_) => &inner.sql.destinations_of_tenant,
+        None => &inner.sql.destinations,
+    };
+    let query = sqlx::query(statement.safe())
         .bind(scope.names())
         .bind(i64::try_from(MOST_WAITING).unwrap_or(i64::MAX))
         .bind(known)

@@ -11,6 +11,7 @@ use std::time::Duration;
 use pillarbox::internal::acquire;
 use sqlx::postgres::{PgPool, PgPoolOptions, PgSslMode};
 use sqlx::{AssertSqlSafe, PgConnection, Row, SqlSafeStr};
+use uuid::Uuid;
 
 use super::sql::Statement;
 use super::url::{Url, word};
@@ -91,9 +92,21 @@ impl Inner {
             open_apart(&self.url, &self.options, &self.seen);
     }
 
+    /// Begins a transaction that acts for no tenant.
     pub(super) async fn begin(&self) -> Result<Transaction, StoreError> {
         let begin = AssertSqlSafe(self.begin.clone());
         begin_on(self.connection().await?, begin).await
+    }
+
+    /// Begins a transaction for one tenant, or for none. Row-level security shows a role that is bound to a tenant its rows only.
+    pub(super) async fn begin_for(&self, tenant: Option<Uuid>) -> Result<Transaction, StoreError> {
+        match tenant {
+            None => self.begin().await,
+            Some(_) => {
+                let begin = AssertSqlSafe(begin(self.options.timeout, tenant));
+                begin_on(self.connection().await?, begin).await
+            }
+        }
     }
 
     /// Begins a transaction on the separate connection.
@@ -254,8 +267,12 @@ async fn statement_timeout(connection: &mut PgConnection) -> Result<u128, sqlx::
 /// when it was analysed is not scanned.
 ///
 /// The timeouts make the server release the rows of a dead or suspended worker. Its connection may look alive for hours.
-pub(super) fn begin(timeout: Duration) -> String {
+///
+/// The tenant is always set, to nothing if there is none. So what an earlier transaction or another client of a pooler has left on
+/// the connection does not count. All of these settings end with the transaction.
+pub(super) fn begin(timeout: Duration, tenant: Option<Uuid>) -> String {
     let silence = silence(timeout);
+    let tenant = tenant.map(|tenant| tenant.to_string()).unwrap_or_default();
     let lock = (timeout / 3).as_millis().max(1);
     // One statement for all settings, because an idle worker should send few queries.
     format!(
@@ -263,7 +280,7 @@ pub(super) fn begin(timeout: Duration) -> String {
          select set_config(name, value, true) from (values \
          ('statement_timeout', '{silence}ms'), ('idle_in_transaction_session_timeout', '{silence}ms'), \
          ('lock_timeout', '{lock}ms'), ('jit', 'off'), ('enable_seqscan', 'off'), \
-         ('enable_bitmapscan', 'off'), ('enable_mergejoin', 'off')) as setting (name, value)"
+         ('enable_bitmapscan', 'off'), ('enable_mergejoin', 'off'), ('pillarbox.tenant', '{tenant}')) as setting (name, value)"
     )
 }
 

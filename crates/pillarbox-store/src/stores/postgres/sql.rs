@@ -58,6 +58,16 @@ impl Statement {
         Self(text.into())
     }
 
+    /// Replaces what stands between two comments, and them.
+    fn between(&self, from: &str, to: &str, value: &str) -> Self {
+        let found = self.0.split_once(from);
+        let found = found.and_then(|(before, rest)| Some((before, rest.split_once(to)?.1)));
+        found.map_or_else(
+            || self.clone(),
+            |(before, after)| Self(format!("{before}{value}{after}").into()),
+        )
+    }
+
     /// Replaces comments by values, in one pass from left to right. So a value that looks like a comment stays a value.
     pub(super) fn with(&self, values: &[(&str, &str)]) -> Self {
         let mut text = String::with_capacity(self.0.len());
@@ -103,26 +113,18 @@ macro_rules! statements {
 }
 
 statements! {
-    adopted_table adopted_tables audit audit_lines barriers_keyed blocked bottoms claim_by_key claim_expired claim_fair claim_free
-    check_quotas claim_keyed claim_read count_again count_each_tenant count_mapping count_quotas create_lanes defer_write_back delete delete_lanes deregister destinations
+    adopted_table adopted_tables audit audit_lines barriers_keyed blocked blocked_of_tenant bottoms claim_by_key claim_expired claim_fair claim_free
+    check_quotas claim_keyed claim_read count_again count_each_tenant count_mapping count_quotas create_lanes defer_write_back delete delete_lanes deregister destinations destinations_of_tenant
     detect_ended due_failures earlier_keyed end_leases end_unreadable fair_index families family find heartbeat
-    holders import_failure in_progress index_state is_abandoned is_expired keyed_backlogs lanes lease_importer
-    lease_lanes lock_mapping lock_read lost_leases note_role note_tried parked pause pending pending_write_backs
-    postpone_failures processing quota_state quotas read read_keyed record record_end renew renew_rows resume retry retry_imports role_index route
-    saga_log saga_record settle_delete settle_delivered settle_other settle_unkept skip stats stats_large sweep
-    tenant_index unchanged_events unleased_lanes unpark_blocking unpark_unrouted unserved wait workers write_counts
+    holders import_failure in_progress index_state is_abandoned is_expired keyed_backlogs keyed_backlogs_of_tenant lanes lease_importer
+    lease_lanes live_workers lock_mapping lock_read lost_leases note_role note_tried parked pause pending pending_of_tenant pending_write_backs
+    postpone_failures processing processing_of_tenant quota_state quotas read read_keyed record record_end renew renew_rows resume retry retry_imports role_index route
+    saga_log saga_record settle_delete settle_delivered settle_other settle_unkept skip stats stats_large stats_large_of_tenant sweep
+    tenant_index tenant_open_index tenant_pages_index unchanged_events unleased_lanes unpark_blocking unpark_unrouted unserved unserved_of_tenant wait workers write_counts
 }
 
 /// The statement with its fragments.
 fn with_fragments(text: &str) -> String {
-    // A fragment in the middle of a statement loses its comments.
-    let body = |fragment: &str| -> String {
-        fragment
-            .lines()
-            .filter(|line| !line.starts_with("--"))
-            .map(|line| format!("{line}\n"))
-            .collect()
-    };
     let delivery = format!("{}, ", body(include_str!("sql/delivery.sql")).trim_end());
     let text = text
         .replace(
@@ -135,11 +137,36 @@ fn with_fragments(text: &str) -> String {
         )
         .replace(
             "\n    /*processing*/\n",
-            &body(include_str!("sql/processing.sql")),
+            &body(if text.contains("processing_of_tenant.sql") {
+                include_str!("sql/processing_of_tenant.sql")
+            } else {
+                include_str!("sql/processing.sql")
+            }),
         )
         .replace("returning /*delivery*/ ", &format!("returning {delivery}"))
         .replace("select /*delivery*/ ", &format!("select {delivery}"));
-    with_columns(&text)
+    with_columns(&with_own_keyed(&text))
+}
+
+/// The statement of one tenant with its keyed rows. It names the parameter that has the tenant.
+fn with_own_keyed(text: &str) -> String {
+    let Some((before, rest)) = text.split_once("/*own $") else {
+        return text.to_owned();
+    };
+    let Some((number, after)) = rest.split_once("*/") else {
+        return text.to_owned();
+    };
+    let own = body(include_str!("sql/own_keyed.sql")).replace("/*tenant*/", &format!("${number}"));
+    format!("{before}{}{after}", own.trim_end())
+}
+
+/// A fragment in the middle of a statement loses its comments.
+fn body(fragment: &str) -> String {
+    fragment
+        .lines()
+        .filter(|line| !line.starts_with("--"))
+        .map(|line| format!("{line}\n"))
+        .collect()
 }
 
 impl Sql {
@@ -246,6 +273,13 @@ impl Sql {
         ])
     }
 
+    /// Locks mapping rows of the rows that an operator names. There are few. A role that is bound to a tenant would read the
+    /// siblings of all tenants to find out that it has none.
+    pub(super) fn lock_mapping_of_few(&self) -> Statement {
+        self.lock_mapping
+            .between("/*are there any*/", "/*siblings*/", "true")
+    }
+
     /// Locks mapping rows without waiting for other transactions.
     pub(super) fn lock_mapping_at_once(&self) -> Statement {
         self.lock_mapping.with(&[("/*skip*/", "skip locked")])
@@ -332,6 +366,22 @@ mod tests {
                 statement.0
             );
         }
+    }
+
+    #[test]
+    fn a_part_of_a_statement_has_another_form_for_tenants_and_operators() {
+        let sql = Sql::new("my_outbox").expect("a sound name");
+        for (statement, tenant) in [
+            (&sql.blocked_of_tenant, "$4"),
+            (&sql.keyed_backlogs_of_tenant, "$2"),
+            (&sql.unserved_of_tenant, "$5"),
+        ] {
+            let own = format!("where tenant_id = {tenant} and open = 2 order by seq");
+            assert!(statement.0.contains(&own), "{}", statement.0);
+        }
+        assert!(sql.stats_large_of_tenant.0.contains(".in_flight($2)"));
+        let few = sql.lock_mapping_of_few().0;
+        assert!(few.contains("where true\n    and id = any($1)"), "{few}");
     }
 
     #[test]

@@ -125,6 +125,7 @@ pub(super) struct Sorted<T> {
 /// A row that fails is read again, alone: a failure of the moment must not end a sound row.
 pub(super) async fn read_in_order<T>(
     inner: &Inner,
+    tenant: Option<Uuid>,
     statement: &Statement,
     mut ids: Vec<Uuid>,
     decode: impl Fn(&PgRow) -> Result<T, sqlx::Error>,
@@ -136,12 +137,12 @@ pub(super) async fn read_in_order<T>(
         unreadable: Vec::new(),
     };
     while !ids.is_empty() {
-        let failed = read_until_failure(inner, statement, &ids, &decode, &mut sorted).await?;
+        let failed = read_until_failure(inner, tenant, statement, &ids, &decode, &mut sorted).await?;
         let Some((place, why)) = failed else { break };
         let Some(id) = ids.get(place).copied() else {
             return Err(why.error);
         };
-        match read_until_failure(inner, statement, &[id], &decode, &mut sorted).await? {
+        match read_until_failure(inner, tenant, statement, &[id], &decode, &mut sorted).await? {
             None => {}
             Some((0, again)) if again.code == why.code => sorted.unreadable.push((id, again)),
             Some((_, again)) => return Err(again.error),
@@ -157,12 +158,13 @@ pub(super) async fn read_in_order<T>(
 /// Reads rows until the database fails. Returns the place of the row that failed, and why.
 async fn read_until_failure<T>(
     inner: &Inner,
+    tenant: Option<Uuid>,
     statement: &Statement,
     ids: &[Uuid],
     decode: &impl Fn(&PgRow) -> Result<T, sqlx::Error>,
     sorted: &mut Sorted<T>,
 ) -> Result<Option<(usize, Unreadable)>, StoreError> {
-    let mut transaction = inner.begin().await?;
+    let mut transaction = inner.begin_for(tenant).await?;
     let query = sqlx::query(statement.safe()).bind(ids.to_vec()).persistent(false);
     let mut rows = query.fetch(&mut *transaction);
     // The rows before the failure have arrived. The row that failed comes next.
@@ -202,7 +204,7 @@ pub(super) async fn end(inner: &Inner, request: &ClaimRequest) -> Result<usize, 
     let statement = inner.sql.read.in_order(&inner.sql.schema);
     let decode = |row: &PgRow| delivery(row, request.claim, false).map(|_: Delivery| ());
     let budget = inner.options.timeout / 6;
-    let found = read_in_order(inner, &statement, ids, decode, budget)
+    let found = read_in_order(inner, None, &statement, ids, decode, budget)
         .await?
         .unreadable;
     if found.is_empty() {

@@ -88,7 +88,16 @@ fn after(seen: &BTreeMap<Backlog, Ranges>, written: &Written, worker: Uuid) -> V
 
 /// The live workers, in the order of their start.
 pub(super) async fn live_workers(inner: &Inner) -> Result<Vec<LiveWorker>, StoreError> {
-    Ok(read(inner, &[]).await?.1)
+    let mut connection = inner.connection().await?;
+    let rows = sqlx::raw_sql(inner.bounded(&inner.sql.live_workers))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let mut live = Vec::with_capacity(rows.len());
+    for row in &rows {
+        live.extend(live_worker(row, owner(row)?).map_err(store_error)?);
+    }
+    Ok(live)
 }
 
 /// The ranges of these backlogs, and the live workers in the order of their start.
@@ -107,10 +116,7 @@ async fn read(
         .await
         .map_err(store_error)?;
     for row in &rows {
-        let owner = row
-            .try_get::<Option<String>, _>("owner")
-            .map_err(store_error)?
-            .and_then(|id| Uuid::parse_str(&id).ok());
+        let owner = owner(row)?;
         match row.try_get::<Option<i32>, _>("number").map_err(store_error)? {
             Some(number) => {
                 let ranges = seen.entry(backlog(row).map_err(store_error)?).or_default();
@@ -120,6 +126,11 @@ async fn read(
         }
     }
     Ok((seen, live))
+}
+
+fn owner(row: &PgRow) -> Result<Option<Uuid>, StoreError> {
+    let id: Option<String> = row.try_get("owner").map_err(store_error)?;
+    Ok(id.and_then(|id| Uuid::parse_str(&id).ok()))
 }
 
 pub(super) fn backlog(row: &PgRow) -> Result<Backlog, sqlx::Error> {

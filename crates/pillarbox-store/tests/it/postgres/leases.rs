@@ -103,13 +103,16 @@ async fn updates(harness: &PostgresHarness, claim: &str) -> (i64, i64) {
 #[tokio::test]
 async fn a_claim_changes_no_index() {
     let harness = PostgresHarness::direct().await;
+    // With the indexes of tenants too.
+    let secured = harness.store.set_row_security(&OPERATOR, true).await;
+    secured.expect("switches on");
     let me = ME;
     harness
         .execute(&format!(
             "insert into pillarbox.lane_ranges select 'shop', '', n, 32, 32, '{me}', now() + interval '1 day', false
              from generate_series(0, 31) as n;
-             insert into pillarbox.outbox_events (namespace, topic, payload, ordering_key)
-             select 'shop', 'orders', jsonb_build_object('n', n, 'text', repeat('x', 260)),
+             insert into pillarbox.outbox_events (namespace, topic, payload, tenant_id, ordering_key)
+             select 'shop', 'orders', jsonb_build_object('n', n, 'text', repeat('x', 240)), gen_random_uuid(),
                case when n % 2 = 0 then 'key-' || n % 100 end
              from generate_series(1, 4000) as n"
         ))

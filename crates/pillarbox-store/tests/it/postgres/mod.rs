@@ -18,6 +18,7 @@ mod plan;
 mod privileges;
 mod producer;
 mod quotas;
+mod row_security;
 mod timeouts;
 mod tls;
 mod trouble;

@@ -8,18 +8,26 @@ use sqlx::AssertSqlSafe;
 
 use super::harness::PostgresHarness;
 
-const ME: &str = "'00000000-0000-0000-0000-000000000001'::uuid";
-const CLAIM_ID: &str = "00000000-0000-0000-0000-000000000002";
-const CLAIM: &str = "'00000000-0000-0000-0000-000000000002'::uuid";
+pub(super) const ME: &str = "'00000000-0000-0000-0000-000000000001'::uuid";
+pub(super) const CLAIM_ID: &str = "00000000-0000-0000-0000-000000000002";
+pub(super) const CLAIM: &str = "'00000000-0000-0000-0000-000000000002'::uuid";
 
+/// A statement of the store.
 macro_rules! statement {
     ($name:literal) => {
-        include_str!(concat!("../../../src/stores/postgres/sql/", $name, ".sql"))
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/src/stores/postgres/sql/",
+            $name,
+            ".sql"
+        ))
     };
 }
 
+pub(super) use statement;
+
 /// Values for the parameters. From the last to the first, for `$1` is also the beginning of `$10`.
-fn with(statement: &str, values: &[&str]) -> String {
+pub(super) fn with(statement: &str, values: &[&str]) -> String {
     let mut text = with_columns(statement);
     for (number, value) in values.iter().enumerate().rev() {
         text = text.replace(&format!("${}", number + 1), value);
@@ -62,14 +70,14 @@ pub(super) fn claim_keyed(destination: &str) -> String {
 }
 
 /// The claim by key from all keys.
-fn claim_any_key(destination: &str) -> String {
+pub(super) fn claim_any_key(destination: &str) -> String {
     let statement = claim_keyed(destination);
     assert!(statement.contains("/*which keys*/open in (1, 2)"));
     statement.replace("/*which keys*/open in (1, 2)", "open < 3")
 }
 
 /// Reads fresh rows with a key: a thousand, 250 of each bucket of lanes.
-fn read_keyed(destination: &str) -> String {
+pub(super) fn read_keyed(destination: &str) -> String {
     let destinations = format!("array['{destination}']");
     let values = [
         ME,
@@ -88,7 +96,7 @@ fn read_keyed(destination: &str) -> String {
 }
 
 /// Asks about 500 keys.
-fn ask_keyed(statement: &str) -> String {
+pub(super) fn ask_keyed(statement: &str) -> String {
     let keys = "(select 'key-' || n as key, n from generate_series(0, 499) as n order by n) as k";
     let column = |what: &str| format!("array(select {what} from {keys})");
     let values = [
@@ -123,7 +131,7 @@ pub(super) fn claim_read_of(versions: &str, ids: &str) -> String {
     )
 }
 
-fn claim_expired() -> String {
+pub(super) fn claim_expired() -> String {
     let statement =
         statement!("claim_expired").replace("\n/*expired*/\n", &format!("\n{}", statement!("expired")));
     let values = [
@@ -159,7 +167,7 @@ fn claim_fair(limit: &str) -> String {
 }
 
 /// The ids of rows that the worker holds.
-async fn held(harness: &PostgresHarness) -> Vec<String> {
+pub(super) async fn held(harness: &PostgresHarness) -> Vec<String> {
     let sql = harness.sql(&format!(
         "select id::text from pillarbox.outbox_events where claim_id = {CLAIM} and status = 'processing'"
     ));
@@ -192,7 +200,7 @@ pub(super) fn naming(statement: &str, held: &[String], columns: &[(&str, &str)],
 }
 
 /// All of them to two destinations each.
-fn route(held: &[String]) -> String {
+pub(super) fn route(held: &[String]) -> String {
     let claim = CLAIM.trim_end_matches("::uuid").trim_matches('\'');
     let count = held.len();
     let values = [
@@ -212,7 +220,7 @@ fn route(held: &[String]) -> String {
 }
 
 /// A table with so many delivered rows and something of everything to do.
-async fn outbox(delivered: u32, statistics: bool) -> PostgresHarness {
+pub(super) async fn outbox(delivered: u32, statistics: bool) -> PostgresHarness {
     let harness = PostgresHarness::direct().await;
     // Unlogged: the same indexes in a tenth of the time.
     harness
@@ -255,7 +263,7 @@ async fn outbox(delivered: u32, statistics: bool) -> PostgresHarness {
 }
 
 /// What a plan did.
-struct Ran {
+pub(super) struct Ran {
     /// Rows of the outbox that were fetched, whether they were wanted or not.
     read: f64,
     /// Rows that were compared with each other in vain: many where a join goes through both sides row by row.
@@ -266,7 +274,16 @@ struct Ran {
 
 /// Runs a statement with the settings of the store's own transactions, or without any, and rolls back.
 async fn explain(harness: &PostgresHarness, sql: &str, settings: bool) -> Ran {
+    explain_as(harness, "", sql, settings).await
+}
+
+/// The same after this statement, such as one that sets the role.
+pub(super) async fn explain_as(harness: &PostgresHarness, first: &str, sql: &str, settings: bool) -> Ran {
     let mut transaction = harness.pool.begin().await.expect("begins");
+    sqlx::raw_sql(AssertSqlSafe(first.to_owned()))
+        .execute(&mut *transaction)
+        .await
+        .expect("sets");
     if settings {
         let settings = "set local enable_seqscan = off; set local enable_bitmapscan = off; \
                         set local enable_mergejoin = off; set local jit = off";
@@ -316,7 +333,7 @@ impl Ran {
         }
     }
 
-    fn reads_at_most(&self, rows: f64, indexes: &[&str]) {
+    pub(super) fn reads_at_most(&self, rows: f64, indexes: &[&str]) {
         assert!(self.read <= rows, "{} rows were read: {}", self.read, self.text);
         assert!(
             self.compared <= 20.0 * rows,

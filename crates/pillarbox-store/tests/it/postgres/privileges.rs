@@ -39,7 +39,7 @@ pub(super) async fn on_duty(harness: &PostgresHarness, duty: Duty) -> (String, P
         Duty::Producer => Bounds::namespaces(["shop"]),
         Duty::Consumer => Bounds::names(["c"]),
         Duty::Orchestrator => Bounds::names(["order"]),
-        Duty::Writer | Duty::Dispatcher => Bounds::default(),
+        Duty::Writer | Duty::Dispatcher | Duty::Api | Duty::ApiAnyTenant => Bounds::default(),
     };
     bound(harness, duty, &bounds).await
 }

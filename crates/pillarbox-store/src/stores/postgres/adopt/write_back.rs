@@ -30,13 +30,19 @@ const REJECTED: Duration = Duration::from_secs(60);
 /// The observer that writes back.
 pub(in crate::stores::postgres) struct WriteBack<'a> {
     inner: &'a Inner,
+    /// Follows changes of rows that an operator names.
+    few: bool,
 }
 
 #[async_trait]
 impl RowObserver for WriteBack<'_> {
     async fn lock(&self, transaction: &mut Transaction, rows: &[Uuid]) -> Result<Locked, StoreError> {
-        self.lock_mapping(transaction, &self.inner.sql.lock_mapping, rows)
-            .await
+        let statement = if self.few {
+            &self.inner.sql.lock_mapping_of_few()
+        } else {
+            &self.inner.sql.lock_mapping
+        };
+        self.lock_mapping(transaction, statement, rows).await
     }
 
     async fn try_lock(
@@ -91,7 +97,12 @@ enum End {
 
 impl<'a> WriteBack<'a> {
     pub(in crate::stores::postgres) fn new(inner: &'a Inner) -> Self {
-        Self { inner }
+        Self { inner, few: false }
+    }
+
+    /// For rows that an operator names.
+    pub(in crate::stores::postgres) fn of_few(inner: &'a Inner) -> Self {
+        Self { inner, few: true }
     }
 
     async fn lock_mapping(

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Duty, Postgres, duties, quoted};
+use super::{Duty, EVERY_TENANT, Postgres, duties, quoted};
 use crate::actor::{Actor, OperateError, Permission};
 use crate::store::StoreError;
-use crate::stores::postgres::{Inner, Transaction, store_error};
+use crate::stores::postgres::{Inner, Transaction, row_security, store_error};
 
 /// $1 role   $2 schema. Nothing is listed that every role has, as PostgreSQL grants it to PUBLIC.
 const PERMISSIONS: &str = include_str!("../sql/permissions.sql");
@@ -28,9 +28,11 @@ impl Postgres {
 async fn beyond(inner: Arc<Inner>, duty: Duty, role: String) -> Result<Vec<String>, StoreError> {
     let schema = &inner.sql.schema;
     let mut transaction = inner.begin().await?;
-    let mut expected = permissions(duty);
-    for duty in duties(&mut transaction, schema, &role).await? {
-        expected.extend(permissions(duty));
+    let mut granted = duties(&mut transaction, schema, &role).await?;
+    granted.push(duty);
+    let mut expected: BTreeSet<String> = granted.iter().copied().flat_map(permissions).collect();
+    if granted.iter().any(|duty| duty.sees_every_tenant()) {
+        expected.insert(EVERY_TENANT.to_owned());
     }
     let exists: bool = sqlx::query_scalar("select exists (select from pg_roles where rolname = $1)")
         .bind(&role)
@@ -41,7 +43,12 @@ async fn beyond(inner: Arc<Inner>, duty: Duty, role: String) -> Result<Vec<Strin
     if !exists {
         return Err(StoreError::Other(format!("role {role:?} does not exist")));
     }
-    let all = permissions_of(&mut transaction, schema, &role).await?;
+    let mut all = permissions_of(&mut transaction, schema, &role).await?;
+    if granted.contains(&Duty::Api) && !row_security::is_on(&mut transaction, schema).await? {
+        all.push(format!(
+            "{EVERY_TENANT}: row-level security is off (run: pillarbox migrate --row-security)"
+        ));
+    }
     transaction.commit().await.map_err(store_error)?;
     Ok(all.into_iter().filter(|one| !expected.contains(one)).collect())
 }
@@ -68,6 +75,16 @@ pub(super) fn permissions(duty: Duty) -> BTreeSet<String> {
         .split(';')
         .filter_map(|one| one.trim().strip_prefix("grant "));
     grants.flat_map(granted).collect()
+}
+
+/// The tables on which the statements of a duty grant something.
+pub(super) fn relations(duty: Duty) -> BTreeSet<String> {
+    permissions(duty)
+        .iter()
+        .filter(|one| !one.starts_with("execute "))
+        .filter_map(|one| one.split_once(" on "))
+        .map(|(_, object)| object.to_owned())
+        .collect()
 }
 
 /// `select, insert (a, b) on table x, y to role`: each privilege on each object, column by column.

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::check::permissions;
-use super::{Duty, Inner, Postgres, store_error};
+use super::check::{permissions, relations};
+use super::{Duty, Inner, Postgres, row_security, store_error};
 use crate::store::StoreError;
 use pillarbox::internal::schema;
 
@@ -15,11 +15,11 @@ const LACKING: &str = include_str!("../sql/lacking.sql");
 const NAMED: usize = 3;
 
 impl Postgres {
-    /// Fails if the current role lacks a permission of the duty [`Dispatcher`](Duty::Dispatcher), or may not delete rows
-    /// although a setting says so. `deletes` is that setting, for the error.
+    /// Fails if the current role lacks a permission of the duty [`Dispatcher`](Duty::Dispatcher), if row-level security hides rows from
+    /// it, so that the outbox looks empty, or if it may not delete rows although a setting says so. `deletes` is that setting, for the error.
     ///
     /// # Errors
-    /// When a permission is missing, with what grants it; when the database is unavailable.
+    /// When a permission or a policy is missing, with what grants it; when the database is unavailable.
     pub async fn check_dispatcher(&self, deletes: Option<&str>) -> Result<(), StoreError> {
         let deletes = deletes.map(str::to_owned);
         self.run(check_dispatcher(self.inner.clone(), deletes)).await
@@ -34,6 +34,18 @@ async fn check_dispatcher(inner: Arc<Inner>, deletes: Option<String>) -> Result<
             &inner.sql.schema,
             &role,
             &lacking,
+        )));
+    }
+    let tables = relations(Duty::Dispatcher);
+    let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
+    let mut transaction = inner.begin().await?;
+    let hidden = row_security::hidden(&mut transaction, &inner.sql.schema, &tables).await?;
+    transaction.commit().await.map_err(store_error)?;
+    if !hidden.is_empty() {
+        return Err(StoreError::Denied(without_policy(
+            &inner.sql.schema,
+            &role,
+            &hidden,
         )));
     }
     let Some(setting) = deletes else {
@@ -106,15 +118,28 @@ fn without_duty(schema: &str, role: &str, lacking: &[String]) -> String {
     if lacking.len() > NAMED {
         named += &format!(" and {} more", lacking.len() - NAMED);
     }
+    format!(
+        "role {role:?} lacks permissions of a dispatcher in the schema {schema}: {named} (as the owner of the outbox, run: {})",
+        grant_dispatcher(schema, role)
+    )
+}
+
+fn without_policy(schema: &str, role: &str, hidden: &[String]) -> String {
+    format!(
+        "row-level security hides the rows of {} in the schema {schema} from role {role:?} (as the owner of the outbox, run: {})",
+        hidden.join(", "),
+        grant_dispatcher(schema, role)
+    )
+}
+
+/// The command that grants the duty.
+fn grant_dispatcher(schema: &str, role: &str) -> String {
     let option = if schema == schema::SCHEMA {
         String::new()
     } else {
         format!(" --schema {schema}")
     };
-    format!(
-        "role {role:?} lacks permissions of a dispatcher in the schema {schema}: {named} (as the owner of the outbox, run: \
-         pillarbox grant dispatcher {role}{option})"
-    )
+    format!("pillarbox grant dispatcher {role}{option}")
 }
 
 fn without_delete(schema: &str, role: &str, setting: &str) -> String {

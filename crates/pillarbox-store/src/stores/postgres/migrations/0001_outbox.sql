@@ -9,6 +9,7 @@
 --   7. sagas, saga_log               sagas and their history
 --   8. audit                         who changed what
 --   9. quotas, over_quota            how many pending events a role or a tenant may have
+--  10. row-level security            which rows of tenants a role sees; an option
 
 -- 1. Ids, lanes and sizes
 -- -----------------------
@@ -541,7 +542,9 @@ $$;
 -- name: a role that is created again under the name of a dropped one has no bounds, and a renamed one keeps its own.
 create table pillarbox.role_bounds (
   role         regrole not null,
-  duty         text not null check (duty in ('producer', 'writer', 'consumer', 'orchestrator', 'dispatcher')),
+  duty         text not null check (duty in (
+    'producer', 'writer', 'consumer', 'orchestrator', 'dispatcher', 'api', 'api_any_tenant'
+  )),
   -- A producer's namespaces and tenants; null is any. With tenants, an event must have one of them.
   namespaces   text[],
   tenants      uuid[],
@@ -906,6 +909,8 @@ create table pillarbox.adopted (
   adopted_table      text collate "C" not null,
   row_id             text collate "C" not null,
   event_id           uuid primary key,
+  -- The tenant of the event.
+  tenant_id          uuid,
   -- The row's state columns as Pillarbox last read or wrote them. A difference means that others changed the row.
   fingerprint        text not null,
   -- The event is dead, or an operator deleted it.
@@ -1266,4 +1271,171 @@ $$;
 
 revoke all on function
   pillarbox.members, pillarbox.count_pending, pillarbox.memberships, pillarbox.check_quotas, pillarbox.note_role
+from public;
+
+-- 10. Row-level security
+-- ----------------------
+
+-- An option: docs/postgres.md#row-level-security, docs/adr/0020-row-level-security.md. `pillarbox migrate --row-security` and
+-- `pillarbox grant api` switch it on. Until then there is no policy on these tables.
+
+-- The tenant that the program set for this transaction. It is null if none is set, so that `tenant_id =` it is true for no row. The
+-- nil UUID is no tenant.
+create function pillarbox.tenant() returns uuid
+language sql stable parallel safe
+return nullif(
+  nullif(current_setting('pillarbox'::text || '.tenant'::text, true), ''::text)::uuid,
+  '00000000-0000-0000-0000-000000000000'::uuid);
+
+-- The tables with rows of tenants, the busiest first. `own_rows` are those of the tenant of the transaction. Where it is null, a role
+-- that is bound to a tenant sees no row. A test compares this list with the tables of the schema.
+create function pillarbox.tables_of_tenants() returns table (name name, own_rows text)
+language sql immutable
+as $$
+  values
+    ('outbox_events'::name, 'tenant_id = (select pillarbox.tenant())'),
+    ('leases', null),
+    ('adopted', 'tenant_id = (select pillarbox.tenant())'),
+    ('import_failures', null),
+    ('over_quota', null),
+    ('quotas', null),
+    ('role_bounds', null),
+    ('audit', 'tenant_id = (select pillarbox.tenant())')
+$$;
+
+-- Is row-level security on?
+create function pillarbox.has_row_security() returns boolean
+language sql stable
+return (select relrowsecurity from pg_class where oid = 'pillarbox.outbox_events'::regclass);
+
+-- The roles that have one of these duties, sorted. A role that was dropped has none.
+create function pillarbox.roles_on(duties text[]) returns oid[]
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(array_agg(distinct r.oid), '{}')
+  from pillarbox.role_bounds b join pg_roles r on r.oid = b.role
+  where b.duty = any(duties)
+$$;
+
+-- Gives a policy these roles, which are sorted. Without a role there is no policy. One that has these roles is left alone, because a
+-- change waits until no transaction uses the table.
+create function pillarbox.set_policy(relation regclass, policy name, roles oid[], rows text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp
+as $$
+declare
+  present constant oid[] := array(
+    select distinct r from pg_policy p cross join lateral unnest(p.polroles) as r
+    where p.polrelid = relation and p.polname = policy order by r
+  );
+begin
+  if present = roles then
+    return;
+  end if;
+  if cardinality(present) > 0 then
+    execute format('drop policy %I on %s', policy, relation);
+  end if;
+  if cardinality(roles) > 0 then
+    execute format('create policy %I on %s to %s using (%s) with check (%s)', policy, relation,
+      (select string_agg(r::regrole::text, ', ') from unnest(roles) as r), rows, rows);
+  end if;
+end
+$$;
+
+-- Brings the policies in step with the owner of the outbox and the duties in role_bounds. While row-level security is off, there are
+-- none.
+--
+-- `every_tenant` is for the owner, whose functions enqueue and count, and for the roles that work for all tenants. Its condition is a
+-- constant, which PostgreSQL drops when it plans a statement. `own_tenant` is for the roles of an API. `every_saga` is there because
+-- the policies of orchestrators would hide every saga from a role that is none.
+-- Locks: the tables whose policies change, in every mode.
+create function pillarbox.keep_policies() returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp
+as $$
+declare
+  every_tenant oid[] := '{}';
+  own_tenant oid[] := '{}';
+  every_saga oid[] := '{}';
+  owner constant oid := (select relowner from pg_class where oid = 'pillarbox.outbox_events'::regclass);
+  secured record;
+begin
+  if pillarbox.has_row_security() then
+    every_tenant := array(
+      select distinct r from unnest(owner || pillarbox.roles_on('{dispatcher, writer, api_any_tenant}'::text[])) as r order by r
+    );
+    own_tenant := pillarbox.roles_on('{api}'::text[]);
+    every_saga := pillarbox.roles_on('{api_any_tenant}'::text[]);
+  end if;
+  for secured in select ('pillarbox.' || t.name)::regclass as relation, t.own_rows from pillarbox.tables_of_tenants() as t loop
+    perform pillarbox.set_policy(secured.relation, 'every_tenant'::name, every_tenant, 'true'::text);
+    if secured.own_rows is not null then
+      perform pillarbox.set_policy(secured.relation, 'own_tenant'::name, own_tenant, secured.own_rows);
+    end if;
+  end loop;
+  perform pillarbox.set_policy('pillarbox.sagas'::regclass, 'every_saga'::name, every_saga, 'true'::text);
+  perform pillarbox.set_policy('pillarbox.saga_log'::regclass, 'every_saga'::name, every_saga, 'true'::text);
+end
+$$;
+
+-- Switches row-level security on or off. Returns whether it was on. `force` is for the owner: without it, no policy would bind its
+-- functions, and a policy that is missing would not be noticed.
+-- Locks: all of the tables, in every mode.
+create function pillarbox.set_row_security(wanted boolean) returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp
+as $$
+declare
+  was_on constant boolean := pillarbox.has_row_security();
+  bound constant text := (
+    select string_agg(r::regrole::text, ', ') from unnest(pillarbox.roles_on('{api, api_any_tenant}'::text[])) as r
+  );
+  secured regclass;
+begin
+  if bound is not null and not wanted then
+    raise exception using
+      errcode = 'object_in_use',
+      message = format('row-level security stays on: it confines the roles of an API: %s (run: pillarbox revoke api ROLE)', bound);
+  end if;
+  for secured in
+    select c.oid::regclass from pillarbox.tables_of_tenants() as t join pg_class c on c.oid = ('pillarbox.' || t.name)::regclass
+    where (c.relrowsecurity and c.relforcerowsecurity) <> wanted
+  loop
+    if wanted then
+      execute format('alter table %s enable row level security, force row level security', secured);
+    else
+      execute format('alter table %s disable row level security, no force row level security', secured);
+    end if;
+  end loop;
+  perform pillarbox.keep_policies();
+  return was_on;
+end
+$$;
+
+-- The lease of a row in flight. For roles that may not read the leases, which have the ids of rows of all tenants.
+create function pillarbox.lease_of(claim uuid, event uuid) returns table (until timestamptz, updated_at timestamptz)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select l.until, l.updated_at from pillarbox.leases l where l.claim_id = claim and event = any(l.rows) limit 1
+$$;
+
+-- The rows of the tenant of the transaction that are in flight, or were when a worker died, up to a limit. For the same roles. Rows with
+-- a lease of their own are few, so they are all read; the planner could take the index of the tenant's rows for them.
+create function pillarbox.in_flight(most bigint) returns table (id uuid)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select e.id from pillarbox.leases l cross join lateral unnest(l.rows) as r (id) cross join lateral (
+    select o.id from pillarbox.outbox_events o
+    where o.id = r.id and o.claim_id = l.claim_id and o.status || '' = 'processing' and not o.own_lease
+      and o.tenant_id = (select pillarbox.tenant())
+    limit 1
+  ) as e
+  union all
+  select e.id from (
+    select o.id, o.tenant_id from pillarbox.outbox_events o where o.own_until >= '-infinity' order by o.own_until offset 0
+  ) as e
+  where e.tenant_id = (select pillarbox.tenant())
+  limit most
+$$;
+
+revoke all on function
+  pillarbox.tenant, pillarbox.tables_of_tenants, pillarbox.has_row_security, pillarbox.roles_on, pillarbox.set_policy,
+  pillarbox.keep_policies, pillarbox.set_row_security, pillarbox.lease_of, pillarbox.in_flight
 from public;

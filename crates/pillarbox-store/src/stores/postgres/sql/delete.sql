@@ -8,7 +8,7 @@ with chosen as materialized (
   where id = any($1) and ($2::uuid is null or tenant_id = $2) and (status <> 'processing' or case
     when own_until is not null then own_until < now()
     else coalesce(locked_until, '-infinity') < now()
-      and not exists (select from pillarbox.leases l where l.claim_id = e.claim_id and l.until >= now())
+      and not exists (select from pillarbox.lease_of(e.claim_id, e.id) as l where l.until >= now())
   end)
   order by id
   for update

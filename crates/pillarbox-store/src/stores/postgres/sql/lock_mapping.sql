@@ -5,7 +5,7 @@
 -- id, a sibling by its parent's.
 with parent as materialized (
   select parent_id from pillarbox.outbox_events
-  where (select exists (select from pillarbox.outbox_events where parent_id is not null))
+  where /*are there any*/(select exists (select from pillarbox.outbox_events where parent_id is not null))/*siblings*/
     and id = any($1) and parent_id is not null
 ), mapping as materialized (
   select a.adopted_table, a.event_id from pillarbox.adopted a

@@ -54,6 +54,11 @@ with asked as (
   from roles, asked join pg_class c on relnamespace = schema, unnest('{usage, select, update}'::text[]) as privilege
   where case when relkind = 'S' then has_sequence_privilege(roles.oid, c.oid, privilege) end
   union all
+  -- Of a policy, a member has what its role has.
+  select is_inherited, rolname, 'the rows of every tenant'
+  from roles, asked join pg_class c on relnamespace = schema and relrowsecurity join pg_policy p on p.polrelid = c.oid
+  where polname = 'every_tenant' and roles.oid = any(polroles)
+  union all
   select is_itself, rolname, format('execute on %s', proname)
   from roles, asked join pg_proc p on pronamespace = schema
   where has_function_privilege(roles.oid, p.oid, 'execute') and not has_function_privilege('public', p.oid, 'execute')

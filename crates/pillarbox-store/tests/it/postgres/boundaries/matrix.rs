@@ -201,13 +201,16 @@ fn by_insert(who: Who, fact: Fact) -> Option<&'static str> {
         // A dispatcher inserts siblings, whose place in the order is given.
         (Who::On(Duty::Dispatcher), Fact::Seq) => None,
         (
-            Who::Nobody | Who::On(Duty::Producer | Duty::Consumer | Duty::Orchestrator | Duty::Dispatcher),
+            Who::Nobody
+            | Who::On(Duty::Producer | Duty::Consumer | Duty::Orchestrator | Duty::Dispatcher | Duty::Api),
             _,
         )
-        | (Who::On(Duty::Writer), Fact::CreatedAt | Fact::Status) => DENIED,
-        (Who::On(Duty::Writer) | Who::Owner, Fact::ForeignKey | Fact::ForeignId) => TAKEN,
-        (Who::On(Duty::Writer) | Who::Owner, Fact::DerivedId) => VIOLATED,
-        (Who::On(Duty::Writer) | Who::Owner, _) => None,
+        | (Who::On(Duty::Writer | Duty::ApiAnyTenant), Fact::CreatedAt | Fact::Status) => DENIED,
+        (Who::On(Duty::Writer | Duty::ApiAnyTenant) | Who::Owner, Fact::ForeignKey | Fact::ForeignId) => {
+            TAKEN
+        }
+        (Who::On(Duty::Writer | Duty::ApiAnyTenant) | Who::Owner, Fact::DerivedId) => VIOLATED,
+        (Who::On(Duty::Writer | Duty::ApiAnyTenant) | Who::Owner, _) => None,
     }
 }
 

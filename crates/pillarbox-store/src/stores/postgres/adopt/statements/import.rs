@@ -164,11 +164,11 @@ impl TypedLayout<'_> {
 ), taken as materialized (
   {take}
 ), mapped as (
-  insert into pillarbox.adopted (adopted_table, row_id, event_id, fingerprint)
-  select $1, row_id, id, fingerprint from taken where not is_mapped
+  insert into pillarbox.adopted (adopted_table, row_id, event_id, tenant_id, fingerprint)
+  select $1, row_id, id, tenant_id, fingerprint from taken where not is_mapped
 ), mapped_again as (
-  update pillarbox.adopted a set adopted_table = $1, row_id = t.row_id, fingerprint = t.fingerprint, ended = false,
-    write_back_pending = false, rejected = false
+  update pillarbox.adopted a set adopted_table = $1, row_id = t.row_id, tenant_id = t.tenant_id, fingerprint = t.fingerprint,
+    ended = false, write_back_pending = false, rejected = false
   from taken t
   where a.event_id = any(array(select id from taken where is_mapped)) and a.event_id = t.id
 ), recovered as (

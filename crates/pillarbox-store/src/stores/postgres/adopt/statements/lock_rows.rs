@@ -61,14 +61,14 @@ impl TypedLayout<'_> {
     /// The imported rows, with the fingerprints that their mapping rows record. Locks them if the table shows it. $3 the worker
     pub(super) fn take_imported(&self) -> String {
         match self.layout.shows_processing() {
-            None => "select id, row_id, is_mapped, fingerprint from numbered
+            None => "select id, row_id, tenant_id, is_mapped, fingerprint from numbered
   where $3::uuid is not null and id in (select id from imported)"
                 .to_owned(),
             Some(code) => format!(
                 "update {table} s set {set} from numbered n
   where $3::uuid is not null and {id} = any(array(select row_id::{kind} from numbered)) and {id_text} = n.row_id
     and n.id in (select id from imported)
-  returning n.id, n.row_id, n.is_mapped, {fingerprint} as fingerprint",
+  returning n.id, n.row_id, n.tenant_id, n.is_mapped, {fingerprint} as fingerprint",
                 table = quoted_table(&self.layout.table),
                 set = self.set_locked(code, "$3::uuid"),
                 id = self.id(),
