@@ -6,9 +6,11 @@
 //! **If we die here** nothing is changed: it is one transaction.
 
 mod check;
+mod duty;
 mod needs;
 
 pub(super) use check::permissions_of;
+pub use duty::Duty;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -29,79 +31,6 @@ use pillarbox::internal::schema::{self, check_name, in_schema};
 const MAX_ROLE: usize = 63;
 /// What a role may do for which a policy of all tenants is, in the words of `permissions.sql`.
 const EVERY_TENANT: &str = "the rows of every tenant";
-
-/// What a database role may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Duty {
-    /// Enqueues with the functions, within its [`Bounds`]. It reads and changes no row.
-    Producer,
-    /// Enqueues by plain INSERT, as any namespace and tenant. It reads no content and changes no row.
-    Writer,
-    /// Uses the inbox as some consumers. To enqueue, it is a producer or a writer too.
-    Consumer,
-    /// Runs some kinds of saga. To enqueue their commands, it is a producer or a writer too.
-    Orchestrator,
-    /// Delivers: `pillarbox run`.
-    Dispatcher,
-    /// Operates on the rows of one tenant at a time: the one that its program sets for the transaction.
-    Api,
-    /// Operates on the rows of all tenants, and on what they share.
-    ApiAnyTenant,
-}
-
-impl Duty {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Producer,
-        Self::Writer,
-        Self::Consumer,
-        Self::Orchestrator,
-        Self::Dispatcher,
-        Self::Api,
-        Self::ApiAnyTenant,
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Producer => "producer",
-            Self::Writer => "writer",
-            Self::Consumer => "consumer",
-            Self::Orchestrator => "orchestrator",
-            Self::Dispatcher => "dispatcher",
-            Self::Api => "api",
-            Self::ApiAnyTenant => "api_any_tenant",
-        }
-    }
-
-    /// Does it need row-level security? Without it, a role of an API would see the rows of all tenants.
-    fn is_secured(self) -> bool {
-        match self {
-            Self::Api | Self::ApiAnyTenant => true,
-            Self::Producer | Self::Writer | Self::Consumer | Self::Orchestrator | Self::Dispatcher => false,
-        }
-    }
-
-    /// Does a role on this duty see the rows of all tenants? A producer, a consumer and an orchestrator see none.
-    fn sees_every_tenant(self) -> bool {
-        match self {
-            Self::Writer | Self::Dispatcher | Self::ApiAnyTenant => true,
-            Self::Producer | Self::Consumer | Self::Orchestrator | Self::Api => false,
-        }
-    }
-
-    fn statements(self) -> &'static str {
-        match self {
-            Self::Producer => include_str!("grants/producer.sql"),
-            Self::Writer => include_str!("grants/writer.sql"),
-            Self::Consumer => include_str!("grants/consumer.sql"),
-            Self::Orchestrator => include_str!("grants/orchestrator.sql"),
-            Self::Dispatcher => include_str!("grants/dispatcher.sql"),
-            Self::Api => include_str!("grants/api.sql"),
-            Self::ApiAnyTenant => include_str!("grants/api_any_tenant.sql"),
-        }
-    }
-}
 
 /// What a role may do within its duty. By default it may do nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
