@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sqlx::AssertSqlSafe;
 
-use super::migrate::{LockWait, begin_change, bound_locks, execute};
+use super::migrate::{LockWait, begin_change, bound_locks, execute, one_at_a_time};
 use super::sql::Sql;
 use super::{Inner, Postgres, Transaction, audit, event_index, store_error};
 use crate::actor::Actor;
@@ -85,6 +85,7 @@ async fn set(inner: Arc<Inner>, actor: Actor, on: bool) -> Result<bool, StoreErr
 
 async fn try_set(inner: &Inner, actor: &Actor, on: bool) -> Result<bool, StoreError> {
     let mut transaction = begin_change(inner).await?;
+    one_at_a_time(&mut transaction).await?;
     bound_locks(&mut transaction).await?;
     let was_on = switch(inner, &mut transaction, actor, on).await?;
     if !on {
