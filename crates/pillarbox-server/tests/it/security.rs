@@ -19,8 +19,25 @@ fn write(folder: &Path, config: &str) {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("its mode");
 }
 
-/// Every destination that a build without Kafka has. Port 1 refuses connections.
+/// The names of `destinations`.
+fn names() -> Vec<&'static str> {
+    let kafka = cfg!(feature = "full").then_some("kafka");
+    let others = ["rabbit", "nats", "redis", "hook", "basic", "user", "token"];
+    others.into_iter().chain(kafka).collect()
+}
+
+/// Every kind of destination that this build has. Port 1 refuses connections.
 fn destinations() -> String {
+    let kafka = format!(
+        "[[destination]]\nname = \"kafka\"\ntype = \"kafka\"\nbrokers = \"127.0.0.1:1\"\ntimeout = \"2s\"\n\
+         sasl = {{ user = \"u\", password = \"{CANARY}\" }}\n"
+    );
+    let kafka = if cfg!(feature = "full") {
+        kafka.as_str()
+    } else {
+        ""
+    };
+    let names = names();
     format!(
         "[[destination]]\nname = \"rabbit\"\ntype = \"rabbitmq\"\nexchange = \"e\"\n\
          url = \"amqp://u:{CANARY}@127.0.0.1:1/%2f\"\n\
@@ -33,13 +50,28 @@ fn destinations() -> String {
          [[destination]]\nname = \"user\"\ntype = \"webhook\"\nurl = \"http://{CANARY}@127.0.0.1:1/{{topic}}/{CANARY}\"\n\
          headers = {{ x-b = \"{{topic}}-{CANARY}\" }}\n\
          [[destination]]\nname = \"token\"\ntype = \"nats\"\nurl = \"nats://{CANARY}@127.0.0.1:1\"\n\
-         [[route]]\nto = [\"rabbit\", \"nats\", \"redis\", \"hook\", \"basic\", \"user\", \"token\"]\n"
+         {kafka}[[route]]\nto = {names:?}\n"
     )
 }
 
 fn has_no_canary(what: &str, finished: &Finished) {
     let all = format!("{}{}", finished.stdout, finished.stderr);
     assert!(!all.contains(CANARY), "{what}: {all}");
+}
+
+/// No process that runs in this folder shows a secret to the other users of the machine.
+fn no_process_in(folder: &Path) {
+    let processes = std::fs::read_dir("/proc").expect("Linux").flatten();
+    let here = processes.filter(|process| {
+        let runs_in = std::fs::read_link(process.path().join("cwd"));
+        runs_in.is_ok_and(|runs_in| runs_in == folder)
+    });
+    let lines = here.map(|process| std::fs::read(process.path().join("cmdline")).unwrap_or_default());
+    let lines: Vec<String> = lines
+        .map(|line| String::from_utf8_lossy(&line).into_owned())
+        .collect();
+    assert!(!lines.is_empty(), "the daemon runs there");
+    assert!(lines.iter().all(|line| !line.contains(CANARY)), "{lines:?}");
 }
 
 #[test]
@@ -64,7 +96,8 @@ fn no_command_and_no_log_prints_a_secret() {
         folder.path(),
         &["run", "--listen", "127.0.0.1:0", "--log", "trace"],
     ));
-    for destination in ["rabbit", "nats", "redis", "hook", "basic", "user", "token"] {
+    no_process_in(folder.path());
+    for destination in names() {
         until_ok_blocking("an attempt has failed", || {
             let listed = run(
                 folder.path(),
