@@ -62,6 +62,9 @@ install_build() {
     [[ ${#missing[@]} -eq 0 ]] || apt_install "${missing[@]}"
 }
 
+# promtool for the rules in deploy/, and the server for scripts/alerts.
+install_prometheus() { have promtool && have prometheus || apt_install prometheus; }
+
 install_examples() { # LANGUAGE...
     local missing=() language
     for language in "$@"; do
