@@ -63,7 +63,9 @@ install_build() {
 }
 
 # promtool for the rules in deploy/, and the server for scripts/alerts.
-install_prometheus() { have promtool && have prometheus || apt_install prometheus; }
+install_prometheus() {
+    if ! have promtool || ! have prometheus; then apt_install prometheus; fi
+}
 
 install_examples() { # LANGUAGE...
     local missing=() language
