@@ -41,12 +41,12 @@ pub(super) fn answer(status: StatusCode, after: Option<Duration>, body: &[u8], c
     }
 }
 
-/// The outcome of a request without an answer.
-pub(super) fn failure(error: reqwest::Error) -> Outcome {
+/// The outcome of a request without an answer from this host.
+pub(super) fn failure(error: reqwest::Error, host: &str) -> Outcome {
     // All URLs of a destination have the same host: refused, unknown, untrusted or silent, it is so for every event.
     let is_connect = error.is_connect() || error.is_dns();
     let is_timeout = error.is_timeout();
-    let reason = words(error);
+    let reason = unreached(error, host);
     if is_connect {
         Outcome::connect_failed(reason)
     } else if is_timeout {
@@ -54,6 +54,14 @@ pub(super) fn failure(error: reqwest::Error) -> Outcome {
     } else {
         Outcome::connection_lost(reason)
     }
+}
+
+/// Why there is no answer from this host.
+pub(super) fn unreached(error: reqwest::Error, host: &str) -> String {
+    if error.is_connect() || error.is_dns() {
+        return format!("{host} cannot be reached: {}", words(error));
+    }
+    words(error)
 }
 
 /// The whole chain of causes, without the URL, which may hold a token.

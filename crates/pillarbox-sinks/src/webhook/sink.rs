@@ -91,7 +91,7 @@ impl Sink for Webhook {
         }
         let response = match self.client.post(url).headers(headers).body(body).send().await {
             Ok(response) => response,
-            Err(error) => return classify::failure(error),
+            Err(error) => return classify::failure(error, &self.target.host()),
         };
         self.log.connected(self.target.is_encrypted());
         let status = response.status();
@@ -120,7 +120,7 @@ impl Sink for Webhook {
         }
         match request.send().await {
             Ok(_) => Ok(()),
-            Err(error) => Err(classify::words(error)),
+            Err(error) => Err(classify::unreached(error, &self.target.host())),
         }
     }
 }

@@ -337,7 +337,14 @@ async fn whatever_keeps_a_connection_from_being_made_is_no_failed_attempt() {
             !format!("{outcome:?}").contains("/hook"),
             "no URL is shown: {outcome:?}"
         );
-        sink.check().await.expect_err("the check confirms it");
+        let host = url.split('/').nth(2).expect("a host");
+        let found = sink.check().await.expect_err("the check confirms it");
+        for text in [format!("{outcome:?}"), found] {
+            assert!(
+                text.contains(host) && text.contains("cannot be reached"),
+                "{text}"
+            );
+        }
     }
 }
 
