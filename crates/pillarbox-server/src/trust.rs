@@ -28,9 +28,16 @@ impl Distrust {
 
 /// All lines of a refusal by `strict`.
 pub(crate) fn refusal(found: &[Distrust]) -> String {
-    let lines = found
-        .iter()
-        .map(|it| format!("{}; {}", it.line(), config::REFUSED_BY_STRICT));
+    refused(found.iter().map(Distrust::line))
+}
+
+/// The same, of one table or of none, whose name stands before it already.
+pub(crate) fn refusal_of_one(found: &[Distrust]) -> String {
+    refused(found.iter().map(|it| it.reason.clone()))
+}
+
+fn refused(lines: impl Iterator<Item = String>) -> String {
+    let lines = lines.map(|line| format!("{line}; {}", config::REFUSED_BY_STRICT));
     lines.collect::<Vec<_>>().join("\n")
 }
 

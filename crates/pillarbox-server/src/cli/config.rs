@@ -67,7 +67,7 @@ impl Check {
         if self.json {
             output::json(&config.effective())?;
         } else {
-            let (to, routes) = (config.destinations.len(), config.routes.len());
+            let (to, routes) = (config.destinations.len(), config.written_routes);
             output::line(&format!(
                 "{name}: ok; {} destination{}, {routes} route{}",
                 to,
@@ -145,7 +145,7 @@ async fn database(database: &config::Database, config: &config::Config) -> Resul
 /// Warns, or fails if `strict`.
 fn judge(found: &[Distrust], strict: bool) -> Result<(), String> {
     if strict && !found.is_empty() {
-        return Err(trust::refusal(found));
+        return Err(trust::refusal_of_one(found));
     }
     for it in found {
         logs::warning(&it.line());

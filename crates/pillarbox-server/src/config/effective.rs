@@ -1,6 +1,6 @@
 //! The effective configuration as JSON, without secrets.
 
-use pillarbox_dispatch::{Delivered, OnDead, OneOf, Pattern, Unrouted, WakeBy};
+use pillarbox_dispatch::{Delivered, OnDead, OneOf, Pattern, WakeBy};
 use serde_json::{Value, json};
 
 use super::{Adopt, Config, Database, Destination, Route};
@@ -27,11 +27,7 @@ impl Config {
                 "sweep_interval": time(dispatch.sweep_interval),
                 "heartbeat": time(dispatch.heartbeat),
                 "lane_ranges": dispatch.lane_ranges,
-                "unrouted": match dispatch.unrouted {
-                    Unrouted::Hold => "hold",
-                    Unrouted::Delete => "delete",
-                    Unrouted::Dead => "dead",
-                },
+                "unrouted": dispatch.unrouted.as_str(),
                 "namespaces": dispatch.scope.names().unwrap_or_default(),
             },
             "retention": { "delivered": (dispatch.delivered == Delivered::Delete).then_some("0s") },

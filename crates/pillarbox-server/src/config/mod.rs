@@ -64,8 +64,10 @@ pub(crate) struct Config {
     /// Is every warning about security an error?
     pub(crate) strict: bool,
     pub(crate) destinations: Vec<Destination>,
-    /// In the order of the file.
+    /// Those of adopted tables, and then those of the file in its order.
     pub(crate) routes: Vec<Route>,
+    /// How many of them the file has.
+    pub(crate) written_routes: usize,
     /// How old payloads become newer ones.
     pub(crate) upcasts: Vec<Step>,
     /// The adopted tables.

@@ -124,6 +124,7 @@ impl Resolver {
         let mut named = routes.iter().flat_map(|route| &route.databases);
         let all_read =
             routes.len() + adopted.len() == all_routes && named.all(|name| names.databases.contains(name));
+        let written_routes = routes.len();
         let routes = self.with_adopted(routes, &mut adopted, &written, &names, document);
         if let Some(settings) = &settings {
             self.check_timeouts(settings, &mut written, &routes);
@@ -142,6 +143,7 @@ impl Resolver {
             strict: security.unwrap_or_default().strict,
             destinations: written.into_iter().map(ParsedDestination::finish).collect(),
             routes,
+            written_routes,
             upcasts: steps,
             adopt: adopted.into_iter().map(|adopting| adopting.adopt).collect(),
         }

@@ -93,6 +93,8 @@ fn is_refused(shop: &Shop, expected: &str) {
             error.contains(expected) && error.contains("refused by `strict` under [security]"),
             "{expected}: {error}"
         );
+        let table = format!("table {}.orders: ", shop.owner);
+        assert!(!error.contains(&format!("{table}{table}")), "{error}");
     }
 }
 

@@ -117,6 +117,7 @@ fn rows_of_the_table_follow_its_to_and_other_events_their_routes() {
     let config = good(&with("[[adopt]]\nlayout = \"arap\""));
     assert_eq!(namespaces(&config, 0), [Pattern::Exact("arap".to_owned())]);
     assert_eq!(namespaces(&config, 1), [], "the only destination has all others");
+    assert_eq!(config.written_routes, 0, "as `config check` counts them");
     let config = good(&with(&format!(
         "{HOOK}[[adopt]]\nlayout = \"arap\"\nto = [\"log\", \"hook\"]\n[[route]]\ntopic = \"x\"\nto = \"log\""
     )));
@@ -125,6 +126,7 @@ fn rows_of_the_table_follow_its_to_and_other_events_their_routes() {
         .map(|target| target.destination.as_str())
         .collect();
     assert_eq!(to, ["log", "hook", "log"]);
+    assert_eq!(config.written_routes, 1);
 }
 
 #[test]
