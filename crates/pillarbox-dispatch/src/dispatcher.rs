@@ -109,7 +109,16 @@ impl Dispatcher {
         deregister(&worker).await;
         close(sinks).await;
         let snapshot = worker.counters.snapshot();
-        tracing::info!(worker = %worker.id, ?snapshot, "dispatcher stopped");
+        let Snapshot {
+            claimed,
+            delivered,
+            retried,
+            dead,
+            released,
+            lost,
+            ..
+        } = snapshot;
+        tracing::info!(worker = %worker.id, claimed, delivered, retried, dead, released, lost, "dispatcher stopped");
         snapshot
     }
 

@@ -74,6 +74,17 @@ pub enum Unrouted {
     Dead,
 }
 
+impl Unrouted {
+    /// As the configuration writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hold => "hold",
+            Self::Delete => "delete",
+            Self::Dead => "dead",
+        }
+    }
+}
+
 /// What happens to rows that are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

@@ -248,7 +248,7 @@ impl RouteTable {
 /// Why an event is unrouted, and what to do.
 pub(crate) fn no_route(event: &Event) -> String {
     format!(
-        "no route matches namespace \"{}\" topic \"{}\" event type \"{}\"; add a route",
+        "no route matches namespace \"{}\" topic \"{}\" event type \"{}\" (add a route)",
         event.namespace,
         event.topic,
         event.event_type.as_deref().unwrap_or_default()

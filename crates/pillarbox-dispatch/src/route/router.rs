@@ -408,7 +408,7 @@ impl Router {
         let action = self.worker.settings.unrouted;
         let topic = (event.namespace.clone(), event.topic.clone());
         if self.warned.len() < MOST_WARNINGS && self.warned.insert(topic) {
-            tracing::warn!(reason, ?action, "no route matches");
+            tracing::warn!(reason, action = action.as_str(), "no route matches");
         }
         let verdict = match action {
             Unrouted::Hold => Verdict::Release {

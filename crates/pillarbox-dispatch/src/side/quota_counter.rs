@@ -42,13 +42,23 @@ impl QuotaCounter {
         for (holder, max_pending) in &counted.exceeded {
             if let Some(suppressed) = self.lines.allow(now) {
                 let suppressed = (suppressed > 0).then_some(suppressed);
-                tracing::warn!(%holder, max_pending, suppressed, "quota exceeded; its events are rejected");
+                tracing::warn!(
+                    holder = holder.to_string(),
+                    max_pending,
+                    suppressed,
+                    "quota exceeded; its events are rejected"
+                );
             }
         }
         for (holder, max_pending) in &counted.within {
             if let Some(suppressed) = self.lines.allow(now) {
                 let suppressed = (suppressed > 0).then_some(suppressed);
-                tracing::info!(%holder, max_pending, suppressed, "quota no longer exceeded");
+                tracing::info!(
+                    holder = holder.to_string(),
+                    max_pending,
+                    suppressed,
+                    "quota no longer exceeded"
+                );
             }
         }
     }
