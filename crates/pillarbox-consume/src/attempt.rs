@@ -236,7 +236,7 @@ fn silent(limit: Duration) -> StoreError {
 /// changed password, a database that is being restored.
 fn unavailable(error: StoreError) -> StoreError {
     match error {
-        StoreError::Other(text) => StoreError::Unavailable(text),
+        StoreError::Other(text) | StoreError::Invalid(text) => StoreError::Unavailable(text),
         known @ (StoreError::Unavailable(_)
         | StoreError::Missing(_)
         | StoreError::Outdated { .. }

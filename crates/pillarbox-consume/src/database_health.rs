@@ -35,6 +35,7 @@ impl DatabaseHealth {
             | StoreError::OtherBuild { .. }
             | StoreError::Denied(_)
             | StoreError::Unsafe(_)
+            | StoreError::Invalid(_)
             | StoreError::Other(_) => Failure::Refused,
         };
         let mut failing = self.failing();

@@ -194,7 +194,7 @@ impl<D: Database> Processor<D> {
                 self.counters.store_error();
                 self.health.failed(consumer, &error);
                 // An error that may be the event's own counts: an event that can never commit would be retried for ever.
-                if !matches!(error, StoreError::Other(_)) {
+                if !matches!(error, StoreError::Other(_) | StoreError::Invalid(_)) {
                     return Next::Wait(closed, Counted::No);
                 }
                 Outcome::retry(error.to_string())

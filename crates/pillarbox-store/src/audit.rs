@@ -263,18 +263,19 @@ impl Line {
         }
     }
 
-    /// A role was granted its duty, within these bounds. What it had before, the line before has.
-    pub(crate) fn granted(actor: &Actor, role: &str, after: Value) -> Self {
+    /// A role was granted its duty, within these bounds. Before, it had others or none.
+    pub(crate) fn granted(actor: &Actor, role: &str, before: Option<Value>, after: Value) -> Self {
         Self {
+            before,
             after: Some(after),
             ..Self::of(actor, Action::Grant, &[role])
         }
     }
 
-    /// A duty was taken from a role.
-    pub(crate) fn revoked(actor: &Actor, role: &str, duty: &str) -> Self {
+    /// A duty was taken from a role, with the bounds that it had.
+    pub(crate) fn revoked(actor: &Actor, role: &str, before: Value) -> Self {
         Self {
-            before: Some(json!({ "duty": duty })),
+            before: Some(before),
             ..Self::of(actor, Action::Revoke, &[role])
         }
     }

@@ -7,10 +7,10 @@ pub enum StoreError {
     #[error("the database is unavailable: {0}")]
     Unavailable(String),
     /// The schema has no outbox.
-    #[error("there is no outbox in {0}; run `pillarbox migrate`")]
+    #[error("there is no outbox in {0} (run `pillarbox migrate`)")]
     Missing(String),
     /// The schema is older than this program.
-    #[error("the outbox schema is at version {found}, this program needs {needed}; run `pillarbox migrate`")]
+    #[error("the outbox schema is at version {found}, this program needs {needed} (run `pillarbox migrate`)")]
     Outdated {
         /// The version of the schema.
         found: i32,
@@ -19,7 +19,7 @@ pub enum StoreError {
     },
     /// The schema is newer than this program.
     #[error(
-        "the outbox schema is at version {found}, this program knows only {known}; use a newer pillarbox"
+        "the outbox schema is at version {found}, this program knows only {known} (use a newer pillarbox)"
     )]
     Newer {
         /// The version of the schema.
@@ -42,6 +42,9 @@ pub enum StoreError {
     /// The outbox is not safe as it is set up, such as in a schema in which other roles may create functions.
     #[error("the outbox is not safe: {0}")]
     Unsafe(String),
+    /// What was asked for is impossible: an invalid name or URL, a role that does not exist.
+    #[error("{0}")]
+    Invalid(String),
     /// Anything else: a bug in Pillarbox, or a table that another program changed.
     #[error("the database answered: {0}")]
     Other(String),

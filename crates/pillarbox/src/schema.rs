@@ -34,8 +34,8 @@ pub fn check_name(schema: &str) -> Result<(), StoreError> {
     if sound {
         return Ok(());
     }
-    Err(StoreError::Other(format!(
-        "{schema:?} cannot be the name of the schema; use lower-case letters, digits and underscores, at most 63"
+    Err(StoreError::Invalid(format!(
+        "{schema:?} cannot be the name of the schema (use lower-case letters, digits and underscores, at most 63)"
     )))
 }
 

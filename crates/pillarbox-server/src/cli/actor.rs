@@ -14,6 +14,11 @@ pub(super) struct Because {
 }
 
 impl Because {
+    /// As it was given.
+    pub(super) fn text(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
     /// The operator with the reason.
     pub(super) fn operator(&self) -> Actor {
         match &self.reason {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use pillarbox::internal::schema::check_name;
 use pillarbox::{Limits, StoreError};
 
 use crate::config::{self, Config, Flags};
@@ -76,6 +77,9 @@ impl DatabaseArgs {
 
     /// The chosen database, or all configured ones. At least one.
     pub(super) fn find_all(&self) -> Result<Vec<ChosenDatabase>, Failure> {
+        if let Some(schema) = &self.schema {
+            check_name(schema).map_err(|error| Failure::usage(format!("--schema: {error}")))?;
+        }
         let mut all = self.chosen()?;
         for found in &mut all {
             if let Some(schema) = &self.schema {

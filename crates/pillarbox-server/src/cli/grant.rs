@@ -2,13 +2,15 @@
 
 use clap::{Args, Subcommand};
 use pillarbox_store::Actor;
+use pillarbox_store::Store as _;
 use pillarbox_store::stores::postgres::{self, Bounds, Duty, Postgres};
 use uuid::Uuid;
 
 use super::actor::Because;
 use super::database_args::{self, DatabaseArgs};
-use crate::database::Database;
+use crate::database::{Database, IfMissing};
 use crate::failure::Failure;
+use crate::logs;
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -60,19 +62,19 @@ pub(crate) struct Producer {
     role: Role,
 
     /// Allow this namespace (repeatable)
-    #[arg(long, value_name = "NAME", value_parser = exact, required_unless_present_any = ["any_namespace", "check"])]
+    #[arg(long, help_heading = "Bounds", value_name = "NAME", value_parser = exact, required_unless_present_any = ["any_namespace", "check"])]
     namespace: Vec<String>,
 
     /// Allow every namespace
-    #[arg(long, conflicts_with = "namespace")]
+    #[arg(long, help_heading = "Bounds", conflicts_with = "namespace")]
     any_namespace: bool,
 
     /// Allow only this tenant (repeatable) [default: any tenant, and none]
-    #[arg(long, value_name = "ID")]
+    #[arg(long, help_heading = "Bounds", value_name = "ID")]
     tenant: Vec<Uuid>,
 
     /// Allow to name this destination (repeatable) [default: the routes decide]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = "Bounds", value_name = "NAME")]
     destination: Vec<String>,
 }
 
@@ -83,11 +85,11 @@ pub(crate) struct Consumer {
     role: Role,
 
     /// Allow the marks of this consumer (repeatable)
-    #[arg(long, value_name = "NAME", value_parser = exact, required_unless_present_any = ["any_name", "check"])]
+    #[arg(long, help_heading = "Bounds", value_name = "NAME", value_parser = exact, required_unless_present_any = ["any_name", "check"])]
     name: Vec<String>,
 
     /// Allow the marks of every consumer
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, help_heading = "Bounds", conflicts_with = "name")]
     any_name: bool,
 }
 
@@ -98,11 +100,11 @@ pub(crate) struct Orchestrator {
     role: Role,
 
     /// Allow sagas of this name (repeatable)
-    #[arg(long, value_name = "NAME", value_parser = exact, required_unless_present_any = ["any_saga", "check"])]
+    #[arg(long, help_heading = "Bounds", value_name = "NAME", value_parser = exact, required_unless_present_any = ["any_saga", "check"])]
     saga: Vec<String>,
 
     /// Allow every saga
-    #[arg(long, conflicts_with = "saga")]
+    #[arg(long, help_heading = "Bounds", conflicts_with = "saga")]
     any_saga: bool,
 }
 
@@ -198,12 +200,20 @@ impl Role {
         if self.print {
             return self.print(duty, bounds);
         }
-        let store = open(&self.database, "grant", "roles").await?;
+        let store = open_owned(&self.database, "grant", "roles").await?;
         let actor = self.because.operator();
         if self.check {
             return self.check(&actor, duty, &store).await;
         }
         let created = store.grant(&actor, duty, bounds, &self.role, self.create).await?;
+        // The others are not bound.
+        let is_bound = matches!(
+            duty,
+            Duty::Producer | Duty::Consumer | Duty::Orchestrator | Duty::Api
+        );
+        if is_bound && let Some(risk) = store.owner_risk().await? {
+            logs::warning(&output::escape(&risk));
+        }
         let (name, schema) = (duty.name(), store.schema());
         if self.json {
             return output::json(&serde_json::json!({
@@ -225,16 +235,33 @@ impl Role {
             (None, None) => postgres::SCHEMA.to_owned(),
         };
         let invalid = |error: pillarbox::StoreError| Failure::usage(error.to_string());
-        let grants = postgres::grants(duty, bounds, &schema, &self.role).map_err(invalid)?;
-        let create = self.create.then(|| postgres::create_role(&self.role));
-        let create = create.transpose().map_err(invalid)?.unwrap_or_default();
-        output::line((create + &grants).trim_end())
+        let reason = self.because.text();
+        let script = postgres::grant_script(duty, bounds, &schema, &self.role, self.create, reason);
+        output::line(script.map_err(invalid)?.trim_end())
     }
 
     async fn check(&self, actor: &Actor, duty: Duty, store: &Postgres) -> Result<(), Failure> {
         let beyond = store.beyond(actor, duty, &self.role).await?;
+        let lacks = store.lacks(actor, duty, &self.role).await?;
+        if let [first, rest @ ..] = lacks.as_slice() {
+            let more = if rest.is_empty() {
+                String::new()
+            } else {
+                format!(" and {} more", rest.len())
+            };
+            logs::warning(&output::escape(&format!(
+                "role {} lacks what the duty {} needs: {first}{more} (grant it again)",
+                self.role,
+                duty.name()
+            )));
+        }
         if self.json {
-            output::json(&serde_json::json!({ "role": self.role, "beyond": beyond }))?;
+            output::json(&serde_json::json!({ "role": self.role, "beyond": beyond, "lacks": lacks }))?;
+        } else if beyond.is_empty() {
+            output::line(&output::escape(&format!(
+                "{}: nothing beyond its duties",
+                self.role
+            )))?;
         } else {
             for permission in &beyond {
                 output::line(&output::escape(permission))?;
@@ -244,16 +271,39 @@ impl Role {
             return Ok(());
         }
         Err(Failure::failed(format!(
-            "role {} may do more than its duty: {} permissions (revoke them, or the roles that it is a member of)",
+            "role {} may do more than its duties: {} permission{} (revoke them, or the roles that it is a member of)",
             output::escape(&self.role),
-            beyond.len()
+            beyond.len(),
+            if beyond.len() == 1 { "" } else { "s" }
         )))
     }
 }
 
+/// The same, as the owner of the outbox or a member of it. Another role has this as its error, and not the first table that it
+/// may not read.
+pub(super) async fn open_owned(
+    database: &DatabaseArgs,
+    what: &str,
+    lacks: &str,
+) -> Result<Postgres, Failure> {
+    let found = database.find()?.database;
+    let store = postgres(Database::open(&found, IfMissing::Fail).await?, what, lacks)?;
+    store.check_owned().await?;
+    store.check().await?;
+    Ok(store)
+}
+
 /// Opens the chosen database, which has what SQLite lacks.
 pub(super) async fn open(database: &DatabaseArgs, what: &str, lacks: &str) -> Result<Postgres, Failure> {
-    match database_args::open(&database.find()?.database).await? {
+    postgres(
+        database_args::open(&database.find()?.database).await?,
+        what,
+        lacks,
+    )
+}
+
+fn postgres(database: Database, what: &str, lacks: &str) -> Result<Postgres, Failure> {
+    match database {
         Database::Postgres(store) => Ok(store),
         Database::Sqlite { .. } => Err(Failure::usage(format!(
             "cannot {what}: SQLite has no {lacks} ({lacks} are for PostgreSQL)"

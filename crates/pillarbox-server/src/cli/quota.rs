@@ -126,7 +126,7 @@ impl Quota {
 impl Set {
     async fn run(self) -> Result<(), Failure> {
         let (holder, actor) = (self.holder.holder(), self.because.operator());
-        let store = grant::open(&self.database, "set a quota", "quotas").await?;
+        let store = grant::open_owned(&self.database, "set a quota", "quotas").await?;
         let before = store.set_quota(&actor, &holder, self.max_pending).await?;
         if self.json {
             return output::json(&serde_json::json!({
@@ -178,7 +178,7 @@ fn row(quota: &QuotaRecord) -> Vec<String> {
 impl Rm {
     async fn run(self) -> Result<(), Failure> {
         let (holder, actor) = (self.holder.holder(), self.because.operator());
-        let store = grant::open(&self.database, "remove a quota", "quotas").await?;
+        let store = grant::open_owned(&self.database, "remove a quota", "quotas").await?;
         let Some(before) = store.remove_quota(&actor, &holder).await? else {
             return Err(Failure::failed(output::escape(&format!(
                 "{holder} has no quota (`quota ls` lists them)"

@@ -64,10 +64,16 @@ impl From<Duty> for postgres::Duty {
 
 impl Revoke {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let store = grant::open(&self.database, "revoke", "roles").await?;
+        let store = grant::open_owned(&self.database, "revoke", "roles").await?;
         let duty = postgres::Duty::from(self.duty);
-        store.revoke(&self.because.operator(), duty, &self.role).await?;
+        let revoked = store.revoke(&self.because.operator(), duty, &self.role).await?;
         let (name, schema) = (duty.name(), store.schema());
+        if !revoked {
+            return Err(Failure::failed(output::escape(&format!(
+                "role {} does not have the duty {name} in the schema {schema} (`select * from {schema}.role_bounds` lists duties)",
+                self.role
+            ))));
+        }
         if self.json {
             return output::json(&serde_json::json!({ "role": self.role, "duty": name, "schema": schema }));
         }

@@ -93,13 +93,21 @@ fn the_printed_sql_grants_the_same_in_the_configured_schema() {
         "shop",
         "--create",
         "--print",
+        "--reason",
+        "it's \\ reviewed",
     ];
     let sql = run(fixture.path(), &print).success();
     assert!(
-        sql.starts_with(&format!("create role \"{role}\" login;")),
+        sql.starts_with(&format!("begin;\ncreate role \"{role}\" login;")),
         "{sql}"
     );
     fixture.sql(&sql);
+    let line = &fixture.json(&["audit", "ls", "--action", "grant"])[0];
+    assert_eq!(
+        (&line["objects"][0], &line["reason"]),
+        (&role.as_str().into(), &"it's \\ reviewed".into())
+    );
+    assert_eq!(line["after"]["namespaces"], serde_json::json!(["shop"]));
     fixture.sql(&format!(
         "set role {role}; select * from SCHEMA.enqueue('shop', 'orders')"
     ));
@@ -113,7 +121,10 @@ fn an_impossible_grant_has_an_error() {
     assert!(error.contains("run `pillarbox migrate`"), "{error}");
     fixture.run(&["migrate"]).success();
     let error = fixture.run(&["grant", "writer", "no_such_role"]).failure(1);
-    assert!(error.contains("does not exist"), "{error}");
+    assert!(
+        error.contains("role \"no_such_role\" does not exist (create it first, or use --create)"),
+        "{error}"
+    );
     let error = fixture.run(&["grant", "writer", ""]).failure(1);
     assert!(error.contains("is invalid (use 1 to 63 bytes)"), "{error}");
 
@@ -121,6 +132,47 @@ fn an_impossible_grant_has_an_error() {
     file.run(&["migrate"]).success();
     let error = file.run(&["grant", "writer", "shop"]).failure(2);
     assert!(error.contains("SQLite has no roles"), "{error}");
+}
+
+#[test]
+fn a_role_that_does_not_own_the_outbox_reads_who_does() {
+    let fixture = Fixture::postgres(LOG);
+    fixture.run(&["migrate"]).success();
+    let role = role();
+    let owner_is_super = fixture.run(&["grant", "producer", &role, "--any-namespace", "--create"]);
+    assert!(
+        owner_is_super.stderr.contains("a superuser that may log in"),
+        "{owner_is_super:?}"
+    );
+    let url = postgres_url().replace("pillarbox@", &format!("{role}@"));
+    for arguments in [
+        &["grant", "writer", &role][..],
+        &["grant", "writer", &role, "--check"],
+        &["revoke", "producer", &role],
+        &["quota", "set", "--role", &role, "--max-pending", "1"],
+        &["quota", "rm", "--role", &role],
+    ] {
+        let chosen = [arguments, &["--database", &url, "--schema", fixture.schema()]].concat();
+        let error = fixture.run(&chosen).failure(1);
+        let says =
+            format!("belongs to the role \"pillarbox\", and this is \"{role}\" (run it as \"pillarbox\"");
+        assert!(error.contains(&says), "{arguments:?}: {error}");
+    }
+    fixture.sql(&format!("drop owned by {role}; drop role {role}"));
+}
+
+#[test]
+fn a_name_that_cannot_be_is_the_error_of_the_caller_and_not_of_the_database() {
+    let fixture = Fixture::postgres(LOG);
+    let error = fixture.run(&["stats", "--schema", "Shop"]).failure(2);
+    assert!(error.contains("--schema: \"Shop\" cannot be the name"), "{error}");
+    let url = format!("{}?sslmode=ful", postgres_url());
+    let error = fixture.run(&["stats", "--database", &url]).failure(2);
+    assert!(
+        error.contains("invalid database URL: `sslmode` is none of"),
+        "{error}"
+    );
+    assert!(!error.contains("answered"), "{error}");
 }
 
 #[test]
@@ -145,7 +197,10 @@ fn a_check_lists_what_is_beyond_a_duty_and_a_revoke_takes_the_duty() {
         .run(&["grant", "consumer", &role, "--name", "letters", "--create"])
         .success();
     let check = ["grant", "consumer", &role, "--check"];
-    assert_eq!(fixture.run(&check).success(), "");
+    assert_eq!(
+        fixture.run(&check).success(),
+        format!("{role}: nothing beyond its duties\n")
+    );
     fixture.sql(&format!("grant delete on SCHEMA.outbox_events to {role}"));
     let beyond = fixture.run(&check);
     assert_eq!(
@@ -157,6 +212,16 @@ fn a_check_lists_what_is_beyond_a_duty_and_a_revoke_takes_the_duty() {
     let revoke = ["revoke", "consumer", &role, "--reason", "it moved"];
     let said = fixture.run(&revoke).success();
     assert!(said.contains("revoked the duty consumer"), "{said}");
+    let error = fixture.run(&revoke).failure(1);
+    assert!(error.contains("does not have the duty consumer"), "{error}");
+    let check = fixture.run(&check);
+    assert!(
+        check.code == 0
+            && check
+                .stderr
+                .contains("lacks what the duty consumer needs: its row of role_bounds and 6 more"),
+        "{check:?}"
+    );
     let lines = fixture.json(&["audit", "ls", "--object", &role]);
     let seen: Vec<_> = lines
         .iter()

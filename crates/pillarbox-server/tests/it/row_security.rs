@@ -62,7 +62,10 @@ fn the_grant_of_an_api_switches_it_on_and_binds_the_role() {
             "set role {role}; {setting} select 1 / (count(*) = {seen})::int from SCHEMA.outbox_events"
         ));
     }
-    assert_eq!(fixture.run(&["grant", "api", &one, "--check"]).success(), "");
+    assert_eq!(
+        fixture.run(&["grant", "api", &one, "--check"]).success(),
+        format!("{one}: nothing beyond its duties\n")
+    );
     let refused = fixture.run(&["grant", "api", &all]).failure(1);
     assert!(refused.contains("cannot be bound to a tenant"), "{refused}");
     for (duty, role) in [("api", &one), ("api_any_tenant", &all)] {

@@ -84,23 +84,48 @@ fn row(line: &AuditRecord) -> Vec<String> {
         line.action.clone(),
         line.count.to_string(),
         output::cut(first, 40) + more,
-        output::cut(&state(line.before.as_ref()), 40),
-        output::cut(&state(line.after.as_ref()), 40),
+        output::cut(&state(line.before.as_ref()), 60),
+        output::cut(&state(line.after.as_ref()), 60),
         output::cut(line.reason.as_deref().unwrap_or("-"), 60),
     ]
 }
 
-/// `dead 3, pending 1`.
+/// `dead 3, pending 1`, and of a grant `duty producer, namespaces ["shop"], tenants any`. Lists come last, and empty ones not
+/// at all.
 fn state(value: Option<&Value>) -> String {
     let Some(Value::Object(fields)) = value else {
         return "-".to_owned();
     };
-    let pairs: Vec<String> = fields
+    let (bounds, facts): (Vec<_>, Vec<_>) = fields
         .iter()
-        .map(|(name, value)| match value {
-            Value::String(text) => format!("{name} {text}"),
-            other => format!("{name} {other}"),
-        })
-        .collect();
-    pairs.join(", ")
+        .filter(|(_, value)| !value.as_array().is_some_and(Vec::is_empty))
+        .partition(|(_, value)| value.is_array() || value.is_null());
+    let pairs = facts.into_iter().chain(bounds).map(|(name, value)| match value {
+        Value::String(text) => format!("{name} {text}"),
+        Value::Null => format!("{name} any"),
+        other => format!("{name} {other}"),
+    });
+    pairs.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_grant_begins_with_its_duty_and_shows_what_it_is_bound_to() {
+        let producer =
+            json!({"duty": "producer", "destinations": [], "namespaces": ["shop"], "tenants": null});
+        assert_eq!(
+            state(Some(&producer)),
+            r#"duty producer, namespaces ["shop"], tenants any"#
+        );
+        assert_eq!(
+            state(Some(&json!({"pending": 1, "dead": 3}))),
+            "dead 3, pending 1"
+        );
+        assert_eq!(state(None), "-");
+    }
 }

@@ -7,20 +7,24 @@
 
 mod check;
 mod duty;
+mod granted;
 mod needs;
+mod script;
 
 pub(super) use check::permissions_of;
 pub use duty::Duty;
+pub use script::grant_script;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use serde_json::json;
+use granted::{check_exists, duties, exists, granted};
+use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::migrate::{LockWait, begin_change, bound_locks, one_at_a_time};
-use super::row_security::{self, row_security_script};
+use super::row_security;
 use super::{Inner, Postgres, Transaction, audit, store_error};
 use crate::actor::Actor;
 use crate::audit::Line;
@@ -84,21 +88,6 @@ impl Bounds {
             Duty::Writer | Duty::Dispatcher | Duty::Api | Duty::ApiAnyTenant => json!({ "duty": name }),
         }
     }
-}
-
-/// The statements that grant a role its duty, as a script for `psql`. They replace the bounds that it has in this duty. For a role
-/// of an API, row-level security is switched on first.
-///
-/// # Errors
-/// When the name of the schema or of the role is invalid.
-pub fn grants(duty: Duty, bounds: &Bounds, schema: &str, role: &str) -> Result<String, StoreError> {
-    let first = if duty.is_secured() {
-        row_security_script(schema, true)?
-    } else {
-        String::new()
-    };
-    let keep = format!("select \"{schema}\".keep_policies();\n");
-    Ok(first + &statements(duty, bounds, schema, role)? + &keep)
 }
 
 /// The privileges of a duty and its bounds.
@@ -170,7 +159,7 @@ pub fn create_role(role: &str) -> Result<String, StoreError> {
 
 fn quoted(role: &str) -> Result<String, StoreError> {
     if role.is_empty() || role.len() > MAX_ROLE || role.contains('\0') {
-        return Err(StoreError::Other(format!(
+        return Err(StoreError::Invalid(format!(
             "role name {role:?} is invalid (use 1 to {MAX_ROLE} bytes)"
         )));
     }
@@ -207,19 +196,18 @@ impl Postgres {
             role: role.to_owned(),
             create: create.then(|| create_role(role)).transpose()?,
             statements: statements(duty, bounds, self.schema(), role)?,
-            line: Line::granted(actor, role, bounds.of(duty)),
+            after: bounds.of(duty),
         };
         self.run_long(grant(self.inner.clone(), granting)).await
     }
 
-    /// Takes a duty from a role. It keeps its other duties.
+    /// Takes a duty from a role. It keeps its other duties. Returns whether it had anything of this one.
     ///
     /// # Errors
     /// When the role does not exist, or the current role does not own the outbox.
-    pub async fn revoke(&self, actor: &Actor, duty: Duty, role: &str) -> Result<(), StoreError> {
-        let line = Line::revoked(actor, role, duty.name());
-        self.run_long(revoke(self.inner.clone(), duty, role.to_owned(), line))
-            .await
+    pub async fn revoke(&self, actor: &Actor, duty: Duty, role: &str) -> Result<bool, StoreError> {
+        let (actor, role) = (actor.clone(), role.to_owned());
+        self.run_long(revoke(self.inner.clone(), actor, duty, role)).await
     }
 }
 
@@ -230,7 +218,7 @@ struct Granting {
     role: String,
     create: Option<String>,
     statements: String,
-    line: Line,
+    after: Value,
 }
 
 /// A change of a policy needs its table alone. So it waits for its locks only a second at a time.
@@ -252,28 +240,31 @@ async fn try_grant(inner: &Inner, granting: &Granting) -> Result<bool, StoreErro
     let mut transaction = begin_change(inner).await?;
     one_at_a_time(&mut transaction).await?;
     bound_locks(&mut transaction).await?;
-    let exists: bool = sqlx::query_scalar("select exists (select from pg_roles where rolname = $1)")
-        .bind(&granting.role)
-        .persistent(false)
-        .fetch_one(&mut *transaction)
-        .await
-        .map_err(store_error)?;
-    let create = granting.create.clone().filter(|_| !exists);
+    let (duty, role) = (granting.duty, granting.role.as_str());
+    let before = granted(&mut transaction, schema, role, duty).await?;
+    let create = match &granting.create {
+        Some(create) if !exists(&mut transaction, role).await? => Some(create.clone()),
+        Some(_) | None => None,
+    };
     let created = create.is_some();
-    let create = create.unwrap_or_default();
-    execute(&mut transaction, create + &granting.statements).await?;
+    if let Some(create) = create {
+        execute(&mut transaction, create).await?;
+    }
+    check_exists(&mut transaction, role, " (create it first, or use --create)").await?;
+    execute(&mut transaction, granting.statements.clone()).await?;
     prune_bounds(&mut transaction, schema).await?;
-    if granting.duty.is_secured() {
+    if duty.is_secured() {
         row_security::switch(inner, &mut transaction, &granting.actor, true).await?;
     }
     row_security::keep_policies(&mut transaction, schema).await?;
-    if duties(&mut transaction, schema, &granting.role)
-        .await?
-        .contains(&Duty::Api)
-    {
-        check_confined(&mut transaction, schema, &granting.role).await?;
+    if duties(&mut transaction, schema, role).await?.contains(&Duty::Api) {
+        check_confined(&mut transaction, schema, role).await?;
     }
-    audit::write(inner, &mut transaction, granting.line.clone()).await?;
+    if granted(&mut transaction, schema, role, duty).await? != before {
+        let before = before.bounds.map(|bounds| bounds.of(duty));
+        let line = Line::granted(&granting.actor, role, before, granting.after.clone());
+        audit::write(inner, &mut transaction, line).await?;
+    }
     transaction.commit().await.map_err(store_error)?;
     Ok(created)
 }
@@ -295,21 +286,23 @@ async fn check_confined(transaction: &mut Transaction, schema: &str, role: &str)
     }
 }
 
-async fn revoke(inner: Arc<Inner>, duty: Duty, role: String, line: Line) -> Result<(), StoreError> {
+async fn revoke(inner: Arc<Inner>, actor: Actor, duty: Duty, role: String) -> Result<bool, StoreError> {
     let mut locks = LockWait::default();
     loop {
-        let revoked = try_revoke(&inner, duty, &role, &line).await;
+        let revoked = try_revoke(&inner, &actor, duty, &role).await;
         if let Some(done) = locks.done(&inner, revoked).await {
             return done;
         }
     }
 }
 
-async fn try_revoke(inner: &Inner, duty: Duty, role: &str, line: &Line) -> Result<(), StoreError> {
+async fn try_revoke(inner: &Inner, actor: &Actor, duty: Duty, role: &str) -> Result<bool, StoreError> {
     let schema = &inner.sql.schema;
     let mut transaction = begin_change(inner).await?;
     one_at_a_time(&mut transaction).await?;
     bound_locks(&mut transaction).await?;
+    check_exists(&mut transaction, role, "").await?;
+    let before = granted(&mut transaction, schema, role, duty).await?;
     execute(&mut transaction, revocations(duty, schema, role)?).await?;
     prune_bounds(&mut transaction, schema).await?;
     // Duties share privileges, such as that on the schema.
@@ -317,21 +310,14 @@ async fn try_revoke(inner: &Inner, duty: Duty, role: &str, line: &Line) -> Resul
         execute(&mut transaction, privileges(duty, schema, role)?).await?;
     }
     row_security::keep_policies(&mut transaction, schema).await?;
-    audit::write(inner, &mut transaction, line.clone()).await?;
-    transaction.commit().await.map_err(store_error)
-}
-
-/// The duties that the role was granted.
-async fn duties(transaction: &mut Transaction, schema: &str, role: &str) -> Result<Vec<Duty>, StoreError> {
-    let text = format!("select duty from \"{schema}\".role_bounds where role = to_regrole($1)");
-    let granted: Vec<String> = sqlx::query_scalar(AssertSqlSafe(text))
-        .bind(quoted(role)?)
-        .persistent(false)
-        .fetch_all(&mut **transaction)
-        .await
-        .map_err(store_error)?;
-    let is_granted = |duty: &Duty| granted.iter().any(|name| name == duty.name());
-    Ok(Duty::ALL.into_iter().filter(is_granted).collect())
+    let changed = granted(&mut transaction, schema, role, duty).await? != before;
+    if changed {
+        let before = before.bounds.map(|bounds| bounds.of(duty));
+        let before = before.unwrap_or_else(|| json!({ "duty": duty.name() }));
+        audit::write(inner, &mut transaction, Line::revoked(actor, role, before)).await?;
+    }
+    transaction.commit().await.map_err(store_error)?;
+    Ok(changed)
 }
 
 /// Removes the bounds of roles that were dropped. They bind nobody: a new role of the same name has another oid.
@@ -355,7 +341,7 @@ mod tests {
     use super::*;
 
     fn all_grants(duty: Duty, schema: &str, role: &str) -> Result<String, StoreError> {
-        grants(duty, &Bounds::default(), schema, role)
+        statements(duty, &Bounds::default(), schema, role)
     }
 
     #[test]
@@ -387,7 +373,7 @@ mod tests {
             assert!(create_role(name).is_err(), "{name:?}");
         }
         assert!(all_grants(Duty::Producer, "a\"b", "app").is_err());
-        let text = grants(
+        let text = statements(
             Duty::Producer,
             &Bounds::namespaces(["a'b", "c\\'d"]),
             "pillarbox",

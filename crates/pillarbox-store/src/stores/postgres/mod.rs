@@ -56,7 +56,7 @@ use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgPool;
 use uuid::Uuid;
 
-pub use self::grants::{Bounds, Duty, create_role, grants};
+pub use self::grants::{Bounds, Duty, create_role, grant_script};
 pub use self::migrate::{migrations, script};
 use self::observer::{Change, NoObserver, RowObserver};
 use self::pool::{Seen, begin, open, open_apart};

@@ -118,10 +118,10 @@ async fn check_owner(transaction: &mut Transaction, owner: &str) -> Result<(), S
     let role = quoted(owner);
     match can_log_in {
         Some(false) => Ok(()),
-        Some(true) => Err(StoreError::Other(format!(
+        Some(true) => Err(StoreError::Invalid(format!(
             "the role {owner:?} may log in, so it is no safe owner of the outbox (run: alter role {role} nologin)"
         ))),
-        None => Err(StoreError::Other(format!(
+        None => Err(StoreError::Invalid(format!(
             "the role {owner:?} does not exist (run: create role {role} nologin; grant {role} to current_user)"
         ))),
     }
@@ -151,6 +151,22 @@ impl Postgres {
         self.run(may_call_functions(self.inner.clone())).await
     }
 
+    /// Fails unless the current role owns the outbox, or is a member of its owner. Without an outbox it says nothing.
+    ///
+    /// # Errors
+    /// When another role owns it, or the database is unavailable.
+    pub async fn check_owned(&self) -> Result<(), StoreError> {
+        self.run(check_owned(self.inner.clone())).await
+    }
+
+    /// Why the bounds of roles are weak in this outbox: its owner is a superuser that may log in.
+    ///
+    /// # Errors
+    /// When the database is unavailable.
+    pub async fn owner_risk(&self) -> Result<Option<String>, StoreError> {
+        self.run(owner_risk(self.inner.clone())).await
+    }
+
     /// Why no grant confines the current role, such as `it is a superuser`. That it owns the outbox itself is not listed.
     ///
     /// # Errors
@@ -158,6 +174,44 @@ impl Postgres {
     pub async fn unbound(&self) -> Result<Vec<String>, StoreError> {
         self.run(unbound(self.inner.clone())).await
     }
+}
+
+async fn check_owned(inner: Arc<Inner>) -> Result<(), StoreError> {
+    let mut transaction = inner.begin().await?;
+    let text = "select pg_get_userbyid(nspowner)::text, current_user::text, pg_has_role(nspowner, 'usage')
+      from pg_namespace where nspname = $1::text::name";
+    let found: Option<(String, String, bool)> = sqlx::query_as(text)
+        .bind(&inner.sql.schema)
+        .persistent(false)
+        .fetch_optional(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    match found {
+        Some((owner, role, false)) => Err(StoreError::Denied(format!(
+            "the outbox belongs to the role {owner:?}, and this is {role:?} (run it as {owner:?} or as a member of it)"
+        ))),
+        Some((_, _, true)) | None => Ok(()),
+    }
+}
+
+async fn owner_risk(inner: Arc<Inner>) -> Result<Option<String>, StoreError> {
+    let mut transaction = inner.begin().await?;
+    let text = "select rolname::text from pg_namespace join pg_roles on pg_roles.oid = nspowner
+      where nspname = $1::text::name and rolsuper and rolcanlogin";
+    let owner: Option<String> = sqlx::query_scalar(text)
+        .bind(&inner.sql.schema)
+        .persistent(false)
+        .fetch_optional(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    Ok(owner.map(|owner| {
+        format!(
+            "the outbox belongs to {owner:?}, a superuser that may log in: when it analyses a table of another role, code of \
+             that role may act as the owner (give the outbox to a role that cannot log in: pillarbox migrate --owner ROLE)"
+        )
+    }))
 }
 
 async fn may_call_functions(inner: Arc<Inner>) -> Result<bool, StoreError> {

@@ -35,7 +35,7 @@ impl Postgres {
         max_pending: u64,
     ) -> Result<Option<u64>, StoreError> {
         if max_pending == 0 || max_pending > MAX_PENDING {
-            return Err(StoreError::Other(format!(
+            return Err(StoreError::Invalid(format!(
                 "a quota of {max_pending} pending events is out of range (1 to {MAX_PENDING})"
             )));
         }
@@ -175,7 +175,7 @@ async fn check_role(transaction: &mut Transaction, holder: &Holder) -> Result<()
     if exists {
         return Ok(());
     }
-    Err(StoreError::Other(format!("role {role:?} does not exist")))
+    Err(StoreError::Invalid(format!("role {role:?} does not exist")))
 }
 
 /// One change of quotas at a time. Returns the holder's quota.

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use percent_encoding::percent_decode_str;
 use pillarbox::internal::is_local;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
@@ -34,6 +35,25 @@ const KNOWN: [&str; 18] = [
 ];
 /// Those that name the file of a certificate authority.
 const ROOT_CERT: [&str; 3] = ["sslrootcert", "ssl-root-cert", "ssl-ca"];
+
+/// Those that name a file.
+const FILES: [&str; 7] = [
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-root-cert",
+    "sslcert",
+    "sslkey",
+    "sslrootcert",
+];
+const MODES: [&str; 6] = [
+    "disable",
+    "allow",
+    "prefer",
+    "require",
+    "verify-ca",
+    "verify-full",
+];
 
 /// Where a database is and how to log in. Prints without its password.
 #[derive(Clone)]
@@ -103,7 +123,7 @@ impl FromStr for Url {
     type Err = StoreError;
 
     fn from_str(text: &str) -> Result<Self, StoreError> {
-        let invalid = |why: &str| StoreError::Other(format!("invalid database URL: {why}"));
+        let invalid = |why: &str| StoreError::Invalid(format!("invalid database URL: {why}"));
         let rest = match text.split_once("://") {
             Some(("postgres" | "postgresql", rest)) => rest,
             _ => {
@@ -121,18 +141,17 @@ impl FromStr for Url {
             ));
         }
         let query = after_host.split_once('?').map_or("", |(_, query)| query);
-        let keys: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty()).collect();
-        let keys = keys.iter().map(|pair| pair.split('=').next().unwrap_or_default());
-        for key in keys.clone() {
-            let is_option = key.starts_with("options[") && key.ends_with(']');
-            if !KNOWN.contains(&key) && !is_option {
-                return Err(invalid(&unknown(key)));
-            }
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        let pairs: Vec<(&str, &str)> = pairs
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+            .collect();
+        for (key, value) in &pairs {
+            check_parameter(key, value).map_err(|why| invalid(&why))?;
         }
         // The error of the parser never repeats the URL.
         let options = PgConnectOptions::from_str(text).map_err(|error| invalid(&error.to_string()))?;
-        let has_root_cert =
-            keys.clone().any(|key| ROOT_CERT.contains(&key)) || std::env::var_os("PGSSLROOTCERT").is_some();
+        let has_root_cert = pairs.iter().any(|(key, _)| ROOT_CERT.contains(key))
+            || std::env::var_os("PGSSLROOTCERT").is_some();
         let mode = match options.get_ssl_mode() {
             PgSslMode::Allow => {
                 return Err(invalid(
@@ -148,6 +167,27 @@ impl FromStr for Url {
             options: options.ssl_mode(mode).application_name("pillarbox"),
         })
     }
+}
+
+/// Is it a parameter that is understood? sqlx reports a file that it cannot read as a database that cannot be reached.
+fn check_parameter(key: &str, value: &str) -> Result<(), String> {
+    let is_option = key.starts_with("options[") && key.ends_with(']');
+    if !KNOWN.contains(&key) && !is_option {
+        return Err(unknown(key));
+    }
+    if matches!(key, "sslmode" | "ssl-mode") && !MODES.contains(&value.to_ascii_lowercase().as_str()) {
+        return Err(format!(
+            "`{key}` is none of disable, prefer, require, verify-ca and verify-full"
+        ));
+    }
+    let file = percent_decode_str(value).decode_utf8_lossy();
+    if FILES.contains(&key) && !file.trim_start().starts_with("-----BEGIN") {
+        std::fs::File::open(file.as_ref()).map_err(|error| {
+            // Not the value: it may be the key itself.
+            format!("the file of `{key}` cannot be read: {error} (it is a PEM file)")
+        })?;
+    }
+    Ok(())
 }
 
 fn unknown(key: &str) -> String {
@@ -210,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_certificate_authority_is_always_used() {
-        let ca = "sslrootcert=/ca.pem";
+        let ca = "sslrootcert=/dev/null";
         for (parameters, expected) in [
             ("sslmode=require&", "verify-ca"),
             ("sslmode=prefer&", "verify-ca"),
@@ -222,7 +262,7 @@ mod tests {
             assert_eq!(word(mode(&url)), expected, "{url}");
         }
         assert_eq!(
-            word(mode("postgres://u@h/d?ssl-mode=require&ssl-ca=/ca.pem")),
+            word(mode("postgres://u@h/d?ssl-mode=require&ssl-ca=/dev/null")),
             "verify-ca"
         );
         assert_eq!(word(mode("postgres://u@h/d?sslmode=require")), "require");
@@ -243,6 +283,11 @@ mod tests {
             ("postgres://u@h/d?passwd=hunter2", "unknown parameter `passwd`"),
             ("postgres://u@h/d?channel_binding=require", "remove it"),
             ("postgres://u@h/d?hunter2", "unknown parameter ("),
+            ("postgres://u@h/d?sslmode=hunter2", "`sslmode` is none of disable"),
+            (
+                "postgres://u@h/d?sslrootcert=/hunter2",
+                "the file of `sslrootcert` cannot be read: No such file",
+            ),
             ("postgres://u:1?hunter2@h/d", "percent-encoded"),
             ("postgres://u:1/hunter2@h/d", "percent-encoded"),
             ("postgres://u:1#hunter2@h/d", "percent-encoded"),
@@ -264,7 +309,7 @@ mod tests {
     fn a_password_is_never_printed() {
         for url in [
             "postgres://u:hunter2@h:5433/d",
-            "postgres://u:hunter2@h:5433/d?application_name=x&sslkey=hunter2",
+            "postgres://u:hunter2@h:5433/d?application_name=x&sslkey=-----BEGIN%20hunter2",
             "postgresql://h:5433/d?user=u&password=hunter2",
             "postgresql://u@h:5433/d?password=%68unter2",
             "postgres://u:hun%3Fter2@h:5433/d",

@@ -42,13 +42,13 @@ impl Default for Options {
 /// When the URL is invalid, or names a database in memory, which other connections cannot see.
 pub fn connect_options(path_or_url: &str, options: &Options) -> Result<SqliteConnectOptions, StoreError> {
     let connect = if path_or_url.starts_with("sqlite:") {
-        SqliteConnectOptions::from_str(path_or_url).map_err(|error| StoreError::Other(error.to_string()))?
+        SqliteConnectOptions::from_str(path_or_url).map_err(|error| StoreError::Invalid(error.to_string()))?
     } else {
         SqliteConnectOptions::new().filename(path_or_url)
     };
     let name = connect.get_filename().to_string_lossy();
     if name.is_empty() || name.contains(":memory:") || name.contains("sqlx-in-memory") {
-        return Err(StoreError::Other(
+        return Err(StoreError::Invalid(
             "an outbox in SQLite needs a file; for one in memory there is the memory store".into(),
         ));
     }

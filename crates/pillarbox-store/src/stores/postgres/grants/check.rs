@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Duty, EVERY_TENANT, Postgres, duties, quoted};
+use sqlx::AssertSqlSafe;
+
+use super::{Duty, EVERY_TENANT, Postgres, check_exists, duties, quoted};
 use crate::actor::{Actor, OperateError, Permission};
 use crate::store::StoreError;
 use crate::stores::postgres::{Inner, Transaction, row_security, store_error};
@@ -23,6 +25,43 @@ impl Postgres {
         let found = beyond(self.inner.clone(), duty, role.to_owned());
         Ok(self.run(found).await?)
     }
+
+    /// What a role lacks of this duty, in the same words, and `its row of role_bounds`. Memberships count.
+    ///
+    /// # Errors
+    /// As for [`beyond`](Self::beyond).
+    pub async fn lacks(&self, actor: &Actor, duty: Duty, role: &str) -> Result<Vec<String>, OperateError> {
+        actor.may_in_system(Permission::Read)?;
+        quoted(role)?;
+        Ok(self.run(lacks(self.inner.clone(), duty, role.to_owned())).await?)
+    }
+}
+
+async fn lacks(inner: Arc<Inner>, duty: Duty, role: String) -> Result<Vec<String>, StoreError> {
+    let schema = &inner.sql.schema;
+    let mut transaction = inner.begin().await?;
+    check_exists(&mut transaction, &role, "").await?;
+    let all = permissions_of(&mut transaction, schema, &role).await?;
+    let text = format!(
+        "select exists (
+           select from \"{schema}\".role_bounds b
+           join pg_roles r on r.oid = b.role and pg_has_role($1::text::name, r.oid, 'usage')
+           where b.duty = $2)"
+    );
+    let has_bounds: bool = sqlx::query_scalar(AssertSqlSafe(text))
+        .bind(&role)
+        .bind(duty.name())
+        .persistent(false)
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    transaction.commit().await.map_err(store_error)?;
+    if all.iter().any(|one| one.starts_with("everything: ")) {
+        return Ok(Vec::new());
+    }
+    let bounds = (!has_bounds).then(|| "its row of role_bounds".to_owned());
+    let lacking = permissions(duty).into_iter().filter(|one| !all.contains(one));
+    Ok(bounds.into_iter().chain(lacking).collect())
 }
 
 async fn beyond(inner: Arc<Inner>, duty: Duty, role: String) -> Result<Vec<String>, StoreError> {
@@ -34,15 +73,7 @@ async fn beyond(inner: Arc<Inner>, duty: Duty, role: String) -> Result<Vec<Strin
     if granted.iter().any(|duty| duty.sees_every_tenant()) {
         expected.insert(EVERY_TENANT.to_owned());
     }
-    let exists: bool = sqlx::query_scalar("select exists (select from pg_roles where rolname = $1)")
-        .bind(&role)
-        .persistent(false)
-        .fetch_one(&mut *transaction)
-        .await
-        .map_err(store_error)?;
-    if !exists {
-        return Err(StoreError::Other(format!("role {role:?} does not exist")));
-    }
+    check_exists(&mut transaction, &role, "").await?;
     let mut all = permissions_of(&mut transaction, schema, &role).await?;
     if granted.contains(&Duty::Api) && !row_security::is_on(&mut transaction, schema).await? {
         all.push(format!(

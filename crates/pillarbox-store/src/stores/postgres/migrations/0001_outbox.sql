@@ -610,10 +610,10 @@ begin
   if not pillarbox.may_enqueue(namespace, tenant_id, destination) then
     raise exception using
       errcode = 'insufficient_privilege',
-      message = format('role "%s" may not enqueue in namespace "%s"%s%s',
+      message = format('role "%s" may not enqueue this event: namespace "%s", %s, %s',
         coalesce(pillarbox.caller(), session_user), left(namespace, 1024),
-        coalesce(' for tenant ' || tenant_id, ' without a tenant'),
-        ' with destination "' || left(destination, 1024) || '"'),
+        coalesce('tenant ' || tenant_id, 'no tenant'),
+        coalesce('destination "' || left(destination, 1024) || '"', 'no destination')),
       hint = case when pillarbox.caller() is null
         then format('A superuser says for whom it enqueues: set role %I, or a producer.', current_user)
         else 'The owner of the outbox allows it with `pillarbox grant producer ROLE --namespace NAME [--tenant ID] [--destination NAME]`.'

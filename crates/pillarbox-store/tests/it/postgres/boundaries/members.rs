@@ -122,7 +122,7 @@ async fn the_answer_about_a_duplicate_tells_nothing_of_other_namespaces() {
     ] {
         let denied = ask(call).await;
         assert!(
-            denied.contains("may not enqueue in namespace \"billing\" without a tenant"),
+            denied.contains("may not enqueue this event: namespace \"billing\", no tenant"),
             "{denied}"
         );
         assert_eq!(denied, ask(&call.replace("there", "not-there")).await);
@@ -174,12 +174,17 @@ async fn beyond(harness: &PostgresHarness, duty: Duty, role: &str) -> Vec<String
     harness.store.beyond(&OPERATOR, duty, role).await.expect("checks")
 }
 
+async fn lacks(harness: &PostgresHarness, duty: Duty, role: &str) -> Vec<String> {
+    harness.store.lacks(&OPERATOR, duty, role).await.expect("checks")
+}
+
 #[tokio::test]
 async fn a_check_lists_what_a_role_has_beyond_its_duties() {
     let harness = PostgresHarness::direct().await;
     for duty in Duty::ALL {
         let (role, store) = on_duty(&harness, duty).await;
         assert_eq!(beyond(&harness, duty, &role).await, [""; 0], "{duty:?}");
+        assert_eq!(lacks(&harness, duty, &role).await, [""; 0], "{duty:?}");
         leave(&harness, &role, store).await;
     }
     // Nobody but the owner reads the audit.
@@ -211,6 +216,21 @@ async fn a_check_lists_what_a_role_has_beyond_its_duties() {
             "select (payload) on outbox_events",
             "usage on outbox_seq",
         ]
+    );
+    let revoke = "revoke execute on function pillarbox.ids_taken from ROLE".replace("ROLE", &role);
+    harness.execute(&revoke).await;
+    assert_eq!(
+        lacks(&harness, Duty::Producer, &role).await,
+        ["execute on ids_taken"]
+    );
+    let lacking = lacks(&harness, Duty::Writer, &role).await;
+    assert!(
+        lacking.contains(&"its row of role_bounds".to_owned()),
+        "{lacking:?}"
+    );
+    assert!(
+        !lacking.contains(&"usage on the schema".to_owned()),
+        "{lacking:?}"
     );
     let read = beyond(&harness, Duty::Producer, &other).await;
     assert!(read.contains(&"select on sagas".to_owned()), "{read:?}");

@@ -2,7 +2,7 @@
 
 use pillarbox::{EnqueueError, StoreError};
 use pillarbox_store::audit::AuditFilter;
-use pillarbox_store::stores::postgres::{Bounds, Duty, grants, row_security_script};
+use pillarbox_store::stores::postgres::{Bounds, Duty, grant_script, row_security_script};
 use pillarbox_store::{Operate, Scope, Store};
 use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::store_suite::Harness;
@@ -258,16 +258,17 @@ async fn the_printed_sql_does_the_same() {
     let schema = harness.store.schema().to_owned();
     let (role, store) = as_role(&harness, "").await;
     let run = async |script: String| {
-        // As psql does: statement by statement, each for itself.
+        // As psql does: statement by statement, each for itself unless the script begins a transaction.
+        let mut connection = harness.pool.acquire().await.expect("a connection");
         for statement in script.split_inclusive(";\n").filter(|it| !it.trim().is_empty()) {
             sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))
-                .execute(&harness.pool)
+                .execute(&mut *connection)
                 .await
                 .unwrap_or_else(|error| panic!("{statement}: {error}"));
         }
     };
     run(row_security_script(&schema, true).expect("a sound name")).await;
-    run(grants(Duty::Api, &Bounds::default(), &schema, &role).expect("sound names")).await;
+    run(grant_script(Duty::Api, &Bounds::default(), &schema, &role, false, None).expect("sound names")).await;
     assert!(harness.store.has_row_security().await.expect("asks"));
     harness
         .enqueue(&[event().tenant(super::secured::TENANT)])
