@@ -3,6 +3,7 @@
 use pillarbox::inbox::Inbox;
 use pillarbox::saga::{Saga, SagaError, Step};
 use pillarbox::{EnqueueError, Event, Outbox, Recorded, StoreError};
+use pillarbox_store::operate::Filter;
 use pillarbox_store::store::{Backlog, Heartbeat, LaneRequest, Settlement, SweepRequest};
 use pillarbox_store::stores::postgres::{Bounds, Duty, Options, Postgres};
 use pillarbox_store::{Operate, OperateError, Scope, Store, Verdict};
@@ -117,6 +118,11 @@ async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
     let request = request(10);
     let claimed = store.claim(&request).await.expect("may claim");
     assert_eq!(claimed.len(), 2);
+    // Operators use the configuration of the daemon.
+    let listed = store.list(&OPERATOR, &Filter::default()).await.expect("may list");
+    assert_eq!(listed.len(), 2);
+    let shown = store.show(&OPERATOR, claimed[0].id).await.expect("may show");
+    assert!(shown.is_some_and(|row| row.locked_until.is_some()));
     let settle = |id, verdict| Settlement {
         id,
         claim: request.claim,

@@ -8,5 +8,5 @@ grant select, insert, update, delete on pillarbox.over_quota to dispatcher;
 grant insert (subject, kind, tenant_id, action, objects, count, before, after, reason) on pillarbox.audit to dispatcher;
 grant select on sequence pillarbox.outbox_seq to dispatcher;
 grant execute on procedure pillarbox.wait to dispatcher;
-grant execute on function pillarbox.count_pending, pillarbox.members to dispatcher;
+grant execute on function pillarbox.count_pending, pillarbox.members, pillarbox.lease_of to dispatcher;
 grant select on pillarbox.migrations to dispatcher;
