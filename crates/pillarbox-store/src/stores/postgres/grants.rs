@@ -223,13 +223,17 @@ struct Granting {
 
 /// A change of a policy needs its table alone. So it waits for its locks only a second at a time.
 async fn grant(inner: Arc<Inner>, granting: Granting) -> Result<bool, StoreError> {
-    if granting.duty.is_secured() {
+    let is_secured = granting.duty.is_secured();
+    if is_secured {
         row_security::ensure_indexes(&inner).await?;
     }
     let mut locks = LockWait::default();
     loop {
         let granted = try_grant(&inner, &granting).await;
         if let Some(done) = locks.done(&inner, granted).await {
+            if is_secured && done.is_ok() {
+                row_security::ensure_indexes(&inner).await?;
+            }
             return done;
         }
     }
@@ -257,8 +261,8 @@ async fn try_grant(inner: &Inner, granting: &Granting) -> Result<bool, StoreErro
         row_security::switch(inner, &mut transaction, &granting.actor, true).await?;
     }
     row_security::keep_policies(&mut transaction, schema).await?;
-    if duties(&mut transaction, schema, role).await?.contains(&Duty::Api) {
-        check_confined(&mut transaction, schema, role).await?;
+    if duty.sees_every_tenant() || duty == Duty::Api {
+        check_confined(&mut transaction, schema).await?;
     }
     if granted(&mut transaction, schema, role, duty).await? != before {
         let before = before.bounds.map(|bounds| bounds.of(duty));
@@ -269,8 +273,28 @@ async fn try_grant(inner: &Inner, granting: &Granting) -> Result<bool, StoreErro
     Ok(created)
 }
 
-/// Fails if a role that is bound to a tenant may see the rows of all of them.
-async fn check_confined(transaction: &mut Transaction, schema: &str, role: &str) -> Result<(), StoreError> {
+/// Fails if a role that is bound to a tenant may see the rows of all of them. It may be a member of the role that was granted a duty.
+async fn check_confined(transaction: &mut Transaction, schema: &str) -> Result<(), StoreError> {
+    let text = format!(
+        "select r.rolname::text from unnest(\"{schema}\".roles_on('{{{}}}')) as bound join pg_roles r on r.oid = bound order by 1",
+        Duty::Api.name()
+    );
+    let roles: Vec<String> = sqlx::query_scalar(AssertSqlSafe(text))
+        .persistent(false)
+        .fetch_all(&mut **transaction)
+        .await
+        .map_err(store_error)?;
+    for role in roles {
+        check_role_confined(transaction, schema, &role).await?;
+    }
+    Ok(())
+}
+
+async fn check_role_confined(
+    transaction: &mut Transaction,
+    schema: &str,
+    role: &str,
+) -> Result<(), StoreError> {
     let all = permissions_of(transaction, schema, role).await?;
     let is_unbound = |one: &&String| {
         ["everything: ", "the rows of others: ", EVERY_TENANT]

@@ -28,15 +28,25 @@ const HIDDEN: &str = include_str!("sql/hidden.sql");
 /// When the name of the schema is invalid.
 pub fn row_security_script(schema: &str, on: bool) -> Result<String, StoreError> {
     check_name(schema)?;
-    let sql = Sql::new(schema)?;
-    let switch = format!("select \"{schema}\".set_row_security({on});\n");
+    let switch = switch_to(schema, on);
     Ok(if on {
-        let [pages, open] = indexes(&sql).map(|(_, create)| create.text().trim_end().to_owned() + ";\n");
-        pages + &open + &switch
+        create_indexes(schema)? + &switch
     } else {
         let drop = INDEXES.map(|name| format!("drop index if exists \"{schema}\".{name};\n"));
         switch + &drop.concat()
     })
+}
+
+/// The statements that create the indexes of a tenant's rows.
+pub(super) fn create_indexes(schema: &str) -> Result<String, StoreError> {
+    let sql = Sql::new(schema)?;
+    let create = indexes(&sql).map(|(_, create)| create.text().trim_end().to_owned() + ";\n");
+    Ok(create.concat())
+}
+
+/// The statement that switches it on or off.
+pub(super) fn switch_to(schema: &str, on: bool) -> String {
+    format!("select \"{schema}\".set_row_security({on});\n")
 }
 
 fn indexes(sql: &Sql) -> [(&'static str, &super::sql::Statement); 2] {
@@ -78,6 +88,9 @@ async fn set(inner: Arc<Inner>, actor: Actor, on: bool) -> Result<bool, StoreErr
     loop {
         let set = try_set(&inner, &actor, on).await;
         if let Some(done) = locks.done(&inner, set).await {
+            if on && done.is_ok() {
+                ensure_indexes(&inner).await?;
+            }
             return done;
         }
     }
@@ -119,7 +132,8 @@ pub(super) async fn switch(
     Ok(was_on)
 }
 
-/// Creates the indexes of a tenant's rows, beside the work of others.
+/// Creates the indexes of a tenant's rows, beside the work of others. Called before row-level security is switched on, so that no tenant
+/// reads the whole table, and afterwards: another session may have switched it off in between, and dropped them.
 pub(super) async fn ensure_indexes(inner: &Inner) -> Result<(), StoreError> {
     for (name, create) in indexes(&inner.sql) {
         event_index::ensure(inner, name, create).await?;

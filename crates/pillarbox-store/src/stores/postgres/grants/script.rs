@@ -2,11 +2,12 @@
 
 use super::{Bounds, Duty, create_role, literal, statements};
 use crate::store::StoreError;
-use crate::stores::postgres::row_security::row_security_script;
+use crate::stores::postgres::row_security::{create_indexes, switch_to};
 
 /// The statements that grant a role its duty, as a script for `psql`: one transaction, with its line of the audit. They replace the
 /// bounds that the role has in this duty. With `create`, they create it. For a role of an API, row-level security is switched on
-/// first, outside of this transaction.
+/// first, in the same transaction: `psql` goes on after an error, and the role would have privileges without the policy that confines
+/// it.
 ///
 /// # Errors
 /// When the name of the schema or of the role is invalid.
@@ -18,13 +19,16 @@ pub fn grant_script(
     create: bool,
     reason: Option<&str>,
 ) -> Result<String, StoreError> {
-    let secure = duty.is_secured().then(|| row_security_script(schema, true));
+    let (indexes, secure) = if duty.is_secured() {
+        (create_indexes(schema)?, switch_to(schema, true))
+    } else {
+        Default::default()
+    };
     let create = create.then(|| create_role(role));
     Ok(format!(
-        "{secure}begin;\n{create}{statements}select \"{schema}\".keep_policies();\n\
+        "{indexes}begin;\n{create}{secure}{statements}select \"{schema}\".keep_policies();\n\
          insert into \"{schema}\".audit (subject, kind, action, objects, count, after, reason)\n\
          values (session_user, 'operator', 'grant', array[{role}], 1, {after}, {reason});\ncommit;\n",
-        secure = secure.transpose()?.unwrap_or_default(),
         create = create.transpose()?.unwrap_or_default(),
         statements = statements(duty, bounds, schema, role)?,
         role = literal(role),

@@ -6,6 +6,7 @@ use pillarbox_store::stores::postgres::{Bounds, Duty, grant_script, row_security
 use pillarbox_store::{Operate, Scope, Store};
 use pillarbox_testkit::OPERATOR;
 use pillarbox_testkit::store_suite::Harness;
+use pillarbox_testkit::wait::until;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
@@ -176,6 +177,20 @@ async fn a_role_that_sees_all_tenants_is_not_bound_to_one() {
             .expect("asks")
     };
     assert_eq!(beyond(&secured.api.0).await, [""; 0]);
+    // Nor may a role of which it is a member see them.
+    let (group, of_group) = as_role(harness, "").await;
+    harness
+        .execute(&format!("grant {group} to {}", secured.api.0))
+        .await;
+    for duty in [Duty::Dispatcher, Duty::Writer, Duty::ApiAnyTenant] {
+        let refused = grant(duty, &group).await.expect_err("is refused").to_string();
+        assert!(
+            refused.contains(&format!("role {:?} cannot be bound to a tenant", secured.api.0)),
+            "{refused}"
+        );
+    }
+    of_group.close().await;
+    drop_role(harness, &group).await;
     // A membership is another way, which a check finds.
     let (api, dispatcher) = (&secured.api.0, &secured.dispatcher.0);
     harness.execute(&format!("grant {dispatcher} to {api}")).await;
@@ -288,6 +303,109 @@ async fn the_printed_sql_does_the_same() {
         .expect("revokes");
     run(row_security_script(&schema, false).expect("a sound name")).await;
     assert!(!harness.store.has_row_security().await.expect("asks"));
+    drop_role(&harness, &role).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn the_printed_sql_grants_nothing_if_a_statement_of_it_fails() {
+    let harness = PostgresHarness::direct().await;
+    let schema = harness.store.schema().to_owned();
+    let (role, store) = as_role(&harness, "").await;
+    let script =
+        grant_script(Duty::Api, &Bounds::default(), &schema, &role, false, None).expect("sound names");
+    // The tables cannot be locked.
+    let mut reader = harness.pool.begin().await.expect("begins");
+    sqlx::raw_sql(AssertSqlSafe(
+        harness.sql("select count(*) from pillarbox.role_bounds"),
+    ))
+    .execute(&mut *reader)
+    .await
+    .expect("reads");
+    let mut connection = harness.pool.acquire().await.expect("connects");
+    let indexes = script.find("begin;").expect("a transaction");
+    let mut failed = 0;
+    // As psql does by default: it goes on after an error.
+    let bounded = format!("set lock_timeout = '200ms';\n{}", &script[indexes..]);
+    for statement in bounded.split_inclusive(";\n") {
+        let done = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))
+            .execute(&mut *connection)
+            .await;
+        failed += usize::from(done.is_err());
+    }
+    assert!(failed > 0, "the tables are locked");
+    reader.rollback().await.expect("rolls back");
+    drop(connection);
+    let reads: bool = scalar(
+        &harness,
+        &format!("select has_any_column_privilege('{role}', 'pillarbox.outbox_events', 'select')"),
+    )
+    .await;
+    assert!(!reads, "it would see the rows of all tenants");
+    store.close().await;
+    drop_role(&harness, &role).await;
+    harness.clean_up().await;
+}
+
+#[tokio::test]
+async fn the_indexes_are_there_although_it_was_switched_off_meanwhile() {
+    let harness = PostgresHarness::direct().await;
+    let schema = harness.store.schema().to_owned();
+    let (role, api) = as_role(&harness, "").await;
+    let script = row_security_script(&schema, true).expect("a sound name");
+    for is_grant in [false, true] {
+        for create in script
+            .split_inclusive(";\n")
+            .filter(|it| it.contains("create index"))
+        {
+            let created = sqlx::raw_sql(AssertSqlSafe(create.to_owned()))
+                .execute(&harness.pool)
+                .await;
+            created.expect("creates");
+        }
+        // Another change has its turn.
+        let mut other = harness.pool.begin().await.expect("begins");
+        sqlx::raw_sql("select pg_advisory_xact_lock(x'70696C6C6172626F'::bigint)")
+            .execute(&mut *other)
+            .await
+            .expect("locks");
+        let (store, of_api) = (harness.store.clone(), role.clone());
+        let switching = tokio::spawn(async move {
+            if is_grant {
+                let bounds = Bounds::default();
+                let granted = store.grant(&OPERATOR, Duty::Api, &bounds, &of_api, false).await;
+                granted.expect("grants");
+            } else {
+                store
+                    .set_row_security(&OPERATOR, true)
+                    .await
+                    .expect("switches on");
+            }
+        });
+        let exist = "select count(*) = 2 from pg_index i join pg_class c on c.oid = i.indexrelid
+             where relname like '%of_tenant' and indrelid = 'pillarbox.outbox_events'::regclass and indisvalid";
+        let waits = "select exists (select from pg_locks l where locktype = 'advisory' and not granted
+               and classid = x'70696C6C'::int and objid = x'6172626F'::int)";
+        until("the switch waits", async || scalar::<bool>(&harness, waits).await).await;
+        let off = row_security_script(&schema, false).expect("a sound name");
+        sqlx::raw_sql(AssertSqlSafe(off))
+            .execute(&mut *other)
+            .await
+            .expect("switches off");
+        other.commit().await.expect("commits");
+        switching.await.expect("ends");
+        assert!(
+            scalar::<bool>(&harness, exist).await,
+            "the pages of tenants have their indexes"
+        );
+        if is_grant {
+            let revoked = harness.store.revoke(&OPERATOR, Duty::Api, &role).await;
+            revoked.expect("revokes");
+        }
+        let off = harness.store.set_row_security(&OPERATOR, false).await;
+        off.expect("switches off");
+    }
+    api.close().await;
     drop_role(&harness, &role).await;
     harness.clean_up().await;
 }
