@@ -43,9 +43,13 @@ begin
 end
 $$;
 
+CREATE FUNCTION pillarbox.role_of_session() RETURNS name
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE WHEN (current_setting('role'::text) <> 'none'::text) THEN (current_setting('role'::text))::name ELSE SESSION_USER END;
+
 CREATE FUNCTION pillarbox.caller() RETURNS name
     LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN (current_setting('role'::text) <> 'none'::text) THEN (current_setting('role'::text))::name WHEN ((SESSION_USER = CURRENT_USER) OR (NOT (EXISTS (SELECT FROM pg_roles WHERE ((pg_roles.rolname = SESSION_USER) AND pg_roles.rolsuper))))) THEN SESSION_USER ELSE NULL::name END;
+    RETURN CASE WHEN ((current_setting('role'::text) <> 'none'::text) OR (SESSION_USER = CURRENT_USER) OR (NOT (EXISTS (SELECT FROM pg_roles WHERE ((pg_roles.rolname = SESSION_USER) AND pg_roles.rolsuper))))) THEN pillarbox.role_of_session() ELSE NULL::name END;
 
 CREATE FUNCTION pillarbox.check_quotas() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -198,7 +202,7 @@ begin
     return;
   end if;
   -- Before anything is looked up: the answer about a duplicate must not tell what is in another namespace.
-  if pg_has_role("pillarbox".caller(), current_user, 'usage') is not true then
+  if not pg_has_role("pillarbox".role_of_session(), current_user, 'usage') or "pillarbox".caller() is null then
     perform "pillarbox".authorise(asked.namespace, asked.tenant_id, asked.destination) from (
       select distinct element ->> 'namespace' as namespace, (element ->> 'tenant_id')::uuid as tenant_id,
         element ->> 'destination' as destination
@@ -514,29 +518,28 @@ CREATE FUNCTION pillarbox.may_enqueue(namespace text, tenant_id uuid, destinatio
     AS $$
 #variable_conflict use_variable
 declare
-  caller constant name := "pillarbox".caller();
-  caller_role constant regrole := to_regrole(quote_ident(caller::text));
+  role_of_session constant name := "pillarbox".role_of_session();
+  bound_role constant regrole := to_regrole(quote_ident(role_of_session::text));
 begin
-  if caller is null then
-    return false;
+  if pg_has_role(role_of_session, current_user, 'usage') then
+    return "pillarbox".caller() is not null;
   end if;
-  if pg_has_role(caller, current_user, 'usage') then
+  if exists (
+    select from "pillarbox".role_bounds b
+    where b.role = bound_role and b.duty = 'producer'
+      and (b.namespaces is null or namespace = any(b.namespaces))
+      and (b.tenants is null or tenant_id = any(b.tenants))
+      and (destination is null or destination = any(b.destinations))
+  ) then
     return true;
   end if;
   return exists (
-      select from "pillarbox".role_bounds b
-      where b.role = caller_role and b.duty = 'producer'
-        and (b.namespaces is null or namespace = any(b.namespaces))
-        and (b.tenants is null or tenant_id = any(b.tenants))
-        and (destination is null or destination = any(b.destinations))
-    )
-    or exists (
-      select from "pillarbox".role_bounds b join pg_roles r on r.oid = b.role
-      where b.duty = 'producer' and pg_has_role(caller, r.oid, 'usage')
-        and (b.namespaces is null or namespace = any(b.namespaces))
-        and (b.tenants is null or tenant_id = any(b.tenants))
-        and (destination is null or destination = any(b.destinations))
-    );
+    select from "pillarbox".role_bounds b join pg_roles r on r.oid = b.role
+    where b.duty = 'producer' and pg_has_role(role_of_session, r.oid, 'usage')
+      and (b.namespaces is null or namespace = any(b.namespaces))
+      and (b.tenants is null or tenant_id = any(b.tenants))
+      and (destination is null or destination = any(b.destinations))
+  );
 end
 $$;
 
@@ -1162,6 +1165,8 @@ ALTER TABLE ONLY pillarbox.workers
 CREATE INDEX adopted_open ON pillarbox.adopted USING btree (adopted_table) WHERE ((NOT ended) AND (NOT rejected));
 
 CREATE INDEX adopted_pending ON pillarbox.adopted USING btree (adopted_table, rejected, tried_at) WHERE write_back_pending;
+
+CREATE INDEX audit_by_tenant ON pillarbox.audit USING btree (tenant_id, seq) WHERE (tenant_id IS NOT NULL);
 
 CREATE INDEX import_failures_due ON pillarbox.import_failures USING btree (adopted_table, next_attempt_at);
 

@@ -555,50 +555,53 @@ create table pillarbox.role_bounds (
   primary key (role, duty)
 );
 
--- The role whose bounds count: the one that the session runs as by SET ROLE, or the one that logged in. A function that is
--- `security definer` does not change it. Nobody can set it to a role that it is not a member of.
---
--- A superuser that logged in counts only if it is the owner of the outbox, which is `current_user` where this is called;
--- otherwise the caller is null. For ANALYZE, REINDEX and autovacuum run the functions of an index as the owner of its table, in
--- the session of a superuser.
+-- The role that the session runs as by SET ROLE, or the one that logged in. A function that is `security definer` does not change it.
+-- Nobody can set it to a role that it is not a member of.
+create function pillarbox.role_of_session() returns name
+language sql stable parallel safe
+return case when current_setting('role'::text) <> 'none'::text then current_setting('role'::text)::name else session_user end;
+
+-- The role whose bounds count: that of the session. A superuser that logged in counts only if it is the owner of the outbox, which is
+-- `current_user` where this is called; otherwise the caller is null. For ANALYZE, REINDEX and autovacuum run the functions of an index
+-- as the owner of its table, in the session of a superuser.
 create function pillarbox.caller() returns name
 language sql stable parallel safe
 return case
-  when current_setting('role'::text) <> 'none'::text then current_setting('role'::text)::name
-  when session_user = current_user
-    or not exists (select from pg_roles where rolname = session_user and rolsuper) then session_user
+  when current_setting('role'::text) <> 'none'::text or session_user = current_user
+    or not exists (select from pg_roles where rolname = session_user and rolsuper) then pillarbox.role_of_session()
 end;
 
 -- May the caller enqueue such an event? Called by functions that run as the owner of the outbox, which is `current_user`.
 -- The owner and its members are not bound, nor is a superuser that set its role. A member of a producer has its bounds too.
+--
+-- Every enqueue calls it, so what a producer does not need is asked for last: who is no member of the owner is no superuser.
 create function pillarbox.may_enqueue(namespace text, tenant_id uuid, destination text) returns boolean
 language plpgsql stable
 as $$
 #variable_conflict use_variable
 declare
-  caller constant name := pillarbox.caller();
-  caller_role constant regrole := to_regrole(quote_ident(caller::text));
+  role_of_session constant name := pillarbox.role_of_session();
+  bound_role constant regrole := to_regrole(quote_ident(role_of_session::text));
 begin
-  if caller is null then
-    return false;
+  if pg_has_role(role_of_session, current_user, 'usage') then
+    return pillarbox.caller() is not null;
   end if;
-  if pg_has_role(caller, current_user, 'usage') then
+  if exists (
+    select from pillarbox.role_bounds b
+    where b.role = bound_role and b.duty = 'producer'
+      and (b.namespaces is null or namespace = any(b.namespaces))
+      and (b.tenants is null or tenant_id = any(b.tenants))
+      and (destination is null or destination = any(b.destinations))
+  ) then
     return true;
   end if;
   return exists (
-      select from pillarbox.role_bounds b
-      where b.role = caller_role and b.duty = 'producer'
-        and (b.namespaces is null or namespace = any(b.namespaces))
-        and (b.tenants is null or tenant_id = any(b.tenants))
-        and (destination is null or destination = any(b.destinations))
-    )
-    or exists (
-      select from pillarbox.role_bounds b join pg_roles r on r.oid = b.role
-      where b.duty = 'producer' and pg_has_role(caller, r.oid, 'usage')
-        and (b.namespaces is null or namespace = any(b.namespaces))
-        and (b.tenants is null or tenant_id = any(b.tenants))
-        and (destination is null or destination = any(b.destinations))
-    );
+    select from pillarbox.role_bounds b join pg_roles r on r.oid = b.role
+    where b.duty = 'producer' and pg_has_role(role_of_session, r.oid, 'usage')
+      and (b.namespaces is null or namespace = any(b.namespaces))
+      and (b.tenants is null or tenant_id = any(b.tenants))
+      and (destination is null or destination = any(b.destinations))
+  );
 end
 $$;
 
@@ -800,7 +803,7 @@ begin
     return;
   end if;
   -- Before anything is looked up: the answer about a duplicate must not tell what is in another namespace.
-  if pg_has_role(pillarbox.caller(), current_user, 'usage') is not true then
+  if not pg_has_role(pillarbox.role_of_session(), current_user, 'usage') or pillarbox.caller() is null then
     perform pillarbox.authorise(asked.namespace, asked.tenant_id, asked.destination) from (
       select distinct element ->> 'namespace' as namespace, (element ->> 'tenant_id')::uuid as tenant_id,
         element ->> 'destination' as destination
@@ -889,7 +892,7 @@ $$;
 revoke all on function
   pillarbox.name_refusal, pillarbox.headers_refusal, pillarbox.payload_length, pillarbox.refusal, pillarbox.refuse,
   pillarbox.vanished, pillarbox.trace, pillarbox.traced, pillarbox.known_keys, pillarbox.element_refusal,
-  pillarbox.read_events, pillarbox.caller, pillarbox.may_enqueue, pillarbox.authorise, pillarbox.ids_taken,
+  pillarbox.read_events, pillarbox.role_of_session, pillarbox.caller, pillarbox.may_enqueue, pillarbox.authorise, pillarbox.ids_taken,
   pillarbox.own_names, pillarbox.enqueue, pillarbox.enqueue_many
 from public;
 
@@ -1132,6 +1135,9 @@ create table pillarbox.audit (
   after     jsonb,
   reason    text check (octet_length(reason) <= 2048)
 );
+
+-- The lines of a tenant, newest first.
+create index audit_by_tenant on pillarbox.audit (tenant_id, seq) where tenant_id is not null;
 
 create function pillarbox.keep_audit() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp

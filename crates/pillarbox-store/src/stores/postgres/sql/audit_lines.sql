@@ -1,6 +1,6 @@
 -- Lines of the audit, newest first.
 -- $1 the tenant, or null for all   $2 subject   $3 action   $4 object   $5 since   $6 until   $7 before this seq   $8 how many
--- Index: the primary key, backwards.
+-- Index: the primary key, backwards; audit_by_tenant for a tenant.
 select seq, at, subject, kind, role::text as role, tenant_id, action, objects, count, before, after, reason
 from pillarbox.audit
 where ($1::uuid is null or tenant_id = $1) and ($2::text is null or subject = $2) and ($3::text is null or action = $3)

@@ -158,7 +158,10 @@ async fn a_tenants_pages_read_the_tenants_rows() {
                case n / 10000 when 0 then 'dead' when 1 then 'pending' when 2 then 'pending' else 'delivered' end,
                case when n / 10000 < 2 then 3 else 0 end, now() - interval '1 hour',
                case when n / 10000 = 1 then now() + interval '1 hour' else now() - interval '1 hour' end, null
-             from generate_series(0, 99999) as n",
+             from generate_series(0, 99999) as n;
+             insert into pillarbox.audit (subject, kind, tenant_id, action, objects, count)
+             select 'api', 'service', lpad(to_hex(n % 1000 + 1), 32, '0')::uuid, 'events.retry', '{}', 1
+             from generate_series(0, 19999) as n",
         )
         .await;
     let tenant = format!("{:032x}", 7);
@@ -166,7 +169,9 @@ async fn a_tenants_pages_read_the_tenants_rows() {
     let first = Secured::as_role(&secured.api.0, &tenant);
     for statistics in [false, true] {
         if statistics {
-            harness.execute("vacuum analyze pillarbox.outbox_events").await;
+            harness
+                .execute("vacuum analyze pillarbox.outbox_events, pillarbox.audit")
+                .await;
         }
         let check = async |sql: &str, rows: f64, indexes: &[&str]| {
             // With the condition of the store, and by row-level security alone.
@@ -182,6 +187,16 @@ async fn a_tenants_pages_read_the_tenants_rows() {
         check(&page("open = 2", "seq desc"), 10.0, &["open_of_tenant"]).await;
         check(&page("open = 3", "seq desc"), 0.0, &[]).await;
         let tenant = format!("'{tenant}'::uuid");
+        for tenant in [tenant.as_str(), "null::uuid"] {
+            let null = "null";
+            let lines = [tenant, null, null, null, null, null, null, "100"];
+            check(
+                &with(statement!("audit_lines"), &lines),
+                20.0,
+                &["audit_by_tenant"],
+            )
+            .await;
+        }
         for (limit, tenant) in [("100000", tenant.as_str()), ("100000", "null::uuid")] {
             let stats = with(statement!("stats"), &["null", limit, tenant]);
             check(&stats, 100.0, &["of_tenant"]).await;
@@ -219,5 +234,32 @@ async fn a_tenants_pages_read_the_tenants_rows() {
             check(&with(&whole(sql), &values), rows, &["open_of_tenant"]).await;
         }
     }
+    secured.clean_up().await;
+}
+
+#[tokio::test]
+async fn the_count_of_a_large_tenant_reads_no_row_of_those_before_it() {
+    let secured = Secured::open().await;
+    let harness = &secured.harness;
+    let tenant = format!("{:032x}", 2);
+    harness
+        .execute(
+            "alter table pillarbox.outbox_events set (autovacuum_enabled = false);
+             insert into pillarbox.outbox_events (namespace, topic, payload, tenant_id)
+             select 'shop', 'orders', '{}', lpad((1 + n / 21000)::text, 32, '0')::uuid from generate_series(0, 29999) as n;
+             vacuum analyze pillarbox.outbox_events",
+        )
+        .await;
+    let first = Secured::as_role(&secured.api.0, &tenant);
+    let own = with(
+        statement!("stats"),
+        &["null", "500", &format!("'{tenant}'::uuid")],
+    );
+    let ran = explain_as(harness, &first, &own, false).await;
+    ran.reads_at_most(501.0, &["of_tenant"]);
+    // For all tenants it stops at the limit, in no order.
+    let stats = with(statement!("stats"), &["null", "500", "null::uuid"]);
+    let plan = plan(harness, &secured.any_tenant.0, &stats).await;
+    assert!(!plan.contains("Sort"), "{plan}");
     secured.clean_up().await;
 }
