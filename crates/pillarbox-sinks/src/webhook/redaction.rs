@@ -82,17 +82,22 @@ fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// How a receiver may write a secret: as it is, decoded, in JSON, in HTML.
-fn forms(secret: &str) -> [String; 4] {
+/// How a receiver may write a secret: as it is, decoded, in HTML, and in JSON, where PHP escapes slashes and Go what HTML reserves.
+fn forms(secret: &str) -> [String; 6] {
     let decoded = decoded(secret);
     let json = serde_json::Value::from(decoded.as_str()).to_string();
-    let html = ["&&amp;", "<&lt;", ">&gt;", "\"&quot;", "'&#39;"];
-    let html = html.iter().fold(decoded.clone(), |text, pair| {
-        let (plain, entity) = pair.split_at(1);
-        text.replace(plain, entity)
-    });
-    let json = json.trim_matches('"').to_owned();
-    [secret.to_owned(), decoded, json, html]
+    let json = json.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    let json = json.unwrap_or_default().to_owned();
+    let replaced = |text: &str, pairs: &[&str]| {
+        let pairs = pairs.iter().map(|pair| pair.split_at(1));
+        pairs.fold(text.to_owned(), |text, (plain, escaped)| {
+            text.replace(plain, escaped)
+        })
+    };
+    let html = replaced(&decoded, &["&&amp;", "<&lt;", ">&gt;", "\"&quot;", "'&#39;"]);
+    let of_php = replaced(&json, &["/\\/"]);
+    let of_go = replaced(&json, &["&\\u0026", "<\\u003c", ">\\u003e"]);
+    [secret.to_owned(), decoded, json, html, of_php, of_go]
 }
 
 #[cfg(test)]
@@ -166,6 +171,21 @@ mod tests {
                 assert!(!is_login || !shown.contains(&basic), "{shown}");
             }
         }
+    }
+
+    #[test]
+    fn a_secret_is_cut_out_as_other_languages_escape_it() {
+        let mut config = Config::new("https://h/");
+        config.bearer = Some("hunter2/<&>".into());
+        for echo in [
+            r#"{"x": "hunter2\/<&>"}"#,
+            r#"{"x": "hunter2/\u003c\u0026\u003e"}"#,
+        ] {
+            assert_eq!(apply(&config, echo), r#"{"x": "***"}"#);
+        }
+        // Quotes at its ends are its own.
+        config.bearer = Some("\"hunter2\"".into());
+        assert_eq!(apply(&config, r#"{"x": "\"hunter2\""}"#), r#"{"x": "***"}"#);
     }
 
     #[test]
