@@ -39,6 +39,7 @@ pub fn row_security_script(schema: &str, on: bool) -> Result<String, StoreError>
 
 /// The statements that create the indexes of a tenant's rows.
 pub(super) fn create_indexes(schema: &str) -> Result<String, StoreError> {
+    check_name(schema)?;
     let sql = Sql::new(schema)?;
     let create = indexes(&sql).map(|(_, create)| create.text().trim_end().to_owned() + ";\n");
     Ok(create.concat())

@@ -246,10 +246,10 @@ async fn the_count_of_a_large_tenant_reads_no_row_of_those_before_it() {
         .execute(
             "alter table pillarbox.outbox_events set (autovacuum_enabled = false);
              insert into pillarbox.outbox_events (namespace, topic, payload, tenant_id)
-             select 'shop', 'orders', '{}', lpad((1 + n / 21000)::text, 32, '0')::uuid from generate_series(0, 29999) as n;
-             vacuum analyze pillarbox.outbox_events",
+             select 'shop', 'orders', '{}', lpad((1 + n / 21000)::text, 32, '0')::uuid from generate_series(0, 29999) as n",
         )
         .await;
+    harness.execute("vacuum analyze pillarbox.outbox_events").await;
     let first = Secured::as_role(&secured.api.0, &tenant);
     let own = with(
         statement!("stats"),
