@@ -105,6 +105,14 @@ begin
 end
 $$;
 
+CREATE FUNCTION pillarbox.count_retries(retried bigint) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  insert into "pillarbox".totals as t (what, count) select 'manual_retries'::text, retried where retried > 0::bigint
+  on conflict (what) do update set count = t.count + excluded.count
+$$;
+
 CREATE FUNCTION pillarbox.decompressed_size(payload jsonb) RETURNS integer
     LANGUAGE plpgsql STABLE
     AS $$
@@ -581,6 +589,18 @@ begin
     then session_user::pg_catalog.text else pg_catalog.current_setting('role') end;
   return new;
 end
+$$;
+
+CREATE FUNCTION pillarbox.open_sagas(most bigint) RETURNS TABLE(name text, status text, sagas bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.name, s.status, count(*) from (
+    (select name, status from "pillarbox".sagas where status = 'running'::text limit open_sagas.most)
+    union all
+    (select name, status from "pillarbox".sagas where status = 'compensating'::text limit open_sagas.most)
+  ) as s
+  group by s.name, s.status
 $$;
 
 CREATE FUNCTION pillarbox.own_names(duty text, who name) RETURNS text[]
@@ -1090,6 +1110,23 @@ ALTER TABLE pillarbox.sagas ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE pillarbox.samples (
+    one boolean DEFAULT true NOT NULL,
+    worker uuid NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    cap bigint NOT NULL,
+    sample jsonb,
+    taken_at timestamp with time zone,
+    CONSTRAINT samples_one_check CHECK (one)
+)
+WITH (fillfactor='50');
+
+CREATE TABLE pillarbox.totals (
+    what text NOT NULL COLLATE pg_catalog."C",
+    count bigint NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE pillarbox.workers (
     id uuid NOT NULL,
     host text NOT NULL,
@@ -1155,6 +1192,12 @@ ALTER TABLE ONLY pillarbox.sagas
 
 ALTER TABLE ONLY pillarbox.sagas
     ADD CONSTRAINT sagas_seq_key UNIQUE (seq);
+
+ALTER TABLE ONLY pillarbox.samples
+    ADD CONSTRAINT samples_pkey PRIMARY KEY (one);
+
+ALTER TABLE ONLY pillarbox.totals
+    ADD CONSTRAINT totals_pkey PRIMARY KEY (what);
 
 ALTER TABLE ONLY pillarbox.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);

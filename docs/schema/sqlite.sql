@@ -222,3 +222,8 @@ CREATE TRIGGER pillarbox_audit_is_not_deleted before delete on pillarbox_audit
 begin
   select raise(abort, 'the audit is not changed: lines are only added');
 end;
+
+CREATE TABLE pillarbox_totals (
+  what  text primary key,
+  count integer not null
+) strict;

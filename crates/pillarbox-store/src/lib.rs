@@ -21,6 +21,7 @@ pub mod audit;
 pub mod operate;
 pub mod quotas;
 pub mod sagas;
+pub mod sample;
 pub mod state;
 pub mod store;
 pub mod stores;

@@ -15,6 +15,7 @@ use pillarbox::{Delivery, Event};
 
 use crate::adopt::Import;
 use crate::quotas;
+use crate::sample::{SampleRequest, Sampled};
 use crate::verdict::Verdict;
 pub use pillarbox::StoreError;
 pub use pillarbox::UNROUTED;
@@ -603,6 +604,15 @@ pub trait Store: Send + Sync + 'static {
         _worker: Uuid,
         _after: Option<&quotas::Holder>,
     ) -> Result<Option<quotas::Counted>, StoreError> {
+        Ok(None)
+    }
+
+    /// The newest [sample](crate::sample) of this database. Takes one if that is due, and no other worker does. `None` if the
+    /// store has no samples.
+    ///
+    /// # Errors
+    /// When the database does not answer, or the sample takes too long. The next one counts fewer rows.
+    async fn sample(&self, _request: &SampleRequest) -> Result<Option<Sampled>, StoreError> {
         Ok(None)
     }
 

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use pillarbox::{Delivery, StoreError};
 use pillarbox_store::adopt::{AdoptedTable, Import, ImportRequest, Imported};
 use pillarbox_store::quotas::{Counted, Holder};
+use pillarbox_store::sample::{SampleRequest, Sampled};
 use pillarbox_store::store::{
     Backlog, Change, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing,
     Settlement, Stub, SweepRequest, Swept, Watch,
@@ -162,6 +163,10 @@ impl Store for FlakyStore {
     ) -> Result<Option<Counted>, StoreError> {
         self.call("count_quotas", self.under.count_quotas(worker, after))
             .await
+    }
+
+    async fn sample(&self, request: &SampleRequest) -> Result<Option<Sampled>, StoreError> {
+        self.call("sample", self.under.sample(request)).await
     }
 
     async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {

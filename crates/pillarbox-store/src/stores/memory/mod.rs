@@ -10,6 +10,7 @@ mod find;
 mod inbox;
 mod operate;
 mod route;
+mod sample;
 mod settle;
 mod sweep;
 mod watch;
@@ -28,6 +29,7 @@ pub use self::enqueue::Transaction;
 use self::workers::{Lanes, Worker};
 use crate::audit::{AuditRecord, Line};
 use crate::operate::Paused;
+use crate::sample::{SampleRequest, Sampled};
 use crate::state::{State, Status};
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LANES, LaneRequest, Parked, Range, Routed, Routing,
@@ -58,6 +60,8 @@ struct Table {
     paused: BTreeMap<String, Paused>,
     marks: inbox::Marks,
     audit: Vec<AuditRecord>,
+    /// How many rows operators have retried.
+    manual_retries: u64,
     /// Changes with every commit of events.
     commits: tokio::sync::watch::Sender<()>,
 }
@@ -266,6 +270,10 @@ impl Store for Memory {
 
     async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
         Ok(self.table().unpark(what, ids, self.clock.wall()))
+    }
+
+    async fn sample(&self, request: &SampleRequest) -> Result<Option<Sampled>, StoreError> {
+        Ok(Some(self.take_sample(request)))
     }
 
     async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {

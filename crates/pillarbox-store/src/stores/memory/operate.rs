@@ -105,6 +105,7 @@ impl Operate for Memory {
                 retried.push((*id, before));
             }
         }
+        table.manual_retries += retried.len() as u64;
         Ok(table.changed(actor, Action::RetryEvents, retried, Some(&Status::Pending), now))
     }
 

@@ -9,7 +9,7 @@ use sqlx::query::QueryAs;
 use uuid::Uuid;
 
 use super::observer::{Change, RowObserver};
-use super::{Inner, audit, store_error};
+use super::{Inner, Transaction, audit, store_error};
 use crate::actor::Actor;
 use crate::audit::{Action, Changed, Line};
 use crate::operate::SKIPPED;
@@ -52,11 +52,25 @@ async fn change(
         .changed(&mut transaction, locked, Change::default())
         .await?;
     if !changed.is_empty() {
+        if action == Action::RetryEvents {
+            count_retries(inner, &mut transaction, changed.len()).await?;
+        }
         let line = Line::of_rows(actor, action, &changed, Some(now));
         audit::write(inner, &mut transaction, line).await?;
     }
     transaction.commit().await.map_err(store_error)?;
     Ok(changed.into_iter().map(|(id, _)| id).collect())
+}
+
+/// Counts rows that an operator retried, for metrics. Last: its lock ends with the transaction, and all operators share it.
+async fn count_retries(inner: &Inner, transaction: &mut Transaction, rows: usize) -> Result<(), StoreError> {
+    let counted = sqlx::query(inner.sql.count_retries.safe())
+        .bind(i64::try_from(rows).unwrap_or(i64::MAX))
+        .persistent(false)
+        .execute(&mut **transaction)
+        .await;
+    counted.map_err(store_error)?;
+    Ok(())
 }
 
 pub(super) async fn delete(inner: Arc<Inner>, actor: Actor, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {

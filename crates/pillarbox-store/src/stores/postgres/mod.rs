@@ -37,6 +37,7 @@ mod quotas;
 mod route;
 mod row_security;
 mod sagas;
+mod sample;
 mod settle;
 mod sql;
 mod sweep;
@@ -66,6 +67,7 @@ pub use self::url::Url;
 use crate::adopt::Import;
 use crate::audit::Line;
 use crate::quotas::{Counted, Holder};
+use crate::sample::{SampleRequest, Sampled};
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope,
     Settlement, Store, StoreError, Stub, SweepRequest, Swept, Watch,
@@ -441,6 +443,11 @@ impl Store for Postgres {
     ) -> Result<Option<Counted>, StoreError> {
         let counted = quota_counts::count(self.inner.clone(), worker, after.cloned());
         Ok(Some(self.run(counted).await?))
+    }
+
+    async fn sample(&self, request: &SampleRequest) -> Result<Option<Sampled>, StoreError> {
+        let sampled = sample::sample(self.inner.clone(), request.clone());
+        Ok(Some(self.run(sampled).await?))
     }
 
     async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {

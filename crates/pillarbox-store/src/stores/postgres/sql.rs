@@ -114,11 +114,12 @@ macro_rules! statements {
 
 statements! {
     adopted_table adopted_tables audit audit_lines barriers_keyed blocked blocked_of_tenant bottoms claim_by_key claim_expired claim_fair claim_free
-    check_quotas claim_keyed claim_read count_again count_each_tenant count_mapping count_quotas create_lanes defer_write_back delete delete_lanes deregister destinations destinations_of_tenant
+    check_quotas claim_keyed claim_read count_again count_each_tenant count_mapping count_quotas count_retries create_lanes defer_write_back delete delete_lanes deregister destinations destinations_of_tenant
     detect_ended due_failures earlier_keyed end_leases end_unreadable fair_index families family find heartbeat
     holders import_failure in_progress index_state is_abandoned is_expired keyed_backlogs keyed_backlogs_of_tenant lanes lease_importer
     lease_lanes live_workers lock_mapping lock_read lost_leases note_role note_tried parked pause pending pending_of_tenant pending_write_backs
     postpone_failures processing processing_of_tenant quota_state quotas read read_keyed record record_end renew renew_rows resume retry retry_imports role_index route
+    sample_destinations sample_known sample_newest sample_others sample_rest sample_store sample_turn
     saga_log saga_record settle_delete settle_delivered settle_other settle_unkept skip stats stats_large stats_large_of_tenant sweep
     tenant_index tenant_open_index tenant_pages_index unchanged_events unleased_lanes unpark_blocking unpark_unrouted unserved unserved_of_tenant wait workers write_counts
 }

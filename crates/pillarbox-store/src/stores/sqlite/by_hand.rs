@@ -10,7 +10,7 @@ use sqlx::sqlite::SqliteArguments;
 use uuid::Uuid;
 
 use super::tenant::Confined;
-use super::{audit, decode, ids_json};
+use super::{audit, decode, ids_json, row_limit};
 use crate::actor::Actor;
 use crate::audit::{Action, Changed, Line};
 use crate::operate::SKIPPED;
@@ -70,7 +70,15 @@ async fn change(
         changed.extend(id.map(|id| (id, statuses.remove(&id).unwrap_or_default())));
     }
     if !changed.is_empty() {
-        audit::write(&mut tx, line(&changed)).await?;
+        let line = line(&changed);
+        if line.action == Action::RetryEvents {
+            sqlx::query(include_str!("sql/count_total.sql"))
+                .bind("manual_retries")
+                .bind(row_limit(changed.len()))
+                .execute(&mut *tx)
+                .await?;
+        }
+        audit::write(&mut tx, line).await?;
     }
     tx.commit().await?;
     Ok(changed.into_iter().map(|(id, _)| id).collect())

@@ -39,7 +39,7 @@ pub use self::indexes::missing_index;
 pub use self::inspect::{Column, columns, quoted, quoted_table};
 pub use self::layout::{Counts, Delays, DeliveryOrder, EventId, Layout, LayoutError, Payload, Status, Zone};
 pub(crate) use self::statements::Adoption;
-pub(super) use self::tables::{retry_imports, tables};
+pub(super) use self::tables::{retry_imports, table, tables};
 pub(super) use self::write_back::WriteBack;
 use super::{Inner, Transaction, store_error};
 use crate::store::StoreError;

@@ -5,8 +5,10 @@ grant select, insert, update, delete on pillarbox.adopted, pillarbox.importers, 
 grant select, insert on pillarbox.destinations to dispatcher;
 grant select on pillarbox.quotas to dispatcher;
 grant select, insert, update, delete on pillarbox.over_quota to dispatcher;
+grant select, insert, update on pillarbox.samples to dispatcher;
+grant select on pillarbox.totals to dispatcher;
 grant insert (subject, kind, tenant_id, action, objects, count, before, after, reason) on pillarbox.audit to dispatcher;
 grant select on sequence pillarbox.outbox_seq to dispatcher;
 grant execute on procedure pillarbox.wait to dispatcher;
-grant execute on function pillarbox.count_pending, pillarbox.members to dispatcher;
+grant execute on function pillarbox.count_pending, pillarbox.members, pillarbox.count_retries, pillarbox.open_sagas to dispatcher;
 grant select on pillarbox.migrations to dispatcher;

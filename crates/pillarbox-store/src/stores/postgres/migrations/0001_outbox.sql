@@ -10,6 +10,7 @@
 --   8. audit                         who changed what
 --   9. quotas, over_quota            how many pending events a role or a tenant may have
 --  10. row-level security            which rows of tenants a role sees; an option
+--  11. samples, totals               what the tables held, for metrics
 
 -- 1. Ids, lanes and sizes
 -- -----------------------
@@ -1439,3 +1440,50 @@ revoke all on function
   pillarbox.tenant, pillarbox.tables_of_tenants, pillarbox.has_row_security, pillarbox.roles_on, pillarbox.set_policy,
   pillarbox.keep_policies, pillarbox.set_row_security, pillarbox.lease_of, pillarbox.in_flight
 from public;
+
+-- 11. Samples
+-- -----------
+
+-- What the tables held at one moment, for the metrics of all workers: docs/operations/metrics.md. One row.
+create table pillarbox.samples (
+  one      boolean primary key default true check (one),
+  -- Who takes or took it.
+  worker   uuid not null,
+  -- When the next is due. While one is taken: when the worker's turn is over.
+  due_at   timestamptz not null,
+  -- Up to how many rows are counted: less after a sample that took too long.
+  cap      bigint not null,
+  -- The newest one, and the time of its snapshot.
+  sample   jsonb,
+  taken_at timestamptz
+) with (fillfactor = 50);
+
+-- What the audit is too long to be asked for: how often each of these was done.
+create table pillarbox.totals (
+  what  text collate "C" primary key,
+  count bigint not null
+) with (fillfactor = 50);
+
+-- Counts rows that an operator retried. Operators are many and have roles of their own, which may write no total.
+-- Locks: the total, until the transaction ends. So it is the last statement that locks something.
+create function pillarbox.count_retries(retried bigint) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+  insert into pillarbox.totals as t (what, count) select 'manual_retries'::text, retried where retried > 0::bigint
+  on conflict (what) do update set count = t.count + excluded.count
+$$;
+
+-- Sagas that have not ended, by kind and status; reads at most `most` of each status. A dispatcher may read no sagas.
+-- Index: sagas_open.
+create function pillarbox.open_sagas(most bigint) returns table (name text, status text, sagas bigint)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select s.name, s.status, count(*) from (
+    (select name, status from pillarbox.sagas where status = 'running'::text limit open_sagas.most)
+    union all
+    (select name, status from pillarbox.sagas where status = 'compensating'::text limit open_sagas.most)
+  ) as s
+  group by s.name, s.status
+$$;
+
+revoke all on function pillarbox.count_retries, pillarbox.open_sagas from public;

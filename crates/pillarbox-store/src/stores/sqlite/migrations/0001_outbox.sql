@@ -4,6 +4,8 @@
 --   2. workers, lanes, pauses  what dispatchers share
 --   3. inbox                   what consumers have handled
 --   4. sagas, saga_log         sagas and their history
+--   5. audit                   who changed what
+--   6. totals                  what is counted, for metrics
 --
 -- Times are text, in UTC with microseconds and of one width. So they compare as text, and every language can write them.
 -- Ids are text too, hyphenated and in lower case.
@@ -255,3 +257,12 @@ create trigger pillarbox_audit_is_not_deleted before delete on pillarbox_audit
 begin
   select raise(abort, 'the audit is not changed: lines are only added');
 end;
+
+-- 6. Totals
+-- ---------
+
+-- How often each of these was done.
+create table pillarbox_totals (
+  what  text primary key,
+  count integer not null
+) strict;
