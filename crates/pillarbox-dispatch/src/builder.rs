@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::destination::Destination;
 use crate::dispatcher::Dispatcher;
 use crate::find::backlogs::Backlogs;
+use crate::metrics::Metrics;
 use crate::policy::{Policy, Rate};
 use crate::route::route_table::{Route, RouteTable};
 use crate::settings::{Settings, SettingsError};
@@ -31,6 +32,7 @@ pub struct Builder {
     clock: Arc<dyn Clock>,
     worker: Option<Uuid>,
     host: String,
+    database: String,
 }
 
 impl Builder {
@@ -44,6 +46,7 @@ impl Builder {
             clock: Arc::new(SystemClock),
             worker: None,
             host: "localhost".to_owned(),
+            database: "default".to_owned(),
         }
     }
 
@@ -96,7 +99,14 @@ impl Builder {
         self
     }
 
-    /// Builds the dispatcher.
+    /// Sets the name of the database, which is a label of the metrics. `default` by default.
+    #[must_use]
+    pub fn database(mut self, name: impl Into<String>) -> Self {
+        self.database = name.into();
+        self
+    }
+
+    /// Builds the dispatcher, and registers its metrics with the recorder of the `metrics` crate that is installed now.
     ///
     /// # Errors
     /// The first impossible setting, destination or route.
@@ -112,13 +122,18 @@ impl Builder {
             let message = format!("unknown destination \"{name}\" (add it, or change the route)");
             SettingsError::new("routes", message)
         })?;
+        let names: Vec<String> = self.destinations.iter().map(|to| to.name.clone()).collect();
+        let tables = self.store.importers().into_iter();
+        let tables: Vec<String> = tables.map(|import| import.table().name.clone()).collect();
+        let metrics = Metrics::new(&self.database, &names, &tables);
         let worker = Worker {
             id: self.worker.unwrap_or_else(Uuid::new_v4),
             settings: self.settings,
             store: self.store,
             clock: self.clock,
             counters: Arc::default(),
-            store_health: StoreHealth::default(),
+            store_health: StoreHealth::new(metrics.database_up.clone()),
+            metrics,
             in_flight: InFlight::default(),
             backlogs: Backlogs::default(),
             dead_events: DeadEvents::default(),

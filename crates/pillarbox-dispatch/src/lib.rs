@@ -27,6 +27,7 @@
 //! | `send` | one sender per destination: key order, concurrency, rate, breaker, attempts | sink |
 //! | `settle` | writes verdicts in batches | store |
 //! | `side` | renews leases, sweeps, leases lanes, reroutes, unblocks keys, writes heartbeats, imports | store |
+//! | `metrics` | what a worker exports | the `metrics` facade |
 //! | `worker` | what all tasks share: the loop, rows in flight, the health of the store | – |
 //!
 //! Why so many tasks: claim, send and settle overlap, so that neither the database nor a destination waits for the other.
@@ -40,6 +41,7 @@ mod counters;
 mod destination;
 mod dispatcher;
 mod find;
+mod metrics;
 mod policy;
 mod route;
 mod send;

@@ -22,6 +22,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
 use crate::destination::Destination;
+use crate::metrics::{Attempted, DestinationMetrics, Measure};
 use crate::policy::OnDead;
 use crate::send::attempt::{Attempts, End, Ended, MOST_ENDED, can_batch, check, part};
 use crate::send::backpressure::Backpressure;
@@ -70,6 +71,7 @@ pub(crate) struct Sender {
     log: DeliveryLog,
     heard: Heard,
 
+    metrics: Arc<DestinationMetrics>,
     settler: UnboundedSender<Vec<Decided>>,
     decided: Vec<Decided>,
 }
@@ -111,6 +113,7 @@ impl Sender {
             throttled_parts: ThrottledParts::default(),
             log: DeliveryLog::new(destination.name.clone()),
             heard: Heard::default(),
+            metrics: worker.metrics.destination(&destination.name),
             settler,
             decided: Vec::new(),
             worker,
@@ -169,6 +172,7 @@ impl Sender {
 
     /// Decides what follows from an outcome, for the breaker and for the row.
     fn conclude(&mut self, ticket: Ticket, part: Option<Part>, mut outcome: Outcome, now: Duration) {
+        self.metrics.attempted(Attempted::from(&outcome));
         let random = fastrand::f64();
         let subject = || Subject::of(&ticket, part);
         match &mut outcome {
@@ -222,6 +226,7 @@ impl Sender {
 
     /// A health check ended: the cause of lost connections is known now.
     fn checked(&mut self, answer: Result<(), String>, now: Duration) {
+        self.metrics.set_up(answer.is_ok());
         self.breaker.checked(answer.clone(), now, fastrand::f64());
         for lost in self.lost.take() {
             let (ticket, part, outcome) = lost.outcome(&answer);
@@ -387,7 +392,8 @@ impl Sender {
     /// Another worker may have the row: nothing is settled.
     fn lose(&mut self, ticket: &Ticket) {
         tracing::debug!(row = %ticket.id, "lease expired during the attempt");
-        self.worker.counters.lost(1);
+        self.metrics.attempted(Attempted::Lost);
+        self.worker.lost(1);
         self.worker
             .in_flight
             .decided(std::iter::once((ticket.lease.claim, ticket.id)));
@@ -433,7 +439,13 @@ impl Sender {
         if room.suspects > 0 {
             self.shared.suspect_ended();
         }
-        self.decided.push(Decided { settlement, room });
+        let metrics = Arc::clone(&self.metrics);
+        let measure = Measure::new(metrics, ticket.lease.asked, ticket.created_at);
+        self.decided.push(Decided {
+            settlement,
+            room,
+            measure: Some(measure),
+        });
     }
 
     /// Passes the breaker's state to the heartbeat, if it has changed.
@@ -443,6 +455,7 @@ impl Sender {
             return;
         }
         self.reported = state;
+        self.metrics.set_breaker(state.map(|(state, _)| state));
         let breaker = state.map(|(state, since)| OpenBreaker {
             state,
             since: self.worker.clock.wall() - now.saturating_sub(since),

@@ -10,5 +10,6 @@ pub(crate) mod reachability;
 pub(crate) mod renewer;
 pub(crate) mod reporter;
 pub(crate) mod rerouter;
+pub(crate) mod sampler;
 pub(crate) mod sweeper;
 pub(crate) mod unblocker;

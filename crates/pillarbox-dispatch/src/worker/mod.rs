@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::counters::Counters;
 use crate::find::backlogs::Backlogs;
+use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::side::family_log::DeadEvents;
 use crate::worker::in_flight::InFlight;
@@ -28,6 +29,7 @@ pub(crate) struct Worker {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) metrics: Metrics,
     pub(crate) store_health: StoreHealth,
     pub(crate) in_flight: InFlight,
     pub(crate) backlogs: Backlogs,
@@ -40,6 +42,18 @@ impl Worker {
     /// The time by which leases are measured.
     pub(crate) fn now(&self) -> Duration {
         self.clock.boot()
+    }
+
+    /// The leases of so many rows were lost before they were sent or settled.
+    pub(crate) fn lost(&self, rows: usize) {
+        self.counters.lost(rows);
+        self.metrics.lost_leases.increment(rows as u64);
+    }
+
+    /// A call to the store failed.
+    pub(crate) fn store_error(&self) {
+        self.counters.store_error();
+        self.metrics.store_errors.increment(1);
     }
 
     /// A destination asked never to be called again.
