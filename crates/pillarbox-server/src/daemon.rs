@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use metrics::gauge;
 use pillarbox_dispatch::{Destination, Dispatcher, SettingsError};
 use pillarbox_store::store::Store;
 use tokio::sync::watch;
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config, ConfigError, Draft, Finding, Flags};
 use crate::database::{Database, IfMissing};
+use crate::exporter::Exporter;
 use crate::failure::Failure;
 use crate::fair_index::FairIndex;
 use crate::http::{self, App, DatabaseStatus, Phase, Running, Server};
@@ -30,11 +32,14 @@ pub(crate) async fn run(
     migrate: bool,
 ) -> Result<(), Failure> {
     let shutdown = signals::shutdown()?;
+    let exporter = Exporter::install()?;
     let mut built = Some(destinations);
     let mut served = Vec::new();
     let mut statuses = Vec::new();
     for database in &config.databases {
         let (phase, seen) = watch::channel(Phase::Connecting);
+        // Its dispatcher sets it to 1.
+        gauge!("pillarbox_database_up", "database" => database.name.clone()).set(0.0);
         statuses.push(DatabaseStatus {
             database: database.name.clone(),
             phase: seen,
@@ -58,6 +63,7 @@ pub(crate) async fn run(
     let sockets = http::bind(&config.http).await?;
     let app = App {
         databases: statuses,
+        metrics: exporter.handle(),
         shutdown: shutdown.clone(),
     };
     let server = Server::start(sockets, app)?;
@@ -171,6 +177,7 @@ impl Served<'_> {
     fn dispatcher(&self, store: &Arc<dyn Store>) -> Result<Dispatcher, Failure> {
         let mut builder = Dispatcher::builder(Arc::clone(store))
             .settings(self.config.dispatch.clone())
+            .database(self.database.name.clone())
             .host(host());
         for destination in &self.destinations {
             builder = builder.destination(destination.clone());
