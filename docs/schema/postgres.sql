@@ -626,6 +626,60 @@ begin
 end
 $$;
 
+CREATE FUNCTION pillarbox.prune_marks(INOUT before text, age interval, most integer, OUT gone bigint, OUT more boolean) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  name text;
+  done bigint;
+begin
+  gone := 0;
+  more := true;
+  for n in 1..100 loop
+    if before is null then
+      select consumer into name from "pillarbox".inbox order by consumer desc, handled_at desc limit 1;
+    else
+      select consumer into name from "pillarbox".inbox where consumer < before order by consumer desc, handled_at desc limit 1;
+    end if;
+    if not found then
+      more := false;
+      return;
+    end if;
+    delete from "pillarbox".inbox where consumer = name and event_id = any(array(
+      select event_id from "pillarbox".inbox where consumer = name and handled_at < now() - age
+      order by handled_at limit most - gone for update skip locked
+    ));
+    get diagnostics done = row_count;
+    gone := gone + done;
+    if gone >= most then
+      return; -- the rest of this consumer is for the next call
+    end if;
+    before := name;
+  end loop;
+end
+$$;
+
+CREATE FUNCTION pillarbox.prune_sagas(namespaces text[], age interval, most integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  gone bigint;
+begin
+  delete from "pillarbox".sagas where seq = any(array(
+    select seq from "pillarbox".sagas
+    where status in ('completed', 'compensated') and updated_at < now() - age
+      and (namespaces is null or namespace = any(namespaces))
+    order by updated_at limit most for update skip locked
+  ));
+  get diagnostics gone = row_count;
+  return gone;
+end
+$$;
+
 CREATE FUNCTION pillarbox.read_events(events jsonb, trace jsonb) RETURNS TABLE(ord bigint, id uuid, namespace text, topic text, event_type text, event_version integer, aggregate_type text, aggregate_id text, tenant_id uuid, dedupe_key text, ordering_key text, severity text, payload jsonb, body bytea, content_type text, content_encoding text, headers jsonb, destination text, deliver_at timestamp with time zone)
     LANGUAGE sql STABLE
     AS $$
@@ -1017,6 +1071,13 @@ CREATE TABLE pillarbox.over_quota (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE pillarbox.pruners (
+    scope text NOT NULL COLLATE pg_catalog."C",
+    owner uuid NOT NULL,
+    leased_until timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE pillarbox.quotas (
     kind text NOT NULL COLLATE pg_catalog."C",
     name text NOT NULL COLLATE pg_catalog."C",
@@ -1141,6 +1202,9 @@ ALTER TABLE ONLY pillarbox.outbox_events
 ALTER TABLE ONLY pillarbox.over_quota
     ADD CONSTRAINT over_quota_pkey PRIMARY KEY (kind, name);
 
+ALTER TABLE ONLY pillarbox.pruners
+    ADD CONSTRAINT pruners_pkey PRIMARY KEY (scope);
+
 ALTER TABLE ONLY pillarbox.quotas
     ADD CONSTRAINT quotas_pkey PRIMARY KEY (kind, name);
 
@@ -1173,6 +1237,8 @@ CREATE INDEX outbox_events_dead_at ON pillarbox.outbox_events USING btree (COALE
 
 CREATE UNIQUE INDEX outbox_events_dedupe ON pillarbox.outbox_events USING btree (namespace, topic, dedupe_key) WHERE (dedupe_key IS NOT NULL);
 
+CREATE INDEX outbox_events_delivered ON pillarbox.outbox_events USING btree (namespace, delivered_at) WHERE (open IS NULL);
+
 CREATE INDEX outbox_events_ended ON pillarbox.outbox_events USING btree (open, seq) WHERE (open >= 2);
 
 CREATE INDEX outbox_events_fresh ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, seq) WHERE ((open = 0) AND (lane IS NULL));
@@ -1192,6 +1258,8 @@ CREATE INDEX outbox_events_tried ON pillarbox.outbox_events USING btree (COALESC
 CREATE INDEX outbox_events_unrouted ON pillarbox.outbox_events USING btree (seq) WHERE ((open < 2) AND (destination = 'unrouted'::text));
 
 CREATE INDEX outbox_events_waiting ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, next_attempt_at, seq) WHERE ((open = 1) AND (lane IS NULL));
+
+CREATE INDEX sagas_ended ON pillarbox.sagas USING btree (updated_at) WHERE (status = ANY (ARRAY['completed'::text, 'compensated'::text]));
 
 CREATE INDEX sagas_open ON pillarbox.sagas USING btree (status, seq) WHERE (status = ANY (ARRAY['running'::text, 'compensating'::text]));
 

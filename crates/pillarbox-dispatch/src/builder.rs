@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use pillarbox::{Clock, SystemClock, Wake};
 use pillarbox_store::Store;
+use pillarbox_store::archive::Archive;
 use pillarbox_store::store::UNROUTED;
 use uuid::Uuid;
 
@@ -31,6 +32,7 @@ pub struct Builder {
     clock: Arc<dyn Clock>,
     worker: Option<Uuid>,
     host: String,
+    archive: Option<Arc<dyn Archive>>,
 }
 
 impl Builder {
@@ -44,6 +46,7 @@ impl Builder {
             clock: Arc::new(SystemClock),
             worker: None,
             host: "localhost".to_owned(),
+            archive: None,
         }
     }
 
@@ -96,6 +99,13 @@ impl Builder {
         self
     }
 
+    /// Sets where rows of events go before retention deletes them. By default they are deleted without a copy.
+    #[must_use]
+    pub fn archive(mut self, archive: Arc<dyn Archive>) -> Self {
+        self.archive = Some(archive);
+        self
+    }
+
     /// Builds the dispatcher.
     ///
     /// # Errors
@@ -122,6 +132,7 @@ impl Builder {
             in_flight: InFlight::default(),
             backlogs: Backlogs::default(),
             dead_events: DeadEvents::default(),
+            archive: self.archive,
             to_disable: Mutex::default(),
         };
         Ok(Dispatcher {

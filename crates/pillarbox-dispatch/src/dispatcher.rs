@@ -34,6 +34,7 @@ use crate::side::family_log::FamilyLog;
 use crate::side::heartbeat::Heartbeat;
 use crate::side::importer::Importer;
 use crate::side::lane_leases::{KeyedBacklogs, LaneLeases};
+use crate::side::pruner::Pruner;
 use crate::side::quota_counter::QuotaCounter;
 use crate::side::renewer::Renewer;
 use crate::side::reporter::Reporter;
@@ -169,6 +170,7 @@ impl Dispatcher {
         tasks.spawn("sweeper", sweeper, shutdown);
         tasks.spawn("lane_leases", LaneLeases::new(worker(), keyed), shutdown);
         tasks.spawn("quota_counter", QuotaCounter::new(worker()), shutdown);
+        tasks.spawn("pruner", Pruner::new(worker()), shutdown);
         tasks.spawn("reporter", Reporter::new(worker()), shutdown);
         tasks.spawn("family_log", FamilyLog::new(worker()), shutdown);
         tasks.spawn("rerouter", Rerouter::new(worker(), routes()), shutdown);

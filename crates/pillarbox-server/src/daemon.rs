@@ -13,7 +13,9 @@ use pillarbox_dispatch::{Destination, Dispatcher, SettingsError};
 use pillarbox_store::store::Store;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
+use crate::archive::Folder;
 use crate::config::{self, Config, ConfigError, Draft, Finding, Flags};
 use crate::database::{Database, IfMissing};
 use crate::failure::Failure;
@@ -168,10 +170,33 @@ impl Served<'_> {
         built
     }
 
+    /// Opens the archive. Its files have payloads, so others should not read them.
+    fn archive(&self, folder: &Path, worker: Uuid) -> Result<Folder, Failure> {
+        let failed =
+            |error| Failure::failed(format!("cannot open the archive {}: {error}", folder.display()));
+        let archive = Folder::open(folder, &self.database.name, worker).map_err(failed)?;
+        if archive.is_open().map_err(failed)? {
+            let text = format!(
+                "the archive {0} is open to others (run: chmod 700 {0})",
+                folder.display()
+            );
+            if self.config.strict {
+                return Err(Failure::failed(text));
+            }
+            tracing::warn!("{text}");
+        }
+        Ok(archive)
+    }
+
     fn dispatcher(&self, store: &Arc<dyn Store>) -> Result<Dispatcher, Failure> {
+        let worker = Uuid::new_v4();
         let mut builder = Dispatcher::builder(Arc::clone(store))
             .settings(self.config.dispatch.clone())
-            .host(host());
+            .host(host())
+            .worker(worker);
+        if let Some(folder) = &self.config.archive {
+            builder = builder.archive(Arc::new(self.archive(folder, worker)?));
+        }
         for destination in &self.destinations {
             builder = builder.destination(destination.clone());
         }

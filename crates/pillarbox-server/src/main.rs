@@ -14,6 +14,7 @@
 //! | `signals`, `logs`, `failure`, `output` | shutdown, logging, exit codes, printing |
 
 mod adopt;
+mod archive;
 mod bench;
 mod cli;
 mod config;

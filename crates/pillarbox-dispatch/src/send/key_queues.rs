@@ -35,6 +35,8 @@ pub(crate) struct Ticket {
     pub(crate) policy: Arc<Policy>,
     pub(crate) key: Option<Key>,
     pub(crate) room: Room,
+    /// Is the row kept after its delivery?
+    pub(crate) keep: bool,
     /// Does the stored row have its destination?
     pub(crate) has_destination: bool,
 }
@@ -70,6 +72,7 @@ impl Row {
             policy,
             key: key(&delivery),
             room: Room::of(&delivery),
+            keep: true,
             has_destination: delivery.event.destination.is_some(),
         };
         Self {

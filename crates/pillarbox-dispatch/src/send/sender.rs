@@ -33,7 +33,6 @@ use crate::send::lost_connections::{Blame, LostConnection, LostConnections};
 use crate::send::rate_limit::TokenBucket;
 use crate::send::streak::{Part, Subject};
 use crate::send::throttled_parts::ThrottledParts;
-use crate::settings::Delivered;
 use crate::settle::settler::{Decided, hand_over, release};
 use crate::worker::Worker;
 use crate::worker::task::{LONG, Next, Task};
@@ -130,7 +129,9 @@ impl Sender {
     /// Takes new rows, ended attempts and an answered health check.
     fn take_heard(&mut self, now: Duration) {
         let Heard { rows, ended, checked } = std::mem::take(&mut self.heard);
-        for row in rows {
+        for mut row in rows {
+            let namespace = &row.delivery.event.namespace;
+            row.ticket.keep = self.worker.settings.retention.keeps(namespace);
             self.queues.push(row);
         }
         for attempt in ended {
@@ -425,7 +426,7 @@ impl Sender {
             claim: ticket.lease.claim,
             max_attempts: (verdict != Verdict::Delivered).then(|| ticket.policy.max_attempts()),
             unordered: leaves_lane,
-            keep: self.worker.settings.delivered == Delivered::Keep,
+            keep: ticket.keep,
             destination: (!ticket.has_destination).then(|| self.destination.name.clone()),
             verdict,
         };

@@ -5,6 +5,7 @@ pub(crate) mod heartbeat;
 pub(crate) mod importer;
 pub(crate) mod lane_leases;
 mod parked;
+pub(crate) mod pruner;
 pub(crate) mod quota_counter;
 pub(crate) mod reachability;
 pub(crate) mod renewer;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use pillarbox::Clock;
 use pillarbox_store::Store;
+use pillarbox_store::archive::Archive;
 use uuid::Uuid;
 
 use crate::counters::Counters;
@@ -32,6 +33,8 @@ pub(crate) struct Worker {
     pub(crate) in_flight: InFlight,
     pub(crate) backlogs: Backlogs,
     pub(crate) dead_events: DeadEvents,
+    /// Where rows go before the pruner deletes them.
+    pub(crate) archive: Option<Arc<dyn Archive>>,
     /// Destinations to be disabled in the store, with the reason. The finder writes them.
     pub(crate) to_disable: Mutex<Vec<(String, String)>>,
 }

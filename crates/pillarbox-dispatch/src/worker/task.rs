@@ -196,6 +196,7 @@ mod tests {
             in_flight: InFlight::default(),
             backlogs: Backlogs::default(),
             dead_events: DeadEvents::default(),
+            archive: None,
             to_disable: Mutex::default(),
         })
     }

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use pillarbox::{Delivery, StoreError};
 use pillarbox_store::adopt::{AdoptedTable, Import, ImportRequest, Imported};
 use pillarbox_store::quotas::{Counted, Holder};
+use pillarbox_store::retention::{PruneRequest, Pruned};
 use pillarbox_store::store::{
     Backlog, Change, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing,
     Settlement, Stub, SweepRequest, Swept, Watch,
@@ -141,6 +142,10 @@ impl Store for FlakyStore {
 
     async fn prune_lanes(&self) -> Result<usize, StoreError> {
         self.call("prune_lanes", self.under.prune_lanes()).await
+    }
+
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, StoreError> {
+        self.call("prune", self.under.prune(request)).await
     }
 
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {

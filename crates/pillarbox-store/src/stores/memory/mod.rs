@@ -9,6 +9,7 @@ mod families;
 mod find;
 mod inbox;
 mod operate;
+mod prune;
 mod route;
 mod settle;
 mod sweep;
@@ -28,6 +29,7 @@ pub use self::enqueue::Transaction;
 use self::workers::{Lanes, Worker};
 use crate::audit::{AuditRecord, Line};
 use crate::operate::Paused;
+use crate::retention::{PruneRequest, Pruned};
 use crate::state::{State, Status};
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LANES, LaneRequest, Parked, Range, Routed, Routing,
@@ -266,6 +268,13 @@ impl Store for Memory {
 
     async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
         Ok(self.table().unpark(what, ids, self.clock.wall()))
+    }
+
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, StoreError> {
+        if request.archive.is_some() {
+            return Err(StoreError::Other("rows are not archived from memory".to_owned()));
+        }
+        Ok(self.table().prune(request, self.clock.wall()))
     }
 
     async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {

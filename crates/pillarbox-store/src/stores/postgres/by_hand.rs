@@ -9,10 +9,12 @@ use sqlx::query::QueryAs;
 use uuid::Uuid;
 
 use super::observer::{Change, RowObserver};
-use super::{Inner, audit, store_error};
+use super::{Inner, audit, prune, store_error};
 use crate::actor::Actor;
+use crate::archive::{Restored, refusal};
 use crate::audit::{Action, Changed, Line};
 use crate::operate::SKIPPED;
+use crate::retention::{DeleteOld, Pruned};
 use crate::state::Status;
 use crate::store::StoreError;
 
@@ -86,4 +88,53 @@ pub(super) async fn delete(inner: Arc<Inner>, actor: Actor, ids: Vec<Uuid>) -> R
     }
     transaction.commit().await.map_err(store_error)?;
     Ok(deleted.into_iter().map(|(id, _)| id).collect())
+}
+
+/// The line of the audit comes first: whoever sees that events are gone finds it, also if we die here.
+pub(super) async fn delete_old(
+    inner: Arc<Inner>,
+    actor: Actor,
+    request: DeleteOld,
+) -> Result<Pruned, StoreError> {
+    if let Some(line) = request.line(&actor) {
+        let mut transaction = inner.begin().await?;
+        audit::write(&inner, &mut transaction, line).await?;
+        transaction.commit().await.map_err(store_error)?;
+    }
+    prune::prune(inner, request.as_prune()).await
+}
+
+pub(super) async fn restore(
+    inner: Arc<Inner>,
+    actor: Actor,
+    rows: Vec<String>,
+    dry_run: bool,
+) -> Result<Restored, StoreError> {
+    if let Some(why) = rows.iter().find_map(|row| refusal(row)) {
+        return Err(StoreError::Other(format!("an archived row was refused: {why}")));
+    }
+    if rows.is_empty() {
+        return Ok(Restored::default());
+    }
+    let given = rows.len() as u64;
+    let mut transaction = inner.begin().await?;
+    let restored: Vec<Uuid> = sqlx::query_scalar(inner.sql.restore.safe())
+        .bind(rows)
+        .persistent(false)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    let count = restored.len() as u64;
+    if dry_run {
+        transaction.rollback().await.map_err(store_error)?;
+    } else {
+        if count > 0 {
+            audit::write(&inner, &mut transaction, Line::restored(&actor, &restored)).await?;
+        }
+        transaction.commit().await.map_err(store_error)?;
+    }
+    Ok(Restored {
+        restored: count,
+        known: given - count,
+    })
 }

@@ -32,6 +32,7 @@ mod observer;
 mod operate;
 mod owner;
 mod pool;
+mod prune;
 mod quota_counts;
 mod quotas;
 mod route;
@@ -66,6 +67,7 @@ pub use self::url::Url;
 use crate::adopt::Import;
 use crate::audit::Line;
 use crate::quotas::{Counted, Holder};
+use crate::retention::{PruneRequest, Pruned};
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope,
     Settlement, Store, StoreError, Stub, SweepRequest, Swept, Watch,
@@ -432,6 +434,10 @@ impl Store for Postgres {
         };
         let all = self.inner.adoptions.get().into_iter().flatten();
         all.map(importer).collect()
+    }
+
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, StoreError> {
+        self.run(prune::prune(self.inner.clone(), request.clone())).await
     }
 
     async fn count_quotas(

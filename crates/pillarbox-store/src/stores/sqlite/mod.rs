@@ -25,6 +25,7 @@ mod find;
 mod migrate;
 mod open;
 mod operate;
+mod prune;
 mod route;
 mod sagas;
 mod settle;
@@ -47,6 +48,7 @@ pub use self::migrate::{migrations, script};
 pub use self::open::{Options, connect_options};
 use self::tenant::Confined;
 use crate::audit::Line;
+use crate::retention::{PruneRequest, Pruned};
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope,
     Settlement, Store, StoreError, Stub, SweepRequest, Swept, Watch,
@@ -207,6 +209,11 @@ impl Store for Sqlite {
     async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
         self.change(sqlx::query(find::unpark(what)).bind(ids_json(ids)))
             .await
+    }
+
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, StoreError> {
+        self.apart(prune::prune(self.writer.clone(), request.clone()))
+            .await?
     }
 
     async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {

@@ -57,6 +57,10 @@ pub struct Table {
     pub batch: usize,
     /// How long delivered rows are kept in it. `None` keeps them for ever.
     pub prune: Option<Duration>,
+    /// The same of dead rows.
+    pub prune_dead: Option<Duration>,
+    /// How often old rows are looked for; once a minute at most.
+    pub prune_interval: Duration,
     /// For whom its rows may speak.
     pub speaks_for: SpeaksFor,
     /// What its `error` column shows.

@@ -1,7 +1,9 @@
 grant usage on schema pillarbox to dispatcher;
-grant select, insert, update on pillarbox.outbox_events to dispatcher;
+grant select, insert, update, delete on pillarbox.outbox_events to dispatcher;
 grant select, insert, update, delete on pillarbox.leases, pillarbox.lane_ranges, pillarbox.workers to dispatcher;
 grant select, insert, update, delete on pillarbox.adopted, pillarbox.importers, pillarbox.import_failures to dispatcher;
+grant select, insert, update on pillarbox.pruners to dispatcher;
+grant execute on function pillarbox.prune_sagas, pillarbox.prune_marks to dispatcher;
 grant select, insert on pillarbox.destinations to dispatcher;
 grant select on pillarbox.quotas to dispatcher;
 grant select, insert, update, delete on pillarbox.over_quota to dispatcher;

@@ -127,6 +127,10 @@ create index outbox_events_dead_there on outbox_events (coalesce(destination, ''
 create index outbox_events_unknown on outbox_events (seq)
   where status not in ('pending', 'processing', 'delivered', 'dead');
 
+-- Delivered rows by namespace and time, for retention.
+create index outbox_events_delivered on outbox_events (namespace, delivered_at)
+  where status = 'delivered';
+
 -- The siblings of an event.
 create index outbox_events_family on outbox_events (parent_id)
   where parent_id is not null;
@@ -185,6 +189,7 @@ create table pillarbox_inbox (
 
 -- What a consumer prunes.
 create index pillarbox_inbox_old on pillarbox_inbox (consumer, handled_at);
+create index pillarbox_inbox_oldest on pillarbox_inbox (handled_at);
 
 -- 4. Sagas
 -- --------
@@ -212,6 +217,7 @@ create table pillarbox_sagas (
 ) strict;
 
 create unique index pillarbox_sagas_id on pillarbox_sagas (id, name);
+create index pillarbox_sagas_ended on pillarbox_sagas (updated_at) where status in ('completed', 'compensated');
 create index pillarbox_sagas_open on pillarbox_sagas (status, seq) where status in ('running', 'compensating');
 
 -- What happened to each saga. Deleted with it where foreign keys are on.
