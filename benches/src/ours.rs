@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use pillarbox::{Delivery, Outcome, RetryPolicy, Sink};
-use pillarbox_dispatch::{Delivered, Destination, Dispatcher, Policy, Route, Settings, Snapshot};
+use pillarbox_dispatch::{Destination, Dispatcher, Policy, Route, Settings, Snapshot};
 use pillarbox_store::Store;
 use pillarbox_store::stores::postgres::adopt::Table;
 use pillarbox_store::stores::postgres::{Options, Postgres};
@@ -35,7 +35,8 @@ pub(crate) struct Ours<'a> {
     database: &'a Database,
     /// The adopted tables that it serves.
     tables: &'a [Table],
-    delivered: Delivered,
+    /// Are delivered rows deleted?
+    deletes: bool,
 }
 
 impl<'a> Ours<'a> {
@@ -44,7 +45,7 @@ impl<'a> Ours<'a> {
         let ours = Self {
             database,
             tables: &[],
-            delivered: Delivered::Keep,
+            deletes: false,
         };
         let store = ours.store()?;
         store.migrate().await?;
@@ -60,16 +61,17 @@ impl<'a> Ours<'a> {
     /// The same, deleting rows when they are delivered.
     pub(crate) fn deleting(self) -> Self {
         Self {
-            delivered: Delivered::Delete,
+            deletes: true,
             ..self
         }
     }
 
     /// Fails unless every row is delivered, or deleted.
     pub(crate) async fn verify(&self, rows: u32) -> Result<(), Failure> {
-        match self.delivered {
-            Delivered::Delete => self.backlog().verify_empty().await,
-            _ => self.backlog().verify(rows).await,
+        if self.deletes {
+            self.backlog().verify_empty().await
+        } else {
+            self.backlog().verify(rows).await
         }
     }
 
@@ -113,10 +115,8 @@ impl<'a> Ours<'a> {
             .adopt(self.tables)
             .await
             .map_err(|error| Failure::new(error.to_string()))?;
-        let settings = Settings {
-            delivered: self.delivered,
-            ..Settings::default()
-        };
+        let mut settings = Settings::default();
+        settings.retention.keep.delivered = self.deletes.then_some(Duration::ZERO);
         let timeout = settings.timeout;
         let mut builder = Dispatcher::builder(Arc::new(store.clone())).settings(settings);
         for (name, sink) in destinations {

@@ -109,6 +109,14 @@ begin
 end
 $$;
 
+CREATE FUNCTION pillarbox.count_retries(retried bigint) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  insert into "pillarbox".totals as t (what, count) select 'manual_retries'::text, retried where retried > 0::bigint
+  on conflict (what) do update set count = t.count + excluded.count
+$$;
+
 CREATE FUNCTION pillarbox.decompressed_size(payload jsonb) RETURNS integer
     LANGUAGE plpgsql STABLE
     AS $$
@@ -586,6 +594,18 @@ begin
 end
 $$;
 
+CREATE FUNCTION pillarbox.open_sagas(most bigint) RETURNS TABLE(name text, status text, sagas bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.name, s.status, count(*) from (
+    (select name, status from "pillarbox".sagas where status = 'running'::text limit open_sagas.most)
+    union all
+    (select name, status from "pillarbox".sagas where status = 'compensating'::text limit open_sagas.most)
+  ) as s
+  group by s.name, s.status
+$$;
+
 CREATE FUNCTION pillarbox.own_names(duty text, who name) RETURNS text[]
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -624,6 +644,60 @@ begin
     select ctid from "pillarbox".inbox where consumer = prune_inbox.consumer and handled_at < now() - age
     order by handled_at limit most for update skip locked
   )) and consumer = prune_inbox.consumer and handled_at < now() - age;
+  get diagnostics gone = row_count;
+  return gone;
+end
+$$;
+
+CREATE FUNCTION pillarbox.prune_marks(INOUT before text, age interval, most integer, OUT gone bigint, OUT more boolean) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  name text;
+  done bigint;
+begin
+  gone := 0;
+  more := true;
+  for n in 1..100 loop
+    if before is null then
+      select consumer into name from "pillarbox".inbox order by consumer desc, handled_at desc limit 1;
+    else
+      select consumer into name from "pillarbox".inbox where consumer < before order by consumer desc, handled_at desc limit 1;
+    end if;
+    if not found then
+      more := false;
+      return;
+    end if;
+    delete from "pillarbox".inbox where consumer = name and event_id = any(array(
+      select event_id from "pillarbox".inbox where consumer = name and handled_at < now() - age
+      order by handled_at limit most - gone for update skip locked
+    ));
+    get diagnostics done = row_count;
+    gone := gone + done;
+    if gone >= most then
+      return; -- the rest of this consumer is for the next call
+    end if;
+    before := name;
+  end loop;
+end
+$$;
+
+CREATE FUNCTION pillarbox.prune_sagas(namespaces text[], age interval, most integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  gone bigint;
+begin
+  delete from "pillarbox".sagas where seq = any(array(
+    select seq from "pillarbox".sagas
+    where status in ('completed', 'compensated') and updated_at < now() - age
+      and (namespaces is null or namespace = any(namespaces))
+    order by updated_at limit most for update skip locked
+  ));
   get diagnostics gone = row_count;
   return gone;
 end
@@ -1020,6 +1094,13 @@ CREATE TABLE pillarbox.over_quota (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE pillarbox.pruners (
+    scope text NOT NULL COLLATE pg_catalog."C",
+    owner uuid NOT NULL,
+    leased_until timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE pillarbox.quotas (
     kind text NOT NULL COLLATE pg_catalog."C",
     name text NOT NULL COLLATE pg_catalog."C",
@@ -1093,6 +1174,23 @@ ALTER TABLE pillarbox.sagas ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE pillarbox.samples (
+    one boolean DEFAULT true NOT NULL,
+    worker uuid NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    cap bigint NOT NULL,
+    sample jsonb,
+    taken_at timestamp with time zone,
+    CONSTRAINT samples_one_check CHECK (one)
+)
+WITH (fillfactor='50');
+
+CREATE TABLE pillarbox.totals (
+    what text NOT NULL COLLATE pg_catalog."C",
+    count bigint NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE pillarbox.workers (
     id uuid NOT NULL,
     host text NOT NULL,
@@ -1144,6 +1242,9 @@ ALTER TABLE ONLY pillarbox.outbox_events
 ALTER TABLE ONLY pillarbox.over_quota
     ADD CONSTRAINT over_quota_pkey PRIMARY KEY (kind, name);
 
+ALTER TABLE ONLY pillarbox.pruners
+    ADD CONSTRAINT pruners_pkey PRIMARY KEY (scope);
+
 ALTER TABLE ONLY pillarbox.quotas
     ADD CONSTRAINT quotas_pkey PRIMARY KEY (kind, name);
 
@@ -1158,6 +1259,12 @@ ALTER TABLE ONLY pillarbox.sagas
 
 ALTER TABLE ONLY pillarbox.sagas
     ADD CONSTRAINT sagas_seq_key UNIQUE (seq);
+
+ALTER TABLE ONLY pillarbox.samples
+    ADD CONSTRAINT samples_pkey PRIMARY KEY (one);
+
+ALTER TABLE ONLY pillarbox.totals
+    ADD CONSTRAINT totals_pkey PRIMARY KEY (what);
 
 ALTER TABLE ONLY pillarbox.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
@@ -1178,6 +1285,8 @@ CREATE INDEX outbox_events_dead_at ON pillarbox.outbox_events USING btree (COALE
 
 CREATE UNIQUE INDEX outbox_events_dedupe ON pillarbox.outbox_events USING btree (namespace, topic, dedupe_key) WHERE (dedupe_key IS NOT NULL);
 
+CREATE INDEX outbox_events_delivered ON pillarbox.outbox_events USING btree (namespace, delivered_at) WHERE (open IS NULL);
+
 CREATE INDEX outbox_events_ended ON pillarbox.outbox_events USING btree (open, seq) WHERE (open >= 2);
 
 CREATE INDEX outbox_events_fresh ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, seq) WHERE ((open = 0) AND (lane IS NULL));
@@ -1197,6 +1306,8 @@ CREATE INDEX outbox_events_tried ON pillarbox.outbox_events USING btree (COALESC
 CREATE INDEX outbox_events_unrouted ON pillarbox.outbox_events USING btree (seq) WHERE ((open < 2) AND (destination = 'unrouted'::text));
 
 CREATE INDEX outbox_events_waiting ON pillarbox.outbox_events USING btree (COALESCE(destination, ''::text), namespace, next_attempt_at, seq) WHERE ((open = 1) AND (lane IS NULL));
+
+CREATE INDEX sagas_ended ON pillarbox.sagas USING btree (updated_at) WHERE (status = ANY (ARRAY['completed'::text, 'compensated'::text]));
 
 CREATE INDEX sagas_open ON pillarbox.sagas USING btree (status, seq) WHERE (status = ANY (ARRAY['running'::text, 'compensating'::text]));
 

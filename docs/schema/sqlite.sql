@@ -116,6 +116,9 @@ CREATE INDEX outbox_events_dead_there on outbox_events (coalesce(destination, ''
 CREATE INDEX outbox_events_unknown on outbox_events (seq)
   where status not in ('pending', 'processing', 'delivered', 'dead');
 
+CREATE INDEX outbox_events_delivered on outbox_events (namespace, delivered_at)
+  where status = 'delivered';
+
 CREATE INDEX outbox_events_family on outbox_events (parent_id)
   where parent_id is not null;
 
@@ -162,6 +165,8 @@ CREATE TABLE pillarbox_inbox (
 
 CREATE INDEX pillarbox_inbox_old on pillarbox_inbox (consumer, handled_at);
 
+CREATE INDEX pillarbox_inbox_oldest on pillarbox_inbox (handled_at);
+
 CREATE TABLE pillarbox_sagas (
   seq        integer primary key autoincrement,
   name       text not null,
@@ -183,6 +188,8 @@ CREATE TABLE pillarbox_sagas (
 ) strict;
 
 CREATE UNIQUE INDEX pillarbox_sagas_id on pillarbox_sagas (id, name);
+
+CREATE INDEX pillarbox_sagas_ended on pillarbox_sagas (updated_at) where status in ('completed', 'compensated');
 
 CREATE INDEX pillarbox_sagas_open on pillarbox_sagas (status, seq) where status in ('running', 'compensating');
 
@@ -222,3 +229,8 @@ CREATE TRIGGER pillarbox_audit_is_not_deleted before delete on pillarbox_audit
 begin
   select raise(abort, 'the audit is not changed: lines are only added');
 end;
+
+CREATE TABLE pillarbox_totals (
+  what  text primary key,
+  count integer not null
+) strict;

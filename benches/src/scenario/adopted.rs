@@ -57,6 +57,8 @@ fn table() -> Result<Table, Failure> {
         batch: BATCH,
         prune: None,
         speaks_for: SpeaksFor::default(),
+        prune_dead: None,
+        prune_interval: Duration::from_secs(60),
         error_text: ErrorText::default(),
     })
 }

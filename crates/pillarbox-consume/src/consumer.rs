@@ -73,16 +73,17 @@ pub struct Consumer<D: Database> {
 }
 
 impl<D: Database> Consumer<D> {
-    /// A consumer whose handlers work in this database. The inbox stores marks under its name: a renamed consumer handles
+    /// A consumer whose handlers work in this database. Its metrics are registered with the recorder that is installed now. The inbox stores marks under its name: a renamed consumer handles
     /// every event again.
     pub fn new(name: impl Into<String>, database: D) -> Self {
+        let name = name.into();
         Self {
-            name: name.into(),
+            counters: Arc::new(Counters::new(&name)),
+            name,
             database,
             inbox: Inbox::default(),
             registry: Registry::new(),
             settings: Settings::default(),
-            counters: Arc::default(),
             clock: Arc::new(SystemClock),
         }
     }

@@ -4,9 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
+use crate::metrics::ConsumerMetrics;
+
 /// Counters that only increase. They can be read at any time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
+    pub(crate) metrics: ConsumerMetrics,
     received: AtomicU64,
     handled: AtomicU64,
     duplicates: AtomicU64,
@@ -42,6 +45,21 @@ pub struct Snapshot {
 }
 
 impl Counters {
+    pub(crate) fn new(consumer: &str) -> Self {
+        Self {
+            metrics: ConsumerMetrics::new(consumer),
+            received: AtomicU64::new(0),
+            handled: AtomicU64::new(0),
+            duplicates: AtomicU64::new(0),
+            retried: AtomicU64::new(0),
+            timed_out: AtomicU64::new(0),
+            dead: AtomicU64::new(0),
+            ignored: AtomicU64::new(0),
+            released: AtomicU64::new(0),
+            store_errors: AtomicU64::new(0),
+        }
+    }
+
     /// The counters now.
     pub fn snapshot(&self) -> Snapshot {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -64,26 +82,38 @@ impl Counters {
 
     pub(crate) fn handled(&self) {
         add(&self.handled);
+        self.metrics.handled.increment(1);
+        self.metrics.set_database(true);
     }
 
     pub(crate) fn duplicate(&self) {
         add(&self.duplicates);
+        self.metrics.duplicate.increment(1);
+        self.metrics.set_database(true);
     }
 
     pub(crate) fn retried(&self) {
         add(&self.retried);
+        self.metrics.retry.increment(1);
     }
 
     pub(crate) fn timed_out(&self) {
         add(&self.timed_out);
     }
 
-    pub(crate) fn dead(&self) {
+    /// A dead letter was published, of an event or of a message that holds none.
+    pub(crate) fn dead(&self, holds_event: bool) {
         add(&self.dead);
+        if holds_event {
+            self.metrics.dead_letter.increment(1);
+        } else {
+            self.metrics.unreadable.increment(1);
+        }
     }
 
     pub(crate) fn ignored(&self) {
         add(&self.ignored);
+        self.metrics.ignored.increment(1);
     }
 
     pub(crate) fn released(&self) {
@@ -92,6 +122,7 @@ impl Counters {
 
     pub(crate) fn store_error(&self) {
         add(&self.store_errors);
+        self.metrics.set_database(false);
     }
 }
 

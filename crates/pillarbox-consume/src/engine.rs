@@ -42,7 +42,7 @@ impl<D: Database> Engine<D> {
 
     /// Runs until the consumer is stopped.
     pub(crate) async fn run(mut self, subscription: impl Subscription) {
-        let (sender, mut messages) = MessageSender::new();
+        let (sender, mut messages) = MessageSender::new(self.processor.counters.clone());
         let end = CancellationToken::new();
         let consumer = self.processor.attempts.consumer.clone();
         let mut listening = JoinSet::new();

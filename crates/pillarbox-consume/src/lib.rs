@@ -38,6 +38,7 @@ mod in_flight;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 mod key_queues;
+mod metrics;
 mod processor;
 mod pruner;
 #[cfg(feature = "rabbitmq")]

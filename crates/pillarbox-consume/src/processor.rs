@@ -26,7 +26,7 @@ use pillarbox::{Clock, Outcome, StoreError, failpoint};
 use pillarbox_store::Verdict;
 use pillarbox_store::verdict::decide;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use uuid::Uuid;
@@ -143,7 +143,12 @@ impl<D: Database> Processor<D> {
         let mut event = event.clone();
         event.attempt = progress.attempts + 1;
         let id = event.id;
-        let next = self.decide(id, self.attempts.make(event).await, progress);
+        let began = Instant::now();
+        let ended = self.attempts.make(event).await;
+        if let Ended::Handled | Ended::Failed(_) | Ended::TimedOut(_) = ended {
+            self.counters.metrics.attempted(began.elapsed());
+        }
+        let next = self.decide(id, ended, progress);
         if let Next::Done = next {
             self.acknowledge(message).await;
         }
@@ -244,6 +249,9 @@ impl<D: Database> Processor<D> {
     fn hold<'a>(&'a self, reason: String, place: &mut Option<SemaphorePermit<'a>>) -> Outcome {
         if place.is_none() {
             *place = self.newer.try_acquire().ok();
+            if place.is_some() {
+                self.counters.metrics.held.increment(1);
+            }
         }
         if place.is_some() {
             return Outcome::unavailable(reason);
@@ -306,7 +314,7 @@ impl<D: Database> Processor<D> {
                 match message.receipt.publish_dead_letter(&letter).await {
                     Ok(()) => {
                         failpoint::hit("consume_dead");
-                        self.counters.dead();
+                        self.counters.dead(event_id.is_some());
                         return self.acknowledge(message).await;
                     }
                     Err(error) => {

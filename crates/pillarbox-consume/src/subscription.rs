@@ -5,6 +5,7 @@
 //! decides about one.
 
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use pillarbox::failpoint;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::counters::Counters;
 use crate::dead_letter::DeadLetter;
 use crate::received::Received;
 
@@ -40,18 +42,26 @@ pub(crate) mod sealed {
 
 /// Sends a subscription's messages to the engine.
 #[derive(Clone, Debug)]
-pub struct MessageSender(mpsc::UnboundedSender<Message>);
+pub struct MessageSender {
+    messages: mpsc::UnboundedSender<Message>,
+    counters: Arc<Counters>,
+}
 
 impl MessageSender {
-    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Message>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        (Self(sender), receiver)
+    pub(crate) fn new(counters: Arc<Counters>) -> (Self, mpsc::UnboundedReceiver<Message>) {
+        let (messages, receiver) = mpsc::unbounded_channel();
+        (Self { messages, counters }, receiver)
+    }
+
+    /// The broker is connected, or is not.
+    pub(crate) fn connected(&self, is_connected: bool) {
+        self.counters.metrics.set_broker(is_connected);
     }
 
     /// Sends a message. After the consumer has stopped it is dropped, and the broker delivers it again.
     pub(crate) fn send(&self, message: Message) {
         failpoint::hit("consume_received");
-        self.0.send(message).ok();
+        self.messages.send(message).ok();
     }
 }
 

@@ -4,12 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use pillarbox::{Clock, SystemClock, Wake};
 use pillarbox_store::Store;
+use pillarbox_store::archive::Archive;
 use pillarbox_store::store::UNROUTED;
 use uuid::Uuid;
 
 use crate::destination::Destination;
 use crate::dispatcher::Dispatcher;
 use crate::find::backlogs::Backlogs;
+use crate::metrics::Metrics;
 use crate::policy::{Policy, Rate};
 use crate::route::route_table::{Route, RouteTable};
 use crate::settings::{Settings, SettingsError};
@@ -31,6 +33,8 @@ pub struct Builder {
     clock: Arc<dyn Clock>,
     worker: Option<Uuid>,
     host: String,
+    database: String,
+    archive: Option<Arc<dyn Archive>>,
 }
 
 impl Builder {
@@ -44,6 +48,8 @@ impl Builder {
             clock: Arc::new(SystemClock),
             worker: None,
             host: "localhost".to_owned(),
+            database: "default".to_owned(),
+            archive: None,
         }
     }
 
@@ -96,7 +102,21 @@ impl Builder {
         self
     }
 
-    /// Builds the dispatcher.
+    /// Sets the name of the database, which is a label of the metrics. `default` by default.
+    #[must_use]
+    pub fn database(mut self, name: impl Into<String>) -> Self {
+        self.database = name.into();
+        self
+    }
+
+    /// Sets where rows of events go before retention deletes them. By default they are deleted without a copy.
+    #[must_use]
+    pub fn archive(mut self, archive: Arc<dyn Archive>) -> Self {
+        self.archive = Some(archive);
+        self
+    }
+
+    /// Builds the dispatcher, and registers its metrics with the recorder of the `metrics` crate that is installed now.
     ///
     /// # Errors
     /// The first impossible setting, destination or route.
@@ -112,16 +132,22 @@ impl Builder {
             let message = format!("unknown destination \"{name}\" (add it, or change the route)");
             SettingsError::new("routes", message)
         })?;
+        let names: Vec<String> = self.destinations.iter().map(|to| to.name.clone()).collect();
+        let tables = self.store.importers().into_iter();
+        let tables: Vec<String> = tables.map(|import| import.table().name.clone()).collect();
+        let metrics = Metrics::new(&self.database, &names, &tables);
         let worker = Worker {
             id: self.worker.unwrap_or_else(Uuid::new_v4),
             settings: self.settings,
             store: self.store,
             clock: self.clock,
             counters: Arc::default(),
-            store_health: StoreHealth::default(),
+            store_health: StoreHealth::new(metrics.database_up.clone()),
+            metrics,
             in_flight: InFlight::default(),
             backlogs: Backlogs::default(),
             dead_events: DeadEvents::default(),
+            archive: self.archive,
             to_disable: Mutex::default(),
         };
         Ok(Dispatcher {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pillarbox_store::Verdict;
+use pillarbox_store::retention::Pruned;
 use serde::Serialize;
 
 /// Counts that only grow. Any thread may read them at any time.
@@ -18,6 +19,7 @@ pub struct Counters {
     deleted: AtomicU64,
     lost: AtomicU64,
     store_errors: AtomicU64,
+    pruned: AtomicU64,
 }
 
 /// The counts at one moment.
@@ -43,6 +45,8 @@ pub struct Snapshot {
     pub lost: u64,
     /// Calls to the store that failed.
     pub store_errors: u64,
+    /// Rows, sagas and marks that were deleted because they were kept long enough.
+    pub pruned: u64,
 }
 
 impl Snapshot {
@@ -67,6 +71,7 @@ impl Counters {
             deleted: read(&self.deleted),
             lost: read(&self.lost),
             store_errors: read(&self.store_errors),
+            pruned: read(&self.pruned),
         }
     }
 
@@ -88,6 +93,10 @@ impl Counters {
 
     pub(crate) fn store_error(&self) {
         add(&self.store_errors, 1);
+    }
+
+    pub(crate) fn pruned(&self, pruned: &Pruned) {
+        self.pruned.fetch_add(pruned.total(), Ordering::Relaxed);
     }
 
     pub(crate) fn settled(&self, verdict: &Verdict) {

@@ -34,10 +34,12 @@ use crate::side::family_log::FamilyLog;
 use crate::side::heartbeat::Heartbeat;
 use crate::side::importer::Importer;
 use crate::side::lane_leases::{KeyedBacklogs, LaneLeases};
+use crate::side::pruner::Pruner;
 use crate::side::quota_counter::QuotaCounter;
 use crate::side::renewer::Renewer;
 use crate::side::reporter::Reporter;
 use crate::side::rerouter::Rerouter;
+use crate::side::sampler::Sampler;
 use crate::side::sweeper::Sweeper;
 use crate::side::unblocker::Unblocker;
 use crate::worker::Worker;
@@ -129,6 +131,7 @@ impl Dispatcher {
         let routes = || Arc::clone(&self.routes);
         let (settler, decided) = unbounded_channel();
         let mut handles = Vec::new();
+        let names: Vec<String> = self.destinations.iter().map(|to| to.name.clone()).collect();
         let count = self.destinations.len();
         for destination in self.destinations {
             let name = format!("sender {}", destination.name);
@@ -169,6 +172,10 @@ impl Dispatcher {
         tasks.spawn("sweeper", sweeper, shutdown);
         tasks.spawn("lane_leases", LaneLeases::new(worker(), keyed), shutdown);
         tasks.spawn("quota_counter", QuotaCounter::new(worker()), shutdown);
+        let (sampler, sample_age) = Sampler::new(worker(), names);
+        tasks.spawn("sampler", sampler, shutdown);
+        tasks.spawn("sample_age", sample_age, shutdown);
+        tasks.spawn("pruner", Pruner::new(worker()), shutdown);
         tasks.spawn("reporter", Reporter::new(worker()), shutdown);
         tasks.spawn("family_log", FamilyLog::new(worker()), shutdown);
         tasks.spawn("rerouter", Rerouter::new(worker(), routes()), shutdown);

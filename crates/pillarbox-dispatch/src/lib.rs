@@ -26,7 +26,8 @@
 //! | `route` | finds the destinations of each row; several make a family | store |
 //! | `send` | one sender per destination: key order, concurrency, rate, breaker, attempts | sink |
 //! | `settle` | writes verdicts in batches | store |
-//! | `side` | renews leases, sweeps, leases lanes, reroutes, unblocks keys, writes heartbeats, imports | store |
+//! | `side` | renews leases, sweeps, leases lanes, reroutes, unblocks keys, writes heartbeats, imports, prunes | store |
+//! | `metrics` | what a worker exports | the `metrics` facade |
 //! | `worker` | what all tasks share: the loop, rows in flight, the health of the store | – |
 //!
 //! Why so many tasks: claim, send and settle overlap, so that neither the database nor a destination waits for the other.
@@ -40,6 +41,7 @@ mod counters;
 mod destination;
 mod dispatcher;
 mod find;
+mod metrics;
 mod policy;
 mod route;
 mod send;
@@ -54,4 +56,4 @@ pub use destination::Destination;
 pub use dispatcher::Dispatcher;
 pub use policy::{OnDead, Overrides, Policy, Rate};
 pub use route::route_table::{OneOf, Pattern, Route};
-pub use settings::{Delivered, Settings, SettingsError, Unrouted, WakeBy};
+pub use settings::{Settings, SettingsError, Unrouted, WakeBy};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pillarbox_store::Scope;
+use pillarbox_store::retention::Retention;
 use pillarbox_store::store::LANES;
 
 /// How a dispatcher works. The defaults suit most applications. [`validate`](Self::validate) rejects impossible values.
@@ -45,8 +46,13 @@ pub struct Settings {
     pub lane_ranges: u16,
     /// What happens to events that no route matches.
     pub unrouted: Unrouted,
-    /// What happens to rows that are delivered.
-    pub delivered: Delivered,
+    /// How long rows are kept after their end. By default for ever: a program that embeds a dispatcher deletes nothing
+    /// unasked. [`Retention::usual`] is what the daemon does by default.
+    pub retention: Retention,
+    /// How often it looks for rows that were kept long enough.
+    pub prune_interval: Duration,
+    /// How many of them it reads at once. Each time it rests longer than that took.
+    pub prune_batch: usize,
     /// The longest time between two heartbeats. There are at least three per lease.
     pub heartbeat: Duration,
 }
@@ -85,18 +91,6 @@ impl Unrouted {
     }
 }
 
-/// What happens to rows that are delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Delivered {
-    /// They stay as history.
-    #[default]
-    Keep,
-    /// They are deleted with their settlement. A row stays that has a dedupe key, belongs to a family of several
-    /// destinations, or came from an adopted table.
-    Delete,
-}
-
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -113,7 +107,9 @@ impl Default for Settings {
             max_attempts: 25,
             lane_ranges: 32,
             unrouted: Unrouted::Hold,
-            delivered: Delivered::Keep,
+            retention: Retention::default(),
+            prune_interval: Duration::from_secs(60),
+            prune_batch: 1000,
             heartbeat: Duration::from_secs(5),
         }
     }
@@ -185,6 +181,12 @@ impl Settings {
                 "must be at least 1 and at most 4096",
             ),
             (
+                self.prune_interval.is_zero(),
+                "prune_interval",
+                "must not be zero: the pruner would never rest",
+            ),
+            (self.prune_batch == 0, "prune_batch", "must be at least 1"),
+            (
                 self.heartbeat.is_zero(),
                 "heartbeat",
                 "must not be zero: the worker would do nothing else",
@@ -244,6 +246,8 @@ mod tests {
         assert_eq!(rejected(|s| s.max_attempts = 0), "max_attempts");
         assert_eq!(rejected(|s| s.lane_ranges = 0), "lane_ranges");
         assert_eq!(rejected(|s| s.lane_ranges = 4097), "lane_ranges");
+        assert_eq!(rejected(|s| s.prune_interval = Duration::ZERO), "prune_interval");
+        assert_eq!(rejected(|s| s.prune_batch = 0), "prune_batch");
         assert_eq!(rejected(|s| s.heartbeat = Duration::ZERO), "heartbeat");
     }
 

@@ -9,13 +9,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use metrics::gauge;
 use pillarbox_dispatch::{Destination, Dispatcher, SettingsError};
 use pillarbox_store::store::Store;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
+use crate::archive::Folder;
 use crate::config::{self, Config, ConfigError, Draft, Finding, Flags};
 use crate::database::{Database, IfMissing};
+use crate::exporter::Exporter;
 use crate::failure::Failure;
 use crate::fair_index::FairIndex;
 use crate::http::{self, App, DatabaseStatus, Phase, Running, Server};
@@ -30,11 +34,14 @@ pub(crate) async fn run(
     migrate: bool,
 ) -> Result<(), Failure> {
     let shutdown = signals::shutdown()?;
+    let exporter = Exporter::install()?;
     let mut built = Some(destinations);
     let mut served = Vec::new();
     let mut statuses = Vec::new();
     for database in &config.databases {
         let (phase, seen) = watch::channel(Phase::Connecting);
+        // Its dispatcher sets it to 1.
+        gauge!("pillarbox_database_up", "database" => database.name.clone()).set(0.0);
         statuses.push(DatabaseStatus {
             database: database.name.clone(),
             phase: seen,
@@ -58,6 +65,7 @@ pub(crate) async fn run(
     let sockets = http::bind(&config.http).await?;
     let app = App {
         databases: statuses,
+        metrics: exporter.handle(),
         shutdown: shutdown.clone(),
     };
     let server = Server::start(sockets, app)?;
@@ -168,10 +176,34 @@ impl Served<'_> {
         built
     }
 
+    /// Opens the archive. Its files have payloads, so others should not read them.
+    fn archive(&self, folder: &Path, worker: Uuid) -> Result<Folder, Failure> {
+        let failed =
+            |error| Failure::failed(format!("cannot open the archive {}: {error}", folder.display()));
+        let archive = Folder::open(folder, &self.database.name, worker).map_err(failed)?;
+        if archive.is_open().map_err(failed)? {
+            let text = format!(
+                "the archive {0} is open to others (run: chmod 700 {0})",
+                folder.display()
+            );
+            if self.config.strict {
+                return Err(Failure::failed(text));
+            }
+            tracing::warn!("{text}");
+        }
+        Ok(archive)
+    }
+
     fn dispatcher(&self, store: &Arc<dyn Store>) -> Result<Dispatcher, Failure> {
+        let worker = Uuid::new_v4();
         let mut builder = Dispatcher::builder(Arc::clone(store))
             .settings(self.config.dispatch.clone())
-            .host(host());
+            .database(self.database.name.clone())
+            .host(host())
+            .worker(worker);
+        if let Some(folder) = &self.config.archive {
+            builder = builder.archive(Arc::new(self.archive(folder, worker)?));
+        }
         for destination in &self.destinations {
             builder = builder.destination(destination.clone());
         }

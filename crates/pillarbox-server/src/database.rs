@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, StoreError};
-use pillarbox_dispatch::{Delivered, Settings, Unrouted};
 use pillarbox_store::stores::migration::Migrated;
 use pillarbox_store::stores::postgres::adopt::{AdoptError, Layout, Table, foreign_code};
 use pillarbox_store::stores::{postgres, sqlite};
@@ -270,10 +269,10 @@ impl Database {
         }
     }
 
-    /// May the role do what a dispatcher with these settings does?
-    pub(crate) async fn check_dispatcher(&self, settings: &Settings) -> Result<(), StoreError> {
+    /// May the role do what a dispatcher does?
+    pub(crate) async fn check_dispatcher(&self) -> Result<(), StoreError> {
         match self {
-            Self::Postgres(store) => store.check_dispatcher(deletes(settings)).await,
+            Self::Postgres(store) => store.check_dispatcher().await,
             Self::Sqlite { .. } => Ok(()),
         }
     }
@@ -321,14 +320,6 @@ pub(crate) fn producer(path: &str, options: &sqlite::Options) -> Result<SqlitePo
     Ok(SqlitePoolOptions::new()
         .max_connections(1)
         .connect_lazy_with(connect))
-}
-
-/// The setting by which a dispatcher deletes events.
-fn deletes(settings: &Settings) -> Option<&'static str> {
-    if settings.unrouted == Unrouted::Delete {
-        return Some("`unrouted = \"delete\"`");
-    }
-    (settings.delivered == Delivered::Delete).then_some("`delivered = \"0s\"` under [retention]")
 }
 
 fn unavailable(error: sqlx::Error) -> StoreError {

@@ -8,12 +8,14 @@
 //! | `daemon`, `startup` | `run`: one dispatcher for each configured database |
 //! | `trust` | who else can act as the daemon in its database |
 //! | `dev` | `dev`: a dispatcher on a SQLite file with a sample shop |
-//! | `http` | health, readiness, statistics |
+//! | `http` | health, readiness, metrics, statistics |
+//! | `exporter` | the metrics in the format of Prometheus |
 //! | `database` | PostgreSQL and SQLite behind one type |
 //! | `destinations` | joins configured destinations with those in the outbox |
 //! | `signals`, `logs`, `failure`, `output` | shutdown, logging, exit codes, printing |
 
 mod adopt;
+mod archive;
 mod bench;
 mod cli;
 mod config;
@@ -21,6 +23,7 @@ mod daemon;
 mod database;
 mod destinations;
 mod dev;
+mod exporter;
 mod failure;
 mod fair_index;
 mod http;

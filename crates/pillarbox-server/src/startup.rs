@@ -85,7 +85,7 @@ impl Startup<'_> {
             }
         }
         // Without a permission, events would be sent and not settled.
-        self.database.check_dispatcher(&self.settings.dispatch).await?;
+        self.database.check_dispatcher().await?;
         store.check().await?;
         self.judge(&trust::role(self.database).await?)?;
         let adopted = self.database.adopt(self.adopt).await;

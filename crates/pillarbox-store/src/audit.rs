@@ -25,6 +25,8 @@ pub enum Action {
     SkipEvents,
     /// An operator deleted events.
     DeleteEvents,
+    /// An operator restored events from an archive.
+    RestoreEvents,
     /// An operator paused a destination.
     PauseDestination,
     /// A destination asked for no more events.
@@ -51,10 +53,11 @@ pub enum Action {
 
 impl Action {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::RetryEvents,
         Self::SkipEvents,
         Self::DeleteEvents,
+        Self::RestoreEvents,
         Self::PauseDestination,
         Self::DisableDestination,
         Self::ResumeDestination,
@@ -74,6 +77,7 @@ impl Action {
             Self::RetryEvents => "events.retry",
             Self::SkipEvents => "events.skip",
             Self::DeleteEvents => "events.delete",
+            Self::RestoreEvents => "events.restore",
             Self::PauseDestination => "destinations.pause",
             Self::DisableDestination => "destinations.disable",
             Self::ResumeDestination => "destinations.resume",
@@ -209,6 +213,12 @@ impl Line {
             after: None,
             reason: actor.reason.as_deref().map(|reason| cut(reason, MAX_REASON)),
         }
+    }
+
+    /// An operator restored rows from an archive, which have these ids.
+    pub(crate) fn restored(actor: &Actor, ids: &[Uuid]) -> Self {
+        let ids: Vec<String> = ids.iter().map(Uuid::to_string).collect();
+        Self::of(actor, Action::RestoreEvents, &ids)
     }
 
     /// The actor did this to rows, which have this status now or are gone.

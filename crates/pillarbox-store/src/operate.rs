@@ -9,7 +9,9 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::actor::{Actor, OperateError, Permission};
+use crate::archive::Restored;
 use crate::audit::{AuditFilter, AuditRecord};
+use crate::retention::{DeleteOld, Pruned};
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
 use crate::store::{OpenBreaker, Scope};
@@ -287,6 +289,21 @@ pub trait Operate: Send + Sync + 'static {
     /// # Errors
     /// When the actor lacks a permission, or the database does not answer.
     async fn delete(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError>;
+
+    /// Deletes a bounded number of events that ended long ago. See [`DeleteOld`]. The actor reaches the whole outbox.
+    ///
+    /// The audit gets one line when a pass begins, in a transaction of its own.
+    ///
+    /// # Errors
+    /// When the actor lacks a permission, or the database does not answer.
+    async fn delete_old(&self, actor: &Actor, request: &DeleteOld) -> Result<Pruned, OperateError>;
+
+    /// Puts archived rows back, as the history that they were. Rows that exist are left out. A dead row leaves its lane, so that
+    /// it does not block its key again. The actor reaches the whole outbox.
+    ///
+    /// # Errors
+    /// When the actor lacks a permission, a row is refused, or the database does not answer. Nothing is restored then.
+    async fn restore(&self, actor: &Actor, rows: &[String], dry_run: bool) -> Result<Restored, OperateError>;
 
     /// Blocked keys, oldest head first. Then keys whose backlog no live worker serves, unless no worker is alive at all.
     ///

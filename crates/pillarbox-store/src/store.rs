@@ -15,6 +15,8 @@ use pillarbox::{Delivery, Event};
 
 use crate::adopt::Import;
 use crate::quotas;
+use crate::retention::{PruneRequest, Pruned};
+use crate::sample::{SampleRequest, Sampled};
 use crate::verdict::Verdict;
 pub use pillarbox::StoreError;
 pub use pillarbox::UNROUTED;
@@ -605,6 +607,24 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Option<quotas::Counted>, StoreError> {
         Ok(None)
     }
+
+    /// The newest [sample](crate::sample) of this database. Takes one if that is due, and no other worker does. `None` if the
+    /// store has no samples.
+    ///
+    /// # Errors
+    /// When the database does not answer, or the sample takes too long. The next one counts fewer rows.
+    async fn sample(&self, _request: &SampleRequest) -> Result<Option<Sampled>, StoreError> {
+        Ok(None)
+    }
+
+    /// Deletes a bounded number of rows that have been kept long enough. See [`Retention`](crate::retention::Retention).
+    ///
+    /// An event is deleted with all its rows, when each has ended and is old enough by its own status. A row that another
+    /// session has locked keeps its event for a later pass. Nothing waits for this call, and it waits for no other session.
+    ///
+    /// # Errors
+    /// When the database does not answer. If rows were deleted nevertheless, a second call does not find them.
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, StoreError>;
 
     /// What has become of these events. Unknown ones are left out. For the log, of a few events at a time.
     ///

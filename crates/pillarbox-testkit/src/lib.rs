@@ -9,6 +9,7 @@
 //! | [`tls`] | servers whose certificates a client must refuse |
 //! | [`process`] | child processes that a test stops, freezes and kills |
 //! | [`captured_logs`] | the log lines that a test causes |
+//! | [`recorder`] | the metrics that a test causes |
 //! | [`wait`] | waiting for a fact, and taking turns on the machine |
 //! | [`environment`] | addresses of the shared services, unique names |
 //! | [`fixture`] | a database for one test (feature `postgres`) |
@@ -34,6 +35,7 @@ pub mod ledger;
 mod operator;
 pub mod process;
 pub mod proxy;
+pub mod recorder;
 pub mod services;
 pub mod sink_suite;
 pub mod store_suite;
@@ -45,5 +47,6 @@ pub use cases::cases;
 pub use clock::ManualClock;
 pub use operator::{OPERATOR, operator_of, store_error};
 pub use proxy::Proxy;
+pub use recorder::Recorder;
 pub use services::Private;
 pub use store_suite::{Capability, Harness, MemoryHarness, Skipped, Tx};

@@ -35,6 +35,8 @@
 //! | `after_renew` | leases are longer | this worker knowing it |
 //! | `after_import` | rows of an adopted table are in the outbox | this worker knowing it |
 //! | `after_sweep` | used-up rows are dead | this worker knowing it |
+//! | `in_prune` | what was kept long enough is deleted | the commit |
+//! | `after_prune` | that is committed | this worker knowing it |
 //! | `on_release` | shutdown has begun, unsent rows are to be given back | the settlement |
 //! | `consume_received` | a consumer has a message | anything else |
 //! | `consume_marked` | the event is marked in the inbox | the handler's effects, the commit |
@@ -72,6 +74,8 @@ pub const ALL: &[&str] = &[
     "after_renew",
     "after_import",
     "after_sweep",
+    "in_prune",
+    "after_prune",
     "on_release",
     "consume_received",
     "consume_marked",

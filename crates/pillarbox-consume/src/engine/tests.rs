@@ -13,6 +13,7 @@ use pillarbox::versions::Upcasters;
 use pillarbox::{Event, Outbox, RetryPolicy, StoreError, SystemClock};
 use pillarbox_sinks::message::{Incoming, Protocol, read};
 use pillarbox_store::stores::memory::{Memory, Transaction};
+use pillarbox_testkit::Recorder;
 use pillarbox_testkit::captured_logs::keep_enabled;
 use serde::Deserialize;
 use tokio::sync::mpsc::UnboundedSender;
@@ -59,6 +60,7 @@ struct TestReceipt {
 #[async_trait]
 impl Listen for Broker {
     async fn listen(mut self: Box<Self>, _: &str, sender: MessageSender, end: CancellationToken) {
+        sender.connected(true);
         loop {
             tokio::select! {
                 () = end.cancelled() => return,
@@ -427,6 +429,65 @@ async fn an_unavailable_database_uses_no_attempts() {
     assert!(asked.lock().unwrap().iter().all(|(_, attempt)| *attempt == 1));
     let counts = running.stop().await;
     assert_eq!((counts.handled, counts.retried, counts.dead), (1, 0, 0));
+}
+
+/// Applications read about their metrics there.
+const PAGE: &str = include_str!("../../../../docs/operations/metrics.md");
+
+#[tokio::test(start_paused = true)]
+async fn a_recorder_of_the_application_sees_what_became_of_each_message() {
+    let recorder = Recorder::default();
+    let is_down = Arc::new(AtomicBool::new(true));
+    let (consumer, _) = metrics::with_local_recorder(&recorder, || {
+        scripted(move |order, attempt| {
+            let is_first = order == 4 && is_down.swap(false, Ordering::SeqCst);
+            async move {
+                match (order, attempt) {
+                    (2, 1) => Err(HandlerError::retry("once more")),
+                    (3, _) => Err(HandlerError::reject("no such order")),
+                    _ if is_first => Err(StoreError::Unavailable("no route".to_owned()).into()),
+                    _ => Ok(()),
+                }
+            }
+        })
+    });
+    let up = "pillarbox_consumer_up{consumer=\"letters\"}";
+    assert_eq!(recorder.values()[up], 0.0, "not connected yet");
+    let mut running = Running::start(consumer);
+    let first = order(1);
+    for event in [&first, &first, &order(2), &order(3), &order(4)] {
+        running.deliver(event);
+    }
+    running.deliver(&Event::new("shop", "orders").event_type("OrderLost"));
+    running.until_acknowledged(6).await;
+    let values = recorder.values();
+    for (outcome, count) in [
+        ("handled", 3.0),
+        ("duplicate", 1.0),
+        ("retry", 1.0),
+        ("dead_letter", 1.0),
+        ("ignored", 1.0),
+        ("held", 0.0),
+        ("unreadable", 0.0),
+    ] {
+        let name = format!("pillarbox_consumer_messages_total{{consumer=\"letters\",outcome=\"{outcome}\"}}");
+        assert_eq!(values[&name], count, "{values:#?}");
+    }
+    assert_eq!(
+        values[up], 1.0,
+        "the broker is connected and the database answers"
+    );
+    assert_eq!(
+        values["pillarbox_consumer_handle_seconds{consumer=\"letters\"}"],
+        6.0
+    );
+    for name in values.keys().filter_map(|name| name.split('{').next()) {
+        assert!(
+            PAGE.contains(&format!("| `{name}` | ")),
+            "{name} is not in docs/operations/metrics.md"
+        );
+    }
+    running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,6 +18,7 @@ use rdkafka::{ClientContext, Offset};
 use tokio::sync::mpsc;
 
 use super::partition::Partition;
+use crate::subscription::MessageSender;
 
 /// Sends librdkafka's log lines to ours.
 #[derive(Clone, Copy)]
@@ -103,6 +104,8 @@ fn keys(list: &TopicPartitionList) -> Vec<(String, i32)> {
 /// The callbacks of librdkafka.
 pub(super) struct Member {
     pub(super) log: Arc<ConnectionLog>,
+    /// Shows whether the brokers are connected.
+    pub(super) engine: MessageSender,
     pub(super) is_encrypted: bool,
     pub(super) partitions: Arc<Partitions>,
     /// Revoked partitions, which the subscription unassigns when their handlers have ended. Closed at the end: then a revoked
@@ -115,6 +118,7 @@ pub(super) struct Member {
 impl Member {
     /// The brokers cannot be reached.
     pub(super) fn down(&self, error: &str) {
+        self.engine.connected(false);
         self.log.down(self.last_error().as_deref().unwrap_or(error));
     }
 
@@ -143,6 +147,7 @@ impl ConsumerContext for Member {
     fn rebalance(&self, client: &BaseConsumer<Self>, what: RDKafkaRespErr, list: &mut TopicPartitionList) {
         let done = if what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
             self.log.connected(self.is_encrypted);
+            self.engine.connected(true);
             self.partitions.add(list);
             assign(client, list)
         } else if client.assignment_lost() || self.revoked.send(list.clone()).is_err() {

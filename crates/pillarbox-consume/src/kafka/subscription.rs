@@ -64,11 +64,12 @@ impl Kafka {
         })
     }
 
-    fn join(&self, log: &Arc<ConnectionLog>) -> Result<Membership, String> {
+    fn join(&self, log: &Arc<ConnectionLog>, engine: &MessageSender) -> Result<Membership, String> {
         let partitions = Arc::new(Partitions::default());
         let (sender, revoked) = mpsc::unbounded_channel();
         let member = Member {
             log: log.clone(),
+            engine: engine.clone(),
             is_encrypted: self.config.is_encrypted(),
             partitions: partitions.clone(),
             revoked: sender,
@@ -124,11 +125,12 @@ impl Listen for Kafka {
         let log = Arc::new(ConnectionLog::of_consumer(consumer, self.config.brokers.clone()));
         let mut failures = 0;
         while !end.is_cancelled() {
-            let reason = match self.join(&log) {
+            let reason = match self.join(&log, &sender) {
                 Ok(membership) => membership.receive(consumer, &sender, &end).await,
                 Err(reason) => Some(reason),
             };
             let Some(reason) = reason else { return };
+            sender.connected(false);
             failures += 1;
             let delay = retry.delay(failures, fastrand::f64()).unwrap_or_default();
             tracing::warn!(consumer, reason, retry_in = ?delay, "consumer group left; rejoining");
@@ -189,6 +191,7 @@ impl Membership {
                 Happened::Full => self.pause(),
                 Happened::Record(record) => {
                     self.log.connected(self.is_encrypted);
+                    sender.connected(true);
                     self.accept(record, sender);
                 }
                 Happened::Failed(KafkaError::MessageConsumptionFatal(error)) => {

@@ -144,9 +144,13 @@ impl Listen for RabbitMq {
                 Ok(link) => {
                     failures = 0;
                     log.connected(self.dial.is_encrypted());
+                    sender.connected(true);
                     match link.receive(&mut prefetch, &sender, &end).await {
                         End::Stopped => return,
-                        End::Lost(reason) => log.lost(Some(&reason)),
+                        End::Lost(reason) => {
+                            sender.connected(false);
+                            log.lost(Some(&reason));
+                        }
                         End::TooLarge => {
                             tracing::warn!(
                                 consumer,

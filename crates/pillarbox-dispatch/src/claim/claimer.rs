@@ -248,6 +248,9 @@ impl Claimer {
             self.has_dead.raise();
         }
         let rows = claimed?;
+        self.worker
+            .metrics
+            .claimed(rows.len(), self.worker.now().saturating_sub(asked));
         let lease = Arc::new(Lease::new(request.claim, asked, request.lease));
         if !rows.is_empty() {
             failpoint::hit("after_claim");

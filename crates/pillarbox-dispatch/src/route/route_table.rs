@@ -421,7 +421,7 @@ mod tests {
         let event = Event::new("n", "t");
         assert!(numbers(&table(vec![]), &event).is_empty());
         let reason = no_route(&event);
-        assert!(reason.contains("namespace \"n\" topic \"t\"") && reason.ends_with("add a route"));
+        assert!(reason.contains("namespace \"n\" topic \"t\"") && reason.ends_with("(add a route)"));
     }
 
     #[test]

@@ -301,7 +301,7 @@ impl Router {
         self.chunk_rows = self.chunk_rows.saturating_mul(2).min(CHUNK_ROWS);
         let lost: HashSet<Uuid> = routed.lost.into_iter().collect();
         let waiting: HashSet<Uuid> = routed.waiting.into_iter().collect();
-        self.worker.counters.lost(lost.len());
+        self.worker.lost(lost.len());
         let written: Vec<Family> = batch.families.drain(..count).collect();
         let broken = written.iter().filter(|family| lost.contains(&family.delivery.id));
         batch
@@ -403,6 +403,7 @@ impl Router {
             return Decided::new(delivery, release());
         }
         self.worker.counters.unrouted(1);
+        self.worker.metrics.unrouted.increment(1);
         let event = &delivery.event;
         let reason = no_route(event);
         let action = self.worker.settings.unrouted;

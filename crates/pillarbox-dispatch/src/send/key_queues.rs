@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::Delivery;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::policy::Policy;
@@ -35,6 +36,10 @@ pub(crate) struct Ticket {
     pub(crate) policy: Arc<Policy>,
     pub(crate) key: Option<Key>,
     pub(crate) room: Room,
+    /// When the row was written, by the database's clock.
+    pub(crate) created_at: OffsetDateTime,
+    /// Is the row kept after its delivery?
+    pub(crate) keep: bool,
     /// Does the stored row have its destination?
     pub(crate) has_destination: bool,
 }
@@ -70,6 +75,8 @@ impl Row {
             policy,
             key: key(&delivery),
             room: Room::of(&delivery),
+            created_at: delivery.created_at,
+            keep: true,
             has_destination: delivery.event.destination.is_some(),
         };
         Self {

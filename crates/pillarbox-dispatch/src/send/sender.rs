@@ -22,6 +22,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
 use crate::destination::Destination;
+use crate::metrics::{Attempted, DestinationMetrics, Measure};
 use crate::policy::OnDead;
 use crate::send::attempt::{Attempts, End, Ended, MOST_ENDED, can_batch, check, part};
 use crate::send::backpressure::Backpressure;
@@ -33,7 +34,6 @@ use crate::send::lost_connections::{Blame, LostConnection, LostConnections};
 use crate::send::rate_limit::TokenBucket;
 use crate::send::streak::{Part, Subject};
 use crate::send::throttled_parts::ThrottledParts;
-use crate::settings::Delivered;
 use crate::settle::settler::{Decided, hand_over, release};
 use crate::worker::Worker;
 use crate::worker::task::{LONG, Next, Task};
@@ -70,6 +70,7 @@ pub(crate) struct Sender {
     log: DeliveryLog,
     heard: Heard,
 
+    metrics: Arc<DestinationMetrics>,
     settler: UnboundedSender<Vec<Decided>>,
     decided: Vec<Decided>,
 }
@@ -111,6 +112,7 @@ impl Sender {
             throttled_parts: ThrottledParts::default(),
             log: DeliveryLog::new(destination.name.clone()),
             heard: Heard::default(),
+            metrics: worker.metrics.destination(&destination.name),
             settler,
             decided: Vec::new(),
             worker,
@@ -130,7 +132,9 @@ impl Sender {
     /// Takes new rows, ended attempts and an answered health check.
     fn take_heard(&mut self, now: Duration) {
         let Heard { rows, ended, checked } = std::mem::take(&mut self.heard);
-        for row in rows {
+        for mut row in rows {
+            let namespace = &row.delivery.event.namespace;
+            row.ticket.keep = self.worker.settings.retention.keeps(namespace);
             self.queues.push(row);
         }
         for attempt in ended {
@@ -169,6 +173,7 @@ impl Sender {
 
     /// Decides what follows from an outcome, for the breaker and for the row.
     fn conclude(&mut self, ticket: Ticket, part: Option<Part>, mut outcome: Outcome, now: Duration) {
+        self.metrics.attempted(Attempted::from(&outcome));
         let random = fastrand::f64();
         let subject = || Subject::of(&ticket, part);
         match &mut outcome {
@@ -222,6 +227,7 @@ impl Sender {
 
     /// A health check ended: the cause of lost connections is known now.
     fn checked(&mut self, answer: Result<(), String>, now: Duration) {
+        self.metrics.set_up(answer.is_ok());
         self.breaker.checked(answer.clone(), now, fastrand::f64());
         for lost in self.lost.take() {
             let (ticket, part, outcome) = lost.outcome(&answer);
@@ -387,7 +393,8 @@ impl Sender {
     /// Another worker may have the row: nothing is settled.
     fn lose(&mut self, ticket: &Ticket) {
         tracing::debug!(row = %ticket.id, "lease expired during the attempt");
-        self.worker.counters.lost(1);
+        self.metrics.attempted(Attempted::Lost);
+        self.worker.lost(1);
         self.worker
             .in_flight
             .decided(std::iter::once((ticket.lease.claim, ticket.id)));
@@ -425,7 +432,7 @@ impl Sender {
             claim: ticket.lease.claim,
             max_attempts: (verdict != Verdict::Delivered).then(|| ticket.policy.max_attempts()),
             unordered: leaves_lane,
-            keep: self.worker.settings.delivered == Delivered::Keep,
+            keep: ticket.keep,
             destination: (!ticket.has_destination).then(|| self.destination.name.clone()),
             verdict,
         };
@@ -433,7 +440,13 @@ impl Sender {
         if room.suspects > 0 {
             self.shared.suspect_ended();
         }
-        self.decided.push(Decided { settlement, room });
+        let metrics = Arc::clone(&self.metrics);
+        let measure = Measure::new(metrics, ticket.lease.asked, ticket.created_at);
+        self.decided.push(Decided {
+            settlement,
+            room,
+            measure: Some(measure),
+        });
     }
 
     /// Passes the breaker's state to the heartbeat, if it has changed.
@@ -443,6 +456,7 @@ impl Sender {
             return;
         }
         self.reported = state;
+        self.metrics.set_breaker(state.map(|(state, _)| state));
         let breaker = state.map(|(state, since)| OpenBreaker {
             state,
             since: self.worker.clock.wall() - now.saturating_sub(since),

@@ -20,6 +20,7 @@ use pillarbox_store::store::Settlement;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use uuid::Uuid;
 
+use crate::metrics::Measure;
 use crate::worker::Worker;
 use crate::worker::in_flight::Room;
 use crate::worker::task::{LONG, Next, Task};
@@ -40,6 +41,8 @@ pub(crate) const FLUSH: Duration = Duration::from_secs(5);
 pub(crate) struct Decided {
     pub(crate) settlement: Settlement,
     pub(crate) room: Room,
+    /// What is measured of an attempt.
+    pub(crate) measure: Option<Measure>,
 }
 
 impl Decided {
@@ -55,6 +58,7 @@ impl Decided {
                 keep: true,
             },
             room: Room::of(delivery),
+            measure: None,
         }
     }
 }
@@ -86,7 +90,7 @@ pub(crate) struct Settler {
     worker: Arc<Worker>,
     incoming: UnboundedReceiver<Vec<Decided>>,
     settlements: VecDeque<Settlement>,
-    rooms: VecDeque<Room>,
+    rooms: VecDeque<(Room, Option<Measure>)>,
     /// When the oldest arrived.
     first: Duration,
     /// When to give up; set when the last sender has stopped.
@@ -111,9 +115,14 @@ impl Settler {
         if self.settlements.is_empty() {
             self.first = self.worker.now();
         }
-        for Decided { settlement, room } in decided {
+        for Decided {
+            settlement,
+            room,
+            measure,
+        } in decided
+        {
             self.settlements.push_back(settlement);
-            self.rooms.push_back(room);
+            self.rooms.push_back((room, measure));
         }
     }
 
@@ -132,7 +141,11 @@ impl Settler {
         let most = self.settlements.len().min(MOST);
         let batch = &self.settlements.make_contiguous()[..most];
         failpoint::hit("before_settle");
+        let began = self.worker.now();
         let lost = self.worker.store.settle(self.worker.id, batch).await?;
+        self.worker
+            .metrics
+            .settled(most, self.worker.now().saturating_sub(began));
         failpoint::hit("after_settle");
         self.written(most, &lost);
         Ok(())
@@ -143,9 +156,17 @@ impl Settler {
         let lost: HashSet<Uuid> = lost.iter().copied().collect();
         let mut keyed = 0;
         let rows = self.settlements.drain(..most).zip(self.rooms.drain(..most));
-        let rows = rows.map(|(settlement, room)| {
+        let (worker, now, wall) = (&self.worker, self.worker.now(), self.worker.clock.wall());
+        let rows = rows.map(|(settlement, (room, measure))| {
             if !lost.contains(&settlement.id) {
-                self.worker.counters.settled(&settlement.verdict);
+                worker.counters.settled(&settlement.verdict);
+                match (&measure, &settlement.verdict) {
+                    (Some(measure), verdict) => {
+                        measure.settled(verdict, now, |created| worker.metrics.age(created, wall));
+                    }
+                    (None, Verdict::Dead { .. }) => worker.metrics.dead(settlement.destination.as_deref()),
+                    (None, _) => {}
+                }
             }
             keyed += room.keyed;
             (settlement.claim, room)
@@ -160,7 +181,7 @@ impl Settler {
         if lost.is_empty() {
             return;
         }
-        self.worker.counters.lost(lost.len());
+        self.worker.lost(lost.len());
         if let Some(suppressed) = self.lost_lines.allow(self.worker.now()) {
             tracing::warn!(
                 rows = lost.len(),

@@ -66,7 +66,7 @@ impl Importer {
 
     /// The store is available, but this table cannot be imported from.
     fn table_failed(&mut self, error: &StoreError) {
-        self.worker.counters.store_error();
+        self.worker.store_error();
         if is_time(&mut self.rounds.complained, self.worker.now(), COMPLAIN) {
             let table = self.import.table().name.as_str();
             if matches!(error, StoreError::Denied(_)) {

@@ -114,6 +114,7 @@ impl Task for Sweeper {
         let now = worker.now();
         log(&swept.rows, &mut self.dead_lines, now);
         for row in &swept.rows {
+            worker.metrics.dead(row.destination.as_deref());
             worker.dead_events.add(row.event, now);
         }
         self.has_dead.raise();

@@ -22,6 +22,8 @@ use uuid::Uuid;
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) claim: Uuid,
+    /// When it was requested.
+    pub(crate) asked: Duration,
     expires: AtomicU64,
     any_lost: AtomicBool,
     lost: Mutex<HashSet<Uuid>>,
@@ -33,6 +35,7 @@ impl Lease {
     pub(crate) fn new(claim: Uuid, asked: Duration, length: Duration) -> Self {
         Self {
             claim,
+            asked,
             expires: AtomicU64::new(expiry(asked, length)),
             any_lost: AtomicBool::new(false),
             lost: Mutex::default(),

@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use pillarbox::Clock;
 use pillarbox_store::Store;
+use pillarbox_store::archive::Archive;
 use uuid::Uuid;
 
 use crate::counters::Counters;
 use crate::find::backlogs::Backlogs;
+use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::side::family_log::DeadEvents;
 use crate::worker::in_flight::InFlight;
@@ -28,10 +30,13 @@ pub(crate) struct Worker {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) metrics: Metrics,
     pub(crate) store_health: StoreHealth,
     pub(crate) in_flight: InFlight,
     pub(crate) backlogs: Backlogs,
     pub(crate) dead_events: DeadEvents,
+    /// Where rows go before the pruner deletes them.
+    pub(crate) archive: Option<Arc<dyn Archive>>,
     /// Destinations to be disabled in the store, with the reason. The finder writes them.
     pub(crate) to_disable: Mutex<Vec<(String, String)>>,
 }
@@ -40,6 +45,18 @@ impl Worker {
     /// The time by which leases are measured.
     pub(crate) fn now(&self) -> Duration {
         self.clock.boot()
+    }
+
+    /// The leases of so many rows were lost before they were sent or settled.
+    pub(crate) fn lost(&self, rows: usize) {
+        self.counters.lost(rows);
+        self.metrics.lost_leases.increment(rows as u64);
+    }
+
+    /// A call to the store failed.
+    pub(crate) fn store_error(&self) {
+        self.counters.store_error();
+        self.metrics.store_errors.increment(1);
     }
 
     /// A destination asked never to be called again.

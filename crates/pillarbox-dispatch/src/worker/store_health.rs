@@ -10,14 +10,19 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use metrics::Gauge;
 use pillarbox::StoreError;
 
 /// How often a warning is repeated while an outage lasts.
 const REPEAT: Duration = Duration::from_secs(60);
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct StoreHealth(Mutex<Failures>);
+#[derive(Debug)]
+pub(crate) struct StoreHealth {
+    failures: Mutex<Failures>,
+    /// 1 while no task fails.
+    up: Gauge,
+}
 
 #[derive(Debug, Default)]
 struct Failures {
@@ -33,9 +38,18 @@ struct Tasks {
 }
 
 impl StoreHealth {
+    pub(crate) fn new(up: Gauge) -> Self {
+        up.set(1.0);
+        Self {
+            failures: Mutex::default(),
+            up,
+        }
+    }
+
     /// A call of this task failed.
     pub(crate) fn failed(&self, task: &Arc<str>, error: &StoreError, now: Duration) {
         let mut failures = self.failures();
+        self.up.set(0.0);
         if matches!(error, StoreError::Unavailable(_)) {
             failures.refused.worked(task);
             if failures.unavailable.failed(task, now) {
@@ -61,6 +75,9 @@ impl StoreHealth {
         if failures.refused.worked(task) {
             tracing::info!("database accepts statements again");
         }
+        if failures.unavailable.failing.is_empty() && failures.refused.failing.is_empty() {
+            self.up.set(1.0);
+        }
     }
 
     /// Did the last call of this task fail?
@@ -70,7 +87,7 @@ impl StoreHealth {
     }
 
     fn failures(&self) -> MutexGuard<'_, Failures> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,7 +131,7 @@ mod tests {
     #[test]
     fn a_refusal_is_an_error_and_no_outage() {
         let logs = CapturedLogs::start();
-        let health = StoreHealth::default();
+        let health = StoreHealth::new(Gauge::noop());
         let denied = || StoreError::Denied("permission denied for table outbox_events (42501)".to_owned());
         let second = Duration::from_secs;
         health.failed(

@@ -117,7 +117,7 @@ async fn run(mut task: impl Task, name: Arc<str>, worker: Arc<Worker>, stop: Can
             }
             Err(error) => {
                 is_failing = true;
-                worker.counters.store_error();
+                worker.store_error();
                 worker.store_health.failed(&name, error, worker.now());
             }
         }
@@ -172,6 +172,7 @@ mod tests {
 
     use super::*;
     use crate::find::backlogs::Backlogs;
+    use crate::metrics::Metrics;
     use crate::settings::Settings;
     use crate::side::family_log::DeadEvents;
     use crate::worker::in_flight::InFlight;
@@ -192,10 +193,12 @@ mod tests {
             store: Arc::new(Memory::default()),
             clock: Arc::new(SystemClock),
             counters: Arc::default(),
-            store_health: StoreHealth::default(),
+            metrics: Metrics::new("default", &[], &[]),
+            store_health: StoreHealth::new(metrics::Gauge::noop()),
             in_flight: InFlight::default(),
             backlogs: Backlogs::default(),
             dead_events: DeadEvents::default(),
+            archive: None,
             to_disable: Mutex::default(),
         })
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pillarbox::Outcome;
-use pillarbox_dispatch::Delivered;
 use pillarbox_store::Scope;
 use pillarbox_testkit::fakes::FakeSink;
 
@@ -28,7 +27,7 @@ async fn a_committed_event_is_delivered() {
 #[tokio::test(start_paused = true)]
 async fn delivered_rows_are_deleted_if_they_are_not_kept() {
     let mut fixture = Fixture::new();
-    fixture.settings.delivered = Delivered::Delete;
+    fixture.settings.retention.keep.delivered = Some(s(0));
     let refused = fixture.enqueue(event().event_type("refused"));
     let first = fixture.enqueue(event().dedupe_key("first"));
     fixture.enqueue_many(50);
@@ -48,6 +47,21 @@ async fn delivered_rows_are_deleted_if_they_are_not_kept() {
     assert_eq!((done.delivered, done.dead, done.lost), (53, 1, 0));
     let left: Vec<_> = fixture.rows().await.into_iter().map(|row| row.id).collect();
     assert_eq!(left, [refused, first]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn delivered_rows_are_pruned_after_their_retention() {
+    let mut fixture = Fixture::new();
+    fixture.settings.retention.keep.delivered = Some(s(3_600));
+    fixture.enqueue_many(50);
+    let sink = FakeSink::willing();
+    let worker = fixture.start(&sink);
+    until("all are delivered", || worker.counters.snapshot().delivered == 50).await;
+    tokio::time::sleep(s(3_500)).await;
+    assert_eq!(fixture.rows().await.len(), 50);
+    until("all are pruned", || worker.counters.snapshot().pruned == 50).await;
+    assert_eq!(fixture.rows().await.len(), 0);
+    worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

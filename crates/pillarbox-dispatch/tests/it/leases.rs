@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::fixture::{EPOCH, Fixture, destination, event, keyed, route, s, until};
 
-fn slow(seconds: u64) -> FakeSink {
+pub(crate) fn slow(seconds: u64) -> FakeSink {
     FakeSink::scripted(move |_| async move {
         tokio::time::sleep(s(seconds)).await;
         Outcome::Delivered
@@ -19,7 +19,7 @@ fn slow(seconds: u64) -> FakeSink {
 }
 
 /// Claims all rows whose lease has expired, as another worker would.
-async fn steal(fixture: &Fixture) -> Vec<Delivery> {
+pub(crate) async fn steal(fixture: &Fixture) -> Vec<Delivery> {
     let request = ClaimRequest {
         worker: Uuid::from_u128(0xBAD),
         claim: Uuid::now_v7(),
@@ -35,7 +35,7 @@ async fn steal(fixture: &Fixture) -> Vec<Delivery> {
 }
 
 /// A fixture with a clock that counts suspension.
-fn suspendable() -> (Fixture, JumpingClock) {
+pub(crate) fn suspendable() -> (Fixture, JumpingClock) {
     let clock = JumpingClock::new(Arc::new(TokioClock::starting_at(EPOCH)));
     (
         Fixture::with_clock(Arc::new(clock.clone()), |_| Fault::None),

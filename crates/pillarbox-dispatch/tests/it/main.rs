@@ -13,6 +13,7 @@ mod isolation;
 mod leases;
 mod logging;
 mod lost_connections;
+mod metrics;
 mod order_model;
 mod ordering;
 mod property;

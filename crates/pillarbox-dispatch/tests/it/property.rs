@@ -13,6 +13,7 @@ use pillarbox::clock::TokioClock;
 use pillarbox::{Clock, Delivery, Event, Outcome, Sink, StoreError};
 use pillarbox_dispatch::{Destination, Dispatcher, OnDead, Policy, Route, Settings};
 use pillarbox_store::operate::{Filter, Record};
+use pillarbox_store::retention::{PruneRequest, Pruned};
 use pillarbox_store::store::{
     Backlog, ClaimRequest, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement, Stub,
     SweepRequest, Swept,
@@ -194,6 +195,10 @@ impl Store for WatchedStore {
 
     async fn prune_lanes(&self) -> Result<usize, StoreError> {
         self.under.prune_lanes().await
+    }
+
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, StoreError> {
+        self.under.prune(request).await
     }
 
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {

@@ -178,7 +178,7 @@ async fn unrouted_events_are_held_apart_and_rerouted_when_there_is_a_route() {
         (row.destination.as_deref(), row.unordered),
         (Some(UNROUTED), true)
     );
-    assert!(row.last_error.expect("a reason").ends_with("add a route"));
+    assert!(row.last_error.expect("a reason").ends_with("(add a route)"));
     let stats = fixture
         .outbox
         .stats(&OPERATOR, &pillarbox_store::Scope::All)

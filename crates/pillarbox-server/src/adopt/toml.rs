@@ -1,10 +1,16 @@
 //! Writes a layout for `pillarbox.toml`.
 
+use std::time::Duration;
+
 use pillarbox_store::stores::postgres::adopt::{
-    Counts, DeliveryOrder, Layout, Payload, Status, Zone, built_in,
+    Counts, DeliveryOrder, Layout, Payload, Status, Zone, built_in, habits,
 };
 
 use super::propose::Proposal;
+use crate::config::in_days;
+
+/// Proposed where the documents of a system name no age.
+const KEEPS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The sections `[[adopt]]` and `[[destination]]`.
 ///
@@ -33,9 +39,26 @@ pub(crate) fn toml(proposal: &Proposal, database: Option<&str>, namespaces: &[St
         put("database", text(database));
     }
     put("to", text(name));
+    lines.extend(retention(proposal));
     lines.push(String::new());
     lines.push(destination(proposal.built_in, name));
     lines.join("\n")
+}
+
+/// What could be deleted, as comments: nothing is deleted from a table of others unless its owner says so.
+fn retention(proposal: &Proposal) -> Vec<String> {
+    let layout = &proposal.layout;
+    let keeps = proposal.built_in.and_then(habits).and_then(|habits| habits.keeps);
+    let days = |age: Option<Duration>| text(&in_days(age.unwrap_or(KEEPS)));
+    let delivered = layout
+        .delivered_since()
+        .is_ok()
+        .then(|| format!("#prune = {}", days(keeps)));
+    let dead = layout
+        .dead_since()
+        .is_ok()
+        .then(|| format!("#prune_dead = {}", days(None)));
+    delivered.into_iter().chain(dead).collect()
 }
 
 /// A TOML string. Every JSON string is one.
@@ -180,6 +203,36 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn the_proposed_retention_is_that_of_the_system_and_is_accepted() {
+        let proposed = |name: &'static str| {
+            let proposal = Proposal {
+                built_in: Some(name),
+                layout: built_in(name).expect("a layout"),
+                reasons: Vec::new(),
+                warnings: Vec::new(),
+            };
+            let text = toml(&proposal, None, &["shop".to_owned()]);
+            let lines: Vec<String> = text
+                .lines()
+                .filter(|line| line.starts_with('#'))
+                .map(str::to_owned)
+                .collect();
+            read_back(&text.replace("#prune", "prune"));
+            lines.join(" ")
+        };
+        assert_eq!(
+            proposed("rediver"),
+            "#prune = \"7 days\" #prune_dead = \"30 days\""
+        );
+        assert_eq!(
+            proposed("modkit"),
+            "#prune = \"30 days\" #prune_dead = \"30 days\""
+        );
+        assert_eq!(proposed("order-service"), "#prune = \"30 days\"");
+        assert_eq!(proposed("debezium"), "");
     }
 
     #[test]

@@ -214,6 +214,8 @@ async fn misfit(store: &Postgres, proposal: &Proposal) -> Result<Option<String>,
             namespaces: proposal.layout.namespace.iter().map(|_| "*".to_owned()).collect(),
             tenants: Vec::new(),
         },
+        prune_dead: None,
+        prune_interval: Duration::from_secs(60),
         error_text: ErrorText::default(),
     };
     match store.adopt(&[table]).await {

@@ -74,6 +74,7 @@ impl Check {
                 plural(to),
                 plural(routes)
             ))?;
+            output::line(&config::retention_summary(&config.dispatch.retention))?;
         }
         if self.connect {
             connect(&config, destinations, &name).await?;
@@ -134,7 +135,7 @@ async fn table(
 async fn database(database: &config::Database, config: &config::Config) -> Result<(), String> {
     let check = async || -> Result<Vec<Distrust>, StoreError> {
         let database = Database::open(database, IfMissing::Fail).await?;
-        database.check_dispatcher(&config.dispatch).await?;
+        database.check_dispatcher().await?;
         database.store().check().await?;
         trust::role(&database).await
     };

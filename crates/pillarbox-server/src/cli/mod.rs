@@ -2,6 +2,7 @@
 
 mod actor;
 mod adopt;
+mod archive;
 mod audit;
 mod bench;
 mod config;
@@ -107,6 +108,9 @@ pub(crate) enum Command {
     /// List and export who changed what, and why
     #[command(subcommand)]
     Audit(audit::Audit),
+    /// List and restore events that retention has archived
+    #[command(subcommand)]
+    Archive(archive::Archive),
     /// List the workers of an outbox
     #[command(subcommand)]
     Workers(workers::Workers),
@@ -143,6 +147,7 @@ impl Command {
             | Self::Keys(_)
             | Self::Sagas(_)
             | Self::Destinations(_)
+            | Self::Archive(_)
             | Self::Audit(_)
             | Self::Workers(_)
             | Self::Stats(_)
@@ -168,6 +173,7 @@ impl Command {
             Self::Keys(keys) => keys.run().await,
             Self::Sagas(sagas) => sagas.run().await,
             Self::Destinations(destinations) => destinations.run().await,
+            Self::Archive(archive) => archive.run().await,
             Self::Audit(audit) => audit.run().await,
             Self::Workers(workers) => workers.run().await,
             Self::Stats(stats) => stats.run().await,

@@ -3,7 +3,10 @@
 //! A layout is a built-in one with its overrides, or a whole description. It is compared with the table when a store
 //! connects.
 
+use std::time::Duration;
+
 use pillarbox_dispatch::OnDead;
+use pillarbox_store::retention::COPY;
 use pillarbox_store::stores::postgres::adopt::{
     self, AdoptError, Delays, ErrorText, Habits, Layout, LayoutError, SpeaksFor, Status, Table,
 };
@@ -28,6 +31,8 @@ pub(super) struct Adopting {
     pub(super) has_retry: bool,
     /// What a failing or dead row means for the rows behind it, if rows are delivered in order.
     pub(super) on_dead: OnDead,
+    /// How long the copies of its delivered rows are kept in the outbox, if that is shorter than others are.
+    pub(super) keep_copies: Option<Duration>,
     pub(super) path: String,
 }
 
@@ -122,6 +127,7 @@ impl Resolver {
             retry,
             has_retry,
             on_dead: raw.on_dead.map_or(OnDead::Continue, on_dead),
+            keep_copies: raw.keep_copies.map(|span| span.0),
             path,
         })
     }
@@ -264,9 +270,28 @@ impl Resolver {
         if raw.batch == Some(0) {
             wrong("batch", "`batch` must be at least 1");
         }
-        if raw.prune.is_some() && layout.processed_at.is_none() {
-            let message = "`prune` needs `processed_at`: no other column has the time of delivery";
-            wrong("prune", message);
+        if let Some(Err(error)) = raw.prune.map(|_| layout.delivered_since()) {
+            wrong("prune", &error.to_string());
+        }
+        if let Some(Err(error)) = raw.prune_dead.map(|_| layout.dead_since()) {
+            wrong("prune_dead", &error.to_string());
+        }
+        if raw
+            .prune_interval
+            .is_some_and(|span| span.0 < raw::PRUNE_INTERVAL)
+        {
+            wrong("prune_interval", "`prune_interval` must be at least 1m");
+        }
+        if raw.keep_copies.is_some_and(|span| span.0 < COPY) {
+            wrong(
+                "keep_copies",
+                "`keep_copies` must be at least 10m: others may still change the row",
+            );
+        }
+        if raw.keep_copies.is_some() && layout.namespace.is_some() {
+            let message =
+                "`keep_copies` needs rows without namespaces of their own (use [[retention.namespace]])";
+            wrong("keep_copies", message);
         }
         let speaks_for = self.speaks_for(raw, &layout, &name, path, document);
         Table {
@@ -278,6 +303,8 @@ impl Resolver {
                 .or(habits.map(|habits| habits.batch))
                 .unwrap_or(raw::BATCH),
             prune: raw.prune.map(|span| span.0),
+            prune_dead: raw.prune_dead.map(|span| span.0),
+            prune_interval: raw.prune_interval.map_or(raw::PRUNE_INTERVAL, |span| span.0),
             speaks_for,
             error_text: match raw.error_text {
                 Some(raw::ErrorText::Full) => ErrorText::Full,

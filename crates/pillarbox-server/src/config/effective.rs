@@ -1,8 +1,12 @@
 //! The effective configuration as JSON, without secrets.
 
-use pillarbox_dispatch::{Delivered, OnDead, OneOf, Pattern, WakeBy};
+use std::path::Path;
+use std::time::Duration;
+
+use pillarbox_dispatch::{OnDead, OneOf, Pattern, Settings, WakeBy};
 use serde_json::{Value, json};
 
+use super::units::in_days;
 use super::{Adopt, Config, Database, Destination, Route};
 
 impl Config {
@@ -30,7 +34,7 @@ impl Config {
                 "unrouted": dispatch.unrouted.as_str(),
                 "namespaces": dispatch.scope.names().unwrap_or_default(),
             },
-            "retention": { "delivered": (dispatch.delivered == Delivered::Delete).then_some("0s") },
+            "retention": retention(dispatch, self.archive.as_deref()),
             "limits": { "max_payload": self.limits.payload },
             "http": {
                 "listen": self.http.listen.to_string(),
@@ -89,6 +93,8 @@ impl Adopt {
             "poll": time(self.table.poll),
             "batch": self.table.batch,
             "prune": self.table.prune.map(time),
+            "prune_dead": self.table.prune_dead.map(time),
+            "prune_interval": time(self.table.prune_interval),
             "table": self.table.layout,
         })
     }
@@ -139,6 +145,26 @@ impl Route {
         put("to", json!(to));
         Value::Object(shown)
     }
+}
+
+fn retention(settings: &Settings, archive: Option<&Path>) -> Value {
+    let time = |duration| humantime::format_duration(duration).to_string();
+    let kept = |age: Option<Duration>| age.map_or_else(|| "never".to_owned(), in_days);
+    let retention = &settings.retention;
+    let own = retention.namespaces.iter();
+    let own = own.map(
+        |(name, keep)| json!({ "name": name, "delivered": kept(keep.delivered), "dead": kept(keep.dead) }),
+    );
+    json!({
+        "delivered": kept(retention.keep.delivered),
+        "dead": kept(retention.keep.dead),
+        "sagas": kept(retention.sagas),
+        "inbox": kept(retention.inbox),
+        "archive": archive,
+        "interval": time(settings.prune_interval),
+        "batch": settings.prune_batch,
+        "namespace": own.collect::<Vec<_>>(),
+    })
 }
 
 fn attempts(limit: Option<u32>) -> Value {

@@ -24,6 +24,7 @@ mod explain;
 mod rate;
 mod raw;
 mod resolve;
+mod retention;
 mod retry;
 mod routes;
 mod security;
@@ -32,7 +33,7 @@ mod upcasts;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pillarbox::Limits;
 use pillarbox_dispatch::{Policy, Rate, Route as EngineRoute, Settings};
@@ -45,7 +46,9 @@ use self::error::Place;
 pub(crate) use self::error::{ConfigError, Finding};
 pub(crate) use self::explain::{list, nearest};
 pub(crate) use self::raw::POLL as ADOPTED_POLL;
+pub(crate) use self::retention::summary as retention_summary;
 pub(crate) use self::security::{REFUSED_BY_STRICT, has_password};
+pub(crate) use self::units::in_days;
 use crate::database::DatabaseUrl;
 
 /// The default address of the API.
@@ -72,6 +75,8 @@ pub(crate) struct Config {
     pub(crate) upcasts: Vec<Step>,
     /// The adopted tables.
     pub(crate) adopt: Vec<Adopt>,
+    /// The folder for rows that retention deletes.
+    pub(crate) archive: Option<PathBuf>,
 }
 
 /// One database.

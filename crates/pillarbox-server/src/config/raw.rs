@@ -1,13 +1,14 @@
 //! The keys of the file as they are written. [`resolve`](super::resolve) checks and interprets them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pillarbox_sinks::Secret;
 use serde::Deserialize;
 
 use super::rate::Rate;
-use super::units::{Attempts, NoTime, Size, Span, Texts};
+use super::units::{Attempts, Kept, Size, Span, Texts};
 
 /// `[database]` and `[[database]]`
 #[derive(Debug, Default, Deserialize)]
@@ -86,7 +87,24 @@ pub(crate) enum Jitter {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Retention {
-    pub(crate) delivered: Option<NoTime>,
+    pub(crate) delivered: Option<Kept>,
+    pub(crate) dead: Option<Kept>,
+    pub(crate) sagas: Option<Kept>,
+    pub(crate) inbox: Option<Kept>,
+    pub(crate) archive: Option<PathBuf>,
+    pub(crate) interval: Option<Span>,
+    pub(crate) batch: Option<usize>,
+    #[serde(default)]
+    pub(crate) namespace: Vec<NamespaceRetention>,
+}
+
+/// `[[retention.namespace]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NamespaceRetention {
+    pub(crate) name: String,
+    pub(crate) delivered: Option<Kept>,
+    pub(crate) dead: Option<Kept>,
 }
 
 /// `[limits]`
@@ -224,6 +242,8 @@ pub(crate) enum ErrorText {
 /// The default poll interval and batch size of an adopted table.
 pub(crate) const POLL: Duration = Duration::from_secs(1);
 pub(crate) const BATCH: usize = 100;
+/// How often an adopted table is pruned by default, and at most.
+pub(crate) const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The keys of `[[adopt]]` that do not belong to the layout.
 #[derive(Debug, Deserialize)]
@@ -245,6 +265,9 @@ pub(crate) struct Adopt {
     pub(crate) poll: Option<Span>,
     pub(crate) batch: Option<usize>,
     pub(crate) prune: Option<Span>,
+    pub(crate) prune_dead: Option<Span>,
+    pub(crate) prune_interval: Option<Span>,
+    pub(crate) keep_copies: Option<Span>,
     pub(crate) stale: Option<Span>,
     pub(crate) delays: Option<Vec<Span>>,
     pub(crate) on_dead: Option<OnDead>,
@@ -254,7 +277,7 @@ pub(crate) struct Adopt {
 
 impl Adopt {
     /// The keys that are removed before the layout is read.
-    pub(crate) const KEYS: [&'static str; 15] = [
+    pub(crate) const KEYS: [&'static str; 18] = [
         "name",
         "layout",
         "database",
@@ -266,6 +289,9 @@ impl Adopt {
         "poll",
         "batch",
         "prune",
+        "prune_dead",
+        "prune_interval",
+        "keep_copies",
         "stale",
         "delays",
         "on_dead",

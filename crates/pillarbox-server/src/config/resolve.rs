@@ -6,15 +6,15 @@
 use std::net::SocketAddr;
 
 use pillarbox::Limits;
-use pillarbox_dispatch::{Delivered, Settings, Unrouted, WakeBy};
+use pillarbox_dispatch::{Settings, Unrouted, WakeBy};
 use pillarbox_store::Scope;
 
 use super::destinations::ParsedDestination;
 use super::document::{Document, Section};
 use super::env::Overrides;
 use super::error::{Finding, Place};
+use super::retention::shorten;
 use super::security::FileMode;
-use super::units::NoTime;
 use super::{Config, Database, Http, Route, raw, retry};
 
 const SECTIONS: [&str; 11] = [
@@ -105,8 +105,16 @@ impl Resolver {
 
         let http = http.and_then(|raw| self.http(raw, document));
         let general = general.and_then(|raw| self.valid_retry(raw, "retry", document));
-        let retention = retention.unwrap_or_default();
-        let settings = dispatch.map(|raw| settings(raw, &retention, general.as_ref()));
+        let raw_retention = retention.unwrap_or_default();
+        let retention = self.retention(&raw_retention, document);
+        let settings = dispatch.map(|raw| Settings {
+            prune_interval: raw_retention
+                .interval
+                .map_or(Settings::default().prune_interval, |span| span.0),
+            prune_batch: raw_retention.batch.unwrap_or(Settings::default().prune_batch),
+            retention,
+            ..settings(raw, general.as_ref())
+        });
         if let Some(settings) = &settings {
             self.check_settings(settings, document);
         }
@@ -134,6 +142,14 @@ impl Resolver {
             self.check_coverage(&databases, &routes, document);
             self.warn_without_routes(&names, &routes, used.unrouted, document);
         }
+        let mut used = used;
+        for adopting in &adopted {
+            shorten(
+                &mut used.retention,
+                &adopting.adopt.table.name,
+                adopting.keep_copies,
+            );
+        }
         let payload = limits.and_then(|raw| raw.max_payload);
         Config {
             databases,
@@ -146,6 +162,7 @@ impl Resolver {
             written_routes,
             upcasts: steps,
             adopt: adopted.into_iter().map(|adopting| adopting.adopt).collect(),
+            archive: raw_retention.archive,
         }
     }
 
@@ -233,7 +250,10 @@ impl Resolver {
 
     fn check_settings(&mut self, settings: &Settings, document: &Document<'_>) {
         for error in settings.errors() {
-            let path = format!("dispatch.{}", error.field);
+            let path = match error.field.strip_prefix("prune_") {
+                Some(key) => format!("retention.{key}"),
+                None => format!("dispatch.{}", error.field),
+            };
             self.wrong(document.place_of(&path), format!("`{path}` {}", error.message));
         }
     }
@@ -286,7 +306,7 @@ pub(super) fn names(sections: &[Section<'_>]) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-fn settings(raw: raw::Dispatch, retention: &raw::Retention, general: Option<&raw::Retry>) -> Settings {
+fn settings(raw: raw::Dispatch, general: Option<&raw::Retry>) -> Settings {
     let default = Settings::default();
     let max_attempts = general.and_then(|general| retry::policy(general).limit());
     Settings {
@@ -312,10 +332,7 @@ fn settings(raw: raw::Dispatch, retention: &raw::Retention, general: Option<&raw
             Some(raw::Unrouted::Delete) => Unrouted::Delete,
             Some(raw::Unrouted::Dead) => Unrouted::Dead,
         },
-        delivered: match retention.delivered {
-            None => default.delivered,
-            Some(NoTime) => Delivered::Delete,
-        },
         heartbeat: raw.heartbeat.map_or(default.heartbeat, |span| span.0),
+        ..default
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use pillarbox::RetryPolicy;
 use pillarbox_dispatch::{OnDead, Unrouted};
+use pillarbox_store::retention::{Keep, Retention};
 
 use super::env::{Overrides, overrides};
 use super::security::FileMode;
@@ -74,10 +75,17 @@ fn the_sample_is_good_as_it_is_and_with_everything_uncommented() {
     assert_eq!(config.destinations.len(), 3);
     assert_eq!(config.routes.len(), 2);
     assert_eq!(config.adopt.len(), 1);
+    let mut shown = Retention::usual();
+    let audit = Keep {
+        delivered: Some(Duration::from_secs(90 * 86_400)),
+        ..shown.keep
+    };
+    shown.namespaces.insert("audit".to_owned(), audit);
     assert_eq!(
         config.dispatch,
         Settings {
             max_attempts: 25,
+            retention: shown,
             ..Settings::default()
         }
     );
@@ -89,7 +97,11 @@ fn the_sample_is_good_as_it_is_and_with_everything_uncommented() {
 #[test]
 fn missing_keys_have_their_defaults() {
     let config = good(&with(""));
-    assert_eq!(config.dispatch, Settings::default());
+    let settings = Settings {
+        retention: Retention::usual(),
+        ..Settings::default()
+    };
+    assert_eq!(config.dispatch, settings);
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.http.listen.to_string(), LISTEN);
     let database = &config.databases[0];

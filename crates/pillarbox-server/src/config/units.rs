@@ -10,9 +10,21 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 
-/// A duration that can only be `"0s"` so far.
+/// How long something is kept: a duration, or `"never"` if it is never deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NoTime;
+pub(crate) struct Kept(pub(crate) Option<Duration>);
+
+/// An age as operators think of it: in days, not in months.
+pub(crate) fn in_days(age: Duration) -> String {
+    const DAY: u64 = 24 * 60 * 60;
+    match age.as_secs() {
+        DAY if age.subsec_nanos() == 0 => "1 day".to_owned(),
+        seconds if seconds >= DAY && seconds.is_multiple_of(DAY) && age.subsec_nanos() == 0 => {
+            format!("{} days", seconds / DAY)
+        }
+        _ => humantime::format_duration(age).to_string(),
+    }
+}
 
 /// A number of attempts, or `"unlimited"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,21 +120,23 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-impl<'de> Deserialize<'de> for NoTime {
+impl<'de> Deserialize<'de> for Kept {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl Visitor<'_> for Reader {
-            type Value = NoTime;
+            type Value = Kept;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"0s\", the only duration that is supported (remove the key to keep the rows)")
+                f.write_str("a duration such as \"7 days\" or \"12h\", or \"never\" to delete nothing")
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<NoTime, E> {
-                match humantime::parse_duration(text) {
-                    Ok(Duration::ZERO) => Ok(NoTime),
-                    Ok(_) | Err(_) => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+            fn visit_str<E: Error>(self, text: &str) -> Result<Kept, E> {
+                if text == "never" {
+                    return Ok(Kept(None));
                 }
+                humantime::parse_duration(text)
+                    .map(|age| Kept(Some(age)))
+                    .map_err(|_| E::invalid_value(serde::de::Unexpected::Str(text), &self))
             }
         }
         deserializer.deserialize_str(Reader)

@@ -37,6 +37,7 @@ use self::scenario::Scenario;
 use self::shop::Shop;
 use crate::config::Http;
 use crate::daemon;
+use crate::exporter::Exporter;
 use crate::failure::Failure;
 use crate::http::{self, App, DatabaseStatus, Phase, Running, Server};
 use crate::signals;
@@ -61,6 +62,7 @@ pub(crate) struct Options {
 #[expect(clippy::disallowed_methods, reason = "the task of the dispatcher")]
 pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     let shutdown = signals::shutdown()?;
+    let exporter = Exporter::install()?;
     let sockets = http::bind(&options.http).await?;
     let file = File::choose(options.file.clone())?;
     let store = Sqlite::create(&file.path).await?;
@@ -82,6 +84,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
             database: "shop".to_owned(),
             phase: seen,
         }],
+        metrics: exporter.handle(),
         shutdown: shutdown.clone(),
     };
     let server = Server::start(sockets, app)?;
@@ -151,6 +154,7 @@ async fn dispatcher(store: &Sqlite, receiver: &Receiver, wake: Wake) -> Result<D
     let log = SinkConfig::Log(log::Config::default());
     let mut builder = Dispatcher::builder(Arc::new(store.clone()))
         .wake(wake)
+        .database("shop")
         .host(daemon::host());
     for (name, config) in [("receiver", webhook), ("log", log)] {
         let sink = config

@@ -1,13 +1,14 @@
-//! The HTTP API: liveness, readiness, statistics. One file per resource.
+//! The HTTP API: liveness, readiness, metrics, statistics. One file per resource.
 //!
-//! It has no authentication yet, so by default it listens on the loopback address only. `ops_listen` has the probes alone, for
-//! other machines.
+//! It has no authentication yet, so by default it listens on the loopback address only. `ops_listen` has probes and metrics
+//! alone, for other machines.
 //!
 //! **If we die here** deliveries are not affected: HTTP changes nothing.
 
 mod guard;
 mod health;
 mod listener;
+mod metrics;
 mod problem;
 mod stats;
 
@@ -18,6 +19,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
+use metrics_exporter_prometheus::PrometheusHandle;
 use pillarbox_dispatch::Counters;
 use pillarbox_store::{Operate, Scope, Store};
 use tokio::net::TcpListener;
@@ -40,6 +42,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct App {
     /// One for each served database, at least one.
     pub(crate) databases: Vec<DatabaseStatus>,
+    pub(crate) metrics: PrometheusHandle,
     /// Cancelled when the daemon stops.
     pub(crate) shutdown: CancellationToken,
 }
@@ -101,6 +104,7 @@ impl DatabaseStatus {
 fn router(app: App, hosts: Hosts) -> Router {
     Router::new()
         .merge(health::router())
+        .merge(metrics::router())
         .merge(stats::router())
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed)
@@ -109,9 +113,10 @@ fn router(app: App, hosts: Hosts) -> Router {
         .layer(from_fn_with_state(hosts, guard::check))
 }
 
-/// The probes for other machines.
+/// Probes and metrics for other machines.
 fn ops_router(app: App) -> Router {
     health::ops_router()
+        .merge(metrics::router())
         .with_state(app)
         .layer(from_fn(guard::bounded))
 }

@@ -310,3 +310,38 @@ fn a_newer_schema_is_refused() {
         );
     }
 }
+
+#[test]
+fn old_events_are_counted_and_deleted() {
+    let outbox = Outbox::new();
+    let kept = outbox.enqueue(&["{}"]);
+    for _ in 0..3 {
+        outbox.enqueue(&["{}", "--type", "Old"]);
+    }
+    outbox.sql(
+        "update outbox_events set status = 'delivered', delivered_at = '2020-01-01T00:00:00.000000Z' where event_type = 'Old'",
+    );
+    let old = ["events", "delete", "--status", "delivered", "--older-than", "30d"];
+    let with = |more: &[&'static str]| -> Vec<&str> { old.iter().chain(more).copied().collect() };
+    let counted = outbox.run(&with(&["--dry-run"])).success();
+    assert_eq!(
+        counted.trim(),
+        "3 delivered rows would be deleted: their events ended 30 days ago or earlier"
+    );
+    let counted = outbox
+        .run(&with(&["--dry-run", "--json", "--namespace", "other"]))
+        .success();
+    assert_eq!(counted.trim(), r#"{"found":0,"status":"delivered"}"#);
+    assert_eq!(outbox.stats()["delivered"], 3);
+    outbox.run(&with(&[])).failure(2);
+    let deleted = outbox.run(&with(&["--yes", "--reason", "ticket 4711"])).success();
+    assert_eq!(deleted.trim(), "3 rows deleted: 3 delivered, 0 dead");
+    let left = outbox.run(&["events", "ls"]).success();
+    assert!(left.contains(&kept) && outbox.stats()["delivered"] == 0, "{left}");
+    let audit = outbox.run(&["audit", "ls", "--json"]).success();
+    assert!(
+        audit.contains("older_than=2592000s") && audit.contains("ticket 4711"),
+        "{audit}"
+    );
+    outbox.run(&["events", "delete", "--status", "dead"]).failure(2);
+}

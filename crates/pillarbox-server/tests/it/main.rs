@@ -26,6 +26,7 @@ mod keys;
 mod latency;
 mod logs;
 mod messages;
+mod metrics;
 mod pages;
 mod postgres;
 mod quotas;

@@ -9,6 +9,8 @@ use async_trait::async_trait;
 use pillarbox::{Delivery, StoreError};
 use pillarbox_store::adopt::{AdoptedTable, Import, ImportRequest, Imported};
 use pillarbox_store::quotas::{Counted, Holder};
+use pillarbox_store::retention::{PruneRequest, Pruned};
+use pillarbox_store::sample::{SampleRequest, Sampled};
 use pillarbox_store::store::{
     Backlog, Change, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing,
     Settlement, Stub, SweepRequest, Swept, Watch,
@@ -143,6 +145,10 @@ impl Store for FlakyStore {
         self.call("prune_lanes", self.under.prune_lanes()).await
     }
 
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, StoreError> {
+        self.call("prune", self.under.prune(request)).await
+    }
+
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
         self.call("heartbeat", self.under.heartbeat(heartbeat)).await
     }
@@ -162,6 +168,10 @@ impl Store for FlakyStore {
     ) -> Result<Option<Counted>, StoreError> {
         self.call("count_quotas", self.under.count_quotas(worker, after))
             .await
+    }
+
+    async fn sample(&self, request: &SampleRequest) -> Result<Option<Sampled>, StoreError> {
+        self.call("sample", self.under.sample(request)).await
     }
 
     async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {

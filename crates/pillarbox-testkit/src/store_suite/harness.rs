@@ -140,6 +140,8 @@ pub enum Capability {
     /// Events are written into the very table that is worked on: a row has its `seq` at once, and when it is deleted,
     /// nothing of it is left.
     OwnTable,
+    /// Rows can be archived before they are pruned, and restored.
+    Archive,
     /// A row need not know how many attempts it has.
     OpenLimit,
     /// A search finds a backlog with keys only if a claim can take one of its rows.

@@ -60,6 +60,7 @@ impl Harness for MemoryHarness {
             | Capability::OpenLimit
             | Capability::ExactFind
             | Capability::Corrupt(Corruption::Status(_) | Corruption::LeaseWithoutEnd) => Ok(()),
+            Capability::Archive => Err(Skipped("rows are not archived from memory")),
             Capability::Savepoints => Err(Skipped("memory has none")),
             Capability::EnqueueWaitsForRivals => {
                 Err(Skipped("memory does not wait; the commit leaves the loser out"))

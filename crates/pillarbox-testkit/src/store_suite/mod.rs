@@ -27,6 +27,7 @@ pub mod marking;
 mod memory;
 pub mod operating;
 pub mod ordering;
+pub mod pruning;
 mod random_histories;
 pub mod recording;
 pub mod routing;
@@ -107,6 +108,17 @@ macro_rules! store_suite {
             unkept::a_deleted_row_cannot_be_settled_or_renewed
             unkept::the_rest_of_a_claim_outlives_a_deleted_row
             unkept::a_deleted_row_leaves_no_lease_behind
+            pruning::rows_are_pruned_when_they_are_old_enough
+            pruning::a_row_that_has_not_ended_is_never_pruned
+            pruning::a_dead_row_that_blocks_its_key_is_never_pruned
+            pruning::a_family_is_pruned_as_a_whole
+            pruning::a_dead_sibling_that_blocks_its_key_keeps_its_family
+            pruning::a_namespace_has_a_retention_of_its_own
+            pruning::a_pass_in_small_batches_deletes_everything
+            pruning::pruning_ends_the_dedupe_key
+            pruning::old_marks_of_every_consumer_are_pruned
+            pruning::an_operator_deletes_old_events
+            pruning::pruned_rows_are_archived_and_can_be_restored
             leases::a_lost_lease_cannot_settle
             leases::an_expired_lease_is_claimed_again
             leases::a_lease_that_holds_is_not_claimed

@@ -3,12 +3,14 @@
 //! The calls are read from the source of the port. So a new call fails here until it has its arms in this file.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use pillarbox::Event;
 use pillarbox::saga::{Ask, AskResult};
 use pillarbox_store::actor::{Kind, Missing, Permission, Reach};
 use pillarbox_store::audit::AuditFilter;
 use pillarbox_store::operate::{Filter, Record, Stats};
+use pillarbox_store::retention::{DeleteOld, What};
 use pillarbox_store::sagas::SagaFilter;
 use pillarbox_store::{Actor, Operate, OperateError, Scope};
 use uuid::Uuid;
@@ -38,6 +40,8 @@ async fn call(operate: &dyn Operate, actor: &Actor, name: &str) -> Result<(), Op
         "show" => operate.show(actor, ids[0]).await.map(drop),
         "retry" => operate.retry(actor, &ids).await.map(drop),
         "delete" => operate.delete(actor, &ids).await.map(drop),
+        "delete_old" => operate.delete_old(actor, &nothing_old()).await.map(drop),
+        "restore" => operate.restore(actor, &[], true).await.map(drop),
         "blocked" => operate.blocked(actor, &Scope::All, 10).await.map(drop),
         "skip" => operate.skip(actor, &ids).await.map(drop),
         "destinations" => operate.destinations(actor, &Scope::All, &[]).await.map(drop),
@@ -58,11 +62,24 @@ async fn call(operate: &dyn Operate, actor: &Actor, name: &str) -> Result<(), Op
     }
 }
 
+/// No row is that old.
+fn nothing_old() -> DeleteOld {
+    DeleteOld {
+        what: What::Delivered,
+        older_than: Duration::from_secs(100 * 365 * 24 * 60 * 60),
+        scope: Scope::All,
+        batch: 100,
+        after: None,
+        dry_run: true,
+        expected: 0,
+    }
+}
+
 /// The permission that a call needs.
 fn permission(name: &str) -> Permission {
     match name {
-        "retry" | "skip" | "pause" | "resume" | "retry_imports" | "ask_saga" => Permission::Write,
-        "delete" => Permission::Delete,
+        "retry" | "skip" | "restore" | "pause" | "resume" | "retry_imports" | "ask_saga" => Permission::Write,
+        "delete" | "delete_old" => Permission::Delete,
         "audit" => Permission::Audit,
         _ => Permission::Read,
     }
@@ -354,7 +371,8 @@ pub async fn an_actor_of_a_tenant_sees_and_changes_nothing_of_another(bench: Ben
                 assert!(rest.iter().all(|key| key.head != trio[0]), "{rest:?}");
             }
             "destinations" => shared.lists_destinations().await,
-            "pause" | "resume" | "workers" | "adopted_tables" | "retry_imports" => {
+            "delete_old" | "restore" | "pause" | "resume" | "workers" | "adopted_tables"
+            | "retry_imports" => {
                 shared.is_forbidden(name).await;
             }
             // A saga has no tenant. The suite of sagas has the case with one that exists.

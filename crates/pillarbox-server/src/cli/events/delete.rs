@@ -7,22 +7,30 @@ use uuid::Uuid;
 
 use super::super::actor::Because;
 use super::super::database_args::DatabaseArgs;
-use super::report;
+use super::{delete_old, report};
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
 A deleted event is never delivered and cannot be restored.
 
+With --older-than, an event is deleted with the rows of all its destinations, when each of them has ended so long ago. A dead
+event that blocks its ordering key stays: skip it first.
+
 Examples:
-  pillarbox events delete 0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55 --yes";
+  pillarbox events delete 0190c2a4-8f4e-7c3a-9d51-0f2b6d1c7e55 --yes
+  pillarbox events delete --status delivered --older-than 30d --dry-run
+  pillarbox events delete --status dead --older-than 90d --namespace shop --reason 'ticket 4711'";
 
 /// Deletes events.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Delete {
     /// Name the events' ids
-    #[arg(required = true)]
+    #[arg(required_unless_present = "older_than", conflicts_with = "older_than")]
     ids: Vec<Uuid>,
+
+    #[command(flatten)]
+    old: delete_old::Old,
 
     /// Delete without asking
     #[arg(long)]
@@ -41,6 +49,15 @@ pub(crate) struct Delete {
 
 impl Delete {
     pub(super) async fn run(self) -> Result<(), Failure> {
+        if let Some(which) = self.old.which() {
+            let run = delete_old::Run {
+                which,
+                yes: self.yes,
+                json: self.json,
+                actor: self.because.operator(),
+            };
+            return run.delete(&self.database.open().await?).await;
+        }
         if !self.yes {
             confirm(self.ids.len())?;
         }
@@ -60,7 +77,7 @@ impl Delete {
 }
 
 /// Asks for confirmation. Without a terminal, --yes is required.
-fn confirm(count: usize) -> Result<(), Failure> {
+pub(super) fn confirm(count: usize) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::usage(
             "nothing deleted: no terminal to confirm on (use --yes)",

@@ -1,6 +1,7 @@
 //! `pillarbox events`. One file per verb.
 
 mod delete;
+mod delete_old;
 mod family;
 mod ls;
 mod retry;

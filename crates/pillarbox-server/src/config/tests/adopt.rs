@@ -216,8 +216,24 @@ fn every_mistake_in_an_adopted_table_has_its_line() {
             "p.toml:4: `batch` must be at least 1",
         ),
         (
-            adopt("layout = \"modkit\"\nprune = \"1 day\""),
-            "p.toml:4: `prune` needs `processed_at`",
+            adopt("layout = \"debezium\"\nprune = \"1 day\""),
+            "p.toml:4: `prune` needs `processed_at`, or `updated_at` with a `status`",
+        ),
+        (
+            adopt("layout = \"order-service\"\nprune_dead = \"1 day\""),
+            "p.toml:4: `prune_dead` needs a `status` with a code for dead rows, and `updated_at`",
+        ),
+        (
+            adopt("layout = \"arap\"\nkeep_copies = \"1m\""),
+            "p.toml:4: `keep_copies` must be at least 10m",
+        ),
+        (
+            adopt("layout = \"modkit\"\nnamespaces = \"*\"\nkeep_copies = \"1h\""),
+            "p.toml:5: `keep_copies` needs rows without namespaces of their own",
+        ),
+        (
+            adopt("layout = \"arap\"\nprune_interval = \"1s\""),
+            "p.toml:4: `prune_interval` must be at least 1m",
         ),
         (
             adopt("layout = \"arap\"\nto = \"lok\""),

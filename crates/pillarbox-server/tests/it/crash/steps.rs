@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::fixture::{Fixture, Tuning};
 use pillarbox_testkit::environment::authority;
 use pillarbox_testkit::proxy::{Faults, Proxy};
-use pillarbox_testkit::wait::Load;
+use pillarbox_testkit::wait::{Load, until};
 
 const EVENTS: usize = 200;
 const NONE: RangeInclusive<usize> = 0..=0;
@@ -86,9 +86,18 @@ dies! {
 
 /// A daemon that deletes delivered rows dies at the failpoint, and another one takes over.
 async fn dies_deleting_at(failpoint: &str, duplicates: RangeInclusive<usize>) {
+    dies_with(failpoint, "[retention]\ndelivered = \"0s\"", duplicates).await;
+}
+
+/// A daemon with a retention that ends at once dies at the failpoint, and another one takes over.
+async fn dies_pruning_at(failpoint: &str) {
+    let more = "[retention]\ndelivered = \"1ms\"\ninterval = \"1s\"\nbatch = 20";
+    dies_with(failpoint, more, at_least(0)).await;
+}
+
+async fn dies_with(failpoint: &str, more: &str, duplicates: RangeInclusive<usize>) {
     let fixture = Fixture::new(Load::Light).await;
     fixture.producer.commit(EVENTS).await;
-    let more = "[retention]\ndelivered = \"0s\"";
     let short = Tuning {
         more: more.into(),
         ..Tuning::short_leases()
@@ -105,6 +114,10 @@ async fn dies_deleting_at(failpoint: &str, duplicates: RangeInclusive<usize>) {
     };
     let daemon = fixture.start(&long);
     fixture.until_done().await;
+    until("every delivered row is deleted", async || {
+        fixture.left().await.is_empty()
+    })
+    .await;
     daemon.stop().await;
     let report = fixture.check_ledger_of_deleted_rows(failpoint).await;
     assert!(
@@ -124,6 +137,19 @@ async fn dying_between_the_delete_of_delivered_rows_and_its_commit_repeats_its_b
 #[cfg_attr(not(feature = "failpoints"), ignore = "needs --features failpoints")]
 async fn dying_right_after_delivered_rows_are_deleted_repeats_none_of_them() {
     dies_deleting_at("after_settle", at_least(0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(feature = "failpoints"), ignore = "needs --features failpoints")]
+async fn dying_between_a_prune_and_its_commit_loses_nothing() {
+    // The first hit is a pass over dead rows, of which there are none.
+    dies_pruning_at("in_prune:3").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(feature = "failpoints"), ignore = "needs --features failpoints")]
+async fn dying_right_after_a_prune_repeats_nothing_that_was_deleted() {
+    dies_pruning_at("after_prune:8").await;
 }
 
 /// A slow broker, so that rows are in flight for longer than half a lease.

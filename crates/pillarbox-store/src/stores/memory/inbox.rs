@@ -1,6 +1,7 @@
 //! The inbox: which events consumers have handled.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -24,6 +25,19 @@ pub(super) struct Marks {
 pub(super) struct Marking {
     marked: Vec<Mark>,
     unmarked: Vec<Mark>,
+}
+
+impl Marks {
+    /// Removes marks of all consumers that are older than this, a bounded number. Returns how many.
+    pub(super) fn prune_all(&mut self, age: Option<Duration>, most: usize, now: OffsetDateTime) -> u64 {
+        let Some(age) = age else { return 0 };
+        let old = self.handled.iter().filter(|(_, at)| **at + age < now);
+        let old: Vec<Mark> = old.map(|(mark, _)| mark.clone()).take(most).collect();
+        for mark in &old {
+            self.handled.remove(mark);
+        }
+        old.len() as u64
+    }
 }
 
 impl Transaction {

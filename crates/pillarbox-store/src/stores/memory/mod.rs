@@ -9,7 +9,9 @@ mod families;
 mod find;
 mod inbox;
 mod operate;
+mod prune;
 mod route;
+mod sample;
 mod settle;
 mod sweep;
 mod watch;
@@ -28,6 +30,8 @@ pub use self::enqueue::Transaction;
 use self::workers::{Lanes, Worker};
 use crate::audit::{AuditRecord, Line};
 use crate::operate::Paused;
+use crate::retention::{PruneRequest, Pruned};
+use crate::sample::{SampleRequest, Sampled};
 use crate::state::{State, Status};
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LANES, LaneRequest, Parked, Range, Routed, Routing,
@@ -58,6 +62,8 @@ struct Table {
     paused: BTreeMap<String, Paused>,
     marks: inbox::Marks,
     audit: Vec<AuditRecord>,
+    /// How many rows operators have retried.
+    manual_retries: u64,
     /// Changes with every commit of events.
     commits: tokio::sync::watch::Sender<()>,
 }
@@ -266,6 +272,17 @@ impl Store for Memory {
 
     async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
         Ok(self.table().unpark(what, ids, self.clock.wall()))
+    }
+
+    async fn sample(&self, request: &SampleRequest) -> Result<Option<Sampled>, StoreError> {
+        Ok(Some(self.take_sample(request)))
+    }
+
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, StoreError> {
+        if request.archive.is_some() {
+            return Err(StoreError::Other("rows are not archived from memory".to_owned()));
+        }
+        Ok(self.table().prune(request, self.clock.wall()))
     }
 
     async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {

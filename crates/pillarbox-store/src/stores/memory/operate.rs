@@ -8,13 +8,15 @@ use uuid::Uuid;
 
 use super::{Memory, Row, Table};
 use crate::actor::{Actor, OperateError, Permission};
+use crate::archive::Restored;
 use crate::audit::{Action, AuditFilter, AuditRecord, Changed, Line};
 use crate::operate::{
     BlockedKey, Content, DestinationRecord, Filter, MOST_BEHIND, MOST_NAMES, Operate, Record, SKIPPED, Stats,
     WorkerRecord,
 };
+use crate::retention::{DeleteOld, Pruned};
 use crate::state::{Change, Status};
-use crate::store::{Scope, UNROUTED};
+use crate::store::{Scope, StoreError, UNROUTED};
 use crate::stores::sharing::unserved;
 use pillarbox::Envelope;
 use pillarbox::Payload;
@@ -105,6 +107,7 @@ impl Operate for Memory {
                 retried.push((*id, before));
             }
         }
+        table.manual_retries += retried.len() as u64;
         Ok(table.changed(actor, Action::RetryEvents, retried, Some(&Status::Pending), now))
     }
 
@@ -122,6 +125,26 @@ impl Operate for Memory {
             !is_deleted
         });
         Ok(table.changed(actor, Action::DeleteEvents, deleted, None, now))
+    }
+
+    async fn delete_old(&self, actor: &Actor, request: &DeleteOld) -> Result<Pruned, OperateError> {
+        actor.may_in_system(Permission::Delete)?;
+        let (now, mut table) = (self.clock.wall(), self.table());
+        if let Some(line) = request.line(actor) {
+            table.write(line, now);
+        }
+        Ok(table.prune(&request.as_prune(), now))
+    }
+
+    async fn restore(&self, actor: &Actor, rows: &[String], _: bool) -> Result<Restored, OperateError> {
+        actor.may_in_system(Permission::Write)?;
+        match rows {
+            [] => Ok(Restored::default()),
+            _ => Err(StoreError::Other(
+                "rows are not archived from memory, so none can be restored".to_owned(),
+            )
+            .into()),
+        }
     }
 
     async fn blocked(

@@ -20,7 +20,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    fn is_alive(&self, now: OffsetDateTime) -> bool {
+    pub(super) fn is_alive(&self, now: OffsetDateTime) -> bool {
         self.seen_at + self.heartbeat.ttl >= now
     }
 }

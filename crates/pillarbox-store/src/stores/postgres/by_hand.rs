@@ -9,10 +9,12 @@ use sqlx::query::QueryAs;
 use uuid::Uuid;
 
 use super::observer::{Change, RowObserver};
-use super::{Inner, audit, store_error};
+use super::{Inner, Transaction, audit, prune, store_error};
 use crate::actor::Actor;
+use crate::archive::{Restored, refusal};
 use crate::audit::{Action, Changed, Line};
 use crate::operate::SKIPPED;
+use crate::retention::{DeleteOld, Pruned};
 use crate::state::Status;
 use crate::store::StoreError;
 
@@ -52,11 +54,25 @@ async fn change(
         .changed(&mut transaction, locked, Change::default())
         .await?;
     if !changed.is_empty() {
+        if action == Action::RetryEvents {
+            count_retries(inner, &mut transaction, changed.len()).await?;
+        }
         let line = Line::of_rows(actor, action, &changed, Some(now));
         audit::write(inner, &mut transaction, line).await?;
     }
     transaction.commit().await.map_err(store_error)?;
     Ok(changed.into_iter().map(|(id, _)| id).collect())
+}
+
+/// Counts rows that an operator retried, for metrics. Last: its lock ends with the transaction, and all operators share it.
+async fn count_retries(inner: &Inner, transaction: &mut Transaction, rows: usize) -> Result<(), StoreError> {
+    let counted = sqlx::query(inner.sql.count_retries.safe())
+        .bind(i64::try_from(rows).unwrap_or(i64::MAX))
+        .persistent(false)
+        .execute(&mut **transaction)
+        .await;
+    counted.map_err(store_error)?;
+    Ok(())
 }
 
 pub(super) async fn delete(inner: Arc<Inner>, actor: Actor, ids: Vec<Uuid>) -> Result<Vec<Uuid>, StoreError> {
@@ -86,4 +102,53 @@ pub(super) async fn delete(inner: Arc<Inner>, actor: Actor, ids: Vec<Uuid>) -> R
     }
     transaction.commit().await.map_err(store_error)?;
     Ok(deleted.into_iter().map(|(id, _)| id).collect())
+}
+
+/// The line of the audit comes first: whoever sees that events are gone finds it, also if we die here.
+pub(super) async fn delete_old(
+    inner: Arc<Inner>,
+    actor: Actor,
+    request: DeleteOld,
+) -> Result<Pruned, StoreError> {
+    if let Some(line) = request.line(&actor) {
+        let mut transaction = inner.begin().await?;
+        audit::write(&inner, &mut transaction, line).await?;
+        transaction.commit().await.map_err(store_error)?;
+    }
+    prune::prune(inner, request.as_prune()).await
+}
+
+pub(super) async fn restore(
+    inner: Arc<Inner>,
+    actor: Actor,
+    rows: Vec<String>,
+    dry_run: bool,
+) -> Result<Restored, StoreError> {
+    if let Some(why) = rows.iter().find_map(|row| refusal(row)) {
+        return Err(StoreError::Other(format!("an archived row was refused: {why}")));
+    }
+    if rows.is_empty() {
+        return Ok(Restored::default());
+    }
+    let given = rows.len() as u64;
+    let mut transaction = inner.begin().await?;
+    let restored: Vec<Uuid> = sqlx::query_scalar(inner.sql.restore.safe())
+        .bind(rows)
+        .persistent(false)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(store_error)?;
+    let count = restored.len() as u64;
+    if dry_run {
+        transaction.rollback().await.map_err(store_error)?;
+    } else {
+        if count > 0 {
+            audit::write(&inner, &mut transaction, Line::restored(&actor, &restored)).await?;
+        }
+        transaction.commit().await.map_err(store_error)?;
+    }
+    Ok(Restored {
+        restored: count,
+        known: given - count,
+    })
 }

@@ -32,11 +32,13 @@ mod observer;
 mod operate;
 mod owner;
 mod pool;
+mod prune;
 mod quota_counts;
 mod quotas;
 mod route;
 mod row_security;
 mod sagas;
+mod sample;
 mod settle;
 mod sql;
 mod sweep;
@@ -66,6 +68,8 @@ pub use self::url::Url;
 use crate::adopt::Import;
 use crate::audit::Line;
 use crate::quotas::{Counted, Holder};
+use crate::retention::{PruneRequest, Pruned};
+use crate::sample::{SampleRequest, Sampled};
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope,
     Settlement, Store, StoreError, Stub, SweepRequest, Swept, Watch,
@@ -434,6 +438,10 @@ impl Store for Postgres {
         all.map(importer).collect()
     }
 
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, StoreError> {
+        self.run(prune::prune(self.inner.clone(), request.clone())).await
+    }
+
     async fn count_quotas(
         &self,
         worker: Uuid,
@@ -441,6 +449,11 @@ impl Store for Postgres {
     ) -> Result<Option<Counted>, StoreError> {
         let counted = quota_counts::count(self.inner.clone(), worker, after.cloned());
         Ok(Some(self.run(counted).await?))
+    }
+
+    async fn sample(&self, request: &SampleRequest) -> Result<Option<Sampled>, StoreError> {
+        let sampled = sample::sample(self.inner.clone(), request.clone());
+        Ok(Some(self.run(sampled).await?))
     }
 
     async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {

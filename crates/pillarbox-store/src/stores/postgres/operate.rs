@@ -9,11 +9,13 @@ use uuid::Uuid;
 
 use super::{Inner, Postgres, adopt, audit, by_hand, decode, list, sagas, store_error, workers};
 use crate::actor::{Actor, OperateError, Permission};
+use crate::archive::Restored;
 use crate::audit::{AuditFilter, AuditRecord, Line};
 use crate::operate::{
     AdoptedTableRecord, BlockedKey, Content, DestinationRecord, Filter, MOST_BEHIND, MOST_NAMES,
     MOST_WAITING, Operate, Paused, Record, Stats, WorkerRecord,
 };
+use crate::retention::{DeleteOld, Pruned};
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::store::{Backlog, Scope, StoreError};
 use crate::stores::sharing::unserved;
@@ -52,6 +54,18 @@ impl Operate for Postgres {
         actor.may(Permission::Delete)?;
         let deleted = by_hand::delete(self.inner.clone(), actor.clone(), ids.to_vec());
         Ok(self.run(deleted).await?)
+    }
+
+    async fn delete_old(&self, actor: &Actor, request: &DeleteOld) -> Result<Pruned, OperateError> {
+        actor.may_in_system(Permission::Delete)?;
+        let deleted = by_hand::delete_old(self.inner.clone(), actor.clone(), request.clone());
+        Ok(self.run(deleted).await?)
+    }
+
+    async fn restore(&self, actor: &Actor, rows: &[String], dry_run: bool) -> Result<Restored, OperateError> {
+        actor.may_in_system(Permission::Write)?;
+        let restored = by_hand::restore(self.inner.clone(), actor.clone(), rows.to_vec(), dry_run);
+        Ok(self.run(restored).await?)
     }
 
     async fn blocked(

@@ -284,6 +284,11 @@ pub(super) fn begin(timeout: Duration, tenant: Option<Uuid>) -> String {
     )
 }
 
+/// The same for a transaction that reads one snapshot.
+pub(super) fn begin_snapshot(timeout: Duration) -> String {
+    begin(timeout, None).replacen("read committed", "repeatable read, read only", 1)
+}
+
 /// The server's timeouts for a statement, in milliseconds. They are shorter than the client's, so that no query runs on after
 /// its client gave up.
 pub(super) fn timeouts(timeout: Duration) -> [(&'static str, u128); 2] {

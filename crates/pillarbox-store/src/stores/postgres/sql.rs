@@ -68,6 +68,26 @@ impl Statement {
         )
     }
 
+    /// A statement that prunes, and returns the rows for the archive.
+    pub(super) fn archiving(&self) -> Self {
+        self.with(&[
+            (" /*archived*/", ", to_jsonb(e)::text as archived"),
+            ("/*rows*/null::text[]", "array_agg(archived)"),
+        ])
+    }
+
+    /// A statement that prunes, without the deletion and the locks.
+    pub(super) fn counting(&self) -> Self {
+        self.with(&[
+            (
+                "\n  delete from ",
+                "\n  select e.open is null as is_delivered from ",
+            ),
+            ("\n  returning e.open is null as is_delivered /*archived*/", ""),
+            ("\n  for update of e skip locked", ""),
+        ])
+    }
+
     /// Replaces comments by values, in one pass from left to right. So a value that looks like a comment stays a value.
     pub(super) fn with(&self, values: &[(&str, &str)]) -> Self {
         let mut text = String::with_capacity(self.0.len());
@@ -114,11 +134,7 @@ macro_rules! statements {
 
 statements! {
     adopted_table adopted_tables audit audit_lines barriers_keyed blocked blocked_of_tenant bottoms claim_by_key claim_expired claim_fair claim_free
-    check_quotas claim_keyed claim_read count_again count_each_tenant count_mapping count_quotas create_lanes defer_write_back delete delete_lanes deregister destinations destinations_of_tenant
-    detect_ended due_failures earlier_keyed end_leases end_unreadable fair_index families family find heartbeat
-    holders import_failure in_progress index_state is_abandoned is_expired keyed_backlogs keyed_backlogs_of_tenant lanes lease_importer
-    lease_lanes live_workers lock_mapping lock_read lost_leases note_role note_tried parked pause pending pending_of_tenant pending_write_backs
-    postpone_failures processing processing_of_tenant quota_state quotas read read_keyed record record_end renew renew_rows resume retry retry_imports role_index route
+    check_quotas claim_keyed claim_read count_again count_each_tenant count_mapping count_quotas count_retries create_lanes defer_write_back delete delete_lanes delivered_namespaces deregister destinations destinations_of_tenant detect_ended due_failures earlier_keyed end_leases end_unreadable fair_index families family find heartbeat holders import_failure in_progress index_state is_abandoned is_expired keyed_backlogs keyed_backlogs_of_tenant lanes lease_importer lease_lanes lease_pruner live_workers lock_mapping lock_read lost_leases note_role note_tried parked pause pending pending_of_tenant pending_write_backs postpone_failures processing processing_of_tenant prunable_dead prunable_delivered prune_dead prune_delivered prune_marks prune_sagas quota_state quotas read read_keyed record record_end renew renew_rows restore resume retry retry_imports role_index route sample_destinations sample_known sample_newest sample_others sample_rest sample_store sample_turn
     saga_log saga_record settle_delete settle_delivered settle_other settle_unkept skip stats stats_large stats_large_of_tenant sweep
     tenant_index tenant_open_index tenant_pages_index unchanged_events unleased_lanes unpark_blocking unpark_unrouted unserved unserved_of_tenant wait workers write_counts
 }
@@ -134,6 +150,14 @@ fn with_fragments(text: &str) -> String {
         .replace(
             "\n/*finished*/\n",
             &format!("\n{}", body(include_str!("sql/finished.sql"))),
+        )
+        .replace(
+            "\n/*over*/\n",
+            &format!(
+                "\n{}",
+                body(include_str!("sql/over.sql"))
+                    .replace("/*is_over*/", &body(include_str!("sql/is_over.sql")))
+            ),
         )
         .replace(
             "\n    /*processing*/\n",
@@ -215,6 +239,13 @@ impl Sql {
     pub(super) fn is_abandoned(&self, max_attempts: i32) -> Statement {
         self.is_abandoned
             .with(&[("/*limit*/25", &max_attempts.to_string())])
+    }
+
+    /// Namespaces with delivered rows, before this one in their order.
+    pub(super) fn delivered_namespaces(&self, before: Option<&str>, limit: usize) -> Statement {
+        let below = before.map_or("true".to_owned(), |name| format!("namespace < {}", literal(name)));
+        self.delivered_namespaces
+            .with(&[("/*below*/true", &below), ("/*limit*/100", &limit.to_string())])
     }
 
     pub(super) fn lanes(&self, backlogs: &[Backlog]) -> Statement {

@@ -25,8 +25,10 @@ mod find;
 mod migrate;
 mod open;
 mod operate;
+mod prune;
 mod route;
 mod sagas;
+mod sample;
 mod settle;
 mod sweep;
 mod tenant;
@@ -47,6 +49,8 @@ pub use self::migrate::{migrations, script};
 pub use self::open::{Options, connect_options};
 use self::tenant::Confined;
 use crate::audit::Line;
+use crate::retention::{PruneRequest, Pruned};
+use crate::sample::{SampleRequest, Sampled};
 use crate::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Scope,
     Settlement, Store, StoreError, Stub, SweepRequest, Swept, Watch,
@@ -207,6 +211,16 @@ impl Store for Sqlite {
     async fn unpark(&self, what: Parked, ids: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
         self.change(sqlx::query(find::unpark(what)).bind(ids_json(ids)))
             .await
+    }
+
+    async fn sample(&self, request: &SampleRequest) -> Result<Option<Sampled>, StoreError> {
+        let sampled = sample::sample(self.readers.clone(), request.clone());
+        Ok(Some(self.apart(sampled).await?))
+    }
+
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, StoreError> {
+        self.apart(prune::prune(self.writer.clone(), request.clone()))
+            .await?
     }
 
     async fn families(&self, events: &[Uuid]) -> Result<Vec<Family>, StoreError> {

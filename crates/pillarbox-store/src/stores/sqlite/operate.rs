@@ -9,11 +9,13 @@ use super::find::names_json;
 use super::tenant::{Confined, FAMILY};
 use super::{Sqlite, audit, by_hand, decode, row_limit, sagas, scope_json, workers};
 use crate::actor::{Actor, OperateError, Permission};
+use crate::archive::Restored;
 use crate::audit::{AuditFilter, AuditRecord, Line};
 use crate::operate::{
     BlockedKey, Content, DestinationRecord, Filter, MOST_BEHIND, MOST_NAMES, MOST_WAITING, Operate, Record,
     Stats, WorkerRecord,
 };
+use crate::retention::{DeleteOld, Pruned};
 use crate::sagas::{SagaFilter, SagaLine, SagaRecord};
 use crate::state::Status;
 use crate::store::{Backlog, Scope};
@@ -54,6 +56,18 @@ impl Operate for Sqlite {
         actor.may(Permission::Delete)?;
         let deleted = by_hand::delete(self.writer.clone(), actor.clone(), ids.to_vec());
         Ok(self.apart(deleted).await?)
+    }
+
+    async fn delete_old(&self, actor: &Actor, request: &DeleteOld) -> Result<Pruned, OperateError> {
+        actor.may_in_system(Permission::Delete)?;
+        let deleted = by_hand::delete_old(self.writer.clone(), actor.clone(), request.clone());
+        Ok(self.apart(deleted).await??)
+    }
+
+    async fn restore(&self, actor: &Actor, rows: &[String], dry_run: bool) -> Result<Restored, OperateError> {
+        actor.may_in_system(Permission::Write)?;
+        let restored = by_hand::restore(self.writer.clone(), actor.clone(), rows.to_vec(), dry_run);
+        Ok(self.apart(restored).await??)
     }
 
     async fn blocked(

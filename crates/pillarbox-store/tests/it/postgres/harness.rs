@@ -151,6 +151,7 @@ impl Harness for PostgresHarness {
             | Capability::Checks
             | Capability::OwnTable
             | Capability::OpenLimit
+            | Capability::Archive
             | Capability::Corrupt(_) => Ok(()),
             Capability::ExactFind => Err(Skipped(
                 "PostgreSQL also finds keys whose lane another worker holds",

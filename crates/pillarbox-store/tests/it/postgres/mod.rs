@@ -17,6 +17,7 @@ mod order;
 mod plan;
 mod privileges;
 mod producer;
+mod pruning;
 mod quotas;
 mod row_security;
 mod timeouts;

@@ -165,6 +165,7 @@ impl Harness for SqliteHarness {
             | Capability::Checks
             | Capability::OwnTable
             | Capability::OpenLimit
+            | Capability::Archive
             | Capability::ExactFind
             | Capability::Corrupt(_) => Ok(()),
         }

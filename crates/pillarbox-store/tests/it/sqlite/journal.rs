@@ -145,7 +145,7 @@ async fn a_database_in_memory_is_refused() {
     for name in ["sqlite::memory:", ":memory:", "sqlite:", ""] {
         let refused = Sqlite::open(name, Options::default()).await.map(drop);
         assert!(
-            matches!(&refused, Err(StoreError::Other(said)) if said.contains("needs a file")),
+            matches!(&refused, Err(StoreError::Invalid(said)) if said.contains("needs a file")),
             "{name}: {refused:?}"
         );
     }

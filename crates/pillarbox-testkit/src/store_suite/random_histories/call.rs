@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pillarbox::{Delivery, Enqueued, Event};
 use pillarbox_store::Scope;
+use pillarbox_store::retention::{PruneRequest, Retention, What};
 use pillarbox_store::store::{
     ClaimRequest, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Serves, Settlement, SweepRequest,
     Swept,
@@ -24,6 +25,8 @@ pub(super) enum Call {
     Sweep(SweepRequest),
     LeaseLanes(LaneRequest),
     PruneLanes,
+    /// Whole passes, in small batches.
+    Prune(Retention),
     Heartbeat(Uuid, Duration, Serves),
     Deregister(Uuid),
     Unpark(Parked, Vec<Uuid>),
@@ -47,6 +50,7 @@ pub(super) enum Answer {
     Swept(Swept),
     Lanes(Vec<Range>),
     Resumed(bool),
+    Pruned(u64, u64),
 }
 
 pub(super) async fn perform(harness: &dyn Harness, call: &Call, supported: &Supported) -> Answer {
@@ -95,6 +99,32 @@ pub(super) async fn perform(harness: &dyn Harness, call: &Call, supported: &Supp
         Call::PruneLanes => {
             store.prune_lanes().await.expect("prunes");
             Answer::Nothing
+        }
+        Call::Prune(retention) => {
+            let (mut delivered, mut dead) = (0, 0);
+            for what in [What::Delivered, What::Dead] {
+                let mut request = PruneRequest {
+                    worker: Uuid::nil(),
+                    lease: Duration::from_secs(1),
+                    what,
+                    scope: Scope::All,
+                    retention: retention.clone(),
+                    batch: 3,
+                    after: None,
+                    dry_run: false,
+                    archive: None,
+                };
+                loop {
+                    let pruned = store.prune(&request).await.expect("prunes");
+                    delivered += pruned.delivered;
+                    dead += pruned.dead;
+                    request.after = pruned.after;
+                    if request.after.is_none() {
+                        break;
+                    }
+                }
+            }
+            Answer::Pruned(delivered, dead)
         }
         Call::Heartbeat(worker, ttl, serves) => {
             let heartbeat = heartbeat(*worker, *ttl, serves.clone());

@@ -220,6 +220,9 @@ impl<'a> History<'a> {
                 release: if *release { all_lanes() } else { Vec::new() },
             }),
             Operation::PruneLanes => Call::PruneLanes,
+            // The copy of an adopted row is kept for longer; the reference has none.
+            Operation::Prune(_) if !self.supported.own_table => Call::PruneLanes,
+            Operation::Prune(retention) => Call::Prune(retention.clone()),
             Operation::Heartbeat {
                 worker: by,
                 ttl,

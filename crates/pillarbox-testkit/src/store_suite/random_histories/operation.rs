@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::Event;
+use pillarbox_store::retention::{Keep, Retention};
 use pillarbox_store::store::{Backlog, Parked, Serves, Share, Take, UNROUTED};
 use pillarbox_store::{Scope, Verdict};
 use proptest::bool::weighted as sometimes;
@@ -54,6 +55,7 @@ pub(super) enum Operation {
         release: bool,
     },
     PruneLanes,
+    Prune(Retention),
     Heartbeat {
         worker: u128,
         ttl: Duration,
@@ -163,6 +165,7 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
         6 => (workers(), waits(), sometimes(0.3))
             .prop_map(|(worker, lease, release)| Operation::LeaseLanes { worker, lease, release }),
         1 => Just(Operation::PruneLanes),
+        3 => retentions().prop_map(Operation::Prune),
         3 => (workers(), waits(), serves()).prop_map(|(worker, ttl, serves)| Operation::Heartbeat {
             worker, ttl, serves
         }),
@@ -174,6 +177,19 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
         1 => pausable().prop_map(Operation::Pause),
         1 => pausable().prop_map(Operation::Resume),
     ]
+}
+
+/// Of the namespace `shop`, and of all others.
+fn retentions() -> impl Strategy<Value = Retention> {
+    let keep = || {
+        (weighted(0.8, waits()), weighted(0.8, waits()))
+            .prop_map(|(delivered, dead)| Keep { delivered, dead })
+    };
+    (keep(), weighted(0.5, keep())).prop_map(|(keep, shop)| Retention {
+        keep,
+        namespaces: shop.map(|keep| ("shop".to_owned(), keep)).into_iter().collect(),
+        ..Retention::default()
+    })
 }
 
 fn workers() -> impl Strategy<Value = u128> {

@@ -60,6 +60,8 @@ pub(super) struct Progress {
     checked_to: Option<Uuid>,
     /// The same for rows that cannot be imported.
     failures_checked_to: Option<Uuid>,
+    /// When old rows of the table were last pruned, unless there were more.
+    pruned_at: Option<Instant>,
     /// Many rows of the table cannot be imported.
     many_failed: bool,
     /// The role has every permission that it needs, and the mapping rows fit the table.
@@ -128,6 +130,7 @@ async fn import(
             &adoption,
             &mut imported,
             &mut progress.failures_checked_to,
+            &mut progress.pruned_at,
         )
         .await;
     }

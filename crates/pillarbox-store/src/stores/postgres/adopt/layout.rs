@@ -376,6 +376,44 @@ impl Layout {
         named
     }
 
+    /// The column with the time since which a row is delivered.
+    ///
+    /// # Errors
+    /// When no column has it.
+    pub fn delivered_since(&self) -> Result<&str, LayoutError> {
+        // The status never changes again, so neither does the time of the last change.
+        let last = match self.status {
+            Status::Code { .. } => self.updated_at.as_deref(),
+            Status::Processed | Status::Presence => None,
+        };
+        self.processed_at.as_deref().or(last).ok_or_else(|| {
+            let why = "`prune` needs `processed_at`, or `updated_at` with a `status`: no other column has the time of delivery";
+            LayoutError::Impossible(why.to_owned())
+        })
+    }
+
+    /// The code of dead rows, its column, and the column with the time since which a row is dead.
+    ///
+    /// # Errors
+    /// When no column has it.
+    pub fn dead_since(&self) -> Result<(&str, &str, &str), LayoutError> {
+        match (&self.status, &self.updated_at) {
+            (
+                Status::Code {
+                    column,
+                    dead: Some(dead),
+                    ..
+                },
+                Some(updated_at),
+            ) => Ok((dead, column, updated_at)),
+            _ => {
+                let why = "`prune_dead` needs a `status` with a code for dead rows, and `updated_at`: no other columns show which \
+                           rows are dead, and since when";
+                Err(LayoutError::Impossible(why.to_owned()))
+            }
+        }
+    }
+
     /// Checks the layout without the table.
     ///
     /// # Errors

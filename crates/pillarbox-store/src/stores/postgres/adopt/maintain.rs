@@ -1,7 +1,9 @@
-//! Prunes delivered rows of an adopted table, and counts rows with an unknown status.
+//! Prunes delivered and dead rows of an adopted table, and counts rows with an unknown status.
 //!
 //! Both may read the whole table if it lacks an index. So they run apart from the import, with a time limit, and a failure
 //! is only logged.
+
+use std::time::Instant;
 
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
@@ -13,7 +15,7 @@ use crate::operate::MOST_UNKNOWN;
 use crate::store::StoreError;
 use crate::stores::postgres::{Inner, Transaction, store_error};
 
-/// How many delivered rows are pruned at once.
+/// How many delivered rows are pruned at once, and how many dead ones.
 const PRUNED: usize = 5000;
 
 pub(super) async fn maintain(
@@ -21,18 +23,27 @@ pub(super) async fn maintain(
     adoption: &Adoption,
     imported: &mut Imported,
     failures_checked_to: &mut Option<Uuid>,
+    pruned_at: &mut Option<Instant>,
 ) {
     let table = adoption.name();
-    match prune(inner, adoption).await {
-        Ok(pruned) => {
-            imported.pruned = pruned;
-            imported.more_to_prune = pruned == PRUNED;
+    if pruned_at.is_none_or(|at| at.elapsed() >= adoption.prune_interval) {
+        *pruned_at = Some(Instant::now());
+        for statement in &adoption.prune {
+            match prune(inner, adoption, statement).await {
+                Ok(pruned) => {
+                    imported.pruned += pruned;
+                    imported.more_to_prune |= pruned == PRUNED;
+                }
+                Err(error) => tracing::warn!(
+                    table,
+                    %error,
+                    "pruning adopted table failed; an index on the time of its last change makes this fast"
+                ),
+            }
         }
-        Err(error) => tracing::warn!(
-            table,
-            %error,
-            "pruning adopted table failed; an index on its delivery time makes this fast"
-        ),
+        if imported.more_to_prune {
+            *pruned_at = None;
+        }
     }
     match count_unknown(inner, adoption).await {
         Ok(unknown) => imported.unknown_status = unknown,
@@ -72,12 +83,9 @@ pub(super) async fn count_unknown(inner: &Inner, adoption: &Adoption) -> Result<
     Ok(usize::try_from(count).ok())
 }
 
-async fn prune(inner: &Inner, adoption: &Adoption) -> Result<usize, StoreError> {
-    let Some(statement) = &adoption.prune else {
-        return Ok(0);
-    };
+async fn prune(inner: &Inner, adoption: &Adoption, statement: &str) -> Result<usize, StoreError> {
     let mut transaction = begin_brief(inner).await?;
-    let count: i64 = sqlx::query_scalar(AssertSqlSafe(statement.clone()))
+    let count: i64 = sqlx::query_scalar(AssertSqlSafe(statement.to_owned()))
         .bind(adoption.name())
         .bind(i64::try_from(PRUNED).unwrap_or(i64::MAX))
         .persistent(false)

@@ -39,7 +39,7 @@ pub use self::indexes::missing_index;
 pub use self::inspect::{Column, columns, quoted, quoted_table};
 pub use self::layout::{Counts, Delays, DeliveryOrder, EventId, Layout, LayoutError, Payload, Status, Zone};
 pub(crate) use self::statements::Adoption;
-pub(super) use self::tables::{retry_imports, tables};
+pub(super) use self::tables::{retry_imports, table, tables};
 pub(super) use self::write_back::WriteBack;
 use super::{Inner, Transaction, store_error};
 use crate::store::StoreError;
@@ -57,6 +57,10 @@ pub struct Table {
     pub batch: usize,
     /// How long delivered rows are kept in it. `None` keeps them for ever.
     pub prune: Option<Duration>,
+    /// The same of dead rows.
+    pub prune_dead: Option<Duration>,
+    /// How often old rows are looked for; once a minute at most.
+    pub prune_interval: Duration,
     /// For whom its rows may speak.
     pub speaks_for: SpeaksFor,
     /// What its `error` column shows.

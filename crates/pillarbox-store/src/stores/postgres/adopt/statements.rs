@@ -16,7 +16,7 @@ mod unknown_status;
 mod write_back;
 
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::typed_layout::TypedLayout;
 use super::import::Progress;
@@ -68,8 +68,10 @@ pub(crate) struct Adoption {
     pub(super) prune_mapping: String,
     /// Counts rows with a status that the layout does not know. $1 how many at most
     pub(super) count_unknown: Option<String>,
-    /// Prunes delivered rows. $2 how many at most
-    pub(super) prune: Option<String>,
+    /// Prunes delivered and dead rows. $2 how many at most
+    pub(super) prune: Vec<String>,
+    /// How often.
+    pub(super) prune_interval: Duration,
 }
 
 impl Adoption {
@@ -86,6 +88,9 @@ impl Adoption {
         typed.check_types()?;
         typed.check_speaks_for()?;
         let ours = |text: String| in_schema(&text, schema);
+        let delivered = from.prune.map(|age| typed.prune(age)).transpose()?;
+        let dead = from.prune_dead.map(|age| typed.prune_dead(age)).transpose()?;
+        let prune = delivered.into_iter().chain(dead).map(ours).collect();
         Ok(Self {
             table: AdoptedTable {
                 name: from.name.clone(),
@@ -95,7 +100,7 @@ impl Adoption {
             },
             quoted: quoted_table(&layout.table),
             unquoted: layout.table.clone(),
-            deletes: from.prune.is_some() || layout.status == Status::Presence,
+            deletes: from.prune.is_some() || from.prune_dead.is_some() || layout.status == Status::Presence,
             layout: typed.layout_version(),
             check_mapping: ours(typed.check_mapping()),
             first_position: ours(typed.first_position()),
@@ -112,7 +117,8 @@ impl Adoption {
             cancel_write_back: ours(typed.cancel_write_back()),
             prune_mapping: ours(typed.prune_mapping()),
             count_unknown: typed.count_unknown(),
-            prune: from.prune.map(|age| typed.prune(age)).transpose()?.map(ours),
+            prune,
+            prune_interval: from.prune_interval,
         })
     }
 

@@ -42,7 +42,7 @@ pub(in crate::stores::postgres) async fn tables(
 }
 
 /// One table, without the count of unknown statuses.
-pub(super) async fn table(
+pub(in crate::stores::postgres) async fn table(
     inner: &Inner,
     transaction: &mut Transaction,
     name: String,

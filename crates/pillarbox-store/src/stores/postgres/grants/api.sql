@@ -10,4 +10,4 @@ grant select (id, scope, started_at, alive_until, serves) on pillarbox.workers t
 grant select on pillarbox.audit to api;
 grant insert (subject, kind, tenant_id, action, objects, count, before, after, reason) on pillarbox.audit to api;
 grant select on pillarbox.migrations to api;
-grant execute on function pillarbox.tenant, pillarbox.lease_of, pillarbox.in_flight to api;
+grant execute on function pillarbox.tenant, pillarbox.lease_of, pillarbox.in_flight, pillarbox.count_retries to api;

@@ -20,5 +20,5 @@ grant insert (saga, what, step, action, attempt, detail) on pillarbox.saga_log t
 grant select on pillarbox.audit to api_any_tenant;
 grant insert (subject, kind, tenant_id, action, objects, count, before, after, reason) on pillarbox.audit to api_any_tenant;
 grant select on pillarbox.migrations to api_any_tenant;
-grant execute on function pillarbox.tenant, pillarbox.lease_of, pillarbox.in_flight to api_any_tenant;
+grant execute on function pillarbox.tenant, pillarbox.lease_of, pillarbox.in_flight, pillarbox.count_retries to api_any_tenant;
 grant execute on function pillarbox.count_pending, pillarbox.members to api_any_tenant;

@@ -1,12 +1,17 @@
 grant usage on schema pillarbox to dispatcher;
-grant select, insert, update on pillarbox.outbox_events to dispatcher;
+grant select, insert, update, delete on pillarbox.outbox_events to dispatcher;
 grant select, insert, update, delete on pillarbox.leases, pillarbox.lane_ranges, pillarbox.workers to dispatcher;
 grant select, insert, update, delete on pillarbox.adopted, pillarbox.importers, pillarbox.import_failures to dispatcher;
+grant select, insert, update on pillarbox.pruners to dispatcher;
+grant execute on function pillarbox.prune_sagas, pillarbox.prune_marks to dispatcher;
 grant select, insert on pillarbox.destinations to dispatcher;
 grant select on pillarbox.quotas to dispatcher;
 grant select, insert, update, delete on pillarbox.over_quota to dispatcher;
+grant select, insert, update on pillarbox.samples to dispatcher;
+grant select on pillarbox.totals to dispatcher;
 grant insert (subject, kind, tenant_id, action, objects, count, before, after, reason) on pillarbox.audit to dispatcher;
 grant select on sequence pillarbox.outbox_seq to dispatcher;
 grant execute on procedure pillarbox.wait to dispatcher;
 grant execute on function pillarbox.count_pending, pillarbox.members, pillarbox.lease_of to dispatcher;
+grant execute on function pillarbox.count_retries, pillarbox.open_sagas to dispatcher;
 grant select on pillarbox.migrations to dispatcher;

@@ -15,18 +15,17 @@ const LACKING: &str = include_str!("../sql/lacking.sql");
 const NAMED: usize = 3;
 
 impl Postgres {
-    /// Fails if the current role lacks a permission of the duty [`Dispatcher`](Duty::Dispatcher), if row-level security hides rows from
-    /// it, so that the outbox looks empty, or if it may not delete rows although a setting says so. `deletes` is that setting, for the error.
+    /// Fails if the current role lacks a permission of the duty [`Dispatcher`](Duty::Dispatcher), or if row-level security hides rows
+    /// from it, so that the outbox looks empty.
     ///
     /// # Errors
     /// When a permission or a policy is missing, with what grants it; when the database is unavailable.
-    pub async fn check_dispatcher(&self, deletes: Option<&str>) -> Result<(), StoreError> {
-        let deletes = deletes.map(str::to_owned);
-        self.run(check_dispatcher(self.inner.clone(), deletes)).await
+    pub async fn check_dispatcher(&self) -> Result<(), StoreError> {
+        self.run(check_dispatcher(self.inner.clone())).await
     }
 }
 
-async fn check_dispatcher(inner: Arc<Inner>, deletes: Option<String>) -> Result<(), StoreError> {
+async fn check_dispatcher(inner: Arc<Inner>) -> Result<(), StoreError> {
     let duty: Vec<String> = permissions(Duty::Dispatcher).into_iter().collect();
     let (role, lacking) = lacking(&inner, &duty).await?;
     if !lacking.is_empty() {
@@ -48,19 +47,7 @@ async fn check_dispatcher(inner: Arc<Inner>, deletes: Option<String>) -> Result<
             &hidden,
         )));
     }
-    let Some(setting) = deletes else {
-        return Ok(());
-    };
-    let delete = ["delete on outbox_events".to_owned()];
-    let (role, lacking) = self::lacking(&inner, &delete).await?;
-    if lacking.is_empty() {
-        return Ok(());
-    }
-    Err(StoreError::Denied(without_delete(
-        &inner.sql.schema,
-        &role,
-        &setting,
-    )))
+    Ok(())
 }
 
 /// The current role, and which of these permissions it lacks.
@@ -140,14 +127,6 @@ fn grant_dispatcher(schema: &str, role: &str) -> String {
         format!(" --schema {schema}")
     };
     format!("pillarbox grant dispatcher {role}{option}")
-}
-
-fn without_delete(schema: &str, role: &str, setting: &str) -> String {
-    format!(
-        "role {role:?} lacks delete on {schema}.outbox_events, which {setting} needs (as the owner of the outbox, run: grant \
-         delete on {schema}.outbox_events to {})",
-        schema::quoted(role)
-    )
 }
 
 #[cfg(test)]

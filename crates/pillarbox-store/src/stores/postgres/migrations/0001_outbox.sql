@@ -10,6 +10,8 @@
 --   8. audit                         who changed what
 --   9. quotas, over_quota            how many pending events a role or a tenant may have
 --  10. row-level security            which rows of tenants a role sees; an option
+--  11. samples, totals               what the tables held, for metrics
+--  12. pruners                       how long rows are kept after their end
 
 -- 1. Ids, lanes and sizes
 -- -----------------------
@@ -1445,3 +1447,132 @@ revoke all on function
   pillarbox.tenant, pillarbox.tables_of_tenants, pillarbox.has_row_security, pillarbox.roles_on, pillarbox.set_policy,
   pillarbox.keep_policies, pillarbox.set_row_security, pillarbox.lease_of, pillarbox.in_flight
 from public;
+
+-- 11. Samples
+-- -----------
+
+-- What the tables held at one moment, for the metrics of all workers: docs/operations/metrics.md. One row.
+create table pillarbox.samples (
+  one      boolean primary key default true check (one),
+  -- Who takes or took it.
+  worker   uuid not null,
+  -- When the next is due. While one is taken: when the worker's turn is over.
+  due_at   timestamptz not null,
+  -- Up to how many rows are counted: less after a sample that took too long.
+  cap      bigint not null,
+  -- The newest one, and the time of its snapshot.
+  sample   jsonb,
+  taken_at timestamptz
+) with (fillfactor = 50);
+
+-- What the audit is too long to be asked for: how often each of these was done.
+create table pillarbox.totals (
+  what  text collate "C" primary key,
+  count bigint not null
+) with (fillfactor = 50);
+
+-- Counts rows that an operator retried. Operators are many and have roles of their own, which may write no total.
+-- Locks: the total, until the transaction ends. So it is the last statement that locks something.
+create function pillarbox.count_retries(retried bigint) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+  insert into pillarbox.totals as t (what, count) select 'manual_retries'::text, retried where retried > 0::bigint
+  on conflict (what) do update set count = t.count + excluded.count
+$$;
+
+-- Sagas that have not ended, by kind and status; reads at most `most` of each status. A dispatcher may read no sagas.
+-- Index: sagas_open.
+create function pillarbox.open_sagas(most bigint) returns table (name text, status text, sagas bigint)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select s.name, s.status, count(*) from (
+    (select name, status from pillarbox.sagas where status = 'running'::text limit open_sagas.most)
+    union all
+    (select name, status from pillarbox.sagas where status = 'compensating'::text limit open_sagas.most)
+  ) as s
+  group by s.name, s.status
+$$;
+
+revoke all on function pillarbox.count_retries, pillarbox.open_sagas from public;
+
+-- 12. Retention
+-- -------------
+
+-- How long rows are kept after their end: docs/operations/retention.md, docs/adr/0023-retention.md.
+
+-- Delivered rows by namespace and time. Rows that a worker settles together have one time, and share an entry.
+create index outbox_events_delivered on pillarbox.outbox_events (namespace, delivered_at)
+  where open is null;
+
+-- Which worker prunes a scope: one at a time, by a lease.
+create table pillarbox.pruners (
+  -- '' for all namespaces, or a hash of their names.
+  scope        text collate "C" primary key,
+  owner        uuid not null,
+  leased_until timestamptz not null
+) with (fillfactor = 50);
+
+create index sagas_ended on pillarbox.sagas (updated_at) where status in ('completed', 'compensated');
+
+-- A dispatcher removes sagas and marks with two functions. So it reads neither, and cannot lock these tables.
+
+-- Removes sagas that ended longer than `age` ago, with their logs, the oldest first. Returns how many.
+-- Locks: the sagas; those that are locked by others are skipped. Index: sagas_ended.
+create function pillarbox.prune_sagas(namespaces text[], age interval, most int) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  gone bigint;
+begin
+  delete from pillarbox.sagas where seq = any(array(
+    select seq from pillarbox.sagas
+    where status in ('completed', 'compensated') and updated_at < now() - age
+      and (namespaces is null or namespace = any(namespaces))
+    order by updated_at limit most for update skip locked
+  ));
+  get diagnostics gone = row_count;
+  return gone;
+end
+$$;
+
+-- Removes marks of all consumers that are older than `age`: from the last consumer down, or from before this one, `most` of them and
+-- of a hundred consumers. Returns how many, whether there is more, and before which consumer.
+-- Locks: the marks; those that are locked by others are skipped. Index: inbox_old, with one probe for each consumer.
+create function pillarbox.prune_marks(
+  inout before text, age interval, most int, out gone bigint, out more boolean
+)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  name text;
+  done bigint;
+begin
+  gone := 0;
+  more := true;
+  for n in 1..100 loop
+    if before is null then
+      select consumer into name from pillarbox.inbox order by consumer desc, handled_at desc limit 1;
+    else
+      select consumer into name from pillarbox.inbox where consumer < before order by consumer desc, handled_at desc limit 1;
+    end if;
+    if not found then
+      more := false;
+      return;
+    end if;
+    delete from pillarbox.inbox where consumer = name and event_id = any(array(
+      select event_id from pillarbox.inbox where consumer = name and handled_at < now() - age
+      order by handled_at limit most - gone for update skip locked
+    ));
+    get diagnostics done = row_count;
+    gone := gone + done;
+    if gone >= most then
+      return; -- the rest of this consumer is for the next call
+    end if;
+    before := name;
+  end loop;
+end
+$$;
+
+revoke all on function pillarbox.prune_sagas, pillarbox.prune_marks from public;

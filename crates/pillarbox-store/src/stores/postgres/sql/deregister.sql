@@ -1,4 +1,4 @@
--- Deregisters a worker, and ends its leases of lane ranges and adopted tables, so that others take them at once. By the
+-- Deregisters a worker, and ends its leases of lane ranges, adopted tables and pruning, so that others take them at once. By the
 -- simple protocol; /*worker*/ is its id.
 -- Locks: the worker's ranges, in their order; waits for running claims from them.
 with mine as materialized (
@@ -11,5 +11,7 @@ with mine as materialized (
   where l.namespace = m.namespace and l.destination = m.destination and l.number = m.number
 ), released as (
   update pillarbox.importers set leased_until = '-infinity' where owner = /*worker*/
+), pruner as (
+  update pillarbox.pruners set leased_until = '-infinity' where owner = /*worker*/
 )
 delete from pillarbox.workers where id = /*worker*/

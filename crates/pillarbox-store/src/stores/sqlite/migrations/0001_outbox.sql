@@ -4,6 +4,8 @@
 --   2. workers, lanes, pauses  what dispatchers share
 --   3. inbox                   what consumers have handled
 --   4. sagas, saga_log         sagas and their history
+--   5. audit                   who changed what
+--   6. totals                  what is counted, for metrics
 --
 -- Times are text, in UTC with microseconds and of one width. So they compare as text, and every language can write them.
 -- Ids are text too, hyphenated and in lower case.
@@ -127,6 +129,10 @@ create index outbox_events_dead_there on outbox_events (coalesce(destination, ''
 create index outbox_events_unknown on outbox_events (seq)
   where status not in ('pending', 'processing', 'delivered', 'dead');
 
+-- Delivered rows by namespace and time, for retention.
+create index outbox_events_delivered on outbox_events (namespace, delivered_at)
+  where status = 'delivered';
+
 -- The siblings of an event.
 create index outbox_events_family on outbox_events (parent_id)
   where parent_id is not null;
@@ -185,6 +191,7 @@ create table pillarbox_inbox (
 
 -- What a consumer prunes.
 create index pillarbox_inbox_old on pillarbox_inbox (consumer, handled_at);
+create index pillarbox_inbox_oldest on pillarbox_inbox (handled_at);
 
 -- 4. Sagas
 -- --------
@@ -212,6 +219,7 @@ create table pillarbox_sagas (
 ) strict;
 
 create unique index pillarbox_sagas_id on pillarbox_sagas (id, name);
+create index pillarbox_sagas_ended on pillarbox_sagas (updated_at) where status in ('completed', 'compensated');
 create index pillarbox_sagas_open on pillarbox_sagas (status, seq) where status in ('running', 'compensating');
 
 -- What happened to each saga. Deleted with it where foreign keys are on.
@@ -255,3 +263,12 @@ create trigger pillarbox_audit_is_not_deleted before delete on pillarbox_audit
 begin
   select raise(abort, 'the audit is not changed: lines are only added');
 end;
+
+-- 6. Totals
+-- ---------
+
+-- How often each of these was done.
+create table pillarbox_totals (
+  what  text primary key,
+  count integer not null
+) strict;

@@ -298,6 +298,47 @@ async fn only_delivered_rows_are_pruned_and_only_if_configured() {
 }
 
 #[tokio::test]
+async fn a_dead_row_is_pruned_unless_its_event_goes_on_or_blocks_its_key() {
+    let adopted = Adopted::with(FAMILY_HUB, |table| Table {
+        prune_dead: Some(Duration::from_secs(86_400)),
+        ..table
+    })
+    .await;
+    let (dead_one, blocking, retried, young) = (
+        adopted.produce().await,
+        adopted.produce().await,
+        adopted.produce().await,
+        adopted.produce().await,
+    );
+    adopted.import().await;
+    let claimed = adopted.claim().await;
+    assert_eq!(claimed.len(), 4);
+    for delivery in &claimed {
+        adopted.settle(delivery, dead()).await;
+    }
+    for id in [dead_one, blocking, retried] {
+        adopted
+            .change(id, "updated_at = updated_at - interval '2 days'")
+            .await;
+    }
+    let native = |id: uuid::Uuid, set: &str| {
+        let update = format!("update pillarbox.outbox_events set {set} where id = '{id}'");
+        let outbox = &adopted.outbox;
+        async move { outbox.execute(&update).await }
+    };
+    native(dead_one, "unordered = true").await;
+    native(young, "unordered = true").await;
+    native(blocking, "ordering_key = 'a', unordered = false").await;
+    native(retried, "unordered = true, status = 'pending'").await;
+    assert_eq!(adopted.import().await.pruned, 1);
+    assert_eq!(adopted.row(dead_one).await, Value::Null);
+    for id in [blocking, retried, young] {
+        assert_ne!(adopted.row(id).await, Value::Null);
+    }
+    adopted.clean_up().await;
+}
+
+#[tokio::test]
 async fn a_row_with_an_unknown_status_is_left_alone_and_counted() {
     let adopted = Adopted::new(ORDER_SERVICE).await;
     let id = adopted.produce().await;

@@ -66,6 +66,8 @@ impl Adopted {
                 namespaces,
                 tenants: Vec::new(),
             },
+            prune_dead: None,
+            prune_interval: Duration::ZERO,
             error_text: ErrorText::Full,
             layout,
             poll: Duration::from_secs(5),

@@ -6,8 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pillarbox::{Delivery, StoreError};
 use pillarbox_store::adopt::{Import, ImportRequest, Imported};
+use pillarbox_store::archive::Restored;
 use pillarbox_store::audit::{AuditFilter, AuditRecord};
 use pillarbox_store::operate::{BlockedKey, DestinationRecord, Filter, Record, Stats, WorkerRecord};
+use pillarbox_store::retention::{DeleteOld, PruneRequest, Pruned};
 use pillarbox_store::store::{
     Backlog, ClaimRequest, Family, Found, Heartbeat, LaneRequest, Parked, Range, Routed, Routing, Settlement,
     Stub, SweepRequest, Swept,
@@ -97,6 +99,10 @@ impl Store for Importing {
         self.under.prune_lanes().await
     }
 
+    async fn prune(&self, request: &PruneRequest) -> Result<Pruned, StoreError> {
+        self.under.prune(request).await
+    }
+
     async fn heartbeat(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
         self.under.heartbeat(heartbeat).await
     }
@@ -151,6 +157,14 @@ impl Operate for Importing {
 
     async fn delete(&self, actor: &Actor, ids: &[Uuid]) -> Result<Vec<Uuid>, OperateError> {
         self.under.delete(actor, ids).await
+    }
+
+    async fn delete_old(&self, actor: &Actor, request: &DeleteOld) -> Result<Pruned, OperateError> {
+        self.under.delete_old(actor, request).await
+    }
+
+    async fn restore(&self, actor: &Actor, rows: &[String], dry_run: bool) -> Result<Restored, OperateError> {
+        self.under.restore(actor, rows, dry_run).await
     }
 
     async fn blocked(

@@ -83,6 +83,7 @@ impl Harness for ByFunction {
             | Capability::Checks
             | Capability::OwnTable
             | Capability::OpenLimit
+            | Capability::Archive
             | Capability::ExactFind
             | Capability::Corrupt(_) => self.outbox.can(what),
         }

@@ -8,7 +8,7 @@ use super::super::harness::PostgresHarness;
 use super::secured::Secured;
 
 /// Tables without rows of tenants.
-const SHARED: [(&str, &str); 8] = [
+const SHARED: [(&str, &str); 11] = [
     ("destinations", "pauses, which all tenants share"),
     ("importers", "which worker imports an adopted table"),
     (
@@ -17,6 +17,7 @@ const SHARED: [(&str, &str); 8] = [
     ),
     ("lane_ranges", "which worker leases which lanes"),
     ("migrations", "versions of the schema"),
+    ("pruners", "which worker prunes"),
     (
         "saga_log",
         "a saga has no tenant; orchestrators have a policy of their own",
@@ -25,6 +26,11 @@ const SHARED: [(&str, &str); 8] = [
         "sagas",
         "a saga has no tenant; orchestrators have a policy of their own",
     ),
+    (
+        "samples",
+        "counts by destination, for metrics; a dispatcher reads them",
+    ),
+    ("totals", "counts of the whole outbox, for metrics"),
     ("workers", "heartbeats"),
 ];
 

@@ -110,7 +110,7 @@ async fn a_dispatchers_plans_are_the_same_with_row_level_security() {
         .set_row_security(&OPERATOR, true)
         .await
         .expect("switches on");
-    store.check_dispatcher(None).await.expect("has its policy");
+    store.check_dispatcher().await.expect("has its policy");
     for (sql, off) in statements.iter().zip(off) {
         let on = plan(&harness, &role, sql).await;
         assert_eq!(on, off, "{sql}");

@@ -35,12 +35,12 @@ async fn a_dispatcher_from_which_rows_are_hidden_does_not_start() {
         .set_row_security(&OPERATOR, true)
         .await
         .expect("switches on");
-    store.check_dispatcher(None).await.expect("has its policy");
+    store.check_dispatcher().await.expect("has its policy");
     // As after a restore without the policies, or by hand.
     harness
         .execute("drop policy every_tenant on pillarbox.outbox_events; drop policy every_tenant on pillarbox.leases")
         .await;
-    let refused = store.check_dispatcher(None).await.expect_err("sees nothing");
+    let refused = store.check_dispatcher().await.expect_err("sees nothing");
     let text = refused.to_string();
     let hides = format!(
         "row-level security hides the rows of leases, outbox_events in the schema {}",
@@ -56,7 +56,7 @@ async fn a_dispatcher_from_which_rows_are_hidden_does_not_start() {
         .grant(&OPERATOR, Duty::Dispatcher, &Bounds::default(), &role, false)
         .await;
     granted.expect("grants again");
-    store.check_dispatcher(None).await.expect("has its policy again");
+    store.check_dispatcher().await.expect("has its policy again");
     // One that never had the duty, with privileges by hand.
     let (other, other_store) = as_role(&harness, "").await;
     let by_hand = include_str!(concat!(
@@ -66,10 +66,7 @@ async fn a_dispatcher_from_which_rows_are_hidden_does_not_start() {
     .replace("on schema pillarbox", &format!("on schema {}", store.schema()))
     .replace(" to dispatcher;", &format!(" to {other};"));
     harness.execute(&by_hand).await;
-    let refused = other_store
-        .check_dispatcher(None)
-        .await
-        .expect_err("sees nothing");
+    let refused = other_store.check_dispatcher().await.expect_err("sees nothing");
     assert!(
         refused.to_string().contains("row-level security hides"),
         "{refused}"
@@ -439,7 +436,7 @@ async fn a_grant_waits_for_a_transaction_and_holds_up_no_producer() {
     assert!(!granting.is_finished());
     open.rollback().await.expect("rolls back");
     granting.await.expect("ends").expect("grants");
-    store.check_dispatcher(None).await.expect("has its policy");
+    store.check_dispatcher().await.expect("has its policy");
     store.close().await;
     drop_role(harness, &role).await;
     secured.clean_up().await;

@@ -6,10 +6,12 @@ use async_trait::async_trait;
 use pillarbox::Event;
 use pillarbox::saga::{Ask, AskResult};
 use pillarbox_store::actor::Reach;
+use pillarbox_store::archive::Restored;
 use pillarbox_store::audit::{AuditFilter, AuditRecord};
 use pillarbox_store::operate::{
     AdoptedTableRecord, BlockedKey, DestinationRecord, Filter, Record, Stats, WorkerRecord,
 };
+use pillarbox_store::retention::{DeleteOld, Pruned};
 use pillarbox_store::sagas::{SagaFilter, SagaLine, SagaRecord};
 use pillarbox_store::stores::postgres::{Duty, Postgres};
 use pillarbox_store::{Actor, Operate, OperateError, Scope, Store};
@@ -116,6 +118,9 @@ impl Harness for Secured {
     }
 
     fn can(&self, what: Capability) -> Result<(), Skipped> {
+        if what == Capability::Archive {
+            return Err(Skipped("only the owner restores rows"));
+        }
         self.harness.can(what)
     }
 
@@ -169,6 +174,8 @@ pass_on! {
     show(id: Uuid) -> Option<Record>;
     retry(ids: &[Uuid]) -> Vec<Uuid>;
     delete(ids: &[Uuid]) -> Vec<Uuid>;
+    delete_old(request: &DeleteOld) -> Pruned;
+    restore(rows: &[String], dry_run: bool) -> Restored;
     blocked(scope: &Scope, limit: usize) -> Vec<BlockedKey>;
     skip(ids: &[Uuid]) -> Vec<Uuid>;
     destinations(scope: &Scope, known: &[String]) -> Vec<DestinationRecord>;

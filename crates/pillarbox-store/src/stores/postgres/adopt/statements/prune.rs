@@ -1,4 +1,4 @@
-//! Prunes delivered rows of the table, and mapping rows of rows that are gone.
+//! Prunes delivered and dead rows of the table, and mapping rows of rows that are gone.
 
 use std::time::Duration;
 
@@ -8,14 +8,8 @@ use crate::stores::postgres::adopt::inspect::{quoted, quoted_table};
 use crate::stores::postgres::adopt::layout::{LayoutError, Status};
 
 impl TypedLayout<'_> {
-    /// A `ctid` is unique only within one partition, so the partition is compared too. The condition stands in both places:
-    /// whatever the first part finds, only a delivered and old row is deleted.
     pub(super) fn prune(&self, age: Duration) -> Result<String, LayoutError> {
-        let Some(column) = &self.layout.processed_at else {
-            let why = "`prune` needs `processed_at`: no other column has the time of delivery";
-            return Err(LayoutError::Impossible(why.to_owned()));
-        };
-        let then = self.write_time(column, &format!("now() - interval '{} seconds'", age.as_secs()));
+        let column = self.layout.delivered_since()?;
         let delivered = match &self.layout.status {
             Status::Code {
                 column, delivered, ..
@@ -24,8 +18,32 @@ impl TypedLayout<'_> {
             }
             Status::Processed | Status::Presence => "true".to_owned(),
         };
-        let is_old = format!("{delivered} and s.{} < {then}", quoted(column));
-        Ok(format!(
+        Ok(self.prune_where(&self.is_older(column, age, &delivered)))
+    }
+
+    /// A row stays while its event has not ended in the outbox, or blocks its key there. Where its copy was pruned, nothing does.
+    pub(super) fn prune_dead(&self, age: Duration) -> Result<String, LayoutError> {
+        let (code, status, column) = self.layout.dead_since()?;
+        let dead = format!("s.{} = {}", quoted(status), literal(code));
+        let event_id = self.event_id();
+        let stays = "(e.open < 2 or e.lane is not null)";
+        let is_old = self.is_older(column, age, &dead);
+        Ok(self.prune_where(&format!(
+            "{is_old}
+    and not exists (select from pillarbox.outbox_events e where e.id = {event_id} and {stays})
+    and not exists (select from pillarbox.outbox_events e where e.parent_id = {event_id} and {stays})"
+        )))
+    }
+
+    fn is_older(&self, column: &str, age: Duration, status: &str) -> String {
+        let then = self.write_time(column, &format!("now() - interval '{} seconds'", age.as_secs()));
+        format!("{status} and s.{} < {then}", quoted(column))
+    }
+
+    /// A `ctid` is unique only within one partition, so the partition is compared too. The condition stands in both places:
+    /// whatever the first part finds, only a row that fulfils it is deleted.
+    fn prune_where(&self, is_old: &str) -> String {
+        format!(
             "with old as materialized (
   select s.tableoid as part, s.ctid as place from {table} s where {is_old} limit $2 for update skip locked
 ), gone as (
@@ -40,7 +58,7 @@ impl TypedLayout<'_> {
 select count(*) from gone",
             table = quoted_table(&self.layout.table),
             event_id = self.event_id(),
-        ))
+        )
     }
 
     /// Steps through the mapping rows of all tables by primary key. An index on ended ones would cost every write-back.
