@@ -170,10 +170,12 @@ async fn a_dispatcher_needs_what_the_manual_says_and_nothing_more() {
             .delivered,
         1
     );
-    let refused = store
+    let deleted = store
         .delete(&OPERATOR, &[claimed[0].id])
         .await
-        .expect_err("may not delete");
+        .expect("may delete, as retention does");
+    assert_eq!(deleted, [claimed[0].id]);
+    let refused = store.resume(&OPERATOR, "d").await.expect_err("may not resume");
     assert!(
         matches!(refused, OperateError::Store(StoreError::Denied(_))),
         "{refused}"
