@@ -104,7 +104,7 @@ pub(super) async fn delete(inner: Arc<Inner>, actor: Actor, ids: Vec<Uuid>) -> R
     Ok(deleted.into_iter().map(|(id, _)| id).collect())
 }
 
-/// The line of the audit comes first: whoever sees that events are gone finds it, also if we die here.
+/// The line of the audit comes first: an operator who misses events finds it, also if we die here.
 pub(super) async fn delete_old(
     inner: Arc<Inner>,
     actor: Actor,

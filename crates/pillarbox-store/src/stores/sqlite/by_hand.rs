@@ -87,7 +87,7 @@ async fn change(
     Ok(changed.into_iter().map(|(id, _)| id).collect())
 }
 
-/// The line of the audit comes first: whoever sees that events are gone finds it, also if we die here.
+/// The line of the audit comes first: an operator who misses events finds it, also if we die here.
 pub(super) async fn delete_old(
     writer: SqlitePool,
     actor: Actor,
